@@ -1,0 +1,106 @@
+"""What a trainable model says of itself: JSON kept in the `.tflite` file's metadata."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from odt_sim.errors import ModelError
+
+METADATA_NAME = "odt_sim.manifest"
+FORMAT_VERSION = 1
+ROLES = ("trainable", "statistic")
+GROUPS = ("body", "head", "norm")
+LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", "mean_squared_error")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One weight tensor of a model.
+
+    Attributes:
+        name: The path of the variable in the author's model, such as `dense/kernel`; unique within a model.
+        shape: The tensor's shape; empty for a scalar.
+        dtype: Always `float32`.
+        role: `trainable`, or `statistic` for what moves without a gradient (BatchNorm's running mean).
+        group: `head` for the last layer with weights, `norm` for normalization layers, `body` for the rest.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    role: str = "trainable"
+    group: str = "body"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The description that a trainable `.tflite` file carries.
+
+    Attributes:
+        name: The model's name.
+        parameters: The weights in the order of the signature `parameters`: `a0..aN`.
+        loss: The loss that `train` minimizes, one of `LOSSES`.
+        from_logits: Whether the loss takes the output of `infer` as logits rather than as probabilities.
+        optimizer: The optimizer's name and settings, as Keras' `get_config` gives them.
+        batch_size: Rows of `x` in one call of `train` and of `infer`.
+        fingerprint: SHA-256 of the file's content without its metadata, in hexadecimal.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    loss: str
+    from_logits: bool
+    optimizer: Mapping[str, Any]
+    batch_size: int
+    fingerprint: str
+
+    @property
+    def plain_sgd(self) -> bool:
+        """Whether a step is `w - learning_rate * gradient` and nothing else."""
+        settings = self.optimizer
+        extras = ("momentum", "weight_decay", "clipnorm", "clipvalue", "global_clipnorm", "use_ema")
+        return settings.get("name", "").lower() == "sgd" and not any(settings.get(extra) for extra in extras)
+
+    def to_json(self) -> str:
+        """Returns the manifest as the JSON that is kept in the file."""
+        return json.dumps({"format_version": FORMAT_VERSION, **asdict(self)}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, where: str) -> "Manifest":
+        """Reads the JSON that is kept in a file.
+
+        Args:
+            text: The JSON.
+            where: The file's name, for the error.
+
+        Raises:
+            ModelError: The text is no manifest, or one of a later version.
+        """
+        try:
+            fields = json.loads(text)
+            version = fields.pop("format_version")
+            if version > FORMAT_VERSION:
+                raise ModelError(
+                    f"{where}: its manifest has format version {version}, this odt_sim reads up to {FORMAT_VERSION}; "
+                    "upgrade odt_sim or export the model again"
+                )
+            parameters = tuple(Parameter(**{**p, "shape": tuple(p["shape"])}) for p in fields.pop("parameters"))
+            manifest = cls(parameters=parameters, **fields)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"{where}: its manifest is damaged ({error!r}); export the model again") from error
+        manifest._check(where)
+        return manifest
+
+    def _check(self, where: str) -> None:
+        names = [p.name for p in self.parameters]
+        if len(set(names)) != len(names):
+            raise ModelError(f"{where}: its manifest names a parameter twice; export the model again")
+        for parameter in self.parameters:
+            if parameter.role not in ROLES or parameter.group not in GROUPS or parameter.dtype != "float32":
+                raise ModelError(
+                    f"{where}: parameter {parameter.name} has role {parameter.role!r}, group {parameter.group!r}, dtype "
+                    f"{parameter.dtype!r}; expected {ROLES}, {GROUPS}, float32; export the model again"
+                )
+        if self.loss not in LOSSES:
+            raise ModelError(f"{where}: its loss is {self.loss!r}, expected one of {', '.join(LOSSES)}")

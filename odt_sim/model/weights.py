@@ -1,0 +1,170 @@
+"""The weights of a model as one flat float32 vector with named views."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.errors import ModelError
+from odt_sim.model.manifest import Parameter
+
+Vector = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which parameters a flat vector holds, and where.
+
+    Attributes:
+        parameters: The parameters in the order in which they stand in the vector.
+    """
+
+    parameters: tuple[Parameter, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The parameters' names, in order."""
+        return tuple(p.name for p in self.parameters)
+
+    @cached_property
+    def slices(self) -> dict[str, slice]:
+        """For each parameter's name, its place in the vector."""
+        ends = np.cumsum([prod(p.shape) for p in self.parameters], dtype=np.int64).tolist()
+        return {p.name: slice(end - prod(p.shape), end) for p, end in zip(self.parameters, ends, strict=True)}
+
+    @cached_property
+    def size(self) -> int:
+        """The number of floats in the vector."""
+        return sum(prod(p.shape) for p in self.parameters)
+
+    def select(self, keep: Callable[[Parameter], bool]) -> "Layout":
+        """Returns the layout of only the parameters for which `keep` is true, in the same order."""
+        return Layout(tuple(p for p in self.parameters if keep(p)))
+
+    def __contains__(self, other: "Layout") -> bool:
+        """Whether every parameter of `other` is one of this layout's."""
+        return other is self or set(other.parameters) <= set(self.parameters)
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """One flat float32 vector with named views; arithmetic on it is a numpy operation on one array.
+
+    Two `Weights` of equal layout add and subtract; any `Weights` multiplies and divides by a number.
+
+    Attributes:
+        layout: What the vector holds.
+        vector: `[layout.size]` float32.
+    """
+
+    layout: Layout
+    vector: Vector
+
+    def __post_init__(self) -> None:
+        """Checks the vector against the layout."""
+        if self.vector.shape != (self.layout.size,) or self.vector.dtype != np.float32:
+            raise ModelError(
+                f"weights: expected a float32 vector of [{self.layout.size}] for {len(self.layout.parameters)} parameters, "
+                f"found {self.vector.dtype} {list(self.vector.shape)}; use the weights of the same model"
+            )
+
+    @classmethod
+    def zeros(cls, layout: Layout) -> "Weights":
+        """Returns weights that are all zero."""
+        return cls(layout, np.zeros(layout.size, np.float32))
+
+    @classmethod
+    def from_tensors(cls, layout: Layout, tensors: Sequence[Any]) -> "Weights":
+        """Returns weights that hold a copy of `tensors`, one for each parameter of `layout`, in order.
+
+        Raises:
+            ModelError: The number of tensors, a shape or a dtype does not fit.
+        """
+        arrays = [np.asarray(tensor) for tensor in tensors]
+        if len(arrays) != len(layout.parameters):
+            raise ModelError(f"weights: expected {len(layout.parameters)} tensors, found {len(arrays)}")
+        for parameter, array in zip(layout.parameters, arrays, strict=True):
+            if array.shape != parameter.shape or array.dtype != np.float32:
+                raise ModelError(
+                    f"weights: {parameter.name} is float32 {list(parameter.shape)}, "
+                    f"found {array.dtype} {list(array.shape)}; use the weights of the same model"
+                )
+        flat = [array.reshape(-1) for array in arrays]
+        return cls(layout, np.concatenate(flat) if flat else np.zeros(0, np.float32))
+
+    def tensors(self) -> list[NDArray[np.float32]]:
+        """Returns views of the vector, shaped, in the order `a0..aN`."""
+        return [self[parameter.name] for parameter in self.layout.parameters]
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        """Returns the view of one parameter."""
+        where = self.layout.slices.get(name)
+        if where is None:
+            raise ModelError(f"weights: no parameter {name!r}; there are {', '.join(self.layout.names)}")
+        shape = next(p.shape for p in self.layout.parameters if p.name == name)
+        return self.vector[where].reshape(shape)
+
+    def select(self, layout: Layout) -> "Weights":
+        """Returns a copy of only the parameters of `layout`."""
+        if layout == self.layout:
+            return Weights(layout, self.vector.copy())
+        return Weights(layout, _gather(self.vector, self._places(layout)))
+
+    def replace(self, other: "Weights") -> "Weights":
+        """Returns a copy in which the parameters that `other` holds have its values."""
+        vector = self.vector.copy()
+        start = 0
+        for where in self._places(other.layout):
+            size = where.stop - where.start
+            vector[where] = other.vector[start : start + size]
+            start += size
+        return Weights(self.layout, vector)
+
+    def isfinite(self) -> bool:
+        """Whether no value is NaN or infinite."""
+        return bool(np.isfinite(self.vector).all())
+
+    def _places(self, layout: Layout) -> list[slice]:
+        missing = [name for name in layout.names if name not in self.layout.slices]
+        if missing:
+            raise ModelError(f"weights: no parameter {missing[0]!r}; there are {', '.join(self.layout.names)}")
+        return [self.layout.slices[name] for name in layout.names]
+
+    def _same(self, other: "Weights") -> Vector:
+        if other.layout != self.layout:
+            raise ModelError(
+                f"weights: cannot combine {len(self.layout.names)} parameters of {self.layout.size} floats with "
+                f"{len(other.layout.names)} of {other.layout.size}; select the same parameters of the same model first"
+            )
+        return other.vector
+
+    def __add__(self, other: "Weights") -> "Weights":
+        """Adds weights of the same layout."""
+        return Weights(self.layout, self.vector + self._same(other))
+
+    def __sub__(self, other: "Weights") -> "Weights":
+        """Subtracts weights of the same layout."""
+        return Weights(self.layout, self.vector - self._same(other))
+
+    def __mul__(self, factor: float) -> "Weights":
+        """Multiplies every value by a number."""
+        return Weights(self.layout, self.vector * np.float32(factor))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> "Weights":
+        """Divides every value by a number."""
+        return Weights(self.layout, self.vector / np.float32(divisor))
+
+    def __neg__(self) -> "Weights":
+        """Changes every sign."""
+        return Weights(self.layout, -self.vector)
+
+
+def _gather(vector: Vector, places: Iterable[slice]) -> Vector:
+    parts = [vector[where] for where in places]
+    return np.concatenate(parts) if parts else np.zeros(0, np.float32)
