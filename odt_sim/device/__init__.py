@@ -1,1 +1,1 @@
-
+"""Simulated devices: interpreters, checkpoints, local training and evaluation."""

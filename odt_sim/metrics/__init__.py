@@ -1,1 +1,1 @@
-
+"""Figures of one device, and of a fleet."""

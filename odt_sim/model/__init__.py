@@ -1,1 +1,1 @@
-
+"""The trainable artifact and its weights, without TensorFlow."""

@@ -1,1 +1,1 @@
-
+"""Personalization strategies, one file each."""

@@ -1,0 +1,10 @@
+"""Simulates on-device training over a fleet, with the very `.tflite` file that ships to phones."""
+
+from odt_sim.device.device import Device
+from odt_sim.device.plan import TrainingPlan
+from odt_sim.errors import OdtSimError
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Weights
+from odt_sim.strategies.base import Strategy
+
+__all__ = ["Device", "OdtSimError", "Strategy", "TrainableModel", "TrainingPlan", "Weights"]

@@ -1,0 +1,87 @@
+"""Files of tensors that are written whole or not at all, and tell when they were damaged."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from odt_sim.errors import CheckpointError
+
+FORMAT_VERSION = "1"
+
+Array = NDArray[Any]
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a file beside its place, syncs it and renames it, so that a reader finds the old one or the new one.
+
+    Raises:
+        CheckpointError: The file cannot be written; what was there before is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise CheckpointError(
+            f"{path}: cannot write it ({error.strerror}); free space or choose another folder"
+        ) from error
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
+    """Writes tensors and texts as one safetensors file with a checksum.
+
+    Raises:
+        CheckpointError: The file cannot be written.
+    """
+    arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    texts = {**metadata, "format_version": FORMAT_VERSION}
+    texts["checksum"] = _checksum(arrays, texts)
+    write_atomically(path, safetensors.numpy.save(arrays, texts))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
+    """Reads what `write_tensors` wrote.
+
+    Raises:
+        CheckpointError: The file is missing, damaged or of a later version.
+    """
+    try:
+        with safe_open(path, framework="numpy") as file:
+            texts = dict(file.metadata() or {})
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: no such checkpoint") from error
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path}: damaged or no checkpoint ({error}); use an earlier one") from error
+    version = texts.get("format_version", "")
+    if version.isdigit() and int(version) > int(FORMAT_VERSION):
+        raise CheckpointError(
+            f"{path}: format version {version}, this odt_sim reads up to {FORMAT_VERSION}; upgrade odt_sim"
+        )
+    checksum = texts.pop("checksum", None)
+    if checksum != _checksum(arrays, texts):
+        raise CheckpointError(f"{path}: damaged, its checksum does not fit its content; use an earlier one")
+    del texts["format_version"]
+    return arrays, texts
+
+
+def _checksum(arrays: Mapping[str, Array], texts: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(sorted(texts.items())).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(json.dumps([name, str(array.dtype), list(array.shape)]).encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

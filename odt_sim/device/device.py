@@ -1,0 +1,314 @@
+"""One simulated user: a model in an interpreter, a checkpoint, and data of its own."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.device.checkpoint import read_tensors, write_tensors
+from odt_sim.device.examples import Examples, checked_rows
+from odt_sim.device.plan import TrainingPlan
+from odt_sim.device.runtime import Runtime, RuntimePool
+from odt_sim.errors import CheckpointError, DataError, ModelError
+from odt_sim.metrics.device import figures
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Weights
+
+Array = NDArray[Any]
+Pair = tuple[Any, Any]
+
+
+class Device:
+    """Trains, evaluates, saves and restores a trainable model on its own data.
+
+    A device is what it would be on a phone. Its interpreter may be lent to other devices between two calls; this is
+    never seen from outside.
+
+    Attributes:
+        model: The model it trains.
+        id: Its number in the fleet.
+        seed: The seed of the run. A batch order depends on the seed, the id, the round and the epoch within the round.
+        round: The round that the device is in; 0 outside a simulation.
+        plan: The epochs and the learning rate of `train` where a call names none.
+        train_examples: The examples to train on.
+        validation_examples: The examples to choose by; empty where there are none.
+        test_examples: The examples to report on; empty where there are none.
+        state: What a strategy keeps on this device from round to round.
+        records: Figures of its own that a strategy wants in the device's line of `devices.jsonl`.
+    """
+
+    def __init__(
+        self,
+        model: TrainableModel,
+        train: Pair | Examples,
+        validation: Pair | Examples | None = None,
+        test: Pair | Examples | None = None,
+        *,
+        seed: int = 0,
+        id: int = 0,
+        round: int = 0,
+        plan: TrainingPlan | None = None,
+        pool: RuntimePool | None = None,
+    ) -> None:
+        """Sets a device up with the weights that the model was exported with.
+
+        Args:
+            model: The model to train.
+            train: `(x, y)`, or `Examples` that were checked before.
+            validation: The same to choose hyper-parameters by.
+            test: The same to report on.
+            seed: The seed of its batch orders.
+            id: Its number in the fleet.
+            round: The round it is in.
+            plan: Epochs and learning rate where a call of `train` names none.
+            pool: The interpreters to run in; one of its own by default.
+
+        Raises:
+            DataError: The examples do not fit the model.
+            ModelError: LiteRT cannot load the model.
+        """
+        self.model, self.id, self.seed, self.round = model, id, seed, round
+        self.plan = plan or TrainingPlan()
+        self.train_examples = self._examples(train, "train")
+        self.validation_examples = self._examples(validation, "validation")
+        self.test_examples = self._examples(test, "test")
+        if not len(self.train_examples):
+            raise DataError(f"device {id}: has no training example; give it some or leave it out")
+        self.state: dict[str, Weights | Array] = {}
+        self.records: dict[str, float] = {}
+        self._pool = pool or RuntimePool(model)
+        self._weights = self._pool.first.initial
+        self._slots: Sequence[Array] = self._pool.first.initial_slots
+        self._current = True  # whether the host's copy of weights and slots is that of the interpreter
+        self._epochs = 0
+
+    def _examples(self, given: Pair | Examples | None, split: str) -> Examples:
+        if isinstance(given, Examples):
+            return given
+        if given is None:
+            return Examples(self.train_examples.x[:0], self.train_examples.y[:0])
+        x, y = given
+        return Examples.checked(self.model, x, y, f"device {self.id}, {split}")
+
+    # --- the interpreter -------------------------------------------------------------------------------------------
+
+    def move_in(self, runtime: Runtime) -> None:
+        """Writes this device's weights and slots into an interpreter."""
+        runtime.write(self._weights)
+        runtime.write_slots(self._slots)
+
+    def move_out(self, runtime: Runtime) -> None:
+        """Reads this device's weights and slots out of its interpreter, which another device gets."""
+        if not self._current:
+            self._weights, self._slots = runtime.read(), runtime.read_slots()
+            self._current = True
+
+    def release(self) -> None:
+        """Gives the interpreter back and forgets the weights in it: for a device whose work is done."""
+        self._pool.release(self)
+
+    def _synchronized(self) -> None:
+        if not self._current:
+            self.move_out(self._pool.acquire(self))
+
+    # --- training --------------------------------------------------------------------------------------------------
+
+    def train(self, epochs: int | None = None, learning_rate: float | None = None) -> NDArray[np.float32]:
+        """Trains on the device's own examples, in an order that its seed, id, round and epoch decide.
+
+        The last batch of an epoch may be smaller than the others. It is trained exactly, as the mean over its examples,
+        where the model takes `sample_weight`; otherwise it is filled up with the epoch's first examples.
+
+        Args:
+            epochs: Passes over the examples; the plan's by default.
+            learning_rate: The step size; the plan's by default, and else the one the model was exported with.
+
+        Returns:
+            `[steps]` float32: the loss of each step, before its update.
+        """
+        losses = []
+        for _ in range(self.plan.epochs if epochs is None else epochs):
+            order = self.random("batches", self._epochs).permutation(len(self.train_examples))
+            x, y = self.train_examples.take(order)
+            losses += [self._step(*batch, learning_rate) for batch in self._batches(x, y)]
+            self._epochs += 1
+        return np.asarray(losses, np.float32)
+
+    def train_batch(self, x: Any, y: Any, learning_rate: float | None = None) -> float:
+        """Runs one step on up to one batch of rows of the caller's choice and returns its loss.
+
+        Raises:
+            DataError: The rows do not fit the model, or are none or more than a batch.
+        """
+        rows = Examples.checked(self.model, x, y, f"device {self.id}, batch")
+        if not 0 < len(rows) <= self.model.batch_size:
+            raise DataError(f"device {self.id}: a batch has 1 to {self.model.batch_size} rows, found {len(rows)}")
+        return self._step(rows.x, rows.y, learning_rate)
+
+    def _step(self, x: Array, y: Array, learning_rate: float | None) -> float:
+        size, real = self.model.batch_size, len(x)
+        if "sample_weight" in self.model.capabilities:
+            weight = np.zeros(size, np.float32)
+            weight[:real] = size / real  # Keras divides the weighted sum by the rows of the batch, padding included
+            x, y = _padded(x, size), _padded(y, size)
+        else:
+            weight = np.ones(size, np.float32)
+            rows = np.arange(size) % real
+            x, y = (x, y) if real == size else (x[rows], y[rows])
+        runtime = self._pool.acquire(self)
+        self._current = False
+        return runtime.train(x, y, weight, self.learning_rate(learning_rate))
+
+    def learning_rate(self, given: float | None = None) -> float:
+        """Returns the step size that a step takes: the given one, else the plan's, else the model's own."""
+        if given is None:
+            given = self.plan.learning_rate
+        if given is not None and "learning_rate" not in self.model.capabilities:
+            raise ModelError(
+                f"{self.model.where}: its step size is fixed; leave the learning rate out or export it again"
+            )
+        if given is None:
+            given = self.model.manifest.optimizer.get("learning_rate") if self.model.manifest else None
+        if given is None and "learning_rate" in self.model.capabilities:
+            raise ModelError(f"{self.model.where}: it names no learning rate of its own; give one")
+        return 0.0 if given is None else float(given)
+
+    def _batches(self, x: Array, y: Array) -> Iterator[tuple[Array, Array]]:
+        size = self.model.batch_size
+        for start in range(0, len(x), size):
+            stop = start + size
+            if stop > len(x) and start and "sample_weight" not in self.model.capabilities:
+                rows = np.arange(start, stop) % len(x)
+                yield x[rows], y[rows]
+            else:
+                yield x[start:stop], y[start:stop]
+
+    # --- inference -------------------------------------------------------------------------------------------------
+
+    def infer(self, x: Any) -> Array:
+        """Returns the model's outputs for any number of rows.
+
+        Args:
+            x: `[rows, ...]`.
+
+        Returns:
+            `[rows, ...]` float32: logits, or whatever the model ends in.
+
+        Raises:
+            DataError: The rows do not fit the model.
+        """
+        return self._infer(checked_rows(x, self.model.signatures["infer"].inputs["x"], f"device {self.id}, x"))
+
+    def _infer(self, x: Array) -> Array:
+        declared = self.model.signatures["infer"].inputs["x"].shape[0]
+        size = declared if declared > 0 else max(len(x), 1)
+        runtime = self._pool.acquire(self)
+        parts = [runtime.infer(_padded(x[start : start + size], size)) for start in range(0, len(x), size)]
+        if not parts:
+            return np.zeros((0, *self.model.output.shape[1:]), np.float32)
+        return np.concatenate(parts)[: len(x)]
+
+    def evaluate(self, split: str = "test") -> dict[str, float]:
+        """Returns `accuracy`, `loss` and `examples` of a classifier, or `mse`, `mae`, `loss`, `examples`.
+
+        Args:
+            split: `test`, `validation` or `train`.
+
+        Raises:
+            DataError: The device has no such examples.
+        """
+        splits = {"test": self.test_examples, "validation": self.validation_examples, "train": self.train_examples}
+        if split not in splits:
+            raise DataError(f"device {self.id}: no split {split!r}; there are {', '.join(splits)}")
+        if not len(splits[split]):
+            raise DataError(f"device {self.id}: has no {split} examples; give it some")
+        x, y = splits[split].take()
+        return figures(self._infer(x), y, self.model.loss, self.model.from_logits)
+
+    # --- weights ---------------------------------------------------------------------------------------------------
+
+    def parameters(self) -> Weights:
+        """Returns a copy of the weights."""
+        self._synchronized()
+        return Weights(self._weights.layout, self._weights.vector.copy())
+
+    def restore(self, weights: "Weights | str | os.PathLike[str]") -> None:
+        """Sets weights; those that are not given stay as they are, and so do the optimizer's slots.
+
+        Args:
+            weights: All the model's weights, some of them, or the path of a checkpoint that `save` wrote, which
+                brings the optimizer's slots back, too.
+
+        Raises:
+            ModelError: The weights are not of this model.
+            CheckpointError: The checkpoint is missing, damaged or of another model.
+        """
+        if not isinstance(weights, Weights):
+            return self._restore_file(Path(weights))
+        self._synchronized()
+        whole = (
+            weights.select(weights.layout) if weights.layout == self.model.layout else self._weights.replace(weights)
+        )
+        self._place(whole, self._slots)
+        return None
+
+    def optimizer_state(self) -> list[Array]:
+        """Returns the optimizer's slots `s0..sM`; empty where it has none."""
+        self._synchronized()
+        return list(self._slots)
+
+    def restore_optimizer_state(self, slots: Sequence[Array]) -> None:
+        """Sets the optimizer's slots.
+
+        Raises:
+            ModelError: Their number or a shape does not fit.
+        """
+        found = [(np.asarray(slot).shape, str(np.asarray(slot).dtype)) for slot in slots]
+        expected = [(slot.shape, slot.dtype) for slot in self.model.slots]
+        if found != expected:
+            raise ModelError(f"{self.model.where}: expected the optimizer's slots {expected}, found {found}")
+        self._synchronized()
+        self._place(self._weights, list(slots))
+
+    def _place(self, weights: Weights, slots: Sequence[Array]) -> None:
+        self._weights, self._slots, self._current = weights, slots, True
+        self._pool.release(self)  # written into an interpreter when the device next runs
+
+    # --- checkpoints -----------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the weights and the optimizer's slots into a checkpoint.
+
+        Raises:
+            CheckpointError: The file cannot be written; what was there before is untouched.
+        """
+        self._synchronized()
+        tensors = dict(zip(self.model.layout.names, self._weights.tensors(), strict=True))
+        slots = {f"optimizer.{i}": np.asarray(slot) for i, slot in enumerate(self._slots)}
+        write_tensors(Path(path), {**tensors, **slots}, {"fingerprint": self.model.fingerprint})
+
+    def _restore_file(self, path: Path) -> None:
+        tensors, texts = read_tensors(path)
+        if texts.get("fingerprint") != self.model.fingerprint:
+            raise CheckpointError(
+                f"{path}: a checkpoint of another model than {self.model.where}; use one of this model"
+            )
+        weights = Weights.from_tensors(self.model.layout, [tensors[name] for name in self.model.layout.names])
+        self._place(weights, [tensors[f"optimizer.{i}"] for i in range(len(self.model.slots))])
+
+    def random(self, *purpose: str | int) -> np.random.Generator:
+        """Returns a random generator that depends on the seed, the id, the round and the purpose only."""
+        words = [int.from_bytes(p.encode(), "big") if isinstance(p, str) else p for p in purpose]
+        return np.random.default_rng([self.seed, self.id, self.round, *words])
+
+
+def _padded(rows: Array, size: int) -> Array:
+    """Returns `size` rows, the last of them zero where there were fewer."""
+    if len(rows) == size:
+        return rows
+    padded = np.zeros((size, *rows.shape[1:]), rows.dtype)
+    padded[: len(rows)] = rows
+    return padded

@@ -1,0 +1,88 @@
+"""A device's examples: rows of arrays that may be shared with other devices."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.errors import DataError
+from odt_sim.model.flatbuffer import TensorInfo
+from odt_sim.model.trainable import TrainableModel
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Some rows of `x` and `y`.
+
+    Attributes:
+        x: `[rows, ...]`, may hold other devices' rows too.
+        y: `[rows, ...]`.
+        index: `[examples]` int64, the rows of `x` and `y` that are meant; None for all.
+    """
+
+    x: Array
+    y: Array
+    index: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        """The number of examples."""
+        return len(self.x) if self.index is None else len(self.index)
+
+    def take(self, order: NDArray[np.int64] | None = None) -> tuple[Array, Array]:
+        """Returns `x` and `y` of the examples, in the given order of positions or as they stand."""
+        rows = self.index if order is None else order if self.index is None else self.index[order]
+        return (self.x, self.y) if rows is None else (self.x[rows], self.y[rows])
+
+    @classmethod
+    def checked(cls, model: TrainableModel, x: Any, y: Any, what: str) -> "Examples":
+        """Returns all rows of `x` and `y`, after a check that the model can take them.
+
+        Args:
+            model: The model that will train or infer on them.
+            x: `[examples, ...]`.
+            y: `[examples, ...]`.
+            what: What they are, for the error: `device 3, train`.
+
+        Raises:
+            DataError: A shape, a dtype, the lengths or a value does not fit.
+        """
+        x, y = checked_rows(x, model.x, f"{what}, x"), checked_rows(y, model.y, f"{what}, y")
+        if len(x) != len(y):
+            raise DataError(f"{what}: x has {len(x)} examples and y has {len(y)}; give one y for each x")
+        if model.classes and y.ndim == 1 and len(y) and not (y.min() >= 0 and y.max() < model.classes):
+            wrong = y.min() if y.min() < 0 else y.max()
+            raise DataError(
+                f"{what}: label {wrong} is out of range, {model.name} has the classes 0..{model.classes - 1}; "
+                "renumber the labels or choose a model with more outputs"
+            )
+        return cls(x, y)
+
+
+def checked_rows(values: Any, tensor: TensorInfo, what: str) -> Array:
+    """Returns `values` as an array whose rows fit the input `tensor`.
+
+    Integers of any width become the tensor's integer type, and float64 becomes float32; nothing else is converted.
+
+    Raises:
+        DataError: The shape of a row or the dtype does not fit, or a value is NaN or infinite.
+    """
+    array = np.asarray(values)
+    wanted = np.dtype(tensor.dtype)
+    if array.dtype.kind == wanted.kind and array.dtype != wanted:
+        array = array.astype(wanted)
+    if array.dtype != wanted:
+        raise DataError(f"{what}: expected {wanted}, found {array.dtype}; convert it")
+    if array.ndim != len(tensor.shape) or any(
+        size not in (-1, given) for size, given in zip(tensor.shape[1:], array.shape[1:], strict=True)
+    ):
+        raise DataError(
+            f"{what}: an example should be of shape {list(tensor.shape[1:])}, found {list(array.shape[1:])}; "
+            "reshape it or choose a model for it"
+        )
+    if wanted.kind == "f" and not np.isfinite(array).all():
+        row = int(np.argwhere(~np.isfinite(array))[0][0])
+        raise DataError(f"{what}: example {row} holds NaN or infinity; clean the data")
+    return array

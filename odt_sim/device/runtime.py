@@ -1,0 +1,162 @@
+"""Interpreters: what really runs a device's model."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter, SignatureRunner
+from numpy.typing import NDArray
+
+from odt_sim.errors import ModelError
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Weights
+
+Array = NDArray[Any]
+
+
+class Runtime:
+    """One live interpreter of a model, one thread, with typed access to its signatures.
+
+    Attributes:
+        model: What it runs.
+        initial: The weights that a fresh interpreter holds.
+        initial_slots: The optimizer's slots that a fresh interpreter holds.
+    """
+
+    def __init__(self, model: TrainableModel) -> None:
+        """Starts an interpreter.
+
+        Raises:
+            ModelError: LiteRT cannot load the model or cannot read its weights.
+        """
+        self.model = model
+        try:
+            self._interpreter = Interpreter(model_content=model.content, num_threads=1)
+        except (ValueError, RuntimeError) as error:
+            raise ModelError(f"{model.where}: LiteRT cannot load it: {_one_line(error)}") from error
+        self._runners: dict[str, SignatureRunner] = {}
+        self._train_inputs = frozenset(model.signatures["train"].inputs)
+        self._restore_names = [f"a{i}" for i in range(len(model.parameters))]
+        self._slot_names = [f"s{i}" for i in range(len(model.slots))]
+        try:
+            self.initial = self.read()
+            self.initial_slots = self.read_slots()
+        except ModelError as error:
+            raise ModelError(
+                f"{model.where}: its weights have no initial values ({error}); export it with odt_sim.export.export_model"
+            ) from error
+
+    def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
+        """Runs one signature.
+
+        Raises:
+            ModelError: LiteRT failed.
+        """
+        runner = self._runners.get(signature)
+        if runner is None:
+            runner = self._runners[signature] = self._interpreter.get_signature_runner(signature)
+        try:
+            outputs: dict[str, Array] = runner(**inputs)
+        except (ValueError, RuntimeError) as error:
+            raise ModelError(f"{self.model.where}: signature {signature!r} failed: {_one_line(error)}") from error
+        return outputs
+
+    def train(self, x: Array, y: Array, sample_weight: Array, learning_rate: float) -> float:
+        """Runs one step and returns its loss; inputs that the model does not have are left out."""
+        inputs: dict[str, Any] = {"x": x, "y": y}
+        if "sample_weight" in self._train_inputs:
+            inputs["sample_weight"] = sample_weight
+        if "learning_rate" in self._train_inputs:
+            inputs["learning_rate"] = np.float32(learning_rate)
+        return float(self.call("train", **inputs)["loss"])
+
+    def infer(self, x: Array) -> Array:
+        """Runs the model on one batch."""
+        return self.call("infer", x=x)[self.model.output.name]
+
+    def read(self) -> Weights:
+        """Returns a copy of the weights."""
+        outputs = self.call("parameters")
+        return Weights.from_tensors(self.model.layout, [outputs[name] for name in self._restore_names])
+
+    def write(self, weights: Weights) -> None:
+        """Sets all weights."""
+        self.call("restore", **dict(zip(self._restore_names, weights.tensors(), strict=True)))
+
+    def read_slots(self) -> list[Array]:
+        """Returns a copy of the optimizer's slots; empty where it has none."""
+        if not self._slot_names:
+            return []
+        outputs = self.call("optimizer_state")
+        return [outputs[name] for name in self._slot_names]
+
+    def write_slots(self, slots: Sequence[Array]) -> None:
+        """Sets the optimizer's slots."""
+        if self._slot_names:
+            self.call("restore_optimizer_state", **dict(zip(self._slot_names, slots, strict=True)))
+
+
+class Tenant(Protocol):
+    """Who lives in an interpreter: told to put its values in, and to take them out before another moves in."""
+
+    def move_in(self, runtime: Runtime) -> None:
+        """Writes the tenant's weights and slots into the runtime."""
+
+    def move_out(self, runtime: Runtime) -> None:
+        """Reads the tenant's weights and slots out of the runtime."""
+
+
+class RuntimePool:
+    """At most `capacity` live interpreters, lent to the devices that ran most recently.
+
+    A device whose interpreter is taken away keeps its weights and slots on the host and gets an interpreter again when
+    it next runs: nothing but time tells the difference.
+    """
+
+    def __init__(self, model: TrainableModel, capacity: int = 1) -> None:
+        """Starts no interpreter yet."""
+        self.model = model
+        self._capacity = capacity
+        self._lent: OrderedDict[Tenant, Runtime] = OrderedDict()
+        self._free: list[Runtime] = []
+        self._first: Runtime | None = None
+
+    @property
+    def first(self) -> Runtime:
+        """A runtime to read the initial weights and slots from."""
+        if self._first is None:
+            self._first = Runtime(self.model)
+            self._free.append(self._first)
+        return self._first
+
+    def acquire(self, tenant: Tenant) -> Runtime:
+        """Returns the tenant's runtime, moving it in first where it is not there."""
+        if tenant in self._lent:
+            self._lent.move_to_end(tenant)
+            return self._lent[tenant]
+        runtime = self._vacant()
+        tenant.move_in(runtime)
+        self._lent[tenant] = runtime
+        return runtime
+
+    def release(self, tenant: Tenant) -> None:
+        """Frees the tenant's runtime without reading anything out of it."""
+        runtime = self._lent.pop(tenant, None)
+        if runtime is not None:
+            self._free.append(runtime)
+
+    def _vacant(self) -> Runtime:
+        if self._free or self._first is None:
+            _ = self.first  # the first one that is started serves as the reference of the initial values, too
+            return self._free.pop()
+        if len(self._lent) < self._capacity:
+            return Runtime(self.model)
+        tenant, runtime = self._lent.popitem(last=False)
+        tenant.move_out(runtime)
+        return runtime
+
+
+def _one_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

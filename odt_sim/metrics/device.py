@@ -1,0 +1,71 @@
+"""One device's figures, from the outputs of its model."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.errors import ModelError
+
+Array = NDArray[Any]
+
+_SMALLEST_PROBABILITY = 1e-7  # Keras' epsilon: a probability of zero has a large loss, not an infinite one
+
+
+def log_softmax(logits: Array) -> Array:
+    """Returns the logarithm of the softmax over the last axis, in float64."""
+    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+def example_losses(outputs: Array, y: Array, loss: str, from_logits: bool) -> Array:
+    """Returns each example's loss, as Keras defines it.
+
+    Args:
+        outputs: `[examples, ...]` float32, what `infer` gave.
+        y: `[examples]` labels, or `[examples, ...]` targets of the outputs' shape.
+        loss: One of `odt_sim.model.manifest.LOSSES`.
+        from_logits: Whether the outputs are logits rather than probabilities.
+
+    Returns:
+        `[examples]` float64.
+    """
+    if loss == "mean_squared_error":
+        squares = (outputs.astype(np.float64) - y.reshape(outputs.shape)) ** 2
+        return np.asarray(squares.reshape(len(y), -1).mean(axis=1))
+    if from_logits:
+        logarithms = log_softmax(outputs)
+    else:
+        logarithms = np.log(np.clip(outputs.astype(np.float64), _SMALLEST_PROBABILITY, 1.0 - _SMALLEST_PROBABILITY))
+    if loss == "categorical_crossentropy":
+        return np.asarray(-(y * logarithms).sum(axis=-1))
+    return np.asarray(-np.take_along_axis(logarithms, y.reshape(-1, 1).astype(np.int64), axis=-1)[:, 0])
+
+
+def figures(outputs: Array, y: Array, loss: str | None, from_logits: bool) -> dict[str, float]:
+    """Returns one device's figures.
+
+    Args:
+        outputs: `[examples, ...]` float32, what `infer` gave; at least one example.
+        y: The labels or targets.
+        loss: The loss the model was exported with.
+        from_logits: Whether the outputs are logits rather than probabilities.
+
+    Returns:
+        `accuracy` (0..1), `loss` and `examples` of a classifier; `mse`, `mae`, `loss` and `examples` of a regression.
+
+    Raises:
+        ModelError: The loss is not known.
+    """
+    if loss is None:
+        raise ModelError(
+            "the model has no manifest, so its loss is not known; give it: TrainableModel.load(path, loss=...)"
+        )
+    mean_loss = float(example_losses(outputs, y, loss, from_logits).mean())
+    if loss == "mean_squared_error":
+        errors = outputs.astype(np.float64) - y.reshape(outputs.shape)
+        own = {"mse": float((errors**2).mean()), "mae": float(np.abs(errors).mean())}
+    else:
+        labels = y.argmax(axis=-1) if loss == "categorical_crossentropy" else y
+        own = {"accuracy": float((outputs.argmax(axis=-1) == labels).mean())}
+    return {**own, "loss": mean_loss, "examples": len(y)}

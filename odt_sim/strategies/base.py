@@ -1,0 +1,199 @@
+"""The contract of a personalization strategy, and federated averaging as its default.
+
+A strategy has four methods. `init` and `aggregate` run on the coordinator; `local` and `deploy` run beside the device. The
+base class is FedAvg: a new strategy overrides what it does otherwise.
+
+McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data, algorithm 1:
+`w <- w + sum_i n_i (w_i - w) / sum_i n_i`, where `w_i` is `w` after the device's local epochs on its `n_i` examples.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.device.device import Device
+from odt_sim.errors import StrategyError
+from odt_sim.model.manifest import Parameter
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Layout, Weights
+
+Tensors = Mapping[str, Weights | NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """What the coordinator holds between two rounds.
+
+    Attributes:
+        broadcast: What every device of a cohort receives.
+        private: What never leaves the coordinator.
+    """
+
+    broadcast: Tensors
+    private: Tensors = field(default_factory=dict)
+
+    @property
+    def weights(self) -> Weights:
+        """The broadcast's `weights`."""
+        return weights_of(self.broadcast)
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a device sends back.
+
+    Attributes:
+        tensors: What is averaged over the cohort, by name.
+        weight: The device's weight in the average, above 0: its number of training examples.
+        losses: The loss of each of its training steps.
+    """
+
+    tensors: Tensors
+    weight: float
+    losses: NDArray[np.float32]
+
+    def isfinite(self) -> bool:
+        """Whether no loss and no value is NaN or infinite."""
+        arrays = [array_of(tensor) for tensor in self.tensors.values()]
+        return bool(np.isfinite(self.losses).all()) and all(bool(np.isfinite(array).all()) for array in arrays)
+
+
+@dataclass(frozen=True)
+class Updates:
+    """What a round brought in.
+
+    Attributes:
+        mean: The weighted mean of the updates' tensors, by name; empty where no device contributed.
+        weight: The sum of the weights.
+        count: The number of updates.
+        each: The updates by device id; empty unless the strategy says `keeps_updates`.
+    """
+
+    mean: Tensors
+    weight: float
+    count: int
+    each: Mapping[int, Update] = field(default_factory=dict)
+
+
+class Strategy:
+    """A personalization algorithm; as it stands, federated averaging.
+
+    Attributes:
+        needs: What the model must have, of `TrainableModel.capabilities`. Checked before a run starts.
+        keeps_updates: Whether `aggregate` needs the single updates; a mean is cheaper.
+    """
+
+    needs: frozenset[str] = frozenset()
+    keeps_updates: bool = False
+
+    @property
+    def name(self) -> str:
+        """The strategy's name in records and reports: its module's, as configured."""
+        return type(self).__module__.rpartition(".")[2]
+
+    def shared(self, parameter: Parameter) -> bool:
+        """Whether a parameter travels; what does not travel stays on the device from round to round."""
+        return True
+
+    def init(self, initial: Weights) -> ServerState:
+        """Returns the state before the first round.
+
+        Args:
+            initial: All the weights that the model was exported with.
+        """
+        return ServerState({"weights": initial.select(initial.layout.select(self.shared))})
+
+    def local(self, device: Device, broadcast: Tensors) -> Update:
+        """Does a device's work of one round.
+
+        Args:
+            device: Holds the exported weights and fresh optimizer slots, and the `state` it kept in earlier rounds.
+            broadcast: The server's broadcast; read-only.
+
+        Returns:
+            The update. What is put into `device.state` is there in the next round.
+        """
+        shared = weights_of(broadcast)
+        recall(device)
+        device.restore(shared)
+        losses = device.train()
+        trained = device.parameters()
+        keep(device, trained, shared.layout)
+        return Update({"weights": trained.select(shared.layout) - shared}, len(device.train_examples), losses)
+
+    def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
+        """Returns the state after a round; called only where at least one device contributed."""
+        mean = weights_of(updates.mean)
+        return ServerState({**state.broadcast, "weights": state.weights + mean}, state.private)
+
+    def deploy(self, device: Device, broadcast: Tensors) -> Weights:
+        """Returns the weights that this device's user gets: what is evaluated. Nothing that it changes is kept."""
+        recall(device)
+        device.restore(weights_of(broadcast))
+        return device.parameters()
+
+    def check(self, model: TrainableModel) -> None:
+        """Checks that the model has what the strategy needs.
+
+        Raises:
+            StrategyError: It lacks something.
+        """
+        missing = sorted(self.needs - model.capabilities)
+        if missing:
+            has = ", ".join(sorted(model.capabilities))
+            raise StrategyError(
+                f"strategy {self.name}: needs {', '.join(missing)}, which {model.where} lacks (it has {has}); "
+                "export the model with it or choose another strategy"
+            )
+
+
+def weights_of(tensors: Tensors, name: str = "weights") -> Weights:
+    """Returns a named entry as `Weights`.
+
+    Raises:
+        StrategyError: There is none.
+    """
+    found = tensors.get(name)
+    if not isinstance(found, Weights):
+        raise StrategyError(f"expected {name!r} to be Weights, found {type(found).__name__}; set it in init and local")
+    return found
+
+
+def array_of(tensor: Weights | NDArray[Any]) -> NDArray[Any]:
+    """Returns the numbers of a tensor."""
+    return tensor.vector if isinstance(tensor, Weights) else tensor
+
+
+def like(tensor: Weights | NDArray[Any], numbers: NDArray[Any]) -> Weights | NDArray[Any]:
+    """Returns numbers in the form of `tensor`: its layout or shape, and its dtype."""
+    if isinstance(tensor, Weights):
+        return Weights(tensor.layout, numbers.astype(np.float32, copy=False))
+    return numbers.reshape(tensor.shape).astype(tensor.dtype, copy=False)
+
+
+def keep(device: Device, trained: Weights, shared: Layout) -> None:
+    """Keeps on the device the parameters that do not travel."""
+    own = device.model.layout.select(lambda p: p.name not in shared.slices)
+    if own.size:
+        device.state["own"] = trained.select(own)
+
+
+def recall(device: Device) -> None:
+    """Puts back the parameters that `keep` kept; the exported ones stay where nothing was kept yet."""
+    own = device.state.get("own")
+    if isinstance(own, Weights):
+        device.restore(own)
+
+
+def optimizer_of(state: Mapping[str, Weights | NDArray[Any]]) -> Sequence[NDArray[Any]]:
+    """Returns the optimizer's slots that `keep_optimizer` kept; empty where there are none."""
+    return [array_of(state[f"optimizer.{i}"]) for i in range(sum(name.startswith("optimizer.") for name in state))]
+
+
+def keep_optimizer(device: Device) -> None:
+    """Keeps the optimizer's slots on the device."""
+    for i, slot in enumerate(device.optimizer_state()):
+        device.state[f"optimizer.{i}"] = slot

@@ -1,0 +1,13 @@
+"""Federated averaging.
+
+McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data.
+Rule: `w <- sum_i n_i w_i / sum_i n_i`, `w_i` being `w` after the local epochs on the `n_i` examples of device `i`.
+Travels: all weights, BatchNorm statistics included. Stays: nothing; the optimizer's slots start fresh every round.
+Hyper-parameters: none of its own; `train.epochs`, `train.learning_rate`.
+"""
+
+from odt_sim.strategies.base import Strategy
+
+
+class FedAvg(Strategy):
+    """Federated averaging, example-weighted: what the contract's defaults do."""
