@@ -1,0 +1,66 @@
+"""`python -m odt_sim.export PATH`: exports the model whose specification (see `cache.exported`) is JSON on stdin."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from odt_sim.errors import ExportError, OdtSimError
+from odt_sim.export.cache import ERROR_MARK
+
+
+def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
+    """Builds and exports the model of a specification; the initial weights depend on its `seed` alone.
+
+    Raises:
+        ExportError: The build function is missing or fails, or its model cannot be exported.
+    """
+    from odt_sim.export import export_model  # first: it says how to install TensorFlow
+
+    import keras  # isort: skip
+
+    keras.utils.set_random_seed(int(spec["seed"]))
+    return export_model(
+        _build(spec),
+        path,
+        loss=spec["loss"],
+        optimizer=dict(spec["optimizer"]),
+        batch_size=spec["batch_size"],
+        name=spec["name"],
+        head=spec.get("head"),
+    )
+
+
+def _build(spec: Mapping[str, Any]) -> Any:
+    from hydra.utils import get_method
+
+    sys.path[:0] = spec.get("sys_path", ())
+    arguments = dict(spec["build"])
+    target = arguments.pop("_target_")
+    try:
+        function: Callable[..., Any] = get_method(target)
+        return function(**arguments)
+    except Exception as error:  # the function is the user's: whatever it raises is what the user must see
+        raise ExportError(f"model.build: {target} failed: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def main() -> int:
+    """Returns the exit code: 0, or 1 with one line on stderr."""
+    try:
+        export_spec(json.load(sys.stdin), Path(sys.argv[1]))
+    except OdtSimError as error:
+        print(f"{ERROR_MARK}{error}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        print(f"{ERROR_MARK}{_one_line(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""Exports the models of a configuration in a process of their own, once each; imports no TensorFlow.
+
+TensorFlow takes seconds and half a gigabyte, and its converter leaks: the caller's process stays free of it.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import PathFinder
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from odt_sim.errors import ExportError
+
+ERROR_MARK = "odt_sim.export error: "  # the child's last line begins with it
+QUIET = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "KERAS_BACKEND": "tensorflow",
+    "PYTHONWARNINGS": "ignore",
+}
+
+
+def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
+    """Returns the `.tflite` file of a model's configuration; exports it unless that was done before.
+
+    The file is cached under a hash of the specification, of the source of the exporter and of the module that builds the
+    model, and of the versions of TensorFlow and LiteRT. Processes that ask for the same model wait for one export.
+
+    Args:
+        spec: A node of `conf/model` as plain values: `name`, `build` (`_target_` and arguments of a function that returns a
+            Keras model), `loss`, `optimizer` (`name` and settings), `batch_size`, `seed`, and optionally `head` and
+            `sys_path`, directories where the build function's module is found.
+        directory: The cache; None is `$ODT_SIM_CACHE`, or `~/.cache/odt_sim`, with `models` behind it.
+
+    Raises:
+        ExportError: The export failed; the message is the child's own.
+    """
+    path = (directory or default_directory()) / f"{_key(spec)}.tflite"
+    if path.exists():
+        return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix(".lock")):
+            if not path.exists():
+                _export(spec, path)
+    except OSError as error:
+        advice = "set ODT_SIM_CACHE to a writable directory"
+        raise ExportError(f"{path.parent}: cannot write the cache ({error.strerror}); {advice}") from error
+    return path
+
+
+def default_directory() -> Path:
+    """Returns where exported models are cached."""
+    root = os.environ.get("ODT_SIM_CACHE") or Path.home() / ".cache" / "odt_sim"
+    return Path(root).expanduser() / "models"
+
+
+def _key(spec: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode())
+    for path in [*sorted(Path(__file__).parent.rglob("*.py")), *_build_source(spec)]:
+        digest.update(path.read_bytes())
+    for package in ("tensorflow", "keras", "ai-edge-litert"):
+        digest.update(f"{package} {_version(package)}".encode())
+    return digest.hexdigest()[:32]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
+
+
+def _build_source(spec: Mapping[str, Any]) -> Iterator[Path]:
+    """Yields the file of the module that holds the build function, found without importing anything."""
+    search: Sequence[str] | None = [*spec.get("sys_path", ()), *sys.path]
+    found = None
+    name = ""
+    for part in str(spec["build"]["_target_"]).split("."):
+        name = f"{name}.{part}" if name else part
+        module = PathFinder.find_spec(name, search)
+        if module is None:
+            break
+        found, search = module.origin, module.submodule_search_locations
+        if search is None:
+            break
+    if found and Path(found).suffix == ".py":
+        yield Path(found)
+
+
+def _export(spec: Mapping[str, Any], path: Path) -> None:
+    source = str(Path(__file__).resolve().parents[2])
+    python_path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
+    child = subprocess.run(
+        [sys.executable, "-m", "odt_sim.export", str(path)],
+        input=json.dumps(spec),
+        capture_output=True,
+        text=True,
+        env={**os.environ, **QUIET, "PYTHONPATH": python_path},
+        check=False,
+    )
+    if child.returncode == 0:
+        return
+    lines = child.stderr.strip().splitlines() or [f"no message, exit code {child.returncode}"]
+    own = next((line for line in reversed(lines) if line.startswith(ERROR_MARK)), lines[-1])
+    raise ExportError(own.removeprefix(ERROR_MARK))

@@ -1,0 +1,107 @@
+"""Exports an unchanged Keras model as a trainable `.tflite` file."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from odt_sim.errors import ExportError
+from odt_sim.export.convert import convert
+from odt_sim.export.objective import objective_of, optimizer_of, settings_of
+from odt_sim.export.parameters import parameters_of
+from odt_sim.export.signatures import emit_signatures, ends_in_softmax, trace_infer, trace_train
+from odt_sim.model.flatbuffer import fingerprint, with_metadata
+from odt_sim.model.manifest import METADATA_NAME, Manifest
+
+
+def export_model(
+    model: keras.Model,
+    path: str | os.PathLike[str],
+    *,
+    loss: Any,
+    optimizer: Any,
+    batch_size: int = 32,
+    name: str | None = None,
+    head: str | Sequence[str] | None = None,
+) -> Path:
+    """Exports a Keras model with its current weights as a `.tflite` file that trains on any LiteRT interpreter.
+
+    The training step is traced as Keras runs it and emitted again with TFLite's built-in ops. The model and the optimizer
+    are left as they are.
+
+    Args:
+        model: A built Keras 3 Sequential or Functional model with one input and one output.
+        path: Where to write the file.
+        loss: `sparse_categorical_crossentropy`, `categorical_crossentropy`, `mean_squared_error` (`mse`), or a Keras loss
+            object of these. By name, the model's output is taken as logits unless it ends in a softmax.
+        optimizer: A Keras optimizer object or its name. Its learning rate is only the default in the manifest: the rate is
+            an input of `train`.
+        batch_size: Rows of one call of `train` and of `infer`.
+        name: The model's name in the manifest; None takes Keras' name.
+        head: The layer, or layers, that form the head; None takes the last layer with weights that is no normalization.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        ExportError: The model, the loss or the optimizer cannot be exported, or the file cannot be written.
+    """
+    _check(model, batch_size)
+    optimizer = optimizer_of(optimizer)
+    optimizer.build(model.trainable_variables)
+    parameters = parameters_of(model, head)
+    infer = trace_infer(model, batch_size)
+    objective = objective_of(loss, ends_in_softmax(infer))
+    train = trace_train(model, objective, optimizer, infer.concrete.structured_outputs["logits"].shape)
+    content = convert(emit_signatures(infer, train, model, optimizer))
+    manifest = Manifest(
+        name=name or model.name,
+        parameters=parameters,
+        loss=objective.name,
+        from_logits=objective.from_logits,
+        optimizer=settings_of(optimizer),
+        batch_size=batch_size,
+        fingerprint=fingerprint(content),
+    )
+    return _write(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
+
+
+def _check(model: keras.Model, batch_size: int) -> None:
+    if keras.backend.backend() != "tensorflow":
+        raise ExportError(
+            f"export needs Keras on TensorFlow, found {keras.backend.backend()}; set KERAS_BACKEND=tensorflow"
+        )
+    if not isinstance(model, keras.Model) or not model.built or not getattr(model, "inputs", None):
+        raise ExportError("model: expected a built Keras Sequential or Functional model; give its first layer an Input")
+    if len(model.inputs) != 1 or len(model.outputs) != 1:
+        found = f"{len(model.inputs)} and {len(model.outputs)}"
+        raise ExportError(f"model {model.name!r}: expected one input and one output, found {found}")
+    if None in model.inputs[0].shape[1:]:
+        found = model.inputs[0].shape[1:]
+        raise ExportError(f"model {model.name!r}: expected a fixed input shape, found {found}; give Input a full shape")
+    if not model.trainable_weights:
+        raise ExportError(f"model {model.name!r}: nothing to train; it needs a layer with trainable weights")
+    if batch_size < 1:
+        raise ExportError(f"batch_size: expected at least 1, found {batch_size}")
+
+
+def _write(path: Path, content: bytes) -> Path:
+    """Writes a file whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            try:
+                file.write(content)
+                file.close()
+                Path(file.name).replace(path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise ExportError(
+            f"{path}: cannot write the model ({error.strerror}); give a path that can be written"
+        ) from error
+    return path

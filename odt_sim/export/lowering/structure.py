@@ -1,0 +1,17 @@
+"""Ops that only pass tensors on, or tell what the static shapes say already."""
+
+import tensorflow as tf
+
+from odt_sim.export.lowering.registry import Memo, lowers
+
+
+@lowers("IdentityN", "StopGradient", "PreventGradient")
+def identity(op: tf.Operation, inputs: list[tf.Tensor], memo: Memo) -> list[tf.Tensor]:
+    """Computes Y = X for each input."""
+    return inputs
+
+
+@lowers("ShapeN")
+def shape_n(op: tf.Operation, inputs: list[tf.Tensor], memo: Memo) -> list[tf.Tensor]:
+    """Returns the shape of each input."""
+    return [tf.shape(t, out_type=op.outputs[0].dtype) for t in inputs]

@@ -1,0 +1,132 @@
+"""The windows that a convolution or a pooling slides over an image, as slices, and their adjoint."""
+
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from odt_sim.export.lowering.registry import Refusal
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How windows lie on an image, for height and width.
+
+    Attributes:
+        size: The window's size.
+        stride: The distance between two windows.
+        dilation: The distance between two elements of a window.
+        image: The size of the image.
+        count: The number of windows.
+        before: The padding above and to the left.
+        after: The padding below and to the right; negative where the last rows or columns are in no window.
+    """
+
+    size: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    image: tuple[int, int]
+    count: tuple[int, int]
+    before: tuple[int, int]
+    after: tuple[int, int]
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]:
+        """The places of a window's elements, row by row."""
+        height, width = self.size
+        return [(i * self.dilation[0], j * self.dilation[1]) for i in range(height) for j in range(width)]
+
+    @property
+    def tiles(self) -> bool:
+        """Whether the windows neither overlap, nor leave gaps, nor reach over the image's edge."""
+        return self.stride == self.size and self.dilation == (1, 1) and self.before == (0, 0) and max(self.after) <= 0
+
+
+def windows_of(op: tf.Operation, image: tf.TensorShape, size: tuple[int, int]) -> Windows:
+    """Reads how an op of the Conv2D and pooling families places its windows.
+
+    Args:
+        op: The op; its attributes `strides`, `padding`, `data_format` and, where it has one, `dilations` are read.
+        image: `[batch, height, width, channels]`.
+        size: The window's size.
+
+    Raises:
+        Refusal: The images are not channels-last, or the padding is explicit.
+    """
+    if op.get_attr("data_format") != b"NHWC":
+        raise Refusal('lowers data_format="channels_last" only; use that')
+    padding = op.get_attr("padding")
+    if padding not in (b"SAME", b"VALID"):
+        raise Refusal('lowers padding "same" and "valid" only; put a ZeroPadding2D layer before it')
+    stride = tuple(op.get_attr("strides")[1:3])
+    dilation = tuple(op.get_attr("dilations")[1:3]) if "dilations" in op.node_def.attr else (1, 1)
+    axes = [_axis(int(image[1 + a]), size[a], stride[a], dilation[a], padding == b"SAME") for a in (0, 1)]
+    (rows, top, bottom), (columns, left, right) = axes
+    return Windows(
+        size, stride, dilation, (int(image[1]), int(image[2])), (rows, columns), (top, left), (bottom, right)
+    )
+
+
+def _axis(image: int, size: int, stride: int, dilation: int, same: bool) -> tuple[int, int, int]:
+    """Returns the number of windows along an axis and the padding before and after, as TensorFlow counts them."""
+    extent = (size - 1) * dilation + 1
+    count = -(-image // stride) if same else (image - extent) // stride + 1
+    total = (count - 1) * stride + extent - image
+    before = total // 2 if same and total > 0 else 0
+    return count, before, total - before
+
+
+def padded(x: tf.Tensor, windows: Windows, value: float = 0.0) -> tf.Tensor:
+    """Returns `x` with its edges padded by `value`, and without the rows and columns that are in no window."""
+    (top, left), (bottom, right) = windows.before, windows.after
+    height, width = windows.image
+    x = x[:, : height + min(bottom, 0), : width + min(right, 0), :]
+    pads = [[0, 0], [top, max(bottom, 0)], [left, max(right, 0)], [0, 0]]
+    return tf.pad(x, pads, constant_values=value) if any(map(any, pads)) else x
+
+
+def element(x: tf.Tensor, windows: Windows, offset: tuple[int, int]) -> tf.Tensor:
+    """Returns one element of every window of a padded image: `[batch, count, count, channels]`."""
+    (row, column), (rows, columns), (down, right) = offset, windows.count, windows.stride
+    return x[:, row : row + (rows - 1) * down + 1 : down, column : column + (columns - 1) * right + 1 : right, :]
+
+
+def scattered(parts: list[tf.Tensor], windows: Windows) -> tf.Tensor:
+    """Adds the windows' elements up at their places in the image: the adjoint of `element`.
+
+    Args:
+        parts: For each of `windows.offsets` a tensor `[batch, count, count, channels]`.
+        windows: How they lie.
+
+    Returns:
+        `[batch, height, width, channels]`.
+    """
+    total = tf.add_n([_placed(part, windows, offset) for part, offset in zip(parts, windows.offsets, strict=True)])
+    (top, left), (bottom, right), (height, width) = windows.before, windows.after, windows.image
+    total = total[:, top : top + height, left : left + width, :]
+    missing = [[0, 0], [0, max(-bottom, 0)], [0, max(-right, 0)], [0, 0]]
+    return tf.pad(total, missing) if any(map(any, missing)) else total
+
+
+def _placed(part: tf.Tensor, windows: Windows, offset: tuple[int, int]) -> tf.Tensor:
+    """Puts one element of every window at its place in an image of zeros that has the padded size."""
+    (row, column), (rows, columns), (down, right) = offset, windows.count, windows.stride
+    spread = dilated(part, down, right)
+    height = (rows - 1) * down + (windows.size[0] - 1) * windows.dilation[0] + 1
+    width = (columns - 1) * right + (windows.size[1] - 1) * windows.dilation[1] + 1
+    spread_height, spread_width = (rows - 1) * down + 1, (columns - 1) * right + 1
+    return tf.pad(
+        spread, [[0, 0], [row, height - row - spread_height], [column, width - column - spread_width], [0, 0]]
+    )
+
+
+def dilated(x: tf.Tensor, down: int, right: int) -> tf.Tensor:
+    """Returns `x` with `down - 1` rows and `right - 1` columns of zeros between its own."""
+    if (down, right) == (1, 1):
+        return x
+    batch, height, width, channels = x.shape
+    # Zeros follow each row and column by widening the axes behind them; then the last ones are cut off.
+    x = tf.pad(tf.reshape(x, [batch * height, width, channels]), [[0, 0], [0, 0], [0, (right - 1) * channels]])
+    row = width * right * channels
+    x = tf.pad(tf.reshape(x, [batch, height, row]), [[0, 0], [0, 0], [0, (down - 1) * row]])
+    x = tf.reshape(x, [batch, height * down, width * right, channels])
+    return x[:, : (height - 1) * down + 1, : (width - 1) * right + 1, :]

@@ -1,0 +1,105 @@
+"""What a training step minimizes, and how: a loss and an optimizer as the caller gave them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from odt_sim.errors import ExportError
+
+_LOSSES = {
+    "sparse_categorical_crossentropy": keras.losses.SparseCategoricalCrossentropy,
+    "categorical_crossentropy": keras.losses.CategoricalCrossentropy,
+    "mean_squared_error": keras.losses.MeanSquaredError,
+}
+_SHORT = {"mse": "mean_squared_error"}
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss with what the manifest and the signatures say of it.
+
+    Attributes:
+        function: The Keras loss; takes `sample_weight` and returns the mean over the batch, `[]`.
+        name: One of `manifest.LOSSES`.
+        from_logits: Whether the loss takes the model's output as logits.
+    """
+
+    function: keras.losses.Loss
+    name: str
+    from_logits: bool
+
+    def target(self, output: tf.TensorShape) -> tf.TensorSpec:
+        """Returns the shape and dtype of `y` for a model whose output is `[batch, ...]`."""
+        if self.name == "sparse_categorical_crossentropy":
+            return tf.TensorSpec(output[:-1], tf.int32, name="y")
+        return tf.TensorSpec(output, tf.float32, name="y")
+
+
+def objective_of(loss: Any, ends_in_softmax: bool) -> Objective:
+    """Returns the objective for a loss's name or a Keras loss object.
+
+    Args:
+        loss: `sparse_categorical_crossentropy`, `categorical_crossentropy`, `mean_squared_error` (`mse`), or the Keras
+            loss object of one of these.
+        ends_in_softmax: Whether the model's output is that of a softmax, and so no logits for a loss given by name.
+
+    Raises:
+        ExportError: The loss is another one, or does not average over the batch.
+    """
+    if isinstance(loss, str):
+        name = _SHORT.get(loss, loss)
+        if name not in _LOSSES:
+            raise ExportError(f"loss: expected {', '.join(_LOSSES)} or a Keras loss object of these, found {loss!r}")
+        from_logits = name != "mean_squared_error" and not ends_in_softmax
+        settings = {} if name == "mean_squared_error" else {"from_logits": from_logits}
+        return Objective(_LOSSES[name](**settings), name, from_logits)
+    name = next((name for name, kind in _LOSSES.items() if type(loss) is kind), "")
+    if not name:
+        raise ExportError(f"loss: expected a Keras loss object of {', '.join(_LOSSES)}, found {type(loss).__name__}")
+    if loss.reduction != "sum_over_batch_size":
+        raise ExportError(
+            f"loss {name}: expected reduction='sum_over_batch_size' (the default), found {loss.reduction!r}"
+        )
+    return Objective(loss, name, bool(loss.get_config().get("from_logits", False)))
+
+
+def optimizer_of(optimizer: Any) -> keras.optimizers.Optimizer:
+    """Returns a new Keras optimizer with the settings of a name, a specification or an optimizer object.
+
+    Args:
+        optimizer: A name (`sgd`, `adam`), `{"name": "SGD", "momentum": 0.9}`, or an optimizer object; the object itself is
+            left as it is.
+
+    Raises:
+        ExportError: The optimizer or one of its settings is unknown, or its learning rate is a schedule.
+    """
+    try:
+        if isinstance(optimizer, dict):
+            settings = dict(optimizer)
+            new = keras.optimizers.get({"class_name": settings.pop("name"), "config": settings})
+        elif isinstance(optimizer, str):
+            new = keras.optimizers.get(optimizer)
+        else:
+            new = type(optimizer).from_config(optimizer.get_config())
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        line = str(error).strip().partition("\n")[0]
+        raise ExportError(f"optimizer {optimizer!r}: not a Keras optimizer with these settings ({line})") from error
+    if not isinstance(new.learning_rate, keras.Variable):
+        raise ExportError(
+            f"optimizer {new.name}: a learning-rate schedule cannot be exported; "
+            "give a number, and pass each step's rate to `train`"
+        )
+    return new
+
+
+def settings_of(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
+    """Returns an optimizer's name and settings as JSON can hold them; numbers as they were written."""
+    config = {key: _plain(value) for key, value in optimizer.get_config().items()}
+    return config | {"name": type(optimizer).__name__}
+
+
+def _plain(value: Any) -> Any:
+    return float(str(np.float32(value))) if isinstance(value, float | np.floating) else value

@@ -1,0 +1,86 @@
+"""The weights of a Keras model as the parameters of a manifest: name, role and group."""
+
+from collections.abc import Iterator, Sequence
+
+import keras
+
+from odt_sim.errors import ExportError
+from odt_sim.model.manifest import Parameter
+
+NORMALIZATIONS = (
+    keras.layers.BatchNormalization,
+    keras.layers.GroupNormalization,
+    keras.layers.LayerNormalization,
+    keras.layers.RMSNormalization,
+)
+
+
+def leaf_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
+    """Yields a model's layers in order, those of nested models in their places."""
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            yield from leaf_layers(layer)
+        else:
+            yield layer
+
+
+def parameters_of(model: keras.Model, head: str | Sequence[str] | None) -> tuple[Parameter, ...]:
+    """Describes a model's weights in the order of `model.weights`.
+
+    Args:
+        model: A built Keras model.
+        head: The name or names of the layers that form the head; None is the last layer with weights but normalizations.
+
+    Raises:
+        ExportError: A weight is not float32, or `head` names no layer with weights.
+    """
+    layers = [layer for layer in leaf_layers(model) if layer.weights]
+    heads = _heads(layers, head)
+    norms = [layer for layer in layers if isinstance(layer, NORMALIZATIONS)]
+    groups = {id(v): "norm" for layer in norms for v in layer.weights}
+    groups |= {id(v): "head" for layer in layers if layer.name in heads for v in layer.weights}
+    names = _unique([v.path for v in model.weights])
+    trainable = {id(v) for v in model.trainable_weights}
+    return tuple(
+        Parameter(
+            name=name,
+            shape=tuple(v.shape),
+            dtype=_float32(v),
+            role="trainable" if id(v) in trainable else "statistic",
+            group=groups.get(id(v), "body"),
+        )
+        for name, v in zip(names, model.weights, strict=True)
+    )
+
+
+def _heads(layers: Sequence[keras.layers.Layer], head: str | Sequence[str] | None) -> set[str]:
+    if head is None:
+        return {layer.name for layer in [x for x in layers if not isinstance(x, NORMALIZATIONS)][-1:]}
+    wanted = {head} if isinstance(head, str) else set(head)
+    known = [layer.name for layer in layers]
+    missing = sorted(wanted.difference(known))
+    if missing:
+        raise ExportError(f"head: no layer {missing[0]!r} with weights; expected one of {', '.join(known)}")
+    return wanted
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Returns the names, with `_1`, `_2` ... behind those that came before."""
+    taken: set[str] = set()
+    result = []
+    for name in names:
+        unique, count = name, 0
+        while unique in taken:
+            count += 1
+            unique = f"{name}_{count}"
+        taken.add(unique)
+        result.append(unique)
+    return result
+
+
+def _float32(variable: keras.Variable) -> str:
+    if variable.dtype != "float32":
+        raise ExportError(
+            f"{variable.path}: expected float32 weights, found {variable.dtype}; build the model with dtype float32"
+        )
+    return "float32"
