@@ -1,0 +1,51 @@
+"""A data set before it is spread over devices."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.errors import DataError
+
+Array = NDArray[Any]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """All examples of a data set. What a source returns went through `odt_sim.data.check.check`.
+
+    Attributes:
+        name: What messages and reports call it.
+        x: `[examples, ...]` float32 or int32 inputs; images have a channel axis.
+        y: Targets: `[examples]` int32 class labels; `[examples, classes]` float32 class probabilities (one-hot);
+            `[examples, ...]` int32 labels of each position of a sequence; or `[examples, ...]` float32 values.
+        users: `[examples]` whose example each is, as integers or strings; None where the data knows no users.
+        classes: The number of classes; None for regression.
+    """
+
+    name: str
+    x: Array
+    y: Array
+    users: Array | None = None
+    classes: int | None = None
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether each example belongs to one class."""
+        return self.classes is not None and (self.y.ndim == 1 or self.y.dtype == np.float32)
+
+    def labels(self) -> NDArray[np.int32]:
+        """Returns the `[examples]` class of each example; that of the largest value where `y` is one-hot.
+
+        Raises:
+            DataError: The examples have no single class each.
+        """
+        if not self.has_labels:
+            kind = "values to regress" if self.classes is None else f"labels of shape {list(self.y.shape[1:])}"
+            raise DataError(
+                f"data {self.name}: each example needs one class label, found {kind}; "
+                "use a partition that needs no labels: iid, quantity_skew or by_user"
+            )
+        return self.y if self.y.ndim == 1 else self.y.argmax(axis=1).astype(np.int32)
