@@ -1,0 +1,63 @@
+"""The cache of `keras.datasets`, filled by a subprocess so that this process never loads Keras and TensorFlow."""
+
+import importlib.util
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from odt_sim.data import keras_download
+from odt_sim.errors import DataError
+
+_log = logging.getLogger(__name__)
+
+
+def cache_folder() -> Path:
+    """Returns the folder for downloaded data: `data` in `$ODT_SIM_CACHE` or in `~/.cache/odt_sim`."""
+    return Path(os.environ.get("ODT_SIM_CACHE") or "~/.cache/odt_sim").expanduser() / "data"
+
+
+def cached_keras_file(name: str) -> Path:
+    """Returns the `.npz` file, with arrays `x` and `y`, of a data set of `keras.datasets`; downloads it at first use.
+
+    Raises:
+        DataError: Keras is not installed, has no such data set, or the download failed.
+    """
+    if not name.isidentifier():
+        raise DataError(f"data {name}: no name of a Keras data set; choose one such as mnist or cifar10")
+    path = cache_folder() / f"keras_{name}.npz"
+    if not path.exists():
+        _download(name, path)
+    return path
+
+
+def _download(name: str, path: Path) -> None:
+    if importlib.util.find_spec("keras") is None:
+        raise DataError(
+            f"data {name}: needs Keras to download it, which is not installed: pip install 'odt_sim[export]'"
+        )
+    _log.info("downloading the Keras data set %s into %s", name, path.parent)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            unfinished = Path(folder) / path.name
+            _run(name, unfinished)
+            unfinished.replace(path)  # whole or not at all, also when two processes download at once
+    except OSError as error:
+        raise DataError(
+            f"data {name}: cannot be kept in {path.parent} ({error}); set ODT_SIM_CACHE to another folder"
+        ) from error
+
+
+def _run(name: str, path: Path) -> None:
+    # By path and with -P: the subprocess needs Keras and numpy, but nothing of this package.
+    command = [sys.executable, "-P", keras_download.__file__, name, str(path)]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise DataError(
+            f"data {name}: Keras could not provide it ({reason}); check the name and the network, then try again"
+        )

@@ -1,0 +1,47 @@
+"""A program: writes a data set of `keras.datasets` into an `.npz` file. Runs in a process of its own, as Keras is heavy."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+TEXT_WORDS = 10_000
+TEXT_LENGTH = 200
+
+
+def join(load_data: Callable[..., Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Returns `x` and `y` of a `load_data` function of `keras.datasets`, train and test parts joined.
+
+    Sequences of different lengths are cut and padded in front to `[examples, TEXT_LENGTH]`.
+    """
+    text = "num_words" in inspect.signature(load_data).parameters
+    (x, y), (x_test, y_test) = load_data(num_words=TEXT_WORDS) if text else load_data()
+    x, y = np.concatenate([x, x_test]), np.concatenate([y, y_test])
+    if x.dtype == object:
+        from keras.utils import pad_sequences
+
+        x = pad_sequences(x, maxlen=TEXT_LENGTH)
+    return x, y
+
+
+def main(name: str, path: str) -> None:
+    """Writes the data set `name` into the file `path`; exits with one line on standard error where that fails."""
+    try:
+        from keras import datasets
+
+        found = getattr(datasets, name, None)
+        if found is None:
+            sys.exit(
+                f"no such data set; there are {', '.join(key for key in dir(datasets) if not key.startswith('_'))}"
+            )
+        x, y = join(found.load_data)
+        np.savez(path, x=x, y=y)
+    except Exception as error:  # whatever Keras, the network or the disk raises, the parent reports it in one line
+        sys.exit(" ".join(f"{type(error).__name__}: {error}".split()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,147 @@
+"""Where data comes from; each source returns a checked `Dataset`."""
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odt_sim.data.check import check
+from odt_sim.data.dataset import Array, Dataset
+from odt_sim.data.keras_cache import cached_keras_file
+from odt_sim.errors import DataError
+
+
+def digits() -> Dataset:
+    """Returns the 1,797 handwritten digits that scikit-learn bundles.
+
+    `x` is `[1797, 8, 8, 1]` float32 in 0..1, `y` `[1797]` int32 in 0..9. They are the test set of Alpaydin and Kaynak's
+    "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998.
+    """
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = bunch.images[..., np.newaxis] / 16
+    return check(Dataset("digits", images, bunch.target, classes=10))
+
+
+def npz(
+    path: str | os.PathLike[str], x: str = "x", y: str = "y", users: str | None = None, classes: int | None = None
+) -> Dataset:
+    """Reads a data set from an `.npz` file; never unpickles. `odt_sim.data.check.check` says how it is converted.
+
+    Args:
+        path: The file, as `numpy.savez` writes it.
+        x: The name of the array of inputs in it.
+        y: The name of the array of targets.
+        users: The name of the array that tells whose example each is; None where there is none.
+        classes: The number of classes; None takes the largest integer label plus one, and regression for floats.
+
+    Raises:
+        DataError: The file is missing, no `.npz`, damaged, lacks an array, or holds unusable values.
+    """
+    path = Path(path).expanduser()
+    arrays = _read_npz(path, [key for key in (x, y, users) if key is not None])
+    return check(Dataset(path.stem, arrays[x], arrays[y], None if users is None else arrays[users], classes))
+
+
+def _read_npz(path: Path, keys: Sequence[str]) -> dict[str, Array]:
+    if not path.is_file():
+        raise DataError(f"data {path}: no such file; give the path of an .npz file")
+    if not zipfile.is_zipfile(path):
+        raise DataError(f"data {path}: is no .npz file, or a damaged one; write one with numpy.savez")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            missing = [key for key in keys if key not in file]
+            if missing:
+                there = ", ".join(file.files) or "none"
+                raise DataError(f"data {path}: has no array {missing[0]!r}; there are: {there}")
+            return {key: _read_array(path, file, key) for key in keys}
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        raise DataError(f"data {path}: is damaged ({error}); write it again with numpy.savez") from error
+
+
+def _read_array(path: Path, file: Any, key: str) -> Array:
+    try:
+        array = file[key]
+    except ValueError as error:  # numpy refuses to unpickle, or cannot read the array's header
+        raise DataError(
+            f"data {path}: array {key!r} cannot be read ({' '.join(str(error).split())}); "
+            "pickled (object) arrays are never loaded, store plain numbers"
+        ) from error
+    if not isinstance(array, np.ndarray):  # a member that is no .npy comes as bytes
+        raise DataError(f"data {path}: {key!r} is no array; write the file with numpy.savez")
+    return array
+
+
+def keras_dataset(name: str) -> Dataset:
+    """Returns one of `keras.datasets`, its train and test parts joined.
+
+    The first use downloads it in a subprocess and keeps it in the cache folder, `$ODT_SIM_CACHE` or
+    `~/.cache/odt_sim`; this process never loads Keras. Texts (`imdb`, `reuters`) are cut and padded in front to 200
+    tokens of the 10,000 most frequent words; for other choices use `function`.
+
+    Args:
+        name: Such as `mnist`, `fashion_mnist`, `cifar10`, `cifar100`, `imdb`, `california_housing`.
+
+    Raises:
+        DataError: Keras is not installed, has no such data set, or the download failed.
+    """
+    arrays = _read_npz(cached_keras_file(name), ["x", "y"])
+    return check(Dataset(name, arrays["x"], arrays["y"]))
+
+
+def function(target: str, **arguments: Any) -> Dataset:
+    """Calls a Python function that returns the data.
+
+    Args:
+        target: `package.module.name`, or `path/to/file.py:name`.
+        **arguments: What to call it with. It returns a `Dataset`, `(x, y)` or `(x, y, users)`.
+
+    Raises:
+        DataError: The function cannot be found, does not take the arguments, or returns something else.
+    """
+    call = _find(target)
+    where = f"data {target}"
+    try:
+        inspect.signature(call).bind(**arguments)
+    except TypeError as error:
+        raise DataError(f"{where}: {error}; the function takes {inspect.signature(call)}") from error
+    result = call(**arguments)
+    if isinstance(result, Dataset):
+        return check(result)
+    if isinstance(result, tuple) and len(result) in (2, 3):
+        return check(Dataset(call.__name__, *result))
+    raise DataError(f"{where}: returned a {type(result).__name__}, expected a Dataset, (x, y) or (x, y, users)")
+
+
+def _find(target: str) -> Callable[..., Any]:
+    path, _, name = target.rpartition(":" if ":" in target else ".")
+    where = f"data {target}"
+    if not path or not name:
+        raise DataError(f"{where}: expected package.module.name or path/to/file.py:name")
+    try:
+        module = _load_file(Path(path).expanduser()) if ":" in target else importlib.import_module(path)
+    except (ImportError, SyntaxError, FileNotFoundError) as error:
+        raise DataError(f"{where}: cannot import {path} ({error}); check the name, and PYTHONPATH") from error
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise DataError(f"{where}: {path} has no function {name!r}")
+    return found  # type: ignore[no-any-return]
+
+
+def _load_file(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"odt_sim_file_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ImportError("not a .py file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
+    spec.loader.exec_module(module)
+    return module

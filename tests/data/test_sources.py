@@ -1,0 +1,215 @@
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from odt_sim.data import federate
+from odt_sim.data.dataset import Dataset
+from odt_sim.data.partition import by_user
+from odt_sim.data.sources import digits, function, npz
+from odt_sim.errors import DataError
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "data"
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "points.npz"
+    np.savez(path, x=np.eye(3), label=np.array([1, 0, 3]), who=np.array([5, 5, 9]))
+    return path
+
+
+def shared(name):
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip(f"the shared data folder has no {name}")
+    return path
+
+
+def test_importing_the_data_part_is_light():
+    heavy = {"sklearn", "keras", "tensorflow", "ray", "pandas", "scipy"}
+    code = f"import sys, odt_sim.data; print(sorted({heavy!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_digits():
+    dataset = digits()
+    assert dataset.x.shape == (1797, 8, 8, 1)
+    assert (dataset.x.dtype, dataset.y.dtype) == (np.float32, np.int32)
+    assert (dataset.x.min(), dataset.x.max(), dataset.classes) == (0, 1, 10)
+    assert dataset.x[0, 0, :, 0].tolist() == [0, 0, 5 / 16, 13 / 16, 9 / 16, 1 / 16, 0, 0]
+    assert np.bincount(dataset.y).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+
+
+def test_npz_takes_arrays_by_name(saved):
+    dataset = npz(saved, y="label", users="who", classes=5)
+    assert dataset.name == "points"
+    assert dataset.x.tolist() == np.eye(3).tolist()
+    assert dataset.y.tolist() == [1, 0, 3]
+    assert dataset.users.tolist() == [5, 5, 9]
+    assert dataset.classes == 5
+
+
+def test_mnist():
+    dataset = npz(shared("mnist.npz"))
+    assert dataset.x.shape == (70000, 28, 28, 1)
+    assert dataset.x.max() == 1
+    assert dataset.classes == 10
+
+
+def test_human_activity():
+    dataset = npz(shared("uci_har_raw.npz"), users="subject")
+    assert dataset.x.shape == (10299, 9, 128)
+    assert (dataset.y.dtype, dataset.classes) == (np.int32, 6)
+    data = federate(dataset, by_user, None, 0)
+    assert data.devices == 30
+    assert set(dataset.users[data.train(29)]) == {30}
+
+
+def test_school_scores_are_regression():
+    dataset = npz(shared("school.npz"), users="school")
+    assert dataset.x.shape == (15362, 28)
+    assert (dataset.y.dtype, dataset.classes) == (np.float32, None)
+    assert federate(dataset, by_user, 20, 0).devices == 20
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(DataError, match=r"none\.npz: no such file"):
+        npz(tmp_path / "none.npz")
+
+
+def test_a_file_that_is_no_npz(tmp_path):
+    path = tmp_path / "text.npz"
+    path.write_text("hello")
+    with pytest.raises(DataError, match=r"text\.npz: is no \.npz file"):
+        npz(path)
+
+
+def test_a_single_array_is_no_npz(tmp_path):
+    path = tmp_path / "array.npy"
+    np.save(path, np.eye(2))
+    with pytest.raises(DataError, match=r"array\.npy: is no \.npz file"):
+        npz(path)
+
+
+def test_a_damaged_file(saved):
+    content = bytearray(saved.read_bytes())
+    content[100:160] = bytes(60)
+    saved.write_bytes(content)
+    with pytest.raises(DataError, match=r"points\.npz: .*(damaged|cannot be read)") as caught:
+        npz(saved, y="label")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_array_lists_those_that_are_there(saved):
+    with pytest.raises(DataError, match=r"points\.npz: has no array 'y'; there are: x, label, who"):
+        npz(saved)
+
+
+def test_pickled_arrays_are_never_loaded(tmp_path):
+    path = tmp_path / "objects.npz"
+    np.savez(path, x=np.array([[1], [1, 2]], object), y=np.array([0, 1]))
+    with pytest.raises(DataError, match=r"objects\.npz: array 'x' cannot be read .*pickled") as caught:
+        npz(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_member_that_is_no_array(tmp_path):
+    path = tmp_path / "files.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("x", "hello")
+        file.writestr("y", "hello")
+    with pytest.raises(DataError, match=r"files\.npz: 'x' is no array"):
+        npz(path)
+
+
+PYTHON = """
+from __future__ import annotations
+from dataclasses import dataclass
+import numpy as np
+from odt_sim.data import Dataset
+
+@dataclass
+class Settings:
+    rows: int
+
+def pair(rows=4):
+    return np.ones((Settings(rows).rows, 2)), np.zeros(rows, int)
+
+def triple():
+    return np.ones((2, 2)), np.zeros(2), np.array([7, 8])
+
+def whole():
+    return Dataset("mine", np.ones((2, 2)), np.array([0, 1]), classes=4)
+
+def wrong():
+    return np.ones(3)
+
+constant = 3
+"""
+
+
+@pytest.fixture
+def python_file(tmp_path):
+    path = tmp_path / "my_data.py"
+    path.write_text(PYTHON)
+    return path
+
+
+def test_functions_in_a_file(python_file):
+    pair = function(f"{python_file}:pair", rows=3)
+    assert (pair.name, pair.x.shape, pair.classes) == ("pair", (3, 2), 1)
+    triple = function(f"{python_file}:triple")
+    assert (triple.users.tolist(), triple.classes) == ([7, 8], None)
+    whole = function(f"{python_file}:whole")
+    assert (whole.name, whole.y.dtype, whole.classes) == ("mine", np.int32, 4)
+
+
+def test_a_function_in_a_package():
+    assert function("odt_sim.data.sources.digits").name == "digits"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("digits", "data digits: expected package.module.name or path/to/file.py:name"),
+        ("no_such_package.data", "data no_such_package.data: cannot import no_such_package"),
+        ("odt_sim.data.sources.nothing", "odt_sim.data.sources has no function 'nothing'"),
+        ("{file}:constant", "has no function 'constant'"),
+        ("{file}:wrong", "returned a ndarray, expected a Dataset"),
+        ("{folder}/none.py:load", "none.py:load: cannot import"),
+        ("{folder}/none.txt:load", "none.txt:load: cannot import"),
+    ],
+)
+def test_a_wrong_target_is_named(target, message, python_file):
+    with pytest.raises(DataError, match=message):
+        function(target.format(file=python_file, folder=python_file.parent))
+
+
+def test_wrong_arguments_are_named(python_file):
+    with pytest.raises(DataError, match=r"'columns'; the function takes \(rows=4\)"):
+        function(f"{python_file}:pair", columns=3)
+
+
+def configured(file, **changes):
+    return instantiate(OmegaConf.merge(OmegaConf.load(ROOT / "conf" / file), changes))
+
+
+def test_every_data_configuration_makes_data(saved, python_file):
+    assert configured("data/digits.yaml").name == "digits"
+    assert configured("data/npz.yaml", path=str(saved), y="label").classes == 4
+    assert configured("data/function.yaml", target=f"{python_file}:pair", rows=6).x.shape == (6, 2)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "conf" / "partition").glob("*.yaml"))])
+def test_every_partition_configuration_makes_a_fleet(name):
+    y = np.tile(np.arange(4), 50)
+    dataset = Dataset("d", np.zeros((200, 1), np.float32), y, np.arange(200) // 20, 4)
+    assert federate(dataset, configured(f"partition/{name}.yaml"), 5, 0).devices == 5
