@@ -1,0 +1,242 @@
+"""Ways to spread a data set over devices.
+
+Each function returns one int64 array of example indices for each device. The arrays are disjoint and depend on the data
+and the seed only. All but `by_user` use every example.
+"""
+
+import heapq
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.data.dataset import Dataset, Indices
+from odt_sim.errors import ConfigurationError, DataError
+
+_STREAM = 1  # keeps these random numbers apart from those of the splits
+_MAX_REDRAWS = 300
+
+
+def iid(dataset: Dataset, devices: int | None, seed: int) -> list[Indices]:
+    """Spreads the examples at random, equally many to each device (give or take one).
+
+    Raises:
+        DataError: There are fewer examples than devices.
+    """
+    devices, examples = _required(devices), len(dataset.x)
+    if examples < devices:
+        raise DataError(
+            f"data {dataset.name}: {examples} examples are too few for {devices} devices; choose fewer devices"
+        )
+    owner = np.empty(examples, np.int64)
+    owner[_generator(seed).permutation(examples)] = np.arange(examples) * devices // examples
+    return _group(owner, devices)
+
+
+def dirichlet(
+    dataset: Dataset, devices: int | None, seed: int, *, alpha: float, min_examples: int = 10
+) -> list[Indices]:
+    """Skews labels and quantities: each class is spread in shares drawn from Dirichlet(alpha) over the devices.
+
+    For each class k, `p_k ~ Dirichlet(alpha * 1)` over the devices, and device j gets the share `p_kj` of the examples
+    of class k: the variant of Yurochkin et al., "Bayesian Nonparametric Federated Learning of Neural Networks", ICML
+    2019, section 4 (not that of Hsu et al. 2019, who draw each device's mix of classes and give all devices equally many
+    examples). Where that paper's followers draw everything again until each device has enough, here only the shares of
+    the devices with too little are drawn again, so that it also ends for thousands of devices.
+
+    Args:
+        dataset: What to spread; needs class labels.
+        devices: How many devices.
+        seed: The seed.
+        alpha: Concentration, above 0: near 0 a device holds few classes, 100 is nearly IID.
+        min_examples: What each device gets at least.
+
+    Raises:
+        DataError: The data has no labels, or no draw gives each device `min_examples`.
+    """
+    labels = dataset.labels()
+    return _dirichlet(dataset.name, labels, _required(devices), seed, alpha, min_examples)
+
+
+def quantity_skew(
+    dataset: Dataset, devices: int | None, seed: int, *, alpha: float, min_examples: int = 10
+) -> list[Indices]:
+    """Skews quantities only: device j gets the share `q_j`, `q ~ Dirichlet(alpha * 1)`, of the shuffled examples.
+
+    Li et al., "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE 2022, section IV-D. As in
+    `dirichlet`, the shares of devices with too little are drawn again.
+
+    Args:
+        dataset: What to spread.
+        devices: How many devices.
+        seed: The seed.
+        alpha: Concentration, above 0: near 0 few devices hold nearly all, 100 is nearly equal.
+        min_examples: What each device gets at least.
+
+    Raises:
+        DataError: No draw gives each device `min_examples`.
+    """
+    one_class = np.zeros(len(dataset.x), np.int32)
+    return _dirichlet(dataset.name, one_class, _required(devices), seed, alpha, min_examples)
+
+
+def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_per_device: int) -> list[Indices]:
+    """Gives each device examples of exactly `classes_per_device` classes.
+
+    After McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017,
+    section 3, who sort by label, cut shards of equal size and deal `classes_per_device` of them to each device. Here a
+    shard never crosses the border of a class and a device's shards are of different classes: each class is cut into a
+    number of equal shards that is as proportional to its size as possible.
+
+    Raises:
+        DataError: The data has no labels, or its classes cannot be dealt so that all are used.
+    """
+    devices, labels = _required(devices), dataset.labels()
+    present, sizes = np.unique(labels, return_counts=True)
+    shards = _shard_counts(dataset.name, sizes, devices, classes_per_device)
+    generator = _generator(seed)
+    holders = _deal(shards, devices, classes_per_device, generator)
+    owner = np.empty(len(labels), np.int64)
+    for label, held_by in zip(present, holders, strict=True):
+        examples = generator.permutation(np.flatnonzero(labels == label))
+        owner[examples] = held_by[np.arange(len(examples)) * len(held_by) // len(examples)]
+    return _group(owner, devices)
+
+
+def by_user(dataset: Dataset, devices: int | None, seed: int) -> list[Indices]:
+    """Makes each user of the data a device, in the order of their ids.
+
+    Args:
+        dataset: What to spread; needs `users`.
+        devices: How many users to take, chosen at random; None takes all.
+        seed: The seed of the choice.
+
+    Raises:
+        DataError: The data knows no users, or fewer than `devices`.
+    """
+    if dataset.users is None:
+        raise DataError(
+            f"data {dataset.name}: has no user ids; name their array (data.users) or choose another partition"
+        )
+    ids, user = np.unique(dataset.users, return_inverse=True)
+    devices = len(ids) if devices is None else _required(devices)
+    if devices > len(ids):
+        raise DataError(
+            f"data {dataset.name}: has {len(ids)} users, found {devices} devices to make of them; "
+            f"set fleet.devices to at most {len(ids)}, or to null for all"
+        )
+    chosen = np.sort(_generator(seed).permutation(len(ids))[:devices])
+    device = np.full(len(ids), -1, np.int64)
+    device[chosen] = np.arange(devices)
+    return _group(device[user], devices)
+
+
+def _required(devices: int | None) -> int:
+    if devices is None or devices < 1:
+        raise ConfigurationError(
+            f"fleet.devices is {'null' if devices is None else devices}, expected at least 1 "
+            "(null only with the partition by_user)"
+        )
+    return devices
+
+
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.default_rng([seed, _STREAM])
+
+
+def _group(owner: Indices, devices: int) -> list[Indices]:
+    """Turns the device of each example (-1: none) into the ascending example indices of each device."""
+    order = np.argsort(owner, kind="stable")
+    bounds = np.searchsorted(owner[order], np.arange(devices + 1)).tolist()
+    return [order[start:end] for start, end in pairwise(bounds)]
+
+
+def _dirichlet(
+    name: str, labels: NDArray[np.int32], devices: int, seed: int, alpha: float, min_examples: int
+) -> list[Indices]:
+    if not 0 < alpha < np.inf:
+        raise ConfigurationError(f"partition.alpha is {alpha}, expected a number above 0")
+    generator = _generator(seed)
+    classes, label, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    counts = _draw_counts(name, sizes, devices, alpha, min_examples, generator)
+    order = generator.permutation(len(labels))
+    order = order[np.argsort(label[order], kind="stable")]  # class by class, shuffled within
+    owner = np.empty(len(labels), np.int64)
+    owner[order] = np.repeat(np.tile(np.arange(devices), len(classes)), counts.ravel())
+    return _group(owner, devices)
+
+
+def _draw_counts(
+    name: str, sizes: Indices, devices: int, alpha: float, min_examples: int, generator: np.random.Generator
+) -> Indices:
+    """Returns `[classes, devices]`: how many examples of each class each device gets.
+
+    A Dirichlet vector is a vector of independent Gamma variables divided by their sum, so that one device's shares can be
+    drawn again without the others'.
+    """
+    log_gamma = _draw_log_gamma(generator, alpha, (len(sizes), devices))
+    for _ in range(_MAX_REDRAWS if sizes.sum() >= devices * min_examples else 0):
+        shares = np.exp(log_gamma - log_gamma.max(axis=1, keepdims=True))
+        ends = np.cumsum(shares, axis=1)
+        ends = np.rint(ends / ends[:, -1:] * sizes[:, np.newaxis]).astype(np.int64)
+        counts: Indices = np.diff(ends, axis=1, prepend=0)
+        short = np.flatnonzero(counts.sum(axis=0) < min_examples)
+        if not len(short):
+            return counts
+        log_gamma[:, short] = _draw_log_gamma(generator, alpha, (len(sizes), len(short)))
+    raise DataError(
+        f"data {name}: no draw with alpha {alpha} gives each of {devices} devices {min_examples} of {sizes.sum()} examples; "
+        "choose fewer devices, a larger alpha or a smaller min_examples"
+    )
+
+
+def _draw_log_gamma(generator: np.random.Generator, alpha: float, shape: tuple[int, int]) -> NDArray[np.float64]:
+    # Gamma(a) = Gamma(a + 1) * U^(1/a) (Marsaglia and Tsang 2000, section 6); the logarithm does not underflow.
+    uniform = 1 - generator.random(shape)
+    logs: NDArray[np.float64] = np.log(generator.gamma(alpha + 1, size=shape)) + np.log(uniform) / alpha
+    return logs
+
+
+def _shard_counts(name: str, sizes: Indices, devices: int, per_device: int) -> list[int]:
+    """Returns into how many shards each class is cut: proportional to its size, by D'Hondt's method."""
+    total = devices * per_device
+    limits = np.minimum(sizes, devices)  # a shard has an example, and a device one shard of a class
+    if not 1 <= per_device <= len(sizes):
+        raise DataError(
+            f"data {name}: has {len(sizes)} classes, found classes_per_device {per_device}; set it to 1..{len(sizes)}"
+        )
+    if total < len(sizes):
+        raise DataError(
+            f"data {name}: {devices} devices of {per_device} classes cannot hold all {len(sizes)} classes; "
+            "choose more devices or a larger classes_per_device"
+        )
+    if total > limits.sum():
+        raise DataError(
+            f"data {name}: its classes have too few examples for {devices} devices of {per_device} classes; "
+            "choose fewer devices or a smaller classes_per_device"
+        )
+    shards = [1] * len(sizes)
+    largest = [(-int(size) / 2, label) for label, size in enumerate(sizes) if limits[label] > 1]
+    heapq.heapify(largest)
+    for _ in range(total - len(sizes)):
+        _, label = heapq.heappop(largest)
+        shards[label] += 1
+        if shards[label] < limits[label]:
+            heapq.heappush(largest, (-int(sizes[label]) / (shards[label] + 1), label))
+    return shards
+
+
+def _deal(shards: list[int], devices: int, per_device: int, generator: np.random.Generator) -> list[Indices]:
+    """Returns the devices that hold a shard of each class; each device holds `per_device` different classes.
+
+    Each device in turn takes the classes with most shards left, ties at random, which never leaves a later device
+    without enough different classes (Gale and Ryser 1957).
+    """
+    left = np.array(shards, np.float64)
+    ties = generator.random((devices, len(shards)))  # below 1: decides only between equals
+    held = np.zeros((devices, len(shards)), np.bool_)
+    for device in generator.permutation(devices).tolist():
+        chosen = np.argpartition(-(left + ties[device]), per_device - 1)[:per_device]
+        left[chosen] -= 1
+        held[device, chosen] = True
+    return [np.flatnonzero(column) for column in held.T]
