@@ -1,1 +1,24 @@
+"""Data: where it comes from, how it is spread over devices, and how each device splits its own."""
 
+from odt_sim.data.check import check_against
+from odt_sim.data.dataset import Dataset
+from odt_sim.data.federated import FederatedData, Partition, federate
+from odt_sim.data.partition import by_user, dirichlet, iid, pathological, quantity_skew
+from odt_sim.data.sources import digits, function, keras_dataset, npz
+
+__all__ = [
+    "Dataset",
+    "FederatedData",
+    "Partition",
+    "by_user",
+    "check_against",
+    "digits",
+    "dirichlet",
+    "federate",
+    "function",
+    "iid",
+    "keras_dataset",
+    "npz",
+    "pathological",
+    "quantity_skew",
+]

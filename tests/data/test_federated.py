@@ -1,0 +1,92 @@
+from functools import partial
+
+import numpy as np
+import pytest
+
+from odt_sim.data.dataset import Dataset
+from odt_sim.data.federated import FederatedData, federate
+from odt_sim.data.partition import by_user, dirichlet, iid
+from odt_sim.data.split import split
+from odt_sim.errors import ConfigurationError, DataError
+
+
+def make(examples=60, classes=3):
+    x = np.arange(examples, dtype=np.float32)[:, np.newaxis]
+    y = (np.arange(examples) % classes).astype(np.int32)
+    return Dataset("d", x, y, np.arange(examples) // 10, classes)
+
+
+def test_each_device_has_its_partition_split_by_its_number():
+    dataset = make()
+    data = federate(dataset, iid, 4, 5, validation=0.25, test=0.25)
+    assert data.devices == 4
+    for device, part in enumerate(iid(dataset, 4, 5)):
+        expected = split(part, dataset.y, 5, device, validation=0.25, test=0.25)
+        found = (data.train(device), data.validation(device), data.test(device))
+        assert [one.tolist() for one in found] == [one.tolist() for one in expected]
+    assert data.train_sizes.tolist() == [len(data.train(device)) for device in range(4)]
+
+
+def test_nothing_is_copied():
+    dataset = make()
+    data = federate(dataset, partial(dirichlet, alpha=1.0), 3, 0)
+    assert data.x is dataset.x
+    assert data.y is dataset.y
+    assert all(np.shares_memory(part(1), data.indices) for part in (data.train, data.validation, data.test))
+
+
+def test_arrays_rebuild_the_data_without_a_copy_and_read_only():
+    data = federate(make(), iid, 3, 0)
+    arrays = data.arrays()
+    for array in arrays.values():
+        array.flags.writeable = False
+    again = FederatedData.from_arrays(data.name, data.classes, arrays)
+    assert (again.name, again.classes, again.devices) == ("d", 3, 3)
+    assert all(np.shares_memory(array, getattr(again, key)) for key, array in arrays.items())
+    assert again.test(2).tolist() == data.test(2).tolist()
+
+
+def test_users_decide_the_number_of_devices():
+    data = federate(make(), by_user, None, 0)
+    assert data.devices == 6
+    assert sorted([*data.train(2), *data.validation(2), *data.test(2)]) == list(range(20, 30))
+
+
+def test_regression_is_spread_by_value():
+    dataset = Dataset("r", np.zeros((40, 1), np.float32), np.arange(40, dtype=np.float32))
+    data = federate(dataset, iid, 1, 0, validation=0.25, test=0.25)
+    assert np.abs(np.sort(dataset.y[data.test(0)]) - (np.arange(10) * 4 + 1.5)).max() <= 2.5
+
+
+def test_targets_of_several_values_are_spread_at_random():
+    dataset = Dataset("m", np.zeros((10, 1), np.float32), np.zeros((10, 2), np.float32))
+    assert federate(dataset, iid, 2, 0).train_sizes.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([[0, 1, 2], [2, 3, 4]], "the partition of data d: uses example 2 2 times"),
+        ([[0, 1, 2], [3, 4, 60]], r"the partition of data d: has indices 0\.\.60, expected 0\.\.59"),
+        ([[0, 1, 2]], "the partition of data d: made 1 devices, expected 2"),
+        ([[0, 1, 2], [3]], "device 1 has 1 example, expected at least 3"),
+        ([[], []], "device 0 has 0 examples, expected at least 3"),
+    ],
+)
+def test_a_wrong_partition_is_named(parts, message):
+    arrays = [np.array(part, np.int64) for part in parts]
+    with pytest.raises(DataError, match=message):
+        federate(make(), lambda dataset, devices, seed: arrays, 2, 0)
+
+
+def test_fractions_are_checked_before_the_partition_is_made():
+    with pytest.raises(ConfigurationError, match=r"split\.validation is 0\.6 and split\.test 0\.4"):
+        federate(make(), iid, 2, 0, validation=0.6, test=0.4)
+
+
+def test_ten_thousand_devices_are_two_arrays():
+    data = federate(make(examples=50_000), iid, 10_000, 0)
+    assert data.offsets.shape == (10_000, 4)
+    assert len(data.indices) == 50_000
+    assert np.array_equal(data.offsets[1:, 0], data.offsets[:-1, 3])
+    assert data.train_sizes.tolist() == [3] * 10_000

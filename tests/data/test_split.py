@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odt_sim.data.split import split
+from odt_sim.errors import ConfigurationError, DataError
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(3, 200), st.floats(0.01, 0.49), st.floats(0.01, 0.49), st.integers(0, 2**31), st.integers(0, 10**6))
+def test_parts_are_disjoint_complete_and_never_empty(examples, validation, test, seed, device):
+    indices = np.arange(examples) * 7 + 3
+    labels = np.arange(indices[-1] + 1) % 5
+    parts = split(indices, labels, seed, device, validation=validation, test=test)
+    assert np.array_equal(np.sort(np.concatenate(parts)), indices)
+    assert min(map(len, parts)) >= 1
+    assert all(np.array_equal(part, np.sort(part)) for part in parts)
+
+
+def test_sizes_follow_the_fractions():
+    assert [len(part) for part in split(np.arange(100), None, 0, 0)] == [60, 20, 20]
+    assert [len(part) for part in split(np.arange(100), None, 0, 0, validation=0.1, test=0.25)] == [65, 10, 25]
+    assert [len(part) for part in split(np.arange(3), None, 0, 0, validation=0.01, test=0.01)] == [1, 1, 1]
+    assert [len(part) for part in split(np.arange(4), None, 0, 0, validation=0.49, test=0.49)] == [1, 1, 2]
+
+
+def test_each_part_has_the_mix_of_labels():
+    labels = np.repeat([0, 1, 2], [50, 100, 50])
+    for seed in range(20):
+        for part, expected in zip(
+            split(np.arange(200), labels, seed, 4), ([30, 60, 30], [10, 20, 10], [10, 20, 10]), strict=True
+        ):
+            assert np.abs(np.bincount(labels[part], minlength=3) - expected).max() <= 2
+
+
+def test_each_example_is_equally_likely_to_be_in_a_part():
+    labels = np.array([0, 0, 0, 1, 1, 1, 1, 2, 2, 2])
+    times = np.zeros((3, 10))
+    for device in range(3000):
+        for part, indices in enumerate(split(np.arange(10), labels, 0, device)):
+            times[part, indices] += 1
+    expected = np.array([[0.6], [0.2], [0.2]])
+    assert np.abs(times / 3000 - expected).max() < 0.04  # 4.5 standard deviations or more
+
+
+def test_a_split_depends_on_seed_and_device():
+    def parts(seed, device):
+        return [part.tolist() for part in split(np.arange(50), None, seed, device)]
+
+    assert parts(1, 2) == parts(1, 2)
+    assert parts(1, 2) != parts(1, 3)
+    assert parts(1, 2) != parts(2, 2)
+
+
+@pytest.mark.parametrize(("examples", "found"), [(0, "0 examples"), (1, "1 example"), (2, "2 examples")])
+def test_too_few_examples_name_the_device(examples, found):
+    with pytest.raises(DataError, match=f"device 7 has {found}, expected at least 3"):
+        split(np.arange(examples), None, 0, 7)
+
+
+@pytest.mark.parametrize(("validation", "test"), [(0, 0.2), (0.2, 0), (0.5, 0.5), (-0.1, 0.2), (float("nan"), 0.2)])
+def test_fractions_out_of_range_are_refused(validation, test):
+    with pytest.raises(ConfigurationError, match=r"split\.validation is .* split\.test"):
+        split(np.arange(9), None, 0, 0, validation=validation, test=test)
