@@ -1,0 +1,1 @@
+"""The configuration that is shipped: one folder for each Hydra group."""

@@ -1,0 +1,38 @@
+"""What a backend offers to the coordinator."""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from odt_sim.simulation.block import Job, Row, Task, Trained
+from odt_sim.strategies.base import Tensors
+
+
+class Backend(Protocol):
+    """Runs the blocks of a job somewhere; results come in the order of the tasks, and are the same on every backend."""
+
+    def start(self) -> None:
+        """Gets ready what does not depend on a job; may be called beside other work, and more than once."""
+
+    def open(self, job: Job) -> None:
+        """Brings a job to the workers.
+
+        Raises:
+            SimulationError: Workers cannot be started.
+        """
+
+    def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
+        """Trains blocks.
+
+        Raises:
+            SimulationError: A block cannot be done.
+        """
+
+    def evaluate(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[list[Row]]:
+        """Evaluates blocks.
+
+        Raises:
+            SimulationError: A block cannot be done.
+        """
+
+    def close(self) -> None:
+        """Ends the job's workers."""

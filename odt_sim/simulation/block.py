@@ -1,0 +1,217 @@
+"""The work of one block of devices, the same on every backend."""
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.data.federated import FederatedData
+from odt_sim.device.device import Device
+from odt_sim.device.examples import Examples
+from odt_sim.device.plan import TrainingPlan
+from odt_sim.device.runtime import RuntimePool
+from odt_sim.errors import OdtSimError, SimulationError
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Layout, Weights
+from odt_sim.simulation.store import DeviceStore
+from odt_sim.strategies.base import Strategy, Tensors, Update, Updates, array_of
+
+Row = dict[str, Any]
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What stays the same for a whole run, and every worker needs.
+
+    Attributes:
+        model: The model that all devices train.
+        data: The devices' examples.
+        strategy: What devices do.
+        plan: How they train.
+        seed: The run's seed, at least 0.
+        storage: Where devices' states are kept.
+    """
+
+    model: TrainableModel
+    data: FederatedData
+    strategy: Strategy
+    plan: TrainingPlan
+    seed: int
+    storage: Path
+
+
+@dataclass(frozen=True)
+class Task:
+    """One block's work.
+
+    Attributes:
+        kind: `train`; `evaluate` what is deployed; `final`, which evaluates the global model, too.
+        round: The round to train, or whose outcome to evaluate.
+        devices: The devices' ids, ascending.
+        versions: For each device the round in which its state was last committed; 0 for none.
+    """
+
+    kind: Literal["train", "evaluate", "final"]
+    round: int
+    devices: tuple[int, ...]
+    versions: tuple[int, ...]
+
+    def each(self) -> "list[Task]":
+        """Returns a task for each device."""
+        pairs = zip(self.devices, self.versions, strict=True)
+        return [Task(self.kind, self.round, (device,), (version,)) for device, version in pairs]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a device, a block or a round did in training; empty as it stands.
+
+    Attributes:
+        sums: For each tensor of the updates the sum of `weight * tensor`, float64, in the order of the devices.
+        layouts: For each tensor what its numbers are; None for a plain array.
+        weight: The sum of the weights.
+        contributed: The ids of the devices whose updates are in the sums.
+        excluded: The ids of those left out since a loss or a value was not finite.
+        stateful: The ids of those that wrote a state.
+        loss_sum: The sum of `weight * mean loss of the device's steps`.
+        loss_weight: The sum of the weights of the devices that made a step.
+        bytes_up: What the devices that contributed sent.
+        each: The single updates, where the strategy asks for them.
+    """
+
+    sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    layouts: dict[str, Layout | None] = field(default_factory=dict)
+    weight: float = 0.0
+    contributed: tuple[int, ...] = ()
+    excluded: tuple[int, ...] = ()
+    stateful: tuple[int, ...] = ()
+    loss_sum: float = 0.0
+    loss_weight: float = 0.0
+    bytes_up: int = 0
+    each: dict[int, Update] = field(default_factory=dict)
+
+
+class Worker:
+    """Does blocks of a job, one device after the other, in interpreters that they share."""
+
+    def __init__(self, job: Job) -> None:
+        """Starts no interpreter yet."""
+        self._job = job
+        self._pool = RuntimePool(job.model)
+        self._store = DeviceStore(job.storage, job.model)
+
+    def train(self, task: Task, broadcast: Tensors) -> Trained:
+        """Trains the devices of a block and returns their sum.
+
+        Raises:
+            SimulationError: The strategy failed on a device.
+        """
+        return join(self._on_each(task, lambda device: self._train(device, task, broadcast)))
+
+    def evaluate(self, task: Task, broadcast: Tensors) -> list[Row]:
+        """Evaluates what each device of a block would deploy; keeps nothing.
+
+        Returns:
+            A row a device: `device`, `train_examples`, `examples`, the metrics, `global_` and metric where asked for
+            and the whole model travels, and what the strategy records.
+
+        Raises:
+            SimulationError: The strategy failed on a device.
+        """
+        return list(self._on_each(task, lambda device: self._evaluate(device, task, broadcast)))
+
+    def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[Result]:
+        for id, version in zip(task.devices, task.versions, strict=True):
+            device = self._device(id, task.round)
+            device.state = self._store.load(id, version)
+            try:
+                yield work(device)
+            except OdtSimError:
+                raise
+            except Exception as error:
+                raise _failed(self._job.strategy, device, task, error) from error
+            finally:
+                device.release()
+
+    def _device(self, id: int, round: int) -> Device:
+        job, data = self._job, self._job.data
+        train, validation, test = (
+            Examples(data.x, data.y, split(id)) for split in (data.train, data.validation, data.test)
+        )
+        plan, pool = job.plan, self._pool
+        return Device(job.model, train, validation, test, seed=job.seed, id=id, round=round, plan=plan, pool=pool)
+
+    def _train(self, device: Device, task: Task, broadcast: Tensors) -> Trained:
+        strategy = self._job.strategy
+        update = strategy.local(device, broadcast)
+        if not (update.isfinite() and update.weight > 0):
+            return Trained(excluded=(device.id,))
+        if device.state:
+            self._store.save(device.id, task.round, device.state)
+        tensors = update.tensors.items()
+        return Trained(
+            sums={name: update.weight * array_of(tensor).astype(np.float64) for name, tensor in tensors},
+            layouts={name: tensor.layout if isinstance(tensor, Weights) else None for name, tensor in tensors},
+            weight=update.weight,
+            contributed=(device.id,),
+            stateful=(device.id,) if device.state else (),
+            loss_sum=update.weight * float(update.losses.mean()) if len(update.losses) else 0.0,
+            loss_weight=update.weight if len(update.losses) else 0.0,
+            bytes_up=sum(array_of(tensor).nbytes for _, tensor in tensors),
+            each={device.id: update} if strategy.keeps_updates else {},
+        )
+
+    def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
+        device.restore(self._job.strategy.deploy(device, broadcast))
+        row: Row = {"device": device.id, "train_examples": len(device.train_examples), **device.evaluate()}
+        row |= device.records
+        shared = broadcast.get("weights")
+        if task.kind == "final" and isinstance(shared, Weights) and shared.layout == self._job.model.layout:
+            device.restore(shared)
+            row |= {f"global_{name}": value for name, value in device.evaluate().items() if name != "examples"}
+        return row
+
+
+def join(parts: Iterable[Trained]) -> Trained:
+    """Adds what devices of a block, or the blocks of a round, did: in the order given, so that the bits are the same."""
+    joined = Trained()
+    for part in parts:
+        joined = Trained(
+            sums={**joined.sums, **{name: _plus(joined.sums.get(name), array) for name, array in part.sums.items()}},
+            layouts={**joined.layouts, **part.layouts},
+            weight=joined.weight + part.weight,
+            contributed=joined.contributed + part.contributed,
+            excluded=joined.excluded + part.excluded,
+            stateful=joined.stateful + part.stateful,
+            loss_sum=joined.loss_sum + part.loss_sum,
+            loss_weight=joined.loss_weight + part.loss_weight,
+            bytes_up=joined.bytes_up + part.bytes_up,
+            each={**joined.each, **part.each},
+        )
+    return joined
+
+
+def _plus(total: NDArray[np.float64] | None, array: NDArray[np.float64]) -> NDArray[np.float64]:
+    return array if total is None else total + array
+
+
+def mean(trained: Trained) -> Updates:
+    """Returns a round's weighted mean, float32."""
+    means: dict[str, Weights | NDArray[Any]] = {}
+    for name, total in trained.sums.items():
+        layout, average = trained.layouts[name], (total / trained.weight).astype(np.float32)
+        means[name] = average if layout is None else Weights(layout, average)
+    return Updates(means, trained.weight, len(trained.contributed), trained.each)
+
+
+def _failed(strategy: Strategy, device: Device, task: Task, error: Exception) -> SimulationError:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return SimulationError(
+        f"strategy {strategy.name}: failed on device {device.id} in round {task.round} with {type(error).__name__}: {error} "
+        f"({frame.filename}:{frame.lineno}); run it with backend=serial to debug it"
+    )

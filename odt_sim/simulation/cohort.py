@@ -1,0 +1,47 @@
+"""Which devices take part: in training at all, in a round, and in a block of a round."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.errors import ConfigurationError
+
+LARGEST_BLOCK = 32
+FEWEST_BLOCKS = 16  # so that a small cohort, too, keeps many cores busy; a block alone never depends on their number
+
+
+def choose_unseen(devices: int, count: int, seed: int) -> NDArray[np.int64]:
+    """Returns `[count]` device ids, ascending, that are kept out of training.
+
+    Raises:
+        ConfigurationError: No device would be left to train.
+    """
+    if not 0 <= count < devices:
+        raise ConfigurationError(
+            f"fleet.unseen: expected 0 to {devices - 1} of the {devices} devices, found {count}; leave some to train"
+        )
+    generator = np.random.default_rng([seed, *b"unseen"])
+    return np.sort(generator.choice(devices, count, replace=False)).astype(np.int64)
+
+
+def choose_cohort(seen: NDArray[np.int64], size: int | None, seed: int, round: int) -> NDArray[np.int64]:
+    """Returns the ids, ascending, of the devices of one round; all of them where `size` is None.
+
+    Args:
+        seen: The ids of the devices that may train.
+        size: How many take part.
+        seed: The run's seed.
+        round: The round, from 1; it and the seed decide who takes part.
+    """
+    if size is None or size == len(seen):
+        return seen
+    generator = np.random.default_rng([seed, round, *b"cohort"])
+    return np.sort(generator.choice(seen, size, replace=False))
+
+
+def blocks(devices: Sequence[int]) -> list[tuple[int, ...]]:
+    """Cuts a cohort, ascending, into blocks of at most 32 devices; it depends on the cohort only."""
+    size = max(1, min(LARGEST_BLOCK, math.ceil(len(devices) / FEWEST_BLOCKS)))
+    return [tuple(devices[start : start + size]) for start in range(0, len(devices), size)]

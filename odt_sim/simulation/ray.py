@@ -1,0 +1,229 @@
+"""The backend that runs blocks in Ray actors, on one machine or on a cluster."""
+
+import logging
+import os
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, TypeVar
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from odt_sim.data.federated import FederatedData
+from odt_sim.errors import ConfigurationError, OdtSimError, SimulationError
+from odt_sim.simulation.block import Job, Row, Task, Trained, Worker, join
+from odt_sim.strategies.base import Tensors
+
+Result = TypeVar("Result")
+
+TRIES = 3  # of a block or of starting an actor, before the run gives up
+AHEAD = 2  # blocks given to an actor at once, so that it never waits for the coordinator
+
+
+class _Host:
+    """An actor's inside: a worker whose job comes through the object store."""
+
+    _worker: Worker
+
+    def setup(self, path: list[str], references: list[Any]) -> None:
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its idle threads would spin
+        sys.path.extend(entry for entry in path if entry not in sys.path)  # a strategy may be a user's own file
+        settings, (name, classes), arrays = ray.get(references)
+        self._worker = Worker(Job(data=FederatedData.from_arrays(name, classes, arrays), **settings))
+
+    def train(self, task: Task, broadcast: Tensors) -> Trained:
+        return self._worker.train(task, broadcast)
+
+    def evaluate(self, task: Task, broadcast: Tensors) -> list[Row]:
+        return self._worker.evaluate(task, broadcast)
+
+
+class RayBackend:
+    """Actors that each host many devices, or one device each.
+
+    Attributes:
+        address: `local` for a Ray of its own, which later runs of this process use again; `auto` or `host:port` for a
+            cluster that runs.
+        actors: How many actors; None for one a CPU. With `devices_per_actor: 1` there is one a device.
+        devices_per_actor: `auto`, or 1 for an actor, an interpreter and a checkpoint of its own for every device.
+    """
+
+    def __init__(
+        self, address: str = "local", actors: int | None = None, devices_per_actor: Literal[1, "auto"] = "auto"
+    ) -> None:
+        """Starts nothing yet.
+
+        Raises:
+            ConfigurationError: A setting is out of range.
+        """
+        if devices_per_actor not in (1, "auto"):
+            raise ConfigurationError(f"backend.devices_per_actor: expected 1 or auto, found {devices_per_actor!r}")
+        if actors is not None and actors < 1:
+            raise ConfigurationError(f"backend.actors: expected at least 1 or null, found {actors}")
+        self.address, self.actors, self.devices_per_actor = address, actors, devices_per_actor
+        self._actors: list[Any] = []
+        self._references: list[Any] = []
+
+    def start(self) -> None:
+        """Starts Ray or joins a cluster, unless this process has done so before.
+
+        Raises:
+            SimulationError: No cluster answers at the address.
+        """
+        if ray.is_initialized():
+            return
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        own: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        try:
+            ray.init(
+                address=self.address,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                configure_logging=False,
+                **(own if self.address == "local" else {}),
+            )
+        except (RayError, ConnectionError, ValueError, RuntimeError, OSError) as error:
+            raise SimulationError(
+                f"backend.address={self.address}: cannot reach Ray ({_one_line(error)}); start a cluster or use local"
+            ) from error
+
+    def open(self, job: Job) -> None:
+        """Puts the model and the data into the object store once, and starts the actors.
+
+        Raises:
+            SimulationError: An actor dies while it starts.
+        """
+        self.start()
+        self.close()
+        settings = {name: value for name, value in vars(job).items() if name != "data"}
+        parts = (settings, (job.data.name, job.data.classes), job.data.arrays())
+        self._references = [ray.put(part) for part in parts]
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        cpus = max(1, int(resources.get("CPU", 1)))
+        count = job.data.devices if self._dedicated else self.actors or cpus
+        self._most_running = AHEAD * min(count, cpus)
+        self._actors = [self._actor() for _ in range(count)]
+        setups = [self._setup(actor) for actor in self._actors]
+        for slot, setup in enumerate(setups):
+            self._await(slot, setup)
+
+    def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
+        """Trains blocks on the actors."""
+        return self._run("train", tasks, broadcast, join)
+
+    def evaluate(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[list[Row]]:
+        """Evaluates blocks on the actors."""
+        return self._run("evaluate", tasks, broadcast, lambda parts: [row for rows in parts for row in rows])
+
+    def close(self) -> None:
+        """Ends the actors; Ray stays for later runs of this process and ends with it."""
+        if ray.is_initialized():
+            for actor in self._actors:
+                ray.kill(actor)
+        self._actors, self._references = [], []
+
+    # --- actors ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _dedicated(self) -> bool:
+        return self.devices_per_actor == 1
+
+    def _actor(self) -> Any:
+        # Actors of one device each take turns on the CPUs, so they reserve none; `_most_running` bounds them.
+        return ray.remote(_Host).options(num_cpus=0 if self._dedicated else 1).remote()
+
+    def _setup(self, actor: Any) -> Any:
+        return actor.setup.remote(sys.path, self._references)
+
+    def _await(self, slot: int, setup: Any) -> None:
+        for left in reversed(range(TRIES)):
+            try:
+                _result(setup)
+                return
+            except RayActorError as error:
+                if not left:
+                    raise SimulationError(
+                        f"backend ray: a worker died {TRIES} times while starting ({_one_line(error)}); "
+                        "run it with backend=serial to see why"
+                    ) from error
+                self._actors[slot] = self._actor()
+                setup = self._setup(self._actors[slot])
+        raise AssertionError
+
+    def _replace(self, slot: int, dead: Any) -> None:
+        """Starts an actor in the place of a dead one, unless another of its blocks has led to that before."""
+        if self._actors[slot] is dead:
+            self._actors[slot] = self._actor()
+            self._await(slot, self._setup(self._actors[slot]))
+
+    # --- blocks ----------------------------------------------------------------------------------------------------
+
+    def _run(
+        self, method: str, tasks: Sequence[Task], broadcast: Tensors, combine: Callable[[list[Any]], Result]
+    ) -> Iterator[Result]:
+        parts = [task.each() if self._dedicated else [task] for task in tasks]
+        results = self._in_order(method, [part for group in parts for part in group], ray.put(broadcast))
+        for group in parts:
+            found = [next(results) for _ in group]
+            yield combine(found) if self._dedicated else found[0]
+
+    def _in_order(self, method: str, tasks: Sequence[Task], broadcast: Any) -> Iterator[Any]:
+        """Yields the tasks' results in their order, whatever the order in which actors finish or die."""
+        waiting = deque(range(len(tasks)))
+        running: dict[Any, tuple[int, int, Any]] = {}
+        done: dict[int, Any] = {}
+        tries = Counter[int]()
+        for wanted in range(len(tasks)):
+            while wanted not in done:
+                self._submit(method, tasks, broadcast, waiting, running)
+                [reference], _ = ray.wait(list(running), num_returns=1)
+                index, slot, actor = running.pop(reference)
+                try:
+                    done[index] = _result(reference)
+                except RayActorError as error:
+                    tries[index] += 1
+                    if tries[index] == TRIES:
+                        raise _gave_up(tasks[index], error) from error
+                    self._replace(slot, actor)
+                    waiting.appendleft(index)
+            yield done.pop(wanted)
+
+    def _submit(
+        self, method: str, tasks: Sequence[Task], broadcast: Any, waiting: deque[int], running: dict[Any, Any]
+    ) -> None:
+        """Gives actors as many blocks as they may have under way."""
+        load = Counter(slot for _, slot, _ in running.values())
+        while waiting and len(running) < self._most_running:
+            index = waiting.popleft()
+            slot = tasks[index].devices[0] if self._dedicated else min(range(len(self._actors)), key=lambda s: load[s])
+            load[slot] += 1
+            actor = self._actors[slot]
+            running[getattr(actor, method).remote(tasks[index], broadcast)] = index, slot, actor
+
+
+def _result(reference: Any) -> Any:
+    """Returns a call's result, or raises what it raised there."""
+    try:
+        return ray.get(reference)
+    except RayTaskError as error:
+        if isinstance(error.cause, OdtSimError):
+            raise error.cause from None
+        raise SimulationError(
+            f"backend ray: a worker failed: {_one_line(error.cause)}; use backend=serial to debug"
+        ) from error
+
+
+def _gave_up(task: Task, error: Exception) -> SimulationError:
+    devices = f"devices {task.devices[0]}..{task.devices[-1]}" if len(task.devices) > 1 else f"device {task.devices[0]}"
+    return SimulationError(
+        f"backend ray: workers died {TRIES} times on {devices} in round {task.round} ({_one_line(error)}); "
+        "check memory, or run it with backend=serial"
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,0 +1,41 @@
+"""The backend that runs everything in this process, one device after the other: the debugger."""
+
+from collections.abc import Iterator, Sequence
+
+from odt_sim.errors import SimulationError
+from odt_sim.simulation.block import Job, Row, Task, Trained, Worker
+from odt_sim.strategies.base import Tensors
+
+
+class SerialBackend:
+    """One worker in this process."""
+
+    def __init__(self) -> None:
+        """Has no worker yet."""
+        self._worker: Worker | None = None
+
+    def start(self) -> None:
+        """Does nothing."""
+
+    def open(self, job: Job) -> None:
+        """Makes the worker."""
+        self._worker = Worker(job)
+
+    def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
+        """Trains blocks in order."""
+        worker = self._opened()
+        return (worker.train(task, broadcast) for task in tasks)
+
+    def evaluate(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[list[Row]]:
+        """Evaluates blocks in order."""
+        worker = self._opened()
+        return (worker.evaluate(task, broadcast) for task in tasks)
+
+    def close(self) -> None:
+        """Drops the worker and its interpreters."""
+        self._worker = None
+
+    def _opened(self) -> Worker:
+        if self._worker is None:
+            raise SimulationError("backend serial: no job is open; call open first")
+        return self._worker

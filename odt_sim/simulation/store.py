@@ -1,0 +1,72 @@
+"""What strategies keep on devices, one file for each device and round."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from odt_sim.device.checkpoint import read_tensors, write_tensors
+from odt_sim.errors import CheckpointError
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Layout, Weights
+from odt_sim.strategies.base import array_of
+
+State = dict[str, Weights | NDArray[Any]]
+
+
+def write_state(path: Path, state: Mapping[str, Weights | NDArray[Any]], model: TrainableModel, **texts: str) -> None:
+    """Writes named weights and arrays, with the names of the parameters that each of the weights holds.
+
+    Raises:
+        CheckpointError: The file cannot be written.
+    """
+    names = {key: value.layout.names for key, value in state.items() if isinstance(value, Weights)}
+    arrays = {key: array_of(value) for key, value in state.items()}
+    write_tensors(path, arrays, {**texts, "weights": json.dumps(names), "fingerprint": model.fingerprint})
+
+
+def read_state(path: Path, model: TrainableModel) -> tuple[State, dict[str, str]]:
+    """Reads what `write_state` wrote.
+
+    Raises:
+        CheckpointError: The file is missing, damaged or of another model.
+    """
+    arrays, texts = read_tensors(path)
+    if texts.pop("fingerprint", None) != model.fingerprint:
+        raise CheckpointError(f"{path}: of another model than {model.where}; start a new run or use that run's model")
+    names: dict[str, list[str]] = json.loads(texts.pop("weights"))
+    by_name = {parameter.name: parameter for parameter in model.parameters}
+    state: State = dict(arrays)
+    for key, held in names.items():
+        state[key] = Weights(Layout(tuple(by_name[name] for name in held)), arrays[key])
+    return state, texts
+
+
+class DeviceStore:
+    """The devices' states below one folder; a round writes beside what earlier rounds wrote."""
+
+    def __init__(self, folder: Path, model: TrainableModel) -> None:
+        """Touches nothing yet.
+
+        Args:
+            folder: Where the states are.
+            model: The model whose weights they hold.
+        """
+        self._folder, self._model = folder, model
+
+    def load(self, device: int, round: int) -> State:
+        """Returns the state that a device had after `round`; empty for round 0."""
+        return read_state(self._path(device, round), self._model)[0] if round else {}
+
+    def save(self, device: int, round: int, state: State) -> None:
+        """Writes the state that a device has after `round`."""
+        write_state(self._path(device, round), state, self._model)
+
+    def drop(self, device: int, round: int) -> None:
+        """Removes a state that no committed round refers to any more."""
+        self._path(device, round).unlink(missing_ok=True)
+
+    def _path(self, device: int, round: int) -> Path:
+        return self._folder / f"{device // 1000:03d}" / f"{device}.{round}.safetensors"
