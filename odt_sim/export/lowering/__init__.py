@@ -4,7 +4,18 @@ To add an op, write a function that states its formula under `@lowers("OpType")`
 has a kernel for needs its name in `registry.KEPT` only.
 """
 
-from odt_sim.export.lowering import activation, convolution, dense, loss, pooling, structure
+from odt_sim.export.lowering import activation, arithmetic, convolution, dense, embedding, loss, pooling, structure
 from odt_sim.export.lowering.graph import Trace, emit
 
-__all__ = ["Trace", "activation", "convolution", "dense", "emit", "loss", "pooling", "structure"]
+__all__ = [
+    "Trace",
+    "activation",
+    "arithmetic",
+    "convolution",
+    "dense",
+    "embedding",
+    "emit",
+    "loss",
+    "pooling",
+    "structure",
+]

@@ -9,7 +9,7 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering.registry import KEPT, LOWERINGS, Memo, Refusal
 
-WRITES = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
+READS = ("ReadVariableOp", "ResourceGather", "VariableShape")  # whatever else takes a variable's handle writes to it
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Trace:
         A write to any other variable is live only where something live reads it: SGD counts its steps, and nothing asks.
         """
         operations = self.concrete.graph.get_operations()
-        writes = [op for op in operations if op.type in WRITES]
+        writes = [op for op in operations if op.type not in READS and any(t.dtype == tf.resource for t in op.inputs)]
         pending = [t.op for t in self.concrete.structured_outputs.values()]
         pending += [write for write in writes if self.variables.get(write.inputs[0].op.name) in weights]
         live: set[str] = set()

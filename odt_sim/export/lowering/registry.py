@@ -17,9 +17,9 @@ KEPT = frozenset(
     """
     Const Identity Reshape Squeeze ExpandDims Cast Shape Fill Tile Pack ConcatV2 StridedSlice Slice Transpose Pad PadV2
     ReadVariableOp AssignVariableOp AssignAddVariableOp AssignSubVariableOp
-    Add AddV2 Sub Mul RealDiv DivNoNan FloorDiv Maximum Minimum Neg Abs Sign Square SquaredDifference Sqrt Rsqrt Pow Exp Log
+    Add AddV2 AddN Sub Mul RealDiv DivNoNan FloorDiv Maximum Minimum Neg Abs Sign Square SquaredDifference Sqrt Rsqrt Pow Exp Log
     Sum Mean Max Min Prod Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalNot
-    BiasAdd Relu Tanh Sigmoid Softmax LogSoftmax MaxPool AvgPool GatherV2 UnsortedSegmentSum
+    BiasAdd Relu Tanh Sigmoid Softmax LogSoftmax MaxPool AvgPool SpaceToBatchND BatchToSpaceND GatherV2 UnsortedSegmentSum
     """.split()  # noqa: SIM905
 )
 """Op types that TFLite has a built-in kernel for, and that are emitted as they are."""

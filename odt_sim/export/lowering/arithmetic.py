@@ -1,0 +1,11 @@
+"""Elementwise arithmetic that TFLite has no op of its own for."""
+
+import tensorflow as tf
+
+from odt_sim.export.lowering.registry import Memo, lowers
+
+
+@lowers("Reciprocal", "Inv")
+def reciprocal(op: tf.Operation, inputs: list[tf.Tensor], memo: Memo) -> list[tf.Tensor]:
+    """Computes Y = 1 / X."""
+    return [1.0 / inputs[0]]

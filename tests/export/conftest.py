@@ -1,0 +1,93 @@
+"""Keras and LiteRT side by side: both train the same model on the same batches."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+from numpy.typing import NDArray
+
+BATCH = 8
+RATE = 0.05
+
+
+@dataclass
+class Twins:
+    """A Keras model and the interpreter of its exported file.
+
+    Attributes:
+        model: The Keras model, compiled with the same loss and optimizer.
+        path: The exported file.
+        interpreter: A fresh interpreter of it; nothing was restored.
+        random: Where batches come from.
+    """
+
+    model: Any
+    path: Path
+    interpreter: Interpreter
+    random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7))
+
+    def call(self, signature: str, **inputs: Any) -> dict[str, NDArray[Any]]:
+        return self.interpreter.get_signature_runner(signature)(**inputs)
+
+    def listed(self, signature: str, prefix: str) -> list[NDArray[Any]]:
+        values = self.call(signature)
+        assert set(values) == {f"{prefix}{i}" for i in range(len(values))}
+        return [values[f"{prefix}{i}"] for i in range(len(values))]
+
+    def batch(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]:
+        """Returns x, y and sample weights; half of the x are whole numbers, so that maxima tie."""
+        spec, target = (self.interpreter.get_signature_runner("train").get_input_details()[k] for k in ("x", "y"))
+        if spec["dtype"] == np.int32:
+            x = self.random.integers(0, 6, spec["shape"]).astype(np.int32)
+        else:
+            x = self.random.normal(size=spec["shape"]).astype(np.float32)
+            x[::2] = np.round(x[::2])
+        if target["dtype"] == np.int32:
+            y = self.random.integers(0, self.model.output_shape[-1], target["shape"]).astype(np.int32)
+        elif "categorical" in str(self.model.loss).lower() or "Categorical" in type(self.model.loss).__name__:
+            classes = target["shape"][-1]
+            y = np.eye(classes, dtype=np.float32)[self.random.integers(0, classes, target["shape"][0])]
+        else:
+            y = self.random.normal(size=target["shape"]).astype(np.float32)
+        return x, y, self.random.uniform(0.5, 1.5, len(x)).astype(np.float32)
+
+    def train(self, steps: int) -> list[tuple[float, float]]:
+        """Trains both; returns the loss of Keras and of LiteRT for each step."""
+        losses = []
+        for _ in range(steps):
+            x, y, weight = self.batch()
+            lite = self.call("train", x=x, y=y, sample_weight=weight, learning_rate=np.float32(RATE))
+            losses.append((float(self.model.train_on_batch(x, y, sample_weight=weight)), float(lite["loss"])))
+            self.model.reset_metrics()
+        return losses
+
+    def differences(self) -> dict[str, float]:
+        """Returns for each weight the largest difference between the two."""
+        pairs = zip(self.model.weights, self.listed("parameters", "a"), strict=True)
+        return {v.path: float(np.abs(v.numpy() - value).max()) for v, value in pairs}
+
+
+@pytest.fixture(scope="session")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Twins]:
+    """Returns a function that exports a Keras model and opens the file."""
+    from odt_sim.export import export_model
+
+    def make(
+        model: Any, loss: Any = "sparse_categorical_crossentropy", optimizer: Any = "sgd", **options: Any
+    ) -> Twins:
+        import keras
+
+        optimizer = keras.optimizers.get(optimizer)
+        optimizer.learning_rate = RATE
+        path = tmp_path_factory.mktemp("export") / "model.tflite"
+        export_model(model, path, loss=loss, optimizer=optimizer, batch_size=BATCH, **options)
+        if loss == "sparse_categorical_crossentropy":
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(optimizer=optimizer, loss=loss, jit_compile=False)
+        return Twins(model, path, Interpreter(str(path), num_threads=1))
+
+    return make
