@@ -1,6 +1,7 @@
 """The backend that runs blocks in Ray actors, on one machine or on a cluster."""
 
 import logging
+import math
 import os
 import sys
 from collections import Counter, deque
@@ -64,6 +65,7 @@ class RayBackend:
         self.address, self.actors, self.devices_per_actor = address, actors, devices_per_actor
         self._actors: list[Any] = []
         self._references: list[Any] = []
+        self._most_running, self._cpus = 0, 1.0
 
     def start(self) -> None:
         """Starts Ray or joins a cluster, unless this process has done so before.
@@ -76,13 +78,17 @@ class RayBackend:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        own: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        own: dict[str, Any] = {
+            "include_dashboard": False,
+            "_node_ip_address": "127.0.0.1",
+            # `open` starts actors in waves itself; Ray would warn of many actors, whether they start at once or not
+            "_system_config": {"worker_maximum_startup_concurrency": 1000},
+        }
         try:
             ray.init(
                 address=self.address,
                 log_to_driver=False,
-                logging_level=logging.ERROR,
-                configure_logging=False,
+                logging_level=logging.ERROR,  # what goes wrong reaches the user as an error of ours
                 **(own if self.address == "local" else {}),
             )
         except (RayError, ConnectionError, ValueError, RuntimeError, OSError) as error:
@@ -91,13 +97,14 @@ class RayBackend:
             ) from error
 
     def open(self, job: Job) -> None:
-        """Puts the model and the data into the object store once, and starts the actors.
+        """Puts the model and the data into the object store once, and gets the actors ready.
+
+        Actors of an earlier job of this process are used again.
 
         Raises:
             SimulationError: An actor dies while it starts.
         """
         self.start()
-        self.close()
         settings = {name: value for name, value in vars(job).items() if name != "data"}
         parts = (settings, (job.data.name, job.data.classes), job.data.arrays())
         self._references = [ray.put(part) for part in parts]
@@ -105,10 +112,14 @@ class RayBackend:
         cpus = max(1, int(resources.get("CPU", 1)))
         count = job.data.devices if self._dedicated else self.actors or cpus
         self._most_running = AHEAD * min(count, cpus)
-        self._actors = [self._actor() for _ in range(count)]
-        setups = [self._setup(actor) for actor in self._actors]
-        for slot, setup in enumerate(setups):
-            self._await(slot, setup)
+        # Actors of one device each take turns on the CPUs, so they reserve none; `_most_running` bounds them.
+        self._cpus = 0.0 if self._dedicated else min(1.0, math.floor(1e4 * cpus / count) / 1e4)
+        self._actors = _take_idle(self._cpus, count)
+        for start in range(0, count, cpus):  # as many at once as there are CPUs: more would only wait
+            wave = range(start, min(start + cpus, count))
+            self._actors += [self._actor() for _ in wave if len(self._actors) < wave.stop]
+            for slot, setup in [(slot, self._setup(self._actors[slot])) for slot in wave]:
+                self._await(slot, setup)
 
     def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
         """Trains blocks on the actors."""
@@ -119,10 +130,9 @@ class RayBackend:
         return self._run("evaluate", tasks, broadcast, lambda parts: [row for rows in parts for row in rows])
 
     def close(self) -> None:
-        """Ends the actors; Ray stays for later runs of this process and ends with it."""
-        if ray.is_initialized():
-            for actor in self._actors:
-                ray.kill(actor)
+        """Leaves the actors to later jobs of this process; they and Ray end with it."""
+        if ray.is_initialized() and self._actors:
+            _leave_idle(self._cpus, self._actors)
         self._actors, self._references = [], []
 
     # --- actors ----------------------------------------------------------------------------------------------------
@@ -132,8 +142,7 @@ class RayBackend:
         return self.devices_per_actor == 1
 
     def _actor(self) -> Any:
-        # Actors of one device each take turns on the CPUs, so they reserve none; `_most_running` bounds them.
-        return ray.remote(_Host).options(num_cpus=0 if self._dedicated else 1).remote()
+        return ray.remote(_Host).options(num_cpus=self._cpus).remote()
 
     def _setup(self, actor: Any) -> Any:
         return actor.setup.remote(sys.path, self._references)
@@ -202,6 +211,24 @@ class RayBackend:
             load[slot] += 1
             actor = self._actors[slot]
             running[getattr(actor, method).remote(tasks[index], broadcast)] = index, slot, actor
+
+
+_idle: dict[tuple[str, float], list[Any]] = {}  # by Ray session and by reserved CPUs, the actors that wait for a job
+
+
+def _take_idle(cpus: float, count: int) -> list[Any]:
+    """Returns `count` idle actors that reserve `cpus` each, or none, after ending those that no job will use again."""
+    session = ray.get_runtime_context().get_job_id()
+    actors = _idle.pop((session, cpus), [])
+    if len(actors) != count:
+        for actor in [*actors, *(actor for key in [k for k in _idle if k[0] == session] for actor in _idle.pop(key))]:
+            ray.kill(actor)
+        actors = []
+    return actors
+
+
+def _leave_idle(cpus: float, actors: list[Any]) -> None:
+    _idle[ray.get_runtime_context().get_job_id(), cpus] = actors
 
 
 def _result(reference: Any) -> Any:
