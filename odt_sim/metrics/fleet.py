@@ -1,0 +1,135 @@
+"""How one figure, such as accuracy, is distributed over the devices of a fleet.
+
+A mean hides who pays for it. Next to the mean that weights devices by their examples stand the plain mean, the standard
+deviation, the deciles, the worst device, and the fraction of devices that another model would have served better.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Row = Mapping[str, Any]
+
+HIGHER_IS_BETTER: Mapping[str, bool] = {"accuracy": True, "loss": False, "mse": False, "mae": False}
+"""For every metric, whether a larger value is the better one: the only place that says so."""
+
+TASK_METRICS: Mapping[str, tuple[str, ...]] = {
+    "classification": ("accuracy", "loss"),
+    "regression": ("mse", "mae", "loss"),
+}
+"""The metrics of a task; the first is the one by which strategies are compared."""
+
+
+@dataclass(frozen=True)
+class FleetFigures:
+    """The distribution of one metric over devices, in the metric's own unit.
+
+    "Bottom" and "worst" always mean the badly served devices: the low end of an accuracy, the high end of a loss.
+
+    Attributes:
+        devices: How many devices have a finite value; the others are in none of these figures.
+        weighted_mean: Mean weighted by each device's test examples.
+        mean: Mean in which every device counts once.
+        std: Population standard deviation over devices (divides by their number).
+        bottom_decile: A tenth of the devices is served worse than this. Interpolated linearly between the two nearest
+            devices (numpy's default; definition 7 of Hyndman and Fan, 1996).
+        top_decile: A tenth of the devices is served better than this; interpolated in the same way.
+        worst: The value of the worst-served device.
+    """
+
+    devices: int
+    weighted_mean: float
+    mean: float
+    std: float
+    bottom_decile: float
+    top_decile: float
+    worst: float
+
+
+def fleet_figures(rows: Sequence[Row], metric: str) -> FleetFigures | None:
+    """Describes how `metric` is distributed over devices.
+
+    Args:
+        rows: One mapping a device, with `examples` (of its test split, at least 0) and the metric's value.
+        metric: A key of `HIGHER_IS_BETTER`.
+
+    Returns:
+        The figures, or None where no device has a finite value of at least one example.
+    """
+    known = [row for row in rows if row["examples"] > 0 and np.isfinite(_number(row.get(metric)))]
+    if not known:
+        return None
+    values = _column(known, metric)
+    low, high = np.quantile(values, [0.1, 0.9]).tolist()
+    best_high = HIGHER_IS_BETTER[metric]
+    return FleetFigures(
+        devices=len(known),
+        weighted_mean=float(np.average(values, weights=_column(known, "examples"))),
+        mean=float(values.mean()),
+        std=float(values.std()),
+        bottom_decile=low if best_high else high,
+        top_decile=high if best_high else low,
+        worst=float(values.min() if best_high else values.max()),
+    )
+
+
+def gains(rows: Sequence[Row], metric: str, reference: str) -> NDArray[np.float64]:
+    """Returns `[devices]` by how much `metric` is better than `reference`: below 0 is worse, NaN is unknown.
+
+    Args:
+        rows: One mapping a device.
+        metric: A key of `HIGHER_IS_BETTER`.
+        reference: The column to compare with, such as `local_accuracy`.
+    """
+    difference = _column(rows, metric) - _column(rows, reference)
+    return difference if HIGHER_IS_BETTER[metric] else -difference
+
+
+def fraction_hurt(gained: NDArray[np.float64]) -> float | None:
+    """Returns the fraction (0 to 1) of devices that are strictly worse off, of those whose gain is known.
+
+    Args:
+        gained: `[devices]` as `gains` returns it.
+
+    Returns:
+        None where no device's gain is known.
+    """
+    known = gained[np.isfinite(gained)]
+    return float(np.mean(known < 0)) if known.size else None
+
+
+def evaluation_columns(rows: Sequence[Row], task: str) -> dict[str, float]:
+    """Returns the columns of a round's record on a round whose evaluation is due.
+
+    Args:
+        rows: One mapping a device, with `seen`, `examples` and the task's metrics.
+        task: A key of `TASK_METRICS`.
+
+    Returns:
+        For each metric m: `m` (example-weighted mean over seen devices), `m_unweighted`, and `m_unseen` (unweighted
+        mean over unseen devices). A column is absent where no device has a finite value.
+    """
+    seen, unseen = split_seen(rows)
+    columns: dict[str, float] = {}
+    for metric in TASK_METRICS[task]:
+        if figures := fleet_figures(seen, metric):
+            columns |= {metric: figures.weighted_mean, f"{metric}_unweighted": figures.mean}
+        if figures := fleet_figures(unseen, metric):
+            columns[f"{metric}_unseen"] = figures.mean
+    return columns
+
+
+def split_seen(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Returns the rows of the devices that took part in training, and those of the devices kept out of it."""
+    return [row for row in rows if row["seen"]], [row for row in rows if not row["seen"]]
+
+
+def _column(rows: Sequence[Row], name: str) -> NDArray[np.float64]:
+    return np.array([_number(row.get(name)) for row in rows], np.float64)
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None else float(value)

@@ -1,0 +1,239 @@
+"""What a run leaves on disk: `rounds.jsonl`, `devices.jsonl`, `summary.json`, or `failure.json`.
+
+Everything is strict JSON: a number that is not finite is written as null. `rounds.jsonl` grows by one line a round, so
+its last line may be torn where a run was killed; the other files are replaced as a whole or not at all.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odt_sim.errors import CheckpointError
+
+Row = Mapping[str, Any]
+
+ROUNDS, DEVICES, SUMMARY, FAILURE = "rounds.jsonl", "devices.jsonl", "summary.json", "failure.json"
+
+DEVICE_KEYS = ("device", "seen", "train_examples", "examples")
+"""What every line of `devices.jsonl` has."""
+
+SUMMARY_KEYS = (
+    *("strategy", "seed", "task", "rounds", "devices", "cohort", "unseen", "train_examples", "examples"),
+    *("metrics", "metrics_unseen", "fraction_hurt_global", "fraction_hurt_local"),
+    *("excluded", "bytes_down", "bytes_up", "seconds"),
+)
+"""What `summary.json` has; `odt_sim.report.summary.summarize` says what each is."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Writes and reads the records of one run.
+
+    Attributes:
+        path: The run's folder; it exists before the first record is written.
+    """
+
+    path: Path
+
+    def append_round(self, row: Row) -> None:
+        """Adds one line to `rounds.jsonl`; what was there stays whole even where the disk is full.
+
+        A run that goes on from an earlier one calls `truncate_rounds` first: that also drops a torn last line.
+
+        Args:
+            row: `round` (from 1), `strategy`, `devices` and `excluded` (how many contributed, and how many were left
+                out since their loss or weights were not finite), `train_loss`, `bytes_down`, `bytes_up`, `seconds`,
+                and the columns of `odt_sim.metrics.fleet.evaluation_columns` when evaluation is due.
+
+        Raises:
+            CheckpointError: The file cannot be written.
+        """
+        path = self.path / ROUNDS
+        try:
+            with path.open("ab", buffering=0) as file:
+                size = file.tell()
+                line = _line(row)
+                try:
+                    if file.write(line) != len(line):
+                        raise OSError(None, "only a part of a line was written")
+                except OSError:
+                    file.truncate(size)
+                    raise
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+    def truncate_rounds(self, rounds: int) -> None:
+        """Keeps only the lines of the rounds 1 to `rounds`, the last that was committed.
+
+        Raises:
+            CheckpointError: The file is damaged before its last line, or cannot be written.
+        """
+        if (self.path / ROUNDS).exists():
+            replace_file(self.path / ROUNDS, _lines(row for row in self.rounds() if row["round"] <= rounds))
+
+    def rounds(self) -> list[Row]:
+        """Returns the rounds' records in order; a torn last line is dropped; empty where there is no file.
+
+        Raises:
+            CheckpointError: The file is damaged before its last line.
+        """
+        path = self.path / ROUNDS
+        return _read_lines(path, ("round",), torn_end=True) if path.exists() else []
+
+    def write_devices(self, rows: Sequence[Row]) -> None:
+        """Writes `devices.jsonl`, a line a device.
+
+        Args:
+            rows: `device` (its id), `seen` (whether it took part in training), `train_examples`, `examples` (of its
+                test split), the task's metrics as `m`, `global_m` and `local_m` (None where not known), and whatever
+                scalars the strategy reports of a device.
+
+        Raises:
+            CheckpointError: The file cannot be written.
+        """
+        replace_file(self.path / DEVICES, _lines(rows))
+
+    def devices(self) -> list[Row]:
+        """Returns the devices' records in order; empty where there is no file.
+
+        Raises:
+            CheckpointError: The file is damaged.
+        """
+        path = self.path / DEVICES
+        return _read_lines(path, DEVICE_KEYS, torn_end=False) if path.exists() else []
+
+    def write_summary(self, summary: Row) -> None:
+        """Writes `summary.json`, as `odt_sim.report.summary.summarize` makes it, and drops an earlier failure.
+
+        Raises:
+            CheckpointError: The file cannot be written.
+        """
+        replace_file(self.path / SUMMARY, _document(summary))
+        with suppress(FileNotFoundError):
+            (self.path / FAILURE).unlink()
+
+    def summary(self) -> Row | None:
+        """Returns the summary, or None where the run is not complete.
+
+        Raises:
+            CheckpointError: The file is damaged.
+        """
+        return _read_document(self.path / SUMMARY, SUMMARY_KEYS)
+
+    def write_failure(self, error: str, overrides: Sequence[str]) -> None:
+        """Writes `failure.json`: the run ended early.
+
+        Args:
+            error: Why, in one line.
+            overrides: The Hydra overrides of the run, so that the comparison can name it.
+
+        Raises:
+            CheckpointError: The file cannot be written.
+        """
+        replace_file(self.path / FAILURE, _document({"error": " ".join(error.split()), "overrides": list(overrides)}))
+
+    def failure(self) -> Row | None:
+        """Returns `error` and `overrides` of a run that ended early, or None.
+
+        Raises:
+            CheckpointError: The file is damaged.
+        """
+        return _read_document(self.path / FAILURE, ("error",))
+
+
+def is_run_folder(path: Path) -> bool:
+    """Whether a folder holds a run's records."""
+    return any((path / name).is_file() for name in (SUMMARY, FAILURE, ROUNDS))
+
+
+def _plain(value: Any) -> Any:
+    """Returns what strict JSON can hold."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _line(row: Row) -> bytes:
+    return json.dumps(_plain(row), allow_nan=False).encode() + b"\n"
+
+
+def _lines(rows: Iterable[Row]) -> bytes:
+    return b"".join(_line(row) for row in rows)
+
+
+def _document(content: Row) -> bytes:
+    return json.dumps(_plain(content), allow_nan=False, indent=2).encode() + b"\n"
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Writes a file so that, whatever happens, it holds either its earlier content or the whole new one.
+
+    Raises:
+        CheckpointError: The file cannot be written.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(f"{path}: cannot be written ({error.strerror}); make room there or choose another folder")
+
+
+def _read_lines(path: Path, keys: Sequence[str], *, torn_end: bool) -> list[Row]:
+    lines = _read(path).splitlines()
+    rows: list[Row] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append(_parse(line, keys))
+        except ValueError as error:
+            if torn_end and number == len(lines):
+                break
+            raise CheckpointError(f"{path}, line {number}: damaged ({error}); run again, or remove the file") from error
+    return rows
+
+
+def _read_document(path: Path, keys: Sequence[str]) -> Row | None:
+    if not path.exists():
+        return None
+    try:
+        return _parse(_read(path), keys)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: damaged ({error}); run again, or remove the file") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+
+
+def _parse(text: bytes, keys: Sequence[str]) -> Row:
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError(f"expected a JSON object, found {type(content).__name__}")
+    if missing := [key for key in keys if key not in content]:
+        raise ValueError(f"it lacks {missing[0]!r}")
+    return content

@@ -1,0 +1,69 @@
+"""One run in one JSON object: what stands in `summary.json`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from odt_sim.metrics.fleet import TASK_METRICS, Row, fleet_figures, fraction_hurt, gains, split_seen
+
+
+def summarize(
+    rounds: Sequence[Row], devices: Sequence[Row], *, strategy: str, seed: int, task: str, cohort: int | None
+) -> dict[str, Any]:
+    """Returns the content of `summary.json`.
+
+    Args:
+        rounds: The lines of `rounds.jsonl`.
+        devices: The lines of `devices.jsonl`.
+        strategy: The strategy's name.
+        seed: The run's seed.
+        task: A key of `TASK_METRICS`: `classification` or `regression`.
+        cohort: How many devices take part in a round; None is all that are seen.
+
+    Returns:
+        | key | value |
+        |---|---|
+        | `strategy`, `seed`, `task`, `cohort` | as given |
+        | `rounds` | how many rounds were run |
+        | `devices`, `unseen` | devices of the fleet, and how many of them took no part in training |
+        | `train_examples`, `examples` | of all devices' train and test splits |
+        | `metrics` | for each metric, the `FleetFigures` over the seen devices, or null |
+        | `metrics_unseen` | the same over the unseen devices |
+        | `fraction_hurt_global`, `fraction_hurt_local` | of the seen devices, by the task's first metric, or null |
+        | `excluded` | updates left out, over all rounds, since loss or weights were not finite |
+        | `bytes_down`, `bytes_up`, `seconds` | sums over all rounds |
+    """
+    seen, unseen = split_seen(devices)
+    return {
+        "strategy": strategy,
+        "seed": seed,
+        "task": task,
+        "rounds": len(rounds),
+        "devices": len(devices),
+        "cohort": cohort,
+        "unseen": len(unseen),
+        "train_examples": _total(devices, "train_examples"),
+        "examples": _total(devices, "examples"),
+        "metrics": _figures(seen, task),
+        "metrics_unseen": _figures(unseen, task),
+        "fraction_hurt_global": _fraction_hurt(seen, task, "global"),
+        "fraction_hurt_local": _fraction_hurt(seen, task, "local"),
+        "excluded": _total(rounds, "excluded"),
+        "bytes_down": _total(rounds, "bytes_down"),
+        "bytes_up": _total(rounds, "bytes_up"),
+        "seconds": _total(rounds, "seconds"),
+    }
+
+
+def _figures(rows: Sequence[Row], task: str) -> Mapping[str, Any]:
+    figures = {metric: fleet_figures(rows, metric) for metric in TASK_METRICS[task]}
+    return {metric: asdict(found) if found else None for metric, found in figures.items()}
+
+
+def _fraction_hurt(rows: Sequence[Row], task: str, reference: str) -> float | None:
+    metric = TASK_METRICS[task][0]
+    return fraction_hurt(gains(rows, metric, f"{reference}_{metric}"))
+
+
+def _total(rows: Sequence[Row], name: str) -> Any:
+    return sum(row[name] for row in rows)
