@@ -1,0 +1,64 @@
+"""What each device gains over another model: the one it would have trained alone, or the one that all share."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.metrics.fleet import Row, gains
+from odt_sim.report.labels import settings_of
+from odt_sim.report.run import Run
+
+_WITHOUT_EFFECT = ("backend", "tracker", "strategy")
+"""Groups whose overrides do not change what a device trains alone; `strategy.*` belongs to the other strategy."""
+
+
+def join_local(runs: Sequence[Run], metrics: Sequence[str]) -> list[Run]:
+    """Returns the runs with the columns `local_m` of every device taken from the matching run of the strategy `local`.
+
+    Runs match where seed and overrides are equal, apart from those that have no effect on local training. A run without
+    a match keeps the columns that it recorded itself. Where several match, the first counts.
+
+    Args:
+        runs: Complete runs.
+        metrics: The metrics m to join.
+    """
+    baselines: dict[Any, Run] = {}
+    for run in runs:
+        if run.summary and run.summary["strategy"] == "local":
+            baselines.setdefault(_conditions(run), run)
+    matches = [baselines.get(_conditions(run), run) for run in runs]
+    return [run if match is run else _joined(run, match, metrics) for run, match in zip(runs, matches, strict=True)]
+
+
+def known_gains(rows: Sequence[Row], metrics: Sequence[str], reference: str) -> NDArray[np.float64]:
+    """Returns `[devices]` by how much the first metric is better than the reference's, all NaN where that is no question.
+
+    It is none where the devices' models are the reference itself: where all their metrics are equal to its own.
+
+    Args:
+        rows: One mapping a device.
+        metrics: The task's metrics.
+        reference: `local` or `global`.
+    """
+    differences = np.array([gains(rows, metric, f"{reference}_{metric}") for metric in metrics])
+    gained: NDArray[np.float64] = differences[0]
+    return gained if np.any(np.nan_to_num(differences)) else np.full_like(gained, np.nan)
+
+
+def _conditions(run: Run) -> tuple[Any, ...]:
+    settings = {key: value for key, value in settings_of(run).items() if key.split(".")[0] not in _WITHOUT_EFFECT}
+    return (run.summary or {}).get("seed"), *settings.items()
+
+
+def _joined(run: Run, baseline: Run, metrics: Sequence[str]) -> Run:
+    by_device = {row["device"]: row for row in baseline.devices}
+    return replace(run, devices=tuple(_with_local(row, by_device.get(row["device"]), metrics) for row in run.devices))
+
+
+def _with_local(row: Row, local: Row | None, metrics: Sequence[str]) -> Mapping[str, Any]:
+    if local is None or local["examples"] != row["examples"]:
+        return row  # another split of the data: not the same device
+    return {**row, **{f"local_{metric}": local.get(metric) for metric in metrics}}

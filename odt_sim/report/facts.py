@@ -1,0 +1,116 @@
+"""What a comparison was about, and what it found, in words."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from odt_sim.metrics.fleet import HIGHER_IS_BETTER
+from odt_sim.report.comparison import Comparison, Configuration, Spread
+from odt_sim.report.formatting import metric_name, score
+from odt_sim.report.run import Run
+
+
+def title(comparison: Comparison) -> str:
+    """Returns the headline: how many strategies on how many devices."""
+    strategies = list(dict.fromkeys(row.strategy for row in comparison.rows))
+    if not strategies:
+        return "No run was completed"
+    what = strategies[0] if len(strategies) == 1 else f"{len(strategies)} strategies"
+    return f"{what} on {_distinct(run.summary['devices'] for run in comparison.runs if run.summary)} devices"
+
+
+def facts(comparison: Comparison) -> dict[str, str]:
+    """Returns what was compared, by name; where runs differ all values are listed, and what is not known is left out."""
+    runs = comparison.runs
+    summaries = [run.summary for run in runs if run.summary]
+    found = {
+        "data": _distinct(run.choices.get("data") for run in runs),
+        "partition": _distinct(_partition(run) for run in runs),
+        "model": _distinct(run.choices.get("model") for run in runs),
+        "devices": _distinct(summary["devices"] for summary in summaries),
+        "of these unseen": _distinct(summary["unseen"] for summary in summaries),
+        "devices a round": _distinct(summary["cohort"] or "all seen" for summary in summaries),
+        "rounds": _distinct(summary["rounds"] for summary in summaries),
+        "local epochs": _distinct(_setting(run, "epochs") for run in runs),
+        "learning rate": _distinct(_setting(run, "learning_rate") for run in runs),
+        "seeds": _distinct(sorted({summary["seed"] for summary in summaries})),
+        "train / test examples": _distinct(f"{s['train_examples']:,} / {s['examples']:,}" for s in summaries),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def finding(comparison: Comparison) -> str:
+    """Returns which configuration serves the fleet best, by how much, and at whose expense."""
+    ranked = _ranked(comparison)
+    if not ranked:
+        return "There is nothing to compare."
+    best, figure = ranked[0]
+    metric = metric_name(comparison.metric)
+    value = _score(figure.mean, comparison)
+    if len(ranked) == 1:
+        mean = f"The mean test {metric} of the seen devices is {value}, weighted by their examples."
+        return f"{mean} {_worst(best, comparison)}"
+    superlative = "highest" if HIGHER_IS_BETTER[comparison.metric] else "lowest"
+    return (
+        f"{best.label} has the {superlative} mean test {metric} of the seen devices, {value}, weighted by their examples; "
+        f"{_runner_up(figure, *ranked[1], comparison)}. {_worst(best, comparison)}"
+    )
+
+
+def excluded(comparison: Comparison) -> str | None:
+    """Returns how many updates were left out, or None where all were used."""
+    counts = {
+        row.label: count
+        for row in comparison.rows
+        if (count := sum(run.summary["excluded"] for run in row.runs if run.summary))
+    }
+    if not counts:
+        return None
+    listed = ", ".join(f"{count} of {label}" for label, count in counts.items())
+    return f"Updates that were left out since their loss or weights were not finite: {listed}."
+
+
+def _ranked(comparison: Comparison) -> list[tuple[Configuration, Spread]]:
+    known = [(row, figure) for row in comparison.rows if (figure := row.values["weighted_mean"])]
+    return sorted(known, key=lambda pair: pair[1].mean, reverse=HIGHER_IS_BETTER[comparison.metric])
+
+
+def _runner_up(best: Spread, second: Configuration, figure: Spread, comparison: Comparison) -> str:
+    doubt = ""
+    if best.std is not None and figure.std is not None and abs(best.mean - figure.mean) <= max(best.std, figure.std):
+        doubt = ", a difference within one standard deviation over seeds"
+    return f"{second.label} is next with {_score(figure.mean, comparison)}{doubt}"
+
+
+def _worst(row: Configuration, comparison: Comparison) -> str:
+    worst, hurt = row.values["worst"], row.values["hurt_local"]
+    if worst is None:
+        return ""
+    sentence = f"Its worst-served device has {_score(worst.mean, comparison)}"
+    if hurt is None:
+        return f"{sentence}."
+    share = f"{100 * hurt.mean:.1f} %" if hurt.mean else "none"
+    return f"{sentence}, and {share} of the devices would be better off training alone."
+
+
+def _score(value: float, comparison: Comparison) -> str:
+    return score(value, comparison.metric) + (" %" if comparison.metric == "accuracy" else "")
+
+
+def _distinct(values: Iterable[Any]) -> str:
+    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
+
+
+def _partition(run: Run) -> str | None:
+    """Returns the partition's name and its parameters."""
+    settings = run.config.get("partition")
+    parts = settings.items() if isinstance(settings, Mapping) else ()
+    shown = [
+        f"{key} {value}" for key, value in parts if not key.startswith("_") and isinstance(value, str | int | float)
+    ]
+    name = run.choices.get("partition")
+    return " ".join([name, *([f"({', '.join(shown)})"] if shown else [])]) if name else None
+
+
+def _setting(run: Run, name: str) -> Any:
+    settings = run.config.get("train")
+    return settings.get(name) if isinstance(settings, Mapping) else None

@@ -1,0 +1,42 @@
+"""Figures as text, the same in the terminal and on the page."""
+
+from odt_sim.report.comparison import Column, Spread
+
+UNKNOWN = "–"
+
+
+def score(value: float | None, metric: str) -> str:
+    """Returns a metric's value: an accuracy in percent with one decimal, anything else with three significant digits."""
+    if value is None:
+        return UNKNOWN
+    return f"{100 * value:.1f}" if metric == "accuracy" else significant(value)
+
+
+def significant(value: float) -> str:
+    """Returns a number with three significant digits, or all digits before the decimal point."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}" if abs(value) < 1e7 else f"{value:.2e}"
+    return f"{value:#.3g}".rstrip(".") if value else "0"
+
+
+def metric_name(metric: str) -> str:
+    """Returns a metric's name as it is written in a sentence."""
+    return metric.upper() if metric in ("mse", "mae") else metric
+
+
+def cell(spread: Spread | None, column: Column, metric: str) -> tuple[str, str]:
+    """Returns the text of a cell, and of its deviation over seeds (empty for one seed)."""
+    if spread is None:
+        return UNKNOWN, ""
+    percent = column.kind == "fraction" or (column.kind == "score" and metric == "accuracy")
+    value = f"{100 * spread.mean:.1f}" if percent else significant(spread.mean)
+    if spread.std is None:
+        return value, ""
+    return value, f"±{100 * spread.std:.1f}" if percent else f"±{_rough(spread.std, spread.mean)}"
+
+
+def _rough(deviation: float, mean: float) -> str:
+    """Returns a deviation with two significant digits; one that is only rounding error is 0."""
+    if deviation <= 1e-9 * abs(mean):
+        return "0"
+    return significant(deviation) if deviation >= 100 else f"{deviation:.2g}"

@@ -1,0 +1,128 @@
+"""The report as one self-contained HTML page, with its pictures beside it as PNG."""
+
+import shlex
+from base64 import b64encode
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from odt_sim.errors import CheckpointError
+from odt_sim.report.comparison import Comparison, compare
+from odt_sim.report.facts import excluded, facts, finding, title
+from odt_sim.report.figures import Picture, pictures
+from odt_sim.report.labels import short_names
+from odt_sim.report.page_tables import comparison_html, devices_html
+from odt_sim.report.records import replace_file
+
+
+def report(directories: Sequence[Path], output: Path | None = None) -> Path:
+    """Compares the runs at or below some directories on one page.
+
+    Args:
+        directories: Run folders, or folders that hold runs.
+        output: The page's path; by default `report.html` in the directory, or in the current one where there are several.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        CheckpointError: A directory is missing or holds no run, or the page cannot be written.
+        ConfigurationError: The runs are of different tasks.
+    """
+    default = (directories[0] if len(directories) == 1 else Path()) / "report.html"
+    return write_report(directories, output or default)
+
+
+def write_report(folders: Sequence[Path], output: Path) -> Path:
+    """Writes the page, and `figures/*.png` beside it; it takes the same arguments as `report`, with `output` given."""
+    comparison = compare(folders)
+    drawn = pictures(comparison)
+    beside = output.parent / "figures"
+    try:
+        beside.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"{beside}: cannot be made ({error.strerror}); choose another folder") from error
+    for picture in drawn:
+        replace_file(beside / f"{picture.name}.png", picture.light)
+    replace_file(output, page_html(comparison, drawn).encode())
+    return output
+
+
+def page_html(comparison: Comparison, drawn: Sequence[Picture]) -> str:
+    """Returns the page; all that is not markup is escaped, and nothing is loaded from elsewhere."""
+    sections = [_headline(comparison)]
+    if comparison.rows:
+        sections.append(_comparison(comparison))
+    sections += [_failures(comparison), *map(_figure, drawn), _devices(comparison), _reproduce(comparison)]
+    style = files("odt_sim.report").joinpath("page.css").read_text("utf-8")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>odt_sim: {escape(title(comparison))}</title>\n<style>\n{style}</style>\n</head>\n"
+        f"<body>\n{''.join(sections)}</body>\n</html>\n"
+    )
+
+
+def _headline(comparison: Comparison) -> str:
+    items = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>\n" for k, v in facts(comparison).items())
+    return (
+        f"<h1>{escape(title(comparison))}</h1>\n"
+        f'<p class="finding">{escape(finding(comparison))}</p>\n{f"<dl>{items}</dl>" if items else ""}\n'
+    )
+
+
+def _comparison(comparison: Comparison) -> str:
+    seeds = max(len(row.runs) for row in comparison.rows)
+    deviation = f" ± is the sample standard deviation over up to {seeds} seeds." if seeds > 1 else ""
+    note = excluded(comparison)
+    left_out = f'<p class="note">{escape(note)}</p>\n' if note else ""
+    return (
+        "<h2>Comparison</h2>\n"
+        '<p class="caption">Test figures of the seen devices; the best of each column is marked. Hurt: devices that the '
+        "local-only or the global model would serve better; – is not known, or the strategy is that model itself."
+        f"{deviation}</p>\n{comparison_html(comparison)}{left_out}"
+    )
+
+
+def _failures(comparison: Comparison) -> str:
+    if not comparison.failures:
+        return ""
+    listed = "".join(
+        f'<p><span class="failure">{escape(failure.label)}</span><br>{escape(failure.error)}</p>\n'
+        for failure in comparison.failures
+    )
+    return f"<h2>Failed runs</h2>\n{listed}"
+
+
+def _figure(picture: Picture) -> str:
+    light, dark = (f"data:image/png;base64,{b64encode(content).decode()}" for content in (picture.light, picture.dark))
+    return (
+        f'<h2>{escape(picture.title)}</h2>\n<p class="caption">{escape(picture.caption)}</p>\n'
+        f'<figure class="scroll"><picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+        f'<img src="{light}" alt="{escape(picture.title)}"></picture></figure>\n'
+    )
+
+
+def _devices(comparison: Comparison) -> str:
+    tables = "".join(
+        f"<details><summary>{escape(row.label)}</summary>\n{devices_html(row, comparison)}</details>\n"
+        for row in comparison.rows
+    )
+    return f"<h2>Every device</h2>\n{tables}" if tables else ""
+
+
+def _reproduce(comparison: Comparison) -> str:
+    runs = comparison.runs
+    if not any(run.overrides for run in runs):
+        return ""
+    names = short_names([run.path for run in runs])
+    commands = "\n".join(f"odt-sim run {shlex.join(run.overrides)}".rstrip() for run in runs)
+    return (
+        '<h2>Reproduce</h2>\n<p class="caption">Each run, from the same configuration files; its whole configuration is in '
+        f"<code>.hydra/config.yaml</code> of its folder ({escape(_listed(names))}).</p>\n<pre>{escape(commands)}</pre>\n"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{names[0]} to {names[-1]}"

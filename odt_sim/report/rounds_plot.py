@@ -1,0 +1,107 @@
+"""The picture of learning: the fleet's mean by round, a line a configuration."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from odt_sim.report.comparison import Comparison, Configuration
+from odt_sim.report.style import WIDTH, Array, axis_unit, broken, percent_factor, scale_axis, strokes
+
+_LINE = 0.21
+"""Height of a line of text, in inches."""
+
+
+class _End(NamedTuple):
+    """Where a line ends, in data coordinates, and how it is named."""
+
+    x: float
+    y: float
+    label: str
+    color: str
+
+
+def draw_rounds(figure: Figure, comparison: Comparison) -> None:
+    """Draws the weighted mean of the metric over seen devices by round; a band where there are several seeds."""
+    figure.set_size_inches(
+        WIDTH, max(4.2, 1.0 + _LINE * sum(1 + broken(row.label).count("\n") for row in comparison.rows))
+    )
+    axes = figure.add_subplot()
+    styles = strokes(comparison.rows)
+    ends: list[_End] = []
+    for row in comparison.rows:
+        rounds, values = _by_round(row, comparison.metric)
+        if not len(rounds):
+            continue
+        stroke, mean = styles[row.label], values.mean(axis=0)
+        marker = "o" if len(rounds) == 1 else None
+        axes.plot(rounds, mean, color=stroke.color, linestyle=stroke.line, linewidth=2, marker=marker)
+        if len(values) > 1:
+            std = values.std(axis=0, ddof=1)
+            axes.fill_between(rounds, mean - std, mean + std, color=stroke.color, alpha=0.15, linewidth=0)
+        ends.append(_End(float(rounds[-1]), float(mean[-1]), broken(row.label), stroke.color))
+    scale_axis(axes, "y", comparison.metric, np.concatenate([line.get_ydata(orig=False) for line in axes.lines]))
+    axes.set_xlabel("round")
+    axes.set_ylabel(f"test {axis_unit(comparison.metric)}, weighted mean")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    axes.margins(x=0.01)
+    _name_ends(figure, axes, ends)
+
+
+def _by_round(row: Configuration, metric: str) -> tuple[Array, Array]:
+    """Returns the evaluated rounds `[rounds]` that all seeds have, and the metric there `[seeds, rounds]`."""
+    curves = [{line["round"]: line[metric] for line in run.rounds if line.get(metric) is not None} for run in row.runs]
+    rounds = sorted(set.intersection(*(set(curve) for curve in curves)))
+    values = np.array([[curve[number] for number in rounds] for curve in curves], np.float64)
+    return np.array(rounds, np.float64), values * percent_factor(metric)
+
+
+def _name_ends(figure: Figure, axes: Axes, ends: Sequence[_End]) -> None:
+    """Names the lines beside the plot, each at the height of its end unless names would overlap."""
+    figure.draw_without_rendering()  # settles how high the axes are
+    in_order = sorted(ends, key=lambda end: end.y)
+    to_fraction = axes.transData + axes.transAxes.inverted()
+    wanted = [float(to_fraction.transform((end.x, end.y))[1]) for end in in_order]
+    line = _LINE * figure.dpi / axes.get_window_extent().height
+    places = spread(wanted, [line * (1 + end.label.count("\n")) for end in in_order])
+    for end, place in zip(in_order, places, strict=True):
+        axes.annotate(
+            end.label,
+            (end.x, end.y),
+            (1.04, place),
+            textcoords="axes fraction",
+            color=end.color,
+            va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": end.color, "linewidth": 0.8, "shrinkB": 0, "relpos": (0, 0.5)},
+        )
+
+
+def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
+    """Moves the centres of labels no further than it takes for none to overlap its neighbour or leave 0 to 1.
+
+    Labels that would overlap form a stack, which is centred on what its labels want: the least-squares answer, found by
+    pooling neighbours until no two stacks overlap (isotonic regression), then bounded.
+
+    Args:
+        wanted: The centres in ascending order.
+        heights: The labels' heights.
+
+    Returns:
+        The centres, in the same order.
+    """
+    offsets = np.cumsum([0.0, *((a + b) / 2 for a, b in pairwise(heights))])
+    stacks: list[tuple[float, int]] = []  # the mean wanted place of each stack's foot, and its size
+    for foot in np.asarray(wanted) - offsets:
+        mean, size = float(foot), 1
+        while stacks and stacks[-1][0] > mean:
+            below, count = stacks.pop()
+            mean, size = (below * count + mean * size) / (count + size), count + size
+        stacks.append((mean, size))
+    lowest, highest = heights[0] / 2, 1 - heights[-1] / 2 - float(offsets[-1])
+    feet = [max(min(mean, highest), lowest) for mean, size in stacks for _ in range(size)]
+    return [foot + float(offset) for foot, offset in zip(feet, offsets, strict=True)]

@@ -1,0 +1,117 @@
+"""Colours and sizes of the pictures: one colour a strategy, told apart by colour-blind readers, on light and on dark."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from odt_sim.report.comparison import Configuration
+from odt_sim.report.formatting import metric_name
+
+Array = NDArray[np.float64]
+
+WIDTH = 8.0
+"""Of a picture, in inches."""
+
+DPI = 160
+
+WIDE = 30.0
+"""Errors whose largest is so many times the smallest stand on a logarithmic axis."""
+
+LOCAL = "#858585"
+"""The baseline is grey, so that the strategies stand out against it."""
+
+PALETTE = ("#0083c9", "#e08a00", "#009e73", "#c563a0", "#d3502f", "#8a79d6")
+"""After Okabe and Ito (2008), moved to a middle lightness: at least 2.5:1 contrast on both backgrounds."""
+
+LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
+"""For the configurations of one strategy, and where there are more strategies than colours."""
+
+
+@dataclass(frozen=True)
+class Theme:
+    """The colours of a picture's ground and text, equal to the page's."""
+
+    name: str
+    background: str
+    text: str
+    faint: str
+
+    def settings(self) -> Any:
+        """Returns matplotlib's settings for this theme."""
+        return {
+            "font.size": 11,
+            "text.parse_math": False,
+            "axes.titlesize": 11,
+            "axes.titleweight": "bold",
+            "axes.titlelocation": "left",
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.axisbelow": True,
+            "axes.grid": True,
+            "grid.linewidth": 0.8,
+            "grid.color": self.faint,
+            "xtick.major.size": 0,
+            "ytick.major.size": 0,
+            "figure.facecolor": self.background,
+            "axes.facecolor": self.background,
+            "savefig.facecolor": self.background,
+            "axes.edgecolor": self.faint,
+            **dict.fromkeys(
+                ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"), self.text
+            ),
+        }
+
+
+LIGHT = Theme("light", background="#ffffff", text="#24292f", faint="#e4e7eb")
+DARK = Theme("dark", background="#15181d", text="#d7dce2", faint="#2d333b")
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """How a configuration is drawn: its colour is its strategy's, its line tells apart those of one strategy."""
+
+    color: str
+    line: Any
+
+
+def strokes(rows: Sequence[Configuration]) -> Mapping[str, Stroke]:
+    """Returns for each configuration's label how it is drawn, in every figure and in the table."""
+    others = list(dict.fromkeys(row.strategy for row in rows if row.strategy != "local"))
+    drawn: dict[str, Stroke] = {}
+    used: Counter[str] = Counter()
+    for row in rows:
+        number = others.index(row.strategy) if row.strategy in others else -1
+        color = PALETTE[number % len(PALETTE)] if number >= 0 else LOCAL
+        line = LINES[(used[row.strategy] + max(number, 0) // len(PALETTE)) % len(LINES)]
+        drawn[row.label] = Stroke(color, line)
+        used[row.strategy] += 1
+    return drawn
+
+
+def percent_factor(metric: str) -> float:
+    """Returns by what a metric is multiplied for an axis: an accuracy is shown in percent."""
+    return 100.0 if metric == "accuracy" else 1.0
+
+
+def axis_unit(metric: str) -> str:
+    """Returns a metric's name and unit for an axis."""
+    return "accuracy (%)" if metric == "accuracy" else metric_name(metric)
+
+
+def broken(label: str) -> str:
+    """Returns a label with every override on a line of its own, and none longer than 26 characters."""
+    return "\n".join(line for part in label.split(" ") for line in wrap(part, 26))
+
+
+def scale_axis(axes: Axes, direction: Literal["x", "y"], metric: str, values: Array) -> bool:
+    """Makes the axis of an error logarithmic where its largest value is `WIDE` times the smallest; says whether."""
+    wide = metric != "accuracy" and values.size > 0 and values.min() > 0 and values.max() > WIDE * values.min()
+    if wide:
+        (axes.set_xscale if direction == "x" else axes.set_yscale)("log")
+    return bool(wide)
