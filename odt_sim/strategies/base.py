@@ -91,8 +91,9 @@ class Strategy:
 
     @property
     def name(self) -> str:
-        """The strategy's name in records and reports: its module's, as configured."""
-        return type(self).__module__.rpartition(".")[2]
+        """The strategy's name in records and reports: the module's of a shipped one, the class's of a user's own."""
+        package, _, module = type(self).__module__.rpartition(".")
+        return module if package == __package__ else type(self).__name__
 
     def shared(self, parameter: Parameter) -> bool:
         """Whether a parameter travels; what does not travel stays on the device from round to round."""

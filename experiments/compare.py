@@ -1,0 +1,8 @@
+"""Compares strategies over a fleet: the demo. `python experiments/compare.py [OVERRIDE ...]`."""
+
+import sys
+
+from odt_sim.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["run", "+experiment=demo", *sys.argv[1:]]))

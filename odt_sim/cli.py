@@ -1,0 +1,138 @@
+"""The command `odt-sim`: run, report, export, inspect."""
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+
+from odt_sim.errors import ConfigurationError, OdtSimError
+from odt_sim.model.trainable import TrainableModel
+
+USAGE = """usage: odt-sim COMMAND ...
+
+  run [-m] [OVERRIDE ...]     run an experiment; with -m a sweep: odt-sim run -m strategy=local,fedavg seed=0,1,2
+  report DIR ... [-o FILE]    compare runs that are on disk, as a table and a page
+  export [-o FILE] [OVERRIDE ...]
+                              write the configured model's .tflite: odt-sim export model=mnist_cnn
+  inspect FILE                print the signatures, parameters and ops of a .tflite file
+
+  odt-sim run --help lists the groups of the configuration, odt-sim run --cfg job prints it whole.
+  odt-sim --version prints the version.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns the exit status: 0, 1 for an error, 2 for a wrong call, 130 when interrupted."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    commands = {"run": run, "report": report, "export": export, "inspect": inspect}
+    if given[:1] == ["--version"]:
+        print(version("odt_sim"))
+        return 0
+    if not given or given[0] not in commands:
+        asked = given[:1] in (["-h"], ["--help"])
+        print(USAGE, end="", file=sys.stdout if asked else sys.stderr)
+        return 0 if asked else 2
+    try:
+        return commands[given[0]](given[1:])
+    except OdtSimError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; go on with: odt-sim run ... run.resume=RUN_FOLDER", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has gone
+        return 1
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the Hydra application.
+
+    Raises:
+        OdtSimError: The configuration is wrong or the run failed.
+    """
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from odt_sim.application import application
+    from odt_sim.sweep import CompareJobs
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors reach us, so that they become one line
+    before, sys.argv = sys.argv, ["odt-sim run", *arguments]
+    CompareJobs.failed = 0
+    try:
+        application()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigurationError(_explained(error)) from error
+    finally:
+        sys.argv = before
+    return 1 if CompareJobs.failed else 0
+
+
+def _explained(error: Exception) -> str:
+    """Returns a Hydra error as one line."""
+    lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type="))]
+    return "; ".join(dict.fromkeys(line.rstrip(".") for line in kept)) + "; odt-sim run --cfg job prints all keys"
+
+
+def report(arguments: Sequence[str]) -> int:
+    """Rebuilds the comparison of runs from what is on disk."""
+    from odt_sim.sweep import print_comparison
+
+    parser = argparse.ArgumentParser("odt-sim report", description="Compare runs that are on disk.")
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a run's folder, or one that holds runs")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page; by default report.html in DIR")
+    options = parser.parse_args(arguments)
+    print_comparison(options.folders, options.output)
+    return 0
+
+
+def export(arguments: Sequence[str]) -> int:
+    """Writes the configured model's `.tflite`."""
+    from odt_sim.application import composed
+    from odt_sim.config import add_working_folder, model_file
+
+    parser = argparse.ArgumentParser("odt-sim export", description="Write the configured model's .tflite.")
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="such as model=mnist_cnn model.batch_size=64")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="by default the model's name with .tflite")
+    options = parser.parse_args(arguments)
+    add_working_folder()
+    config = composed(options.overrides)
+    if "build" not in config.model:
+        raise ConfigurationError("model: is a .tflite file already; choose a model that is built with Keras")
+    output: Path = options.output or Path(f"{config.model.name}.tflite")
+    _copy(model_file(config), output)
+    model = TrainableModel.load(output)
+    floats, signatures = model.layout.size, ", ".join(model.signatures)
+    print(f"{output}: {len(model.content):,} bytes, {floats:,} parameters, signatures {signatures}")
+    return 0
+
+
+def _copy(source: Path, output: Path) -> None:
+    """Copies a file so that the old one is there until the new one is whole."""
+    temporary = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, temporary)
+        temporary.replace(output)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise ConfigurationError(
+            f"{output}: cannot write it ({error.strerror}); choose another file with -o"
+        ) from error
+
+
+def inspect(arguments: Sequence[str]) -> int:
+    """Prints the signatures, parameters and ops of a `.tflite` file."""
+    from odt_sim.inspection import print_model
+
+    parser = argparse.ArgumentParser("odt-sim inspect", description="Print what a .tflite file holds.")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a .tflite file")
+    print_model(parser.parse_args(arguments).file)
+    return 0

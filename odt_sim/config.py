@@ -1,0 +1,173 @@
+"""From a configuration to the objects of a run."""
+
+import os
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import hydra.utils
+from hydra.errors import InstantiationException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from odt_sim.data.federated import FederatedData, federate
+from odt_sim.device.plan import TrainingPlan
+from odt_sim.errors import ConfigurationError, OdtSimError
+from odt_sim.export.cache import exported
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.simulation.backend import Backend
+from odt_sim.simulation.coordinator import Fleet, Simulation
+from odt_sim.strategies.base import Strategy
+
+SCHEMA: Mapping[str, tuple[type, ...]] = {
+    "seed": (int,),
+    "run.rounds": (int,),
+    "run.evaluate_every": (int, type(None)),
+    "fleet.devices": (int, type(None)),
+    "fleet.cohort": (int, type(None)),
+    "fleet.unseen": (int,),
+    "fleet.min_devices": (int,),
+    "split.validation": (int, float),
+    "split.test": (int, float),
+    "train.epochs": (int,),
+    "train.learning_rate": (int, float, type(None)),
+}
+
+
+def simulation(config: DictConfig, directory: Path) -> Simulation:
+    """Builds the simulation that a configuration describes.
+
+    The model is exported in a process of its own while the backend starts.
+
+    Args:
+        config: A configuration of the form of `conf/config.yaml`.
+        directory: The run's folder.
+
+    Raises:
+        OdtSimError: Something in the configuration, the model or the data does not fit.
+    """
+    check(config)
+    strategy: Strategy = build(config.strategy, "strategy")
+    backend: Backend = build(config.backend, "backend")
+    plan = TrainingPlan(config.train.epochs, config.train.learning_rate)
+    with ThreadPoolExecutor(1) as beside:
+        loading = beside.submit(model, config)
+        data = federated(config)
+        backend.start()
+        trained = loading.result()
+    fleet = Fleet(config.fleet.cohort, config.fleet.unseen, config.fleet.min_devices)
+    return Simulation(
+        trained,
+        data,
+        strategy,
+        rounds=config.run.rounds,
+        directory=directory,
+        fleet=fleet,
+        plan=plan,
+        evaluate_every=config.run.evaluate_every,
+        seed=config.seed,
+        storage=config.run.storage,
+        backend=backend,
+    )
+
+
+def model(config: DictConfig) -> TrainableModel:
+    """Returns the configured model: a file that exists, or one exported now or earlier from a Keras model.
+
+    Raises:
+        ModelError: The file is no trainable model.
+        ExportError: The Keras model cannot be exported.
+    """
+    if "path" in config.model:
+        path = _value(config.model, "path", "model")
+        return TrainableModel.load(path, loss=config.model.loss, from_logits=config.model.from_logits)
+    return TrainableModel.load(model_file(config))
+
+
+def model_file(config: DictConfig) -> Path:
+    """Returns the file of a model that is exported from Keras, now or earlier.
+
+    Raises:
+        ExportError: The Keras model cannot be exported.
+    """
+    spec = _plain(config.model, "model")
+    if not str(spec["build"]["_target_"]).startswith(
+        "odt_sim."
+    ):  # the user's own function, maybe in the working folder
+        spec["sys_path"] = [*spec.get("sys_path", []), os.getcwd()]
+    return exported(spec)
+
+
+def federated(config: DictConfig) -> FederatedData:
+    """Returns the configured data, spread over the fleet's devices.
+
+    Raises:
+        DataError: The data cannot be read, or cannot be spread over so many devices.
+    """
+    dataset = build(config.data, "data")
+    partition = build(config.partition, "partition")
+    fractions = {"validation": float(config.split.validation), "test": float(config.split.test)}
+    return federate(dataset, partition, config.fleet.devices, config.seed, **fractions)
+
+
+def check(config: DictConfig) -> None:
+    """Checks the types of the keys that odt_sim itself reads.
+
+    Raises:
+        ConfigurationError: A value is of another type.
+    """
+    for key, types in SCHEMA.items():
+        value = OmegaConf.select(config, key)
+        if not isinstance(value, types) or isinstance(value, bool):
+            names = " or ".join(
+                {"int": "a whole number", "float": "a number", "NoneType": "null"}[t.__name__] for t in types
+            )
+            raise ConfigurationError(f"{key}: expected {names}, found {value!r}")
+    if config.seed < 0:
+        raise ConfigurationError(f"seed: expected at least 0, found {config.seed}")
+
+
+def build(node: DictConfig, name: str) -> Any:
+    """Makes the object that a node's `_target_` names: the one place that calls Hydra's `instantiate`.
+
+    Args:
+        node: The configuration's node.
+        name: Its key, for the error.
+
+    Raises:
+        ConfigurationError: The target cannot be found, or does not take these keys.
+        OdtSimError: What the target itself raised.
+    """
+    _plain(node, name)
+    try:
+        return hydra.utils.instantiate(node)
+    except InstantiationException as error:
+        cause = error.__cause__
+        while cause is not None and not isinstance(cause, OdtSimError):
+            cause = cause.__cause__
+        if cause is not None:
+            raise cause from error
+        raise ConfigurationError(f"{name}: {' '.join(str(error.__cause__ or error).split())}") from error
+
+
+def add_working_folder() -> None:
+    """Lets strategies, models and data functions of the user's be found in the working folder."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
+def _plain(node: DictConfig, name: str) -> dict[str, Any]:
+    try:
+        plain = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise ConfigurationError(
+            f"{name}: {str(error).splitlines()[0]}; set it: {error.full_key or name}=..."
+        ) from error
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def _value(node: DictConfig, key: str, name: str) -> Any:
+    return _plain(node, name)[key]

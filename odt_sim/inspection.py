@@ -1,0 +1,61 @@
+"""What a `.tflite` file holds, for the terminal."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from odt_sim.model.flatbuffer import TensorInfo
+from odt_sim.model.trainable import TrainableModel
+
+
+def print_model(path: Path) -> None:
+    """Prints the signatures, the parameters and the ops of a trainable model.
+
+    Raises:
+        ModelError: The file is no trainable model.
+    """
+    model = TrainableModel.load(path)
+    console = Console()
+    console.print(f"[bold]{path}[/bold]: {len(model.content):,} bytes, fingerprint {model.fingerprint[:16]}")
+    if model.manifest:
+        optimizer = ", ".join(f"{key} {value}" for key, value in model.manifest.optimizer.items() if value)
+        kind = "logits" if model.from_logits else "outputs"
+        console.print(f"{model.name}: {model.loss} of {kind}, batches of {model.batch_size}, optimizer {optimizer}")
+    else:
+        console.print("no manifest: exported by another tool")
+    console.print(_signatures(model))
+    console.print(_parameters(model))
+    console.print(_operators(model))
+
+
+def _shape(tensor: TensorInfo) -> str:
+    return f"{tensor.name} {tensor.dtype}\\[{', '.join(str(size) if size >= 0 else '?' for size in tensor.shape)}]"
+
+
+def _few(tensors: dict[str, TensorInfo]) -> str:
+    shown = [_shape(tensor) for tensor in tensors.values()]
+    return ", ".join(shown) if len(shown) <= 4 else f"{shown[0]} .. {shown[-1]} ({len(shown)})"
+
+
+def _signatures(model: TrainableModel) -> Table:
+    table = Table("signature", "inputs", "outputs", title="Signatures", title_justify="left", box=None)
+    for name, signature in model.signatures.items():
+        table.add_row(name, _few(signature.inputs), _few(signature.outputs))
+    return table
+
+
+def _parameters(model: TrainableModel) -> Table:
+    title = f"Parameters: {model.layout.size:,} floats"
+    table = Table("", "name", "shape", "role", "group", title=title, title_justify="left", box=None)
+    for i, parameter in enumerate(model.parameters):
+        shape = " x ".join(map(str, parameter.shape)) or "scalar"
+        table.add_row(f"a{i}", parameter.name, shape, parameter.role, parameter.group)
+    return table
+
+
+def _operators(model: TrainableModel) -> Table:
+    table = Table("op", *model.operators, title="Ops", title_justify="left", box=None)
+    for name in sorted({name for counts in model.operators.values() for name in counts}):
+        table.add_row(name, *(str(counts.get(name, "")) for counts in model.operators.values()))
+    return table
