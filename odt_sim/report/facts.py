@@ -23,8 +23,8 @@ def facts(comparison: Comparison) -> dict[str, str]:
     runs = comparison.runs
     summaries = [run.summary for run in runs if run.summary]
     found = {
-        "data": _distinct(run.choices.get("data") for run in runs),
-        "partition": _distinct(_partition(run) for run in runs),
+        "data": _distinct(_group(run, "data") for run in runs),
+        "partition": _distinct(_group(run, "partition") for run in runs),
         "model": _distinct(run.choices.get("model") for run in runs),
         "devices": _distinct(summary["devices"] for summary in summaries),
         "of these unseen": _distinct(summary["unseen"] for summary in summaries),
@@ -100,14 +100,14 @@ def _distinct(values: Iterable[Any]) -> str:
     return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
 
 
-def _partition(run: Run) -> str | None:
-    """Returns the partition's name and its parameters."""
-    settings = run.config.get("partition")
+def _group(run: Run, group: str) -> str | None:
+    """Returns the chosen option of a Hydra group with its parameters, such as `dirichlet (alpha 0.3)`."""
+    settings = run.config.get(group)
     parts = settings.items() if isinstance(settings, Mapping) else ()
     shown = [
         f"{key} {value}" for key, value in parts if not key.startswith("_") and isinstance(value, str | int | float)
     ]
-    name = run.choices.get("partition")
+    name = run.choices.get(group)
     return " ".join([name, *([f"({', '.join(shown)})"] if shown else [])]) if name else None
 
 

@@ -1,0 +1,50 @@
+import pytest
+
+from odt_sim.errors import CheckpointError
+from odt_sim.report.records import RunFolder
+from odt_sim.report.run import load_run
+
+
+def test_a_run_is_read_back_whole(write_run, tmp_path):
+    run = load_run(write_run(tmp_path / "run", "fedper", 7, overrides=["fleet.devices=20", "+extra=a=b"]))
+    assert (run.name, run.summary["seed"], run.error) == ("fedper", 7, None)
+    assert (len(run.rounds), len(run.devices)) == (10, 20)
+    assert run.settings == {"strategy": "fedper", "seed": "7", "fleet.devices": "20", "extra": "a=b"}
+    assert run.choices["partition"] == "dirichlet"
+    assert run.config["run"]["storage"] == "${hydra:runtime.output_dir}"  # as written: nothing is resolved
+
+
+def test_a_run_from_python_needs_no_hydra(write_run, tmp_path):
+    run = load_run(write_run(tmp_path / "run", "fedavg", hydra=False))
+    assert (run.name, run.overrides, run.settings, run.config, run.choices) == ("fedavg", (), {}, {}, {})
+
+
+def test_a_failed_run_says_why(tmp_path):
+    RunFolder(tmp_path).write_failure("a worker died", ["strategy=fedprox", "seed=2"])
+    run = load_run(tmp_path)
+    assert (run.summary, run.error, run.name) == (None, "a worker died", "fedprox")
+    assert run.settings["seed"] == "2"
+
+
+def test_an_interrupted_run_is_a_failed_one(tmp_path):
+    RunFolder(tmp_path).append_round({"round": 1})
+    run = load_run(tmp_path)
+    assert len(run.rounds) == 1
+    assert "no summary.json" in run.error
+    assert run.name == tmp_path.name
+
+
+def test_a_failure_after_a_completed_run_keeps_both(write_run, tmp_path):
+    path = write_run(tmp_path / "run")
+    RunFolder(path).write_failure("the second half failed", [])
+    run = load_run(path)
+    assert run.summary is not None
+    assert run.error == "the second half failed"
+
+
+def test_damaged_settings_are_named(write_run, tmp_path):
+    path = write_run(tmp_path / "run")
+    (path / ".hydra" / "overrides.yaml").write_text("- [unclosed\n")
+    with pytest.raises(CheckpointError, match=r"overrides\.yaml: cannot be read") as caught:
+        load_run(path)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,36 @@
+import json
+
+from odt_sim.report.records import SUMMARY_KEYS
+from odt_sim.report.summary import summarize
+
+ROUND = {"round": 1, "devices": 2, "excluded": 1, "train_loss": 1.0, "bytes_down": 100, "bytes_up": 50, "seconds": 0.5}
+
+
+def device(number, accuracy, **columns):
+    row = {"device": number, "seen": True, "train_examples": 8, "examples": 2, "accuracy": accuracy, "loss": 1.0}
+    return row | {"global_accuracy": None, "local_accuracy": None} | columns
+
+
+def test_a_summary_adds_up():
+    devices = [
+        device(0, 0.5, local_accuracy=0.75),
+        device(1, 1.0, local_accuracy=0.75),
+        device(2, 0.25, seen=False, local_accuracy=1.0),
+    ]
+    summary = summarize([ROUND, ROUND], devices, strategy="fedper", seed=3, task="classification", cohort=None)
+    assert tuple(summary) == SUMMARY_KEYS
+    assert (summary["strategy"], summary["seed"], summary["cohort"]) == ("fedper", 3, None)
+    assert (summary["rounds"], summary["devices"], summary["unseen"]) == (2, 3, 1)
+    assert (summary["train_examples"], summary["examples"]) == (24, 6)
+    assert (summary["bytes_down"], summary["bytes_up"], summary["seconds"], summary["excluded"]) == (200, 100, 1.0, 2)
+    assert summary["metrics"]["accuracy"]["mean"] == 0.75
+    assert summary["metrics_unseen"]["accuracy"]["mean"] == 0.25
+    assert summary["fraction_hurt_local"] == 0.5  # of the two seen devices one; the unseen one does not count
+    assert summary["fraction_hurt_global"] is None
+    json.dumps(summary, allow_nan=False)
+
+
+def test_what_no_device_knows_is_null():
+    summary = summarize([], [], strategy="local", seed=0, task="regression", cohort=4)
+    assert summary["metrics"] == summary["metrics_unseen"] == {"mse": None, "mae": None, "loss": None}
+    assert (summary["fraction_hurt_local"], summary["seconds"], summary["cohort"]) == (None, 0, 4)
