@@ -10,6 +10,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
+from rich.markup import escape
 
 from odt_sim import config as configuration
 from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError
@@ -22,31 +23,45 @@ CONFIG = {"version_base": "1.3", "config_name": "config"}
 OmegaConf.register_new_resolver("odt_run_folder", lambda resume, fresh: resume or fresh, replace=True)
 
 
+class Failure:
+    """How the last job of this process that was not one of a sweep ended.
+
+    Hydra would print lines of its own around an exception, so a job leaves its error here.
+
+    Attributes:
+        error: The error; None where it ended well.
+    """
+
+    error: OdtSimError | None = None
+
+
 @hydra.main(config_path="pkg://odt_sim.conf", **CONFIG)
 def application(config: DictConfig) -> None:
-    """Runs one job; a failed job of a sweep is recorded, and the sweep goes on.
-
-    Raises:
-        OdtSimError: The run failed, where it is not a job of a sweep.
-    """
+    """Runs one job; a failed job is recorded in its folder, and a sweep goes on."""
     settings = HydraConfig.get()
     folder = Path(settings.runtime.output_dir)
     overrides = list(settings.overrides.task)
     swept = settings.mode == RunMode.MULTIRUN
     try:
-        run(config, folder, settings.job.override_dirname if swept else settings.runtime.choices["strategy"])
+        configuration.check(config)
+        run(config, folder, _title(settings.runtime.choices["strategy"], overrides))
     except OdtSimError as error:
         if RunFolder(folder).summary() is None:
             with suppress(CheckpointError):  # the disk may be what failed
                 RunFolder(folder).write_failure(str(error), overrides)
         if not swept:
-            raise
-        Console(stderr=True).print(
-            f"[red]failed[/red] {', '.join(overrides)}: {error}", highlight=False, soft_wrap=True
-        )
+            Failure.error = error
+            return
+        message = f"[red]failed[/red] {', '.join(overrides)}: {escape(' '.join(str(error).split()))}"
+        Console(stderr=True).print(message, highlight=False, soft_wrap=True)
     else:
         if not swept:
             print_comparison([folder])
+
+
+def _title(strategy: str, overrides: Sequence[str]) -> str:
+    known = ("strategy=", "+experiment=", "run.")
+    return " ".join([strategy, *(override for override in overrides if not override.startswith(known))])
 
 
 def run(config: DictConfig, folder: Path, name: str) -> None:

@@ -58,18 +58,20 @@ def run(arguments: Sequence[str]) -> int:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from odt_sim.application import application
+    from odt_sim.application import Failure, application
     from odt_sim.sweep import CompareJobs
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors reach us, so that they become one line
     before, sys.argv = sys.argv, ["odt-sim run", *arguments]
-    CompareJobs.failed = 0
+    CompareJobs.failed, Failure.error = 0, None
     try:
         application()
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigurationError(_explained(error)) from error
     finally:
         sys.argv = before
+    if Failure.error:
+        raise Failure.error
     return 1 if CompareJobs.failed else 0
 
 

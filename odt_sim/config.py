@@ -42,13 +42,12 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     The model is exported in a process of its own while the backend starts.
 
     Args:
-        config: A configuration of the form of `conf/config.yaml`.
+        config: A configuration of the form of `conf/config.yaml`, checked.
         directory: The run's folder.
 
     Raises:
         OdtSimError: Something in the configuration, the model or the data does not fit.
     """
-    check(config)
     strategy: Strategy = build(config.strategy, "strategy")
     backend: Backend = build(config.backend, "backend")
     plan = TrainingPlan(config.train.epochs, config.train.learning_rate)
