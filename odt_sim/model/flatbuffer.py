@@ -102,7 +102,9 @@ def fingerprint(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _text(value: bytes | str) -> str:
+def _text(value: bytes | str | None) -> str:
+    if value is None:
+        raise ValueError("a name is missing")
     return value.decode() if isinstance(value, bytes) else value
 
 

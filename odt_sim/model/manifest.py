@@ -12,6 +12,17 @@ FORMAT_VERSION = 1
 ROLES = ("trainable", "statistic")
 GROUPS = ("body", "head", "norm")
 LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", "mean_squared_error")
+_MORE_THAN_SGD = (  # settings of Keras' SGD that change its step
+    "momentum",
+    "weight_decay",
+    "clipnorm",
+    "clipvalue",
+    "global_clipnorm",
+    "use_ema",
+    "loss_scale_factor",
+    "gradient_accumulation_steps",
+)
+_KINDS = {"name": str, "from_logits": bool, "optimizer": dict, "batch_size": int, "fingerprint": str}
 
 
 @dataclass(frozen=True)
@@ -59,8 +70,7 @@ class Manifest:
     def plain_sgd(self) -> bool:
         """Whether a step is `w - learning_rate * gradient` and nothing else."""
         settings = self.optimizer
-        extras = ("momentum", "weight_decay", "clipnorm", "clipvalue", "global_clipnorm", "use_ema")
-        return settings.get("name", "").lower() == "sgd" and not any(settings.get(extra) for extra in extras)
+        return settings.get("name", "").lower() == "sgd" and not any(settings.get(extra) for extra in _MORE_THAN_SGD)
 
     def to_json(self) -> str:
         """Returns the manifest as the JSON that is kept in the file."""
@@ -87,20 +97,24 @@ class Manifest:
                 )
             parameters = tuple(Parameter(**{**p, "shape": tuple(p["shape"])}) for p in fields.pop("parameters"))
             manifest = cls(parameters=parameters, **fields)
+            manifest._check()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ModelError(f"{where}: its manifest is damaged ({error!r}); export the model again") from error
-        manifest._check(where)
+            found = f"{type(error).__name__}: {error}"
+            raise ModelError(f"{where}: its manifest is damaged ({found}); export the model again") from error
         return manifest
 
-    def _check(self, where: str) -> None:
-        names = [p.name for p in self.parameters]
-        if len(set(names)) != len(names):
-            raise ModelError(f"{where}: its manifest names a parameter twice; export the model again")
-        for parameter in self.parameters:
-            if parameter.role not in ROLES or parameter.group not in GROUPS or parameter.dtype != "float32":
-                raise ModelError(
-                    f"{where}: parameter {parameter.name} has role {parameter.role!r}, group {parameter.group!r}, dtype "
-                    f"{parameter.dtype!r}; expected {ROLES}, {GROUPS}, float32; export the model again"
+    def _check(self) -> None:
+        for name, kind in _KINDS.items():
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected a {kind.__name__}")
+        if len({p.name for p in self.parameters}) != len(self.parameters):
+            raise ValueError("two parameters have one name")
+        for p in self.parameters:
+            if p.role not in ROLES or p.group not in GROUPS or p.dtype != "float32":
+                raise ValueError(
+                    f"{p.name} has role {p.role!r}, group {p.group!r}, dtype {p.dtype!r}; expected {ROLES}, {GROUPS}, float32"
                 )
         if self.loss not in LOSSES:
-            raise ModelError(f"{where}: its loss is {self.loss!r}, expected one of {', '.join(LOSSES)}")
+            raise ValueError(f"its loss is {self.loss!r}, expected one of {', '.join(LOSSES)}")
+        if self.batch_size < 1:
+            raise ValueError(f"its batch_size is {self.batch_size}, expected at least 1")

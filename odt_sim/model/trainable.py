@@ -1,19 +1,17 @@
 """A trainable `.tflite` file: its signatures, its parameters and what they are for."""
 
 import os
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from odt_sim.errors import ModelError
 from odt_sim.model import flatbuffer
-from odt_sim.model.flatbuffer import FlatModel, Signature, TensorInfo
+from odt_sim.model.contract import check_parameters, check_signatures, ordered
+from odt_sim.model.flatbuffer import Signature, TensorInfo
 from odt_sim.model.manifest import LOSSES, METADATA_NAME, Manifest, Parameter
 from odt_sim.model.weights import Layout
 
-REQUIRED = ("train", "infer", "parameters", "restore")
 DEFAULT_BATCH_SIZE = 32  # for a model of dynamic batch that has no manifest
 
 
@@ -71,14 +69,12 @@ class TrainableModel:
     ) -> "TrainableModel":
         """Reads a trainable `.tflite` file that is already in memory; see `load`."""
         flat = flatbuffer.read(content, where)
-        _check_signatures(flat, where)
+        check_signatures(flat, where)
         text = flat.metadata.get(METADATA_NAME)
         manifest = Manifest.from_json(text, where) if text is not None else None
-        declared = _ordered(flat.signatures["parameters"].outputs.values(), "a", where)
-        layout = Layout(
-            manifest.parameters if manifest else tuple(Parameter(t.name, t.shape, t.dtype) for t in declared)
-        )
-        _check_parameters(flat, layout, declared, where)
+        declared = ordered(flat.signatures["parameters"].outputs.values(), "a", where)
+        parameters = manifest.parameters if manifest else tuple(Parameter(t.name, t.shape) for t in declared)
+        check_parameters(flat, parameters, where)
         if manifest:
             loss, from_logits = manifest.loss, manifest.from_logits
         elif loss is not None and loss not in LOSSES:
@@ -88,7 +84,7 @@ class TrainableModel:
             where=where,
             signatures=flat.signatures,
             operators=flat.operators,
-            layout=layout,
+            layout=Layout(parameters),
             manifest=manifest,
             loss=loss,
             from_logits=from_logits,
@@ -125,10 +121,15 @@ class TrainableModel:
         outputs = self.signatures["infer"].outputs
         return outputs.get("logits") or next(iter(outputs.values()))
 
+    @property
+    def fixed_batch(self) -> bool:
+        """Whether `train` takes a whole batch of rows only."""
+        return self.x.shape[0] > 0
+
     @cached_property
     def batch_size(self) -> int:
         """The rows of one training step."""
-        if self.x.shape[0] > 0:
+        if self.fixed_batch:
             return self.x.shape[0]
         return self.manifest.batch_size if self.manifest else DEFAULT_BATCH_SIZE
 
@@ -142,7 +143,7 @@ class TrainableModel:
     def slots(self) -> tuple[TensorInfo, ...]:
         """The optimizer's slots `s0..sM`; empty where it has none."""
         signature = self.signatures.get("optimizer_state")
-        return tuple(_ordered(signature.outputs.values(), "s", self.where)) if signature else ()
+        return tuple(ordered(signature.outputs.values(), "s", self.where)) if signature else ()
 
     @cached_property
     def capabilities(self) -> frozenset[str]:
@@ -157,56 +158,3 @@ class TrainableModel:
 
 def _rebuild(content: bytes, where: str, loss: str | None, from_logits: bool) -> TrainableModel:
     return TrainableModel.from_content(content, where=where, loss=loss, from_logits=from_logits)
-
-
-def _check_signatures(flat: FlatModel, where: str) -> None:
-    found = ", ".join(flat.signatures) or "none"
-    for name in REQUIRED:
-        if name not in flat.signatures:
-            raise ModelError(
-                f"{where}: no signature {name!r}, found {found}; export a trainable model, with odt_sim.export.export_model"
-            )
-    flex = sorted({op for ops in flat.operators.values() for op in ops if op.startswith("Flex")})
-    if flex:
-        raise ModelError(
-            f"{where}: holds Flex ops ({', '.join(flex)}) that LiteRT cannot run; export it with odt_sim.export.export_model"
-        )
-    for name, expected in (("train", {"x", "y"}), ("infer", {"x"})):
-        missing = expected - set(flat.signatures[name].inputs)
-        if missing:
-            raise ModelError(
-                f"{where}: signature {name!r} has no input {missing.pop()!r}; name its inputs as documented"
-            )
-    known = {"x", "y", "sample_weight", "learning_rate", "mu"}
-    unknown = set(flat.signatures["train"].inputs) - known
-    if unknown:
-        raise ModelError(
-            f"{where}: signature 'train' has an input {unknown.pop()!r}; expected {', '.join(sorted(known))}"
-        )
-    if "loss" not in flat.signatures["train"].outputs:
-        raise ModelError(f"{where}: signature 'train' has no output 'loss'; return the loss of the batch as 'loss'")
-
-
-def _ordered(tensors: Iterable[TensorInfo], prefix: str, where: str) -> list[TensorInfo]:
-    """Returns a0, a1, ..., a10 in the order of their numbers."""
-    found = {t.name: t for t in tensors}
-    expected = [f"{prefix}{i}" for i in range(len(found))]
-    if set(found) != set(expected):
-        odd = sorted(name for name in found if not re.fullmatch(prefix + r"\d+", name)) or sorted(found)
-        raise ModelError(f"{where}: expected the weights as {prefix}0..{prefix}{len(found) - 1}, found {odd[0]!r}")
-    return [found[name] for name in expected]
-
-
-def _check_parameters(flat: FlatModel, layout: Layout, declared: list[TensorInfo], where: str) -> None:
-    if tuple(t.shape for t in declared) != tuple(p.shape for p in layout.parameters):
-        raise ModelError(f"{where}: the manifest's shapes are not those of the signature 'parameters'; export it again")
-    for tensor in declared:
-        if tensor.dtype != "float32" or min(tensor.shape, default=1) < 0:
-            raise ModelError(
-                f"{where}: parameter {tensor.name} is {tensor.dtype} {list(tensor.shape)}; expected float32 of a fixed shape"
-            )
-    restored = {(t.name, t.shape) for t in flat.signatures["restore"].inputs.values()}
-    if restored != {(t.name, t.shape) for t in declared}:
-        raise ModelError(
-            f"{where}: the inputs of 'restore' are not the outputs of 'parameters'; they must pair, a0..aN"
-        )

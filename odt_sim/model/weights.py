@@ -37,6 +37,11 @@ class Layout:
         return {p.name: slice(end - prod(p.shape), end) for p, end in zip(self.parameters, ends, strict=True)}
 
     @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """For each parameter's name, its shape."""
+        return {p.name: p.shape for p in self.parameters}
+
+    @cached_property
     def size(self) -> int:
         """The number of floats in the vector."""
         return sum(prod(p.shape) for p in self.parameters)
@@ -44,10 +49,6 @@ class Layout:
     def select(self, keep: Callable[[Parameter], bool]) -> "Layout":
         """Returns the layout of only the parameters for which `keep` is true, in the same order."""
         return Layout(tuple(p for p in self.parameters if keep(p)))
-
-    def __contains__(self, other: "Layout") -> bool:
-        """Whether every parameter of `other` is one of this layout's."""
-        return other is self or set(other.parameters) <= set(self.parameters)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,17 +106,24 @@ class Weights:
         where = self.layout.slices.get(name)
         if where is None:
             raise ModelError(f"weights: no parameter {name!r}; there are {', '.join(self.layout.names)}")
-        shape = next(p.shape for p in self.layout.parameters if p.name == name)
-        return self.vector[where].reshape(shape)
+        return self.vector[where].reshape(self.layout.shapes[name])
 
     def select(self, layout: Layout) -> "Weights":
-        """Returns a copy of only the parameters of `layout`."""
+        """Returns a copy of only the parameters of `layout`.
+
+        Raises:
+            ModelError: A parameter is not there, or has another shape.
+        """
         if layout == self.layout:
             return Weights(layout, self.vector.copy())
         return Weights(layout, _gather(self.vector, self._places(layout)))
 
     def replace(self, other: "Weights") -> "Weights":
-        """Returns a copy in which the parameters that `other` holds have its values."""
+        """Returns a copy in which the parameters that `other` holds have its values.
+
+        Raises:
+            ModelError: A parameter of `other` is not there, or has another shape.
+        """
         vector = self.vector.copy()
         start = 0
         for where in self._places(other.layout):
@@ -129,9 +137,14 @@ class Weights:
         return bool(np.isfinite(self.vector).all())
 
     def _places(self, layout: Layout) -> list[slice]:
-        missing = [name for name in layout.names if name not in self.layout.slices]
-        if missing:
-            raise ModelError(f"weights: no parameter {missing[0]!r}; there are {', '.join(self.layout.names)}")
+        for name, shape in layout.shapes.items():
+            own = self.layout.shapes.get(name)
+            if own is None:
+                raise ModelError(f"weights: no parameter {name!r}; there are {', '.join(self.layout.names)}")
+            if own != shape:
+                raise ModelError(
+                    f"weights: {name} is {list(own)}, found {list(shape)}; use the weights of the same model"
+                )
         return [self.layout.slices[name] for name in layout.names]
 
     def _same(self, other: "Weights") -> Vector:

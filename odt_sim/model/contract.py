@@ -1,0 +1,127 @@
+"""The signature contract that a trainable `.tflite` file keeps, and its check."""
+
+import re
+from collections.abc import Iterable
+from math import prod
+
+from odt_sim.errors import ModelError
+from odt_sim.model.flatbuffer import FlatModel, TensorInfo
+from odt_sim.model.manifest import Parameter
+
+REQUIRED = ("train", "infer", "parameters", "restore")
+TRAIN_INPUTS = ("x", "y", "sample_weight", "learning_rate", "mu")  # the first two are required
+_NUMBERS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "bool")
+_EXPORT = "export it with odt_sim.export.export_model"
+
+
+def check_signatures(flat: FlatModel, where: str) -> None:
+    """Checks that a file has the signatures that devices call, with the inputs and outputs that they use.
+
+    Args:
+        flat: What the file declares.
+        where: The file's name, for the error.
+
+    Raises:
+        ModelError: A signature, an input or an output is missing, unknown or of no use.
+    """
+    found = ", ".join(flat.signatures) or "none"
+    for name in REQUIRED:
+        if name not in flat.signatures:
+            raise ModelError(f"{where}: no signature {name!r}, found {found}; it is not trainable, {_EXPORT}")
+    flex = sorted({op for ops in flat.operators.values() for op in ops if op.startswith("Flex")})
+    if flex:
+        raise ModelError(f"{where}: holds Flex ops ({', '.join(flex)}) that LiteRT cannot run; {_EXPORT}")
+    _check_rows(flat, "train", ("x", "y"), where)
+    _check_rows(flat, "infer", ("x",), where)
+    _check_train(flat, where)
+    _check_infer(flat, where)
+
+
+def check_parameters(flat: FlatModel, parameters: tuple[Parameter, ...], where: str) -> None:
+    """Checks that the weights and the optimizer's slots can be read and written back.
+
+    Args:
+        flat: What the file declares.
+        parameters: The weights in the order `a0..aN`.
+        where: The file's name, for the error.
+
+    Raises:
+        ModelError: A pair of signatures does not fit together, or a weight is not float32 of a fixed shape.
+    """
+    declared = ordered(flat.signatures["parameters"].outputs.values(), "a", where)
+    for tensor in declared:
+        if tensor.dtype != "float32" or min(tensor.shape, default=1) < 0:
+            shape = _short(tensor.shape)
+            raise ModelError(
+                f"{where}: parameter {tensor.name} is {tensor.dtype} {shape}; expected float32 of a fixed shape"
+            )
+    if [t.shape for t in declared] != [p.shape for p in parameters]:
+        raise ModelError(f"{where}: the manifest's shapes are not those of the signature 'parameters'; {_EXPORT}")
+    _check_pair(flat, "parameters", "restore", where)
+    if "optimizer_state" in flat.signatures:
+        _check_pair(flat, "optimizer_state", "restore_optimizer_state", where)
+
+
+def ordered(tensors: Iterable[TensorInfo], prefix: str, where: str) -> list[TensorInfo]:
+    """Returns a0, a1, ..., a10 in the order of their numbers.
+
+    Raises:
+        ModelError: The names are others.
+    """
+    found = {t.name: t for t in tensors}
+    expected = [f"{prefix}{i}" for i in range(len(found))]
+    if set(found) != set(expected):
+        odd = sorted(name for name in found if not re.fullmatch(prefix + r"\d+", name)) or sorted(found)
+        raise ModelError(f"{where}: expected the weights as {prefix}0..{prefix}{len(found) - 1}, found {odd[0]!r}")
+    return [found[name] for name in expected]
+
+
+def _check_rows(flat: FlatModel, signature: str, names: tuple[str, ...], where: str) -> None:
+    inputs = flat.signatures[signature].inputs
+    for name in names:
+        if name not in inputs:
+            found = ", ".join(inputs) or "none"
+            raise ModelError(
+                f"{where}: signature {signature!r} has no input {name!r}, found {found}; rename its inputs"
+            )
+        tensor = inputs[name]
+        if not tensor.shape or tensor.dtype not in _NUMBERS:
+            raise ModelError(
+                f"{where}: input {name!r} of {signature!r} is {tensor.dtype} {_short(tensor.shape)}; "
+                "expected numbers whose first axis is the batch"
+            )
+
+
+def _check_train(flat: FlatModel, where: str) -> None:
+    train = flat.signatures["train"]
+    unknown = sorted(set(train.inputs) - set(TRAIN_INPUTS))
+    if unknown:
+        raise ModelError(
+            f"{where}: signature 'train' has an input {unknown[0]!r}; expected {', '.join(TRAIN_INPUTS)} at most"
+        )
+    loss = train.outputs.get("loss")
+    if loss is None or loss.dtype != "float32" or prod(loss.shape) != 1:
+        found = ", ".join(f"{t.name} {t.dtype} {_short(t.shape)}" for t in train.outputs.values()) or "none"
+        raise ModelError(
+            f"{where}: signature 'train' has no output 'loss', a float32 number, found {found}; return the batch's mean loss"
+        )
+
+
+def _check_infer(flat: FlatModel, where: str) -> None:
+    outputs = flat.signatures["infer"].outputs
+    if "logits" not in outputs and len(outputs) != 1:
+        found = ", ".join(outputs) or "none"
+        raise ModelError(f"{where}: signature 'infer' should have an output 'logits' or a single one, found {found}")
+
+
+def _check_pair(flat: FlatModel, reader: str, writer: str, where: str) -> None:
+    """Checks that one signature takes what another hands out."""
+    read = flat.signatures[reader].outputs.values()
+    written = flat.signatures[writer].inputs.values() if writer in flat.signatures else ()
+    if {(t.name, t.shape, t.dtype) for t in read} != {(t.name, t.shape, t.dtype) for t in written}:
+        raise ModelError(f"{where}: the inputs of {writer!r} are not the outputs of {reader!r}; they must pair")
+
+
+def _short(shape: tuple[int, ...]) -> str:
+    """Returns a shape for a message; that of a damaged file may be endless."""
+    return str(list(shape)) if len(shape) <= 8 else f"of {len(shape)} axes"
