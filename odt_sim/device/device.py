@@ -1,18 +1,20 @@
 """One simulated user: a model in an interpreter, a checkpoint, and data of its own."""
 
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.device.batches import Batch, batches, padded
 from odt_sim.device.checkpoint import read_tensors, write_tensors
 from odt_sim.device.examples import Examples, checked_rows
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime, RuntimePool
-from odt_sim.errors import CheckpointError, DataError, ModelError
+from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ModelError
 from odt_sim.metrics.device import figures
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
@@ -67,9 +69,12 @@ class Device:
             pool: The interpreters to run in; one of its own by default.
 
         Raises:
+            ConfigurationError: The seed, the id or the round is below 0.
             DataError: The examples do not fit the model.
             ModelError: LiteRT cannot load the model.
         """
+        if min(seed, id, round) < 0:
+            raise ConfigurationError(f"device {id}: seed {seed}, id {id} and round {round} should be at least 0")
         self.model, self.id, self.seed, self.round = model, id, seed, round
         self.plan = plan or TrainingPlan()
         self.train_examples = self._examples(train, "train")
@@ -119,8 +124,7 @@ class Device:
     def train(self, epochs: int | None = None, learning_rate: float | None = None) -> NDArray[np.float32]:
         """Trains on the device's own examples, in an order that its seed, id, round and epoch decide.
 
-        The last batch of an epoch may be smaller than the others. It is trained exactly, as the mean over its examples,
-        where the model takes `sample_weight`; otherwise it is filled up with the epoch's first examples.
+        The last batch of an epoch may be smaller than the others: see `odt_sim.device.batches.batches`.
 
         Args:
             epochs: Passes over the examples; the plan's by default.
@@ -128,12 +132,18 @@ class Device:
 
         Returns:
             `[steps]` float32: the loss of each step, before its update.
+
+        Raises:
+            ConfigurationError: The epochs or the learning rate are out of range.
+            ModelError: The model takes no learning rate, or has none of its own and none is given.
         """
+        plan = self.plan if epochs is None else TrainingPlan(epochs)
+        rate = self.learning_rate(learning_rate)
         losses = []
-        for _ in range(self.plan.epochs if epochs is None else epochs):
+        for _ in range(plan.epochs):
             order = self.random("batches", self._epochs).permutation(len(self.train_examples))
             x, y = self.train_examples.take(order)
-            losses += [self._step(*batch, learning_rate) for batch in self._batches(x, y)]
+            losses += [self._step(batch, rate) for batch in batches(self.model, x, y)]
             self._epochs += 1
         return np.asarray(losses, np.float32)
 
@@ -142,28 +152,29 @@ class Device:
 
         Raises:
             DataError: The rows do not fit the model, or are none or more than a batch.
+            ConfigurationError: The learning rate is out of range.
+            ModelError: The model takes no learning rate, or has none of its own and none is given.
         """
         rows = Examples.checked(self.model, x, y, f"device {self.id}, batch")
         if not 0 < len(rows) <= self.model.batch_size:
             raise DataError(f"device {self.id}: a batch has 1 to {self.model.batch_size} rows, found {len(rows)}")
-        return self._step(rows.x, rows.y, learning_rate)
+        (batch,) = batches(self.model, rows.x, rows.y)
+        return self._step(batch, self.learning_rate(learning_rate))
 
-    def _step(self, x: Array, y: Array, learning_rate: float | None) -> float:
-        size, real = self.model.batch_size, len(x)
-        if "sample_weight" in self.model.capabilities:
-            weight = np.zeros(size, np.float32)
-            weight[:real] = size / real  # Keras divides the weighted sum by the rows of the batch, padding included
-            x, y = _padded(x, size), _padded(y, size)
-        else:
-            weight = np.ones(size, np.float32)
-            rows = np.arange(size) % real
-            x, y = (x, y) if real == size else (x[rows], y[rows])
+    def _step(self, batch: Batch, learning_rate: float) -> float:
         runtime = self._pool.acquire(self)
         self._current = False
-        return runtime.train(x, y, weight, self.learning_rate(learning_rate))
+        return runtime.train(*batch, learning_rate)
 
     def learning_rate(self, given: float | None = None) -> float:
-        """Returns the step size that a step takes: the given one, else the plan's, else the model's own."""
+        """Returns the step size that a step takes: the given one, else the plan's, else the model's own.
+
+        Raises:
+            ConfigurationError: The given one is not finite.
+            ModelError: The model takes no learning rate, or has none of its own and none is given.
+        """
+        if given is not None and not math.isfinite(given):
+            raise ConfigurationError(f"device {self.id}: expected a finite learning rate, found {given}")
         if given is None:
             given = self.plan.learning_rate
         if given is not None and "learning_rate" not in self.model.capabilities:
@@ -175,16 +186,6 @@ class Device:
         if given is None and "learning_rate" in self.model.capabilities:
             raise ModelError(f"{self.model.where}: it names no learning rate of its own; give one")
         return 0.0 if given is None else float(given)
-
-    def _batches(self, x: Array, y: Array) -> Iterator[tuple[Array, Array]]:
-        size = self.model.batch_size
-        for start in range(0, len(x), size):
-            stop = start + size
-            if stop > len(x) and start and "sample_weight" not in self.model.capabilities:
-                rows = np.arange(start, stop) % len(x)
-                yield x[rows], y[rows]
-            else:
-                yield x[start:stop], y[start:stop]
 
     # --- inference -------------------------------------------------------------------------------------------------
 
@@ -204,9 +205,9 @@ class Device:
 
     def _infer(self, x: Array) -> Array:
         declared = self.model.signatures["infer"].inputs["x"].shape[0]
-        size = declared if declared > 0 else max(len(x), 1)
+        size = declared if declared > 0 else self.model.batch_size
         runtime = self._pool.acquire(self)
-        parts = [runtime.infer(_padded(x[start : start + size], size)) for start in range(0, len(x), size)]
+        parts = [runtime.infer(padded(x[start : start + size], size)) for start in range(0, len(x), size)]
         if not parts:
             return np.zeros((0, *self.model.output.shape[1:]), np.float32)
         return np.concatenate(parts)[: len(x)]
@@ -240,7 +241,7 @@ class Device:
 
         Args:
             weights: All the model's weights, some of them, or the path of a checkpoint that `save` wrote, which
-                brings the optimizer's slots back, too.
+                brings the optimizer's slots and the count of epochs back, too.
 
         Raises:
             ModelError: The weights are not of this model.
@@ -249,16 +250,13 @@ class Device:
         if not isinstance(weights, Weights):
             return self._restore_file(Path(weights))
         self._synchronized()
-        whole = (
-            weights.select(weights.layout) if weights.layout == self.model.layout else self._weights.replace(weights)
-        )
-        self._place(whole, self._slots)
+        self._place(self._weights.replace(weights), self._slots)
         return None
 
     def optimizer_state(self) -> list[Array]:
-        """Returns the optimizer's slots `s0..sM`; empty where it has none."""
+        """Returns a copy of the optimizer's slots `s0..sM`; empty where it has none."""
         self._synchronized()
-        return list(self._slots)
+        return [slot.copy() for slot in self._slots]
 
     def restore_optimizer_state(self, slots: Sequence[Array]) -> None:
         """Sets the optimizer's slots.
@@ -266,12 +264,13 @@ class Device:
         Raises:
             ModelError: Their number or a shape does not fit.
         """
-        found = [(np.asarray(slot).shape, str(np.asarray(slot).dtype)) for slot in slots]
+        copies = [np.array(slot) for slot in slots]
+        found = [(slot.shape, str(slot.dtype)) for slot in copies]
         expected = [(slot.shape, slot.dtype) for slot in self.model.slots]
         if found != expected:
             raise ModelError(f"{self.model.where}: expected the optimizer's slots {expected}, found {found}")
         self._synchronized()
-        self._place(self._weights, list(slots))
+        self._place(self._weights, copies)
 
     def _place(self, weights: Weights, slots: Sequence[Array]) -> None:
         self._weights, self._slots, self._current = weights, slots, True
@@ -280,15 +279,18 @@ class Device:
     # --- checkpoints -----------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the weights and the optimizer's slots into a checkpoint.
+        """Writes the weights, the optimizer's slots and the count of epochs into a checkpoint.
+
+        A device of the same data, seed, id and round that restores it goes on exactly as this one.
 
         Raises:
             CheckpointError: The file cannot be written; what was there before is untouched.
         """
         self._synchronized()
         tensors = dict(zip(self.model.layout.names, self._weights.tensors(), strict=True))
-        slots = {f"optimizer.{i}": np.asarray(slot) for i, slot in enumerate(self._slots)}
-        write_tensors(Path(path), {**tensors, **slots}, {"fingerprint": self.model.fingerprint})
+        slots = {f"optimizer.{i}": slot for i, slot in enumerate(self._slots)}
+        texts = {"fingerprint": self.model.fingerprint, "epochs": str(self._epochs)}
+        write_tensors(Path(path), {**tensors, **slots}, texts)
 
     def _restore_file(self, path: Path) -> None:
         tensors, texts = read_tensors(path)
@@ -296,19 +298,14 @@ class Device:
             raise CheckpointError(
                 f"{path}: a checkpoint of another model than {self.model.where}; use one of this model"
             )
+        slots = [f"optimizer.{i}" for i in range(len(self.model.slots))]
+        if set(tensors) != {*self.model.layout.names, *slots}:
+            raise CheckpointError(f"{path}: no checkpoint of a device; use a file that `Device.save` wrote")
         weights = Weights.from_tensors(self.model.layout, [tensors[name] for name in self.model.layout.names])
-        self._place(weights, [tensors[f"optimizer.{i}"] for i in range(len(self.model.slots))])
+        self._place(weights, [tensors[name] for name in slots])
+        self._epochs = int(texts["epochs"])
 
     def random(self, *purpose: str | int) -> np.random.Generator:
         """Returns a random generator that depends on the seed, the id, the round and the purpose only."""
         words = [int.from_bytes(p.encode(), "big") if isinstance(p, str) else p for p in purpose]
         return np.random.default_rng([self.seed, self.id, self.round, *words])
-
-
-def _padded(rows: Array, size: int) -> Array:
-    """Returns `size` rows, the last of them zero where there were fewer."""
-    if len(rows) == size:
-        return rows
-    padded = np.zeros((size, *rows.shape[1:]), rows.dtype)
-    padded[: len(rows)] = rows
-    return padded

@@ -52,7 +52,8 @@ class Examples:
         x, y = checked_rows(x, model.x, f"{what}, x"), checked_rows(y, model.y, f"{what}, y")
         if len(x) != len(y):
             raise DataError(f"{what}: x has {len(x)} examples and y has {len(y)}; give one y for each x")
-        if model.classes and y.ndim == 1 and len(y) and not (y.min() >= 0 and y.max() < model.classes):
+        labels = model.loss == "sparse_categorical_crossentropy"
+        if labels and model.classes and y.size and not (y.min() >= 0 and y.max() < model.classes):
             wrong = y.min() if y.min() < 0 else y.max()
             raise DataError(
                 f"{what}: label {wrong} is out of range, {model.name} has the classes 0..{model.classes - 1}; "
@@ -67,14 +68,12 @@ def checked_rows(values: Any, tensor: TensorInfo, what: str) -> Array:
     Integers of any width become the tensor's integer type, and float64 becomes float32; nothing else is converted.
 
     Raises:
-        DataError: The shape of a row or the dtype does not fit, or a value is NaN or infinite.
+        DataError: The shape of a row or the dtype does not fit, or a value is too large, NaN or infinite.
     """
-    array = np.asarray(values)
-    wanted = np.dtype(tensor.dtype)
-    if array.dtype.kind == wanted.kind and array.dtype != wanted:
-        array = array.astype(wanted)
-    if array.dtype != wanted:
-        raise DataError(f"{what}: expected {wanted}, found {array.dtype}; convert it")
+    try:
+        array = _converted(np.asarray(values), np.dtype(tensor.dtype))
+    except ValueError as error:
+        raise DataError(f"{what}: {error}") from error
     if array.ndim != len(tensor.shape) or any(
         size not in (-1, given) for size, given in zip(tensor.shape[1:], array.shape[1:], strict=True)
     ):
@@ -82,7 +81,21 @@ def checked_rows(values: Any, tensor: TensorInfo, what: str) -> Array:
             f"{what}: an example should be of shape {list(tensor.shape[1:])}, found {list(array.shape[1:])}; "
             "reshape it or choose a model for it"
         )
-    if wanted.kind == "f" and not np.isfinite(array).all():
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
         row = int(np.argwhere(~np.isfinite(array))[0][0])
         raise DataError(f"{what}: example {row} holds NaN or infinity; clean the data")
     return array
+
+
+def _converted(array: Array, wanted: np.dtype[Any]) -> Array:
+    if array.dtype == wanted:
+        return array
+    if array.dtype.kind == wanted.kind == "f":
+        with np.errstate(over="ignore"):  # what overflows becomes infinite and is reported
+            return array.astype(wanted)
+    if array.dtype.kind not in "iu" or wanted.kind not in "iu":
+        raise ValueError(f"expected {wanted}, found {array.dtype}; convert it")
+    limits = np.iinfo(wanted)
+    if array.size and (array.min() < limits.min or array.max() > limits.max):
+        raise ValueError(f"expected {wanted}, found the integers {array.min()}..{array.max()}; renumber them")
+    return array.astype(wanted)

@@ -1,0 +1,61 @@
+"""Cuts examples into the batches that a model trains on."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.model.trainable import TrainableModel
+
+Array = NDArray[Any]
+
+
+class Batch(NamedTuple):
+    """The rows of one training step.
+
+    Attributes:
+        x: `[batch, ...]`.
+        y: `[batch, ...]`.
+        sample_weight: `[batch]` float32, by which each row's loss is multiplied before the mean over the batch.
+    """
+
+    x: Array
+    y: Array
+    sample_weight: NDArray[np.float32]
+
+
+def batches(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
+    """Yields all rows, in order, in batches of the model's size.
+
+    The last one may have fewer rows. Its step is exactly that of the mean over them where the model takes any number of
+    rows, or `sample_weight`: zeros fill it up and weigh nothing. Otherwise the first rows fill it up once more.
+
+    Args:
+        model: The model to train.
+        x: `[rows, ...]`.
+        y: `[rows, ...]`.
+    """
+    size = model.batch_size
+    for start in range(0, len(x), size):
+        stop = start + size
+        if stop <= len(x) or not model.fixed_batch:
+            rows = x[start:stop]
+            yield Batch(rows, y[start:stop], np.ones(len(rows), np.float32))
+        elif "sample_weight" in model.capabilities:
+            real = len(x) - start
+            weight = np.zeros(size, np.float32)
+            weight[:real] = size / real  # Keras divides the weighted sum by the rows of the batch, zeros included
+            yield Batch(padded(x[start:], size), padded(y[start:], size), weight)
+        else:
+            again = np.arange(start, stop) % len(x)
+            yield Batch(x[again], y[again], np.ones(size, np.float32))
+
+
+def padded(rows: Array, size: int) -> Array:
+    """Returns `size` rows, the last of them zero where there were fewer."""
+    if len(rows) == size:
+        return rows
+    filled = np.zeros((size, *rows.shape[1:]), rows.dtype)
+    filled[: len(rows)] = rows
+    return filled
