@@ -14,8 +14,9 @@ _SMALLEST_PROBABILITY = 1e-7  # Keras' epsilon: a probability of zero has a larg
 
 def log_softmax(logits: Array) -> Array:
     """Returns the logarithm of the softmax over the last axis, in float64."""
-    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+    with np.errstate(invalid="ignore"):  # of a model that diverged: infinite logits give NaN
+        shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+        return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
 def example_losses(outputs: Array, y: Array, loss: str, from_logits: bool) -> Array:
@@ -23,7 +24,7 @@ def example_losses(outputs: Array, y: Array, loss: str, from_logits: bool) -> Ar
 
     Args:
         outputs: `[examples, ...]` float32, what `infer` gave.
-        y: `[examples]` labels, or `[examples, ...]` targets of the outputs' shape.
+        y: `[examples, ...]` labels, one for each row of the outputs, or targets of the outputs' shape.
         loss: One of `odt_sim.model.manifest.LOSSES`.
         from_logits: Whether the outputs are logits rather than probabilities.
 
@@ -31,15 +32,14 @@ def example_losses(outputs: Array, y: Array, loss: str, from_logits: bool) -> Ar
         `[examples]` float64.
     """
     if loss == "mean_squared_error":
-        squares = (outputs.astype(np.float64) - y.reshape(outputs.shape)) ** 2
-        return np.asarray(squares.reshape(len(y), -1).mean(axis=1))
-    if from_logits:
-        logarithms = log_softmax(outputs)
+        losses = (outputs.astype(np.float64) - y.reshape(outputs.shape)) ** 2
     else:
-        logarithms = np.log(np.clip(outputs.astype(np.float64), _SMALLEST_PROBABILITY, 1.0 - _SMALLEST_PROBABILITY))
-    if loss == "categorical_crossentropy":
-        return np.asarray(-(y * logarithms).sum(axis=-1))
-    return np.asarray(-np.take_along_axis(logarithms, y.reshape(-1, 1).astype(np.int64), axis=-1)[:, 0])
+        logarithms = log_softmax(outputs) if from_logits else _log_probabilities(outputs)
+        if loss == "categorical_crossentropy":
+            losses = -(y * logarithms).sum(axis=-1)
+        else:
+            losses = -np.take_along_axis(logarithms, _labels(outputs, y)[..., np.newaxis], axis=-1)
+    return np.asarray(losses.reshape(len(y), -1).mean(axis=1))
 
 
 def figures(outputs: Array, y: Array, loss: str | None, from_logits: bool) -> dict[str, float]:
@@ -66,6 +66,16 @@ def figures(outputs: Array, y: Array, loss: str | None, from_logits: bool) -> di
         errors = outputs.astype(np.float64) - y.reshape(outputs.shape)
         own = {"mse": float((errors**2).mean()), "mae": float(np.abs(errors).mean())}
     else:
-        labels = y.argmax(axis=-1) if loss == "categorical_crossentropy" else y
-        own = {"accuracy": float((outputs.argmax(axis=-1) == labels).mean())}
+        labels = y.argmax(axis=-1) if loss == "categorical_crossentropy" else _labels(outputs, y)
+        right = (outputs.argmax(axis=-1) == labels) & ~np.isnan(outputs).any(axis=-1)  # NaN predicts nothing
+        own = {"accuracy": float(right.mean())}
     return {**own, "loss": mean_loss, "examples": len(y)}
+
+
+def _labels(outputs: Array, y: Array) -> NDArray[np.int64]:
+    """Returns a label for each row of the outputs: `[examples]`, `[examples, 1]` and sequences alike."""
+    return y.reshape(outputs.shape[:-1]).astype(np.int64)
+
+
+def _log_probabilities(outputs: Array) -> Array:
+    return np.asarray(np.log(np.clip(outputs.astype(np.float64), _SMALLEST_PROBABILITY, 1.0 - _SMALLEST_PROBABILITY)))
