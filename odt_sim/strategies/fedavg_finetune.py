@@ -13,7 +13,7 @@ import math
 from odt_sim.device.device import Device
 from odt_sim.errors import ConfigurationError
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.base import Strategy, Tensors, weights_of
+from odt_sim.strategies.base import Strategy, Tensors
 
 
 class FedAvgFineTune(Strategy):
@@ -31,8 +31,7 @@ class FedAvgFineTune(Strategy):
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
         """Fine-tunes, and returns the weights of the epoch that validates best."""
-        device.restore(weights_of(broadcast))
-        best, chosen, smallest = device.parameters(), 0, math.inf
+        best, chosen, smallest = super().deploy(device, broadcast), 0, math.inf
         if len(device.validation_examples):
             smallest = device.evaluate("validation")["loss"]
             for epoch in range(1, self.max_epochs + 1):
