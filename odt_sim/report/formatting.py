@@ -29,14 +29,11 @@ def cell(spread: Spread | None, column: Column, metric: str) -> tuple[str, str]:
     if spread is None:
         return UNKNOWN, ""
     percent = column.kind == "fraction" or (column.kind == "score" and metric == "accuracy")
+    factor = 100 if percent else 1
     value = f"{100 * spread.mean:.1f}" if percent else significant(spread.mean)
-    if spread.std is None:
-        return value, ""
-    return value, f"±{100 * spread.std:.1f}" if percent else f"±{_rough(spread.std, spread.mean)}"
+    return value, "" if spread.std is None else f"±{_like(value, factor * spread.std)}"
 
 
-def _rough(deviation: float, mean: float) -> str:
-    """Returns a deviation with two significant digits; one that is only rounding error is 0."""
-    if deviation <= 1e-9 * abs(mean):
-        return "0"
-    return significant(deviation) if deviation >= 100 else f"{deviation:.2g}"
+def _like(text: str, value: float) -> str:
+    """Returns a value with as many decimals as a text has."""
+    return f"{value:.1e}" if "e" in text else f"{value:,.{len(text.partition('.')[2])}f}"

@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from odt_sim.report.baseline import join_local, known_gains
+from odt_sim.report.run import Run
+
+METRICS = ("accuracy", "loss")
+
+
+def make(strategy, accuracies, *overrides, seed=0, examples=10):
+    devices = [
+        {"device": i, "seen": True, "examples": examples, "accuracy": value, "loss": 1 - value, "local_accuracy": None}
+        for i, value in enumerate(accuracies)
+    ]
+    summary = {"strategy": strategy, "seed": seed}
+    return Run(Path(strategy), (), tuple(devices), summary, None, (f"strategy={strategy}", *overrides), {}, {})
+
+
+def local_accuracies(run):
+    return [row["local_accuracy"] for row in run.devices]
+
+
+def test_every_device_is_joined_with_its_own_local_model():
+    local = make("local", [0.5, 0.75])
+    fedavg, alone = join_local([make("fedavg", [0.75, 0.5]), local], METRICS)
+    assert local_accuracies(fedavg) == [0.5, 0.75]
+    assert [row["local_loss"] for row in fedavg.devices] == [0.5, 0.25]
+    np.testing.assert_array_equal(known_gains(fedavg.devices, METRICS, "local"), [0.25, -0.25])
+    assert alone is local
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"seed": 1},
+        {"examples": 11},
+        {"overrides": ["fleet.devices=50"]},
+        {"overrides": ["partition.alpha=1"]},
+    ],
+)
+def test_a_local_run_of_other_conditions_is_not_joined(other):
+    overrides = other.pop("overrides", [])
+    (fedavg, _) = join_local([make("fedavg", [0.5]), make("local", [0.75], *overrides, **other)], METRICS)
+    assert local_accuracies(fedavg) == [None]
+
+
+@pytest.mark.parametrize("override", ["strategy.max_epochs=3", "backend=serial", "backend.actors=2", "tracker=none"])
+def test_settings_that_do_not_reach_local_training_do_not_part_runs(override):
+    (fedavg, _) = join_local([make("fedavg", [0.5], override), make("local", [0.75])], METRICS)
+    assert local_accuracies(fedavg) == [0.75]
+
+
+def test_each_condition_has_its_own_baseline():
+    runs = [
+        make(name, [value], f"partition.alpha={alpha}", seed=seed)
+        for name, value, alpha, seed in [
+            ("local", 0.1, 1, 0),
+            ("local", 0.2, 2, 0),
+            ("local", 0.3, 1, 1),
+            ("fedavg", 0.9, 1, 1),
+            ("fedavg", 0.9, 2, 0),
+            ("fedavg", 0.9, 1, 0),
+        ]
+    ]
+    assert [local_accuracies(run) for run in join_local(runs, METRICS)[3:]] == [[0.3], [0.2], [0.1]]
+
+
+def test_the_reference_itself_gains_nothing_that_is_worth_a_figure():
+    same = [{"accuracy": 0.5, "loss": 1.0, "global_accuracy": 0.5, "global_loss": 1.0}] * 2
+    assert np.isnan(known_gains(same, METRICS, "global")).all()
+    other = [same[0], {**same[0], "loss": 0.9}]  # the same accuracy of another model
+    np.testing.assert_array_equal(known_gains(other, METRICS, "global"), [0, 0])

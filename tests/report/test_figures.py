@@ -1,0 +1,194 @@
+import itertools
+from io import BytesIO
+
+import matplotlib
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from PIL import Image
+
+from odt_sim.report.comparison import compare
+from odt_sim.report.distribution_plot import draw_distribution
+from odt_sim.report.figures import pictures
+from odt_sim.report.gain_plot import draw_gains, gain_reference
+from odt_sim.report.records import RunFolder
+from odt_sim.report.rounds_plot import draw_rounds, spread
+from odt_sim.report.style import DARK, DPI, LIGHT, LOCAL, PALETTE, broken, strokes
+
+
+def draw(plot, *folders):
+    comparison = compare(folders)
+    with matplotlib.rc_context(LIGHT.settings()):
+        figure = Figure(dpi=DPI, layout="constrained")
+        plot(figure, comparison)
+        figure.draw_without_rendering()
+    return figure, comparison
+
+
+def luminance(color):
+    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+
+def contrast(one, other):
+    """The contrast ratio of WCAG 2.1, 1 to 21."""
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda theme: theme.name)
+def test_colors_stand_out_from_the_ground(theme):
+    assert contrast(theme.text, theme.background) >= 7
+    for color in (*PALETTE, LOCAL):
+        assert contrast(color, theme.background) >= 2.5
+
+
+def test_a_strategy_has_one_color_and_its_configurations_differ_in_line(write_run, tmp_path):
+    for number, (name, alpha) in enumerate(itertools.product(("local", "fedavg", "fedper"), (0.1, 1.0))):
+        write_run(tmp_path / str(number), name, overrides=[f"partition.alpha={alpha}"])
+    styles = strokes(compare([tmp_path]).rows)
+    colors = {label: stroke.color for label, stroke in styles.items()}
+    assert set(colors.values()) == {LOCAL, *PALETTE[:2]}
+    assert colors["fedavg partition.alpha=0.1"] == colors["fedavg partition.alpha=1.0"]
+    assert len({(stroke.color, str(stroke.line)) for stroke in styles.values()}) == 6
+
+
+def test_lines_are_the_mean_over_seeds(sweep):
+    figure, comparison = draw(draw_rounds, sweep)
+    (axes,) = figure.axes
+    assert len(axes.lines) == len(comparison.rows) == len(axes.collections)
+    for line, row in zip(axes.lines, comparison.rows, strict=True):
+        expected = 100 * np.mean([[record["accuracy"] for record in run.rounds] for run in row.runs], axis=0)
+        np.testing.assert_allclose(line.get_ydata(), expected)
+        np.testing.assert_array_equal(line.get_xdata(), np.arange(1, 11))
+    assert axes.get_xlabel() == "round"
+    assert "%" in axes.get_ylabel()
+
+
+@pytest.mark.parametrize("strategies", [4, 12])
+def test_names_of_lines_neither_overlap_nor_cover_data(write_run, tmp_path, strategies):
+    for number in range(strategies):
+        write_run(tmp_path / str(number), "fedavg", overrides=[f"strategy.some_hyper_parameter={number}", "a=b"])
+    figure, _ = draw(draw_rounds, tmp_path)
+    (axes,) = figure.axes
+    plot = axes.get_window_extent()
+    boxes = sorted((Text.get_window_extent(text) for text in axes.texts), key=lambda box: box.y0)
+    assert len(boxes) == strategies
+    assert all(box.x0 > plot.x1 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert all(below.y1 <= above.y0 + 1 for below, above in itertools.pairwise(boxes))
+    assert boxes[0].y0 >= 0
+    assert boxes[-1].y1 <= figure.bbox.y1
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.01, 0.08))
+def test_spread_labels_never_overlap(wanted, height):
+    wanted = sorted(wanted)
+    places = spread(wanted, [height] * len(wanted))
+    assert places == sorted(places)
+    assert np.all(np.diff(places) >= height - 1e-9)
+    assert places[0] >= height / 2 - 1e-9
+    assert places[-1] <= 1 - height / 2 + 1e-9
+
+
+def test_labels_with_room_stay_where_they_are():
+    assert spread([0.1, 0.5, 0.9], [0.1] * 3) == pytest.approx([0.1, 0.5, 0.9])
+    assert spread([0.5, 0.5], [0.1] * 2) == pytest.approx([0.45, 0.55])
+    assert spread([0.0, 1.0], [0.2] * 2) == pytest.approx([0.1, 0.9])
+
+
+def test_every_device_is_a_dot(write_run, tmp_path):
+    paths = [write_run(tmp_path / name, name, devices=300, unseen=30) for name in ("local", "fedper")]
+    figure, comparison = draw(draw_distribution, *paths)
+    (axes,) = figure.axes
+    dots = [collection.get_offsets() for collection in axes.collections if len(collection.get_offsets()) > 1]
+    assert [len(some) for some in dots] == [270, 30, 270, 30]
+    for place, (row, some) in enumerate(zip(comparison.rows, dots[::2], strict=True)):
+        seen = [100 * device["accuracy"] for device in row.runs[0].devices if device["seen"]]
+        np.testing.assert_allclose(some[:, 0], seen)
+        assert np.all(np.abs(some[:, 1] - place) < 0.5)
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["local", "fedper"]
+
+
+def test_bars_are_what_each_device_gains_over_its_local_model(write_run, tmp_path):
+    paths = [write_run(tmp_path / name, name) for name in ("local", "fedavg")]
+    local, fedavg = (RunFolder(path).devices() for path in paths)
+    expected = [100 * (f["accuracy"] - a["accuracy"]) for f, a in zip(fedavg, local, strict=True) if f["seen"]]
+    figure, comparison = draw(draw_gains, *paths)
+    (axes,) = figure.axes
+    assert gain_reference(comparison) == "local"
+    np.testing.assert_allclose([bar.get_height() for bar in axes.patches], sorted(expected, reverse=True))
+    assert axes.get_title(loc="left") == "fedavg"
+    better, worse = (sum(np.sign(gain) == sign for gain in expected) for sign in (1, -1))
+    assert axes.texts[0].get_text() == f"{better} better, {16 - better - worse} equal, {worse} worse"
+
+
+def test_many_devices_become_one_shape(write_run, tmp_path):
+    paths = [write_run(tmp_path / name, name, devices=500) for name in ("local", "fedavg")]
+    figure, _ = draw(draw_gains, *paths)
+    (axes,) = figure.axes
+    (shape,) = axes.patches
+    values, edges, _ = shape.get_data()
+    assert (len(values), edges[0], edges[-1]) == (496, 0, 100)
+    assert np.all(np.diff(values) <= 0)
+
+
+def test_colors_agree_between_pictures(write_run, tmp_path):
+    for name in ("fedavg", "local", "fedper"):
+        write_run(tmp_path / name, name)
+    rounds, comparison = draw(draw_rounds, tmp_path)
+    gain, _ = draw(draw_gains, tmp_path)
+    lines = dict(
+        zip((row.label for row in comparison.rows), (to_hex(x.get_color()) for x in rounds.axes[0].lines), strict=True)
+    )
+    panels = {axes.get_title(loc="left"): to_hex(axes.patches[0].get_facecolor()) for axes in gain.axes}
+    assert panels == {name: lines[name] for name in ("fedavg", "fedper")}
+    assert lines["local"] == LOCAL
+
+
+def test_without_local_devices_are_compared_with_the_global_model(write_run, tmp_path):
+    assert gain_reference(compare([write_run(tmp_path / "0", "fedper")])) == "global"
+    assert gain_reference(compare([write_run(tmp_path / "1", "fedper", references=False)])) is None
+
+
+def test_errors_of_very_different_sizes_stand_on_a_logarithmic_axis(write_run, tmp_path):
+    path = write_run(tmp_path / "0", task="regression")
+    devices = RunFolder(path).devices()
+    RunFolder(path).write_devices([{**row, "mse": 10.0 ** (row["device"] - 10)} for row in devices])
+    figure, _ = draw(draw_distribution, path)
+    assert figure.axes[0].get_xscale() == "log"
+    accuracy, _ = draw(draw_distribution, write_run(tmp_path / "1"))
+    assert accuracy.axes[0].get_xscale() == "linear"
+
+
+@pytest.mark.parametrize("kind", ["single", "one_round", "regression", "dollars"])
+def test_pictures_are_png_in_a_light_and_a_dark_version(write_run, tmp_path, kind):
+    options = {"one_round": {"rounds": 1}, "regression": {"task": "regression"}}.get(kind, {})
+    overrides = ["data.name=$x_{$"] if kind == "dollars" else []
+    paths = [write_run(tmp_path / name, name, overrides=overrides, **options) for name in ("local", "fedavg")]
+    if overrides:
+        write_run(tmp_path / "other", "fedavg", overrides=["data.name=plain"])
+    drawn = pictures(compare([tmp_path] if overrides else paths[1:] if kind == "single" else paths))
+    assert [picture.name for picture in drawn] == ["rounds", "distribution", "gain"]
+    for picture in drawn:
+        light, dark = (Image.open(BytesIO(content)) for content in (picture.light, picture.dark))
+        assert light.format == dark.format == "PNG"
+        assert light.size == dark.size
+        assert light.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+        assert max(dark.convert("RGB").getpixel((0, 0))) < 64
+        assert len(light.convert("RGB").getcolors(1 << 20)) > 10  # something is drawn
+        assert picture.caption.endswith(".")
+
+
+def test_there_is_no_picture_of_nothing(tmp_path):
+    RunFolder(tmp_path).write_failure("no memory", [])
+    assert pictures(compare([tmp_path])) == []
+
+
+def test_labels_are_broken_into_short_lines():
+    assert broken("fedavg partition.alpha=0.1") == "fedavg\npartition.alpha=0.1"
+    assert max(map(len, broken("fedavg " + "x" * 70).split("\n"))) == 26

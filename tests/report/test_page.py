@@ -1,0 +1,148 @@
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from odt_sim.errors import CheckpointError
+from odt_sim.report.page import report, write_report
+from odt_sim.report.records import RunFolder
+
+VOID = {"meta", "img", "source", "br"}
+
+
+class Page(HTMLParser):
+    """Checks that tags nest, and collects what the tests look at."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.sources, self.headings, self.rows, self.text = [], [], [], 0, []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.sources += [value for name, value in attrs if name in ("src", "srcset", "href")]
+        self.rows += tag == "tr"
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" in self.open:
+            return
+        self.text.append(data)
+        if self.open and self.open[-1] in ("h1", "h2"):
+            self.headings.append(data)
+
+
+def load(path):
+    text = path.read_text()
+    assert text.startswith("<!doctype html>")
+    return Page(text), text
+
+
+@pytest.fixture(scope="module")
+def page(sweep, tmp_path_factory):
+    return load(report([sweep], tmp_path_factory.mktemp("page") / "report.html"))
+
+
+def test_the_page_needs_nothing_else(page):
+    parsed, text = page
+    assert len(parsed.sources) == 6  # three pictures, light and dark
+    assert all(source.startswith("data:image/png;base64,") for source in parsed.sources)
+    assert not re.search(r"https?://|@import|url\(|<script|<link", text)
+
+
+def test_the_page_says_what_was_compared(page):
+    parsed, _ = page
+    text = " ".join(parsed.text)
+    assert parsed.headings[0] == "4 strategies on 20 devices"
+    for fact in ("digits", "dirichlet (alpha 0.3)", "all seen", "0, 1, 2", "0.05"):
+        assert fact in text
+    assert "fedper has the highest mean test accuracy" in text
+    assert "odt-sim run strategy=fedavg_finetune seed=2" in text
+
+
+def test_the_page_has_every_device_of_every_seed(page):
+    parsed, _ = page
+    assert parsed.rows == (1 + 4) + 4 * (1 + 3 * 20)
+
+
+def test_the_page_names_failed_runs_and_excluded_updates(page):
+    parsed, _ = page
+    assert "Failed runs" in parsed.headings
+    text = " ".join(parsed.text)
+    assert "fedprox seed=1" in text
+    assert "needs 'set_gradient_offset'" in text
+    assert "not finite: 3 of local" in text
+
+
+def test_best_values_are_marked(page):
+    _, text = page
+    (row,) = re.findall(r"<tr><th><span[^>]*></span>fedper</th>(.*?)</tr>", text)
+    assert row.startswith('<td class="best">')
+
+
+def test_a_single_run_gets_its_page_in_its_own_folder(write_run, tmp_path):
+    path = write_run(tmp_path / "run", unseen=0, references=False, hydra=False)
+    output = report([path])
+    assert output == path / "report.html"
+    parsed, _ = load(output)
+    assert parsed.headings == [
+        "fedavg on 20 devices",
+        "Comparison",
+        "Test accuracy by round",
+        "Test accuracy of every device",
+        "Every device",
+    ]
+    assert {picture.name for picture in (path / "figures").iterdir()} == {"rounds.png", "distribution.png"}
+
+
+def test_several_folders_are_reported_in_the_current_one(write_run, tmp_path, monkeypatch):
+    paths = [write_run(tmp_path / name, name) for name in ("local", "fedavg")]
+    monkeypatch.chdir(tmp_path)
+    report(paths)
+    assert (tmp_path / "report.html").is_file()
+
+
+def test_a_regression_has_its_own_units(write_run, tmp_path):
+    for name in ("local", "fedavg"):
+        write_run(tmp_path / name, name, task="regression")
+    parsed, _ = load(report([tmp_path]))
+    text = " ".join(parsed.text)
+    assert "Test MSE by round" in parsed.headings
+    assert "lowest mean test MSE" in text
+    assert "accuracy" not in text
+
+
+def test_whatever_a_user_types_is_only_text(write_run, tmp_path):
+    attack = "<script>alert('&')</script>"
+    for number, name in enumerate((attack, "plain")):
+        write_run(tmp_path / str(number), "fedavg", overrides=[f"data.name={name}"])
+    failed = tmp_path / "2"
+    failed.mkdir()
+    RunFolder(failed).write_failure(f"bad {attack}", [f"strategy={attack}"])
+    parsed, text = load(report([tmp_path]))
+    assert "<script" not in text
+    assert f"bad {attack}" in " ".join(parsed.text)
+
+
+def test_only_failures_make_a_page_that_says_so(tmp_path):
+    RunFolder(tmp_path).write_failure("no memory", ["strategy=fedavg"])
+    parsed, _ = load(report([tmp_path]))
+    assert parsed.headings == ["No run was completed", "Failed runs"]
+
+
+def test_a_page_is_the_same_each_time(write_run, tmp_path):
+    path = write_run(tmp_path / "run")
+    one, other = (write_report([path], tmp_path / name / "page.html").read_bytes() for name in ("a", "b"))
+    assert one == other
+
+
+def test_a_place_that_cannot_be_written_is_one_line(write_run, tmp_path):
+    path = write_run(tmp_path / "run")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot be made") as caught:
+        report([path], tmp_path / "file" / "report.html")
+    assert "\n" not in str(caught.value)

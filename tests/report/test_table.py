@@ -1,0 +1,87 @@
+import re
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from odt_sim.report.comparison import compare
+from odt_sim.report.records import RunFolder
+from odt_sim.report.table import comparison_table
+
+
+def render(*folders, width=100, color=False):
+    console = Console(file=StringIO(), width=width, force_terminal=color, color_system="truecolor" if color else None)
+    console.print(comparison_table(compare(folders), width))
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_the_table_fits_100_columns_and_cuts_nothing(write_run, tmp_path, task):
+    names = ["local", "fedavg", "fedavg_finetune", "fedper", "a_strategy_with_a_rather_long_name"]
+    for seed in (0, 1):
+        for name in names:
+            write_run(tmp_path / f"{name}{seed}", name, seed, task=task)
+    text = render(tmp_path)
+    assert max(map(len, text.splitlines())) <= 100
+    assert "…" not in text
+    for name in names[:4]:
+        assert re.search(rf"^{name} ", text, re.MULTILINE)
+    folded = "".join(line.split(" ")[0] for line in text.splitlines())
+    assert names[4] in folded  # folded over two lines, but whole
+
+
+def test_overrides_stand_below_the_name(write_run, tmp_path):
+    for number, alpha in enumerate((0.1, 1.0)):
+        write_run(tmp_path / str(number), "fedavg_finetune", overrides=[f"partition.alpha={alpha}"])
+    text = render(tmp_path)
+    assert re.search(r"^fedavg_finetune .*\n  partition\.alpha=0\.1 ", text, re.MULTILINE)
+
+
+def test_the_table_shows_the_figures_of_the_comparison(write_run, tmp_path):
+    write_run(tmp_path / "a", "local")
+    write_run(tmp_path / "b", "fedper")
+    rows = {row.label: row for row in compare([tmp_path]).rows}
+    text = render(tmp_path)
+    for name, row in rows.items():
+        line = re.search(rf"^{name} .*$", text, re.MULTILINE)[0]
+        cells = [cell.rstrip("*") for cell in line.split()[1:]]
+        assert cells[:5] == [
+            f"{100 * row.values[key].mean:.1f}" for key in ("weighted_mean", "mean", "std", "bottom_decile", "worst")
+        ]
+    assert re.search(r"^fedper +\d+\.\d\*", text, re.MULTILINE)  # the better of the two means carries the star
+    assert not re.search(r"^local +\d+\.\d\*", text, re.MULTILINE)
+
+
+def test_a_failed_run_is_named_with_its_error(sweep):
+    text = " ".join(render(sweep).split())
+    assert "failed fedprox seed=1: fedprox needs 'set_gradient_offset'; export the model again" in text
+
+
+def test_markup_in_an_override_is_only_text(write_run, tmp_path):
+    for number, name in enumerate(("[red]x[/red]", "plain")):
+        write_run(tmp_path / str(number), "fedavg", overrides=[f"data.name={name}"])
+    assert "data.name=[red]x[/red]" in render(tmp_path)
+
+
+def test_the_best_value_is_bold(write_run, tmp_path):
+    write_run(tmp_path / "a", "local")
+    write_run(tmp_path / "b", "fedper")
+    assert re.search(r"\x1b\[1;32m\d+\.\d\*", render(tmp_path, color=True))
+
+
+@pytest.mark.parametrize("width", [60, 80, 99])
+def test_a_narrow_terminal_keeps_names_and_the_main_columns(write_run, tmp_path, width):
+    for name in ("local", "fedavg_finetune"):
+        for seed in (0, 1):
+            write_run(tmp_path / f"{name}{seed}", name, seed, task="regression")
+    text = render(tmp_path, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "weighted" in text
+    if width >= 80:
+        assert "…" not in text
+        assert re.search(r"^fedavg_finetune ", text, re.MULTILINE)
+
+
+def test_a_table_of_failures_only_still_names_them(tmp_path):
+    RunFolder(tmp_path).write_failure("no memory", ["strategy=fedavg"])
+    assert "failed  fedavg: no memory" in render(tmp_path)
