@@ -88,12 +88,12 @@ def _worst(row: Configuration, comparison: Comparison) -> str:
     sentence = f"Its worst-served device has {_score(worst.mean, comparison)}"
     if hurt is None:
         return f"{sentence}."
-    share = f"{100 * hurt.mean:.1f} %" if hurt.mean else "none"
+    share = f"{100 * hurt.mean:.1f}\N{NO-BREAK SPACE}%" if hurt.mean else "none"
     return f"{sentence}, and {share} of the devices would be better off training alone."
 
 
 def _score(value: float, comparison: Comparison) -> str:
-    return score(value, comparison.metric) + (" %" if comparison.metric == "accuracy" else "")
+    return score(value, comparison.metric) + ("\N{NO-BREAK SPACE}%" if comparison.metric == "accuracy" else "")
 
 
 def _distinct(values: Iterable[Any]) -> str:

@@ -26,7 +26,12 @@ def comparison_html(comparison: Comparison) -> str:
 def devices_html(row: Configuration, comparison: Comparison) -> str:
     """Returns every device of a configuration, over all its seeds, with all that is known of it."""
     several = len(row.runs) > 1
-    devices = [{"seed": run.summary["seed"], **device} for run in row.runs if run.summary for device in run.devices]
+    devices = [
+        {"device": device["device"], "seed": run.summary["seed"], **device}
+        for run in row.runs
+        if run.summary
+        for device in run.devices
+    ]
     known = dict.fromkeys(key for device in devices for key in device if device[key] is not None)
     columns = [key for key in known if several or key != "seed"]
     head = "".join(f"<th>{escape(_heading(column))}</th>" for column in columns)
@@ -60,7 +65,7 @@ def _heading(column: str) -> str:
     """Returns a column of `devices.jsonl` as a heading: `local_accuracy` becomes `local accuracy, %`."""
     model, _, metric = column.rpartition("_")
     if metric not in HIGHER_IS_BETTER:
-        return {"train_examples": "train examples", "examples": "test examples"}.get(column, column)
+        return {"train_examples": "train examples", "examples": "test examples"}.get(column, column.replace("_", " "))
     return f"{model} {metric_name(metric)}".strip() + (", %" if metric == "accuracy" else "")
 
 
