@@ -64,20 +64,28 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
         with safe_open(path, framework="numpy") as file:
             texts = dict(file.metadata() or {})
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        padding = _padding(path)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such checkpoint") from error
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path}: damaged or no checkpoint ({error}); use an earlier one") from error
     version = texts.get("format_version", "")
-    if version.isdigit() and int(version) > int(FORMAT_VERSION):
+    if version.isdecimal() and int(version) > int(FORMAT_VERSION):
         raise CheckpointError(
             f"{path}: format version {version}, this odt_sim reads up to {FORMAT_VERSION}; upgrade odt_sim"
         )
     checksum = texts.pop("checksum", None)
-    if checksum != _checksum(arrays, texts):
+    if checksum != _checksum(arrays, texts) or padding.strip(b" "):
         raise CheckpointError(f"{path}: damaged, its checksum does not fit its content; use an earlier one")
     del texts["format_version"]
     return arrays, texts
+
+
+def _padding(path: Path) -> bytes:
+    """Returns what stands between the header's last brace and the tensors: the only bytes that no checksum covers."""
+    with path.open("rb") as file:
+        header = file.read(int.from_bytes(file.read(8), "little"))
+    return header[header.rindex(b"}") + 1 :]
 
 
 def _checksum(arrays: Mapping[str, Array], texts: Mapping[str, str]) -> str:
