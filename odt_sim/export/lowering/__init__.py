@@ -4,7 +4,17 @@ To add an op, write a function that states its formula under `@lowers("OpType")`
 has a kernel for needs its name in `registry.KEPT` only.
 """
 
-from odt_sim.export.lowering import activation, arithmetic, convolution, dense, embedding, loss, pooling, structure
+from odt_sim.export.lowering import (
+    activation,
+    arithmetic,
+    convolution,
+    dense,
+    embedding,
+    loss,
+    max_pooling,
+    pooling,
+    structure,
+)
 from odt_sim.export.lowering.graph import Trace, emit
 
 __all__ = [
@@ -16,6 +26,7 @@ __all__ = [
     "embedding",
     "emit",
     "loss",
+    "max_pooling",
     "pooling",
     "structure",
 ]

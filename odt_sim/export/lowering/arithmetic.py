@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.registry import Memo, lowers
+from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 
 @lowers("Reciprocal", "Inv")
-def reciprocal(op: tf.Operation, inputs: list[tf.Tensor], memo: Memo) -> list[tf.Tensor]:
+def reciprocal(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Computes Y = 1 / X."""
     return [1.0 / inputs[0]]

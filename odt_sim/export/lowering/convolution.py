@@ -1,9 +1,18 @@
-"""Conv2D and its gradients as matrix products over im2col columns, which forward and filter gradient share."""
+"""Conv2D and its gradients as matrix products.
+
+A product of variable weights is fastest as a BATCH_MATMUL of rank 3, and moving memory costs as much as the products. So
+im2col is done along one axis of the kernel only, as few wide copies, and the products add up along the other:
+rows(X)[i] holds, for the kernel's row i and each place of the kernel, the elements of X under that row.
+With few channels these copies would be tiny: there all elements are stacked on the first axis instead.
+"""
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.registry import Memo, Refusal, lowers
-from odt_sim.export.lowering.windows import Windows, element, padded, scattered, windows_of
+from odt_sim.export.lowering.max_pooling import BeforePooling, following_pooling, pooling_windows
+from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
+from odt_sim.export.lowering.windows import Windows, dilated, element, every, padded, part, sum_of, windows_of
+
+FEW_CHANNELS = 4
 
 
 def _windows(op: tf.Operation, image: tf.TensorShape, kernel: tf.TensorShape) -> Windows:
@@ -12,44 +21,108 @@ def _windows(op: tf.Operation, image: tf.TensorShape, kernel: tf.TensorShape) ->
     return windows_of(op, image, (int(kernel[0]), int(kernel[1])))
 
 
-def _columns(x: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
-    """Returns im2col of `x`: `[batch, rows, columns, height * width * channels]`, each window's elements side by side."""
-    key = ("columns", x.ref(), windows)
+def _stacked(x: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
+    """Returns `[1, height * width * channels, batch * rows * columns]`: all elements of the windows, stacked."""
+    key = ("stacked", x.ref(), windows)
     if key not in memo:
         image = padded(x, windows)
-        memo[key] = tf.concat([element(image, windows, offset) for offset in windows.offsets], -1)
+        channels = tf.split(image, image.shape[3], -1) if image.shape[3] > 1 else [image]
+        elements = [element(channel, windows, offset) for offset in windows.offsets for channel in channels]
+        memo[key] = tf.concat([tf.reshape(x, [1, 1, -1]) for x in elements], 1)
     return memo[key]
 
 
+def _rows(x: tf.Tensor, windows: Windows, memo: Memo) -> list[tf.Tensor]:
+    """Returns for each row of the kernel `[1, batch * rows * columns, width * channels]`: the elements under that row."""
+    key = ("rows", x.ref(), windows)
+    if key not in memo:
+        image = padded(x, windows)
+        (height, width), (count, across), (down, right) = windows.size, windows.count, windows.dilation
+        steps = [part(image, columns=every(j * right, across, windows.stride[1])) for j in range(width)]
+        joined = tf.concat(steps, -1) if width > 1 else steps[0]
+        rows = [part(joined, every(i * down, count, windows.stride[0])) for i in range(height)]
+        memo[key] = [_matrix(row) for row in rows]
+    return list(memo[key])
+
+
+def _matrix(x: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(x, [1, -1, x.shape[-1]])
+
+
 @lowers("Conv2D")
-def conv2d(op: tf.Operation, inputs: list[tf.Tensor], memo: Memo) -> list[tf.Tensor]:
-    """Computes Y = columns(X) W, with the kernel as a matrix `[height * width * channels, filters]`."""
+def conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y: the sum over the kernel's rows i of rows(X)[i] W[i]."""
     x, kernel = inputs
-    columns = _columns(x, _windows(op, x.shape, kernel.shape), memo)
-    size, filters = columns.shape[-1], kernel.shape[3]
-    product = tf.matmul(tf.reshape(columns, [1, -1, size]), tf.reshape(kernel, [1, size, filters]))
-    return [tf.reshape(product, op.outputs[0].shape)]
+    height, width, channels, filters = kernel.shape
+    windows = _windows(op, x.shape, kernel.shape)
+    pooling = following_pooling(op)
+    if pooling is not None:
+        windows = _used(windows, pooling, op.outputs[0].shape)
+    if channels <= FEW_CHANNELS:
+        flat = tf.matmul(_stacked(x, windows, memo), tf.reshape(kernel, [1, -1, filters]), transpose_a=True)
+    else:
+        weights = tf.reshape(kernel, [height, 1, width * channels, filters])
+        flat = sum_of([tf.matmul(row, weights[i]) for i, row in enumerate(_rows(x, windows, memo))])
+    y = tf.reshape(flat, [x.shape[0], *windows.count, filters])
+    return [y if pooling is None else BeforePooling(y, pooling)]
+
+
+def _used(windows: Windows, pooling: tf.Operation, image: tf.TensorShape) -> Windows:
+    """Returns the windows of a convolution without those whose output no window of the pooling covers."""
+    pools = pooling_windows(pooling, image)
+    if not pools.tiles:
+        return windows
+    return windows.first(pools.count[0] * pools.size[0], pools.count[1] * pools.size[1])
 
 
 @lowers("Conv2DBackpropFilter")
-def conv2d_backprop_filter(op: tf.Operation, inputs: list[tf.Tensor], memo: Memo) -> list[tf.Tensor]:
-    """Computes dW = columns(X)^T dY."""
+def conv2d_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes dW: for the kernel's row i, dW[i] = rows(X)[i]^T dY."""
     x, _, gradient = inputs
     kernel = op.outputs[0].shape
-    columns = _columns(x, _windows(op, x.shape, kernel), memo)
-    flat = [tf.reshape(t, [1, -1, t.shape[-1]]) for t in (columns, gradient)]
-    return [tf.reshape(tf.matmul(*flat, transpose_a=True), kernel)]
+    windows = _windows(op, x.shape, kernel).first(*gradient.shape[1:3])
+    matrix = _matrix(gradient)
+    if kernel[2] <= FEW_CHANNELS:
+        return [tf.reshape(tf.matmul(_stacked(x, windows, memo), matrix), kernel)]
+    products = [tf.matmul(row, matrix, transpose_a=True) for row in _rows(x, windows, memo)]
+    return [tf.reshape(tf.concat(products, 0), kernel)]
 
 
 @lowers("Conv2DBackpropInput")
-def conv2d_backprop_input(op: tf.Operation, inputs: list[tf.Tensor], memo: Memo) -> list[tf.Tensor]:
-    """Computes dX = columns^T(dY W^T): products of the same place in the image are added."""
+def conv2d_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes dX: the sum over the kernel's rows i, each i rows further down, of columns(dY) W[i]^T.
+
+    columns(dY) holds for each column of the image the elements of dY whose windows reach it, `width * filters` of them.
+    """
     _, kernel, gradient = inputs
-    windows = _windows(op, op.outputs[0].shape, kernel.shape)
-    flat = tf.reshape(gradient, [1, -1, gradient.shape[-1]])
-    parts = []
-    for i in range(windows.size[0]):
-        for j in range(windows.size[1]):
-            part = tf.matmul(flat, kernel[tf.newaxis, i, j], transpose_b=True)
-            parts.append(tf.reshape(part, [*gradient.shape[:3], kernel.shape[2]]))
-    return [scattered(parts, windows)]
+    height, width, channels, filters = kernel.shape
+    windows = _windows(op, op.outputs[0].shape, kernel.shape).first(*gradient.shape[1:3])
+    columns = _columns(gradient, windows)
+    weights = tf.reshape(tf.transpose(kernel, [1, 3, 0, 2]), [1, width * filters, height * channels])
+    product = tf.matmul(_matrix(columns), weights)
+    product = tf.reshape(product, [*columns.shape[:3], height * channels])
+    return [_down(product, windows)]
+
+
+def _columns(gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
+    """Returns `[batch, rows, width of the image, width of the kernel * filters]`."""
+    spread = dilated(gradient, 1, windows.stride[1])
+    reach, before, image = (windows.size[1] - 1) * windows.dilation[1], windows.before[1], windows.image[1]
+    after = max(before + image - spread.shape[2], 0)
+    spread = tf.pad(spread, [[0, 0], [0, 0], [reach, after], [0, 0]]) if reach or after else spread
+    starts = [before + reach - j * windows.dilation[1] for j in range(windows.size[1])]
+    parts = [part(spread, columns=slice(start, start + image)) for start in starts]
+    return tf.concat(parts, -1) if len(parts) > 1 else parts[0]
+
+
+def _down(product: tf.Tensor, windows: Windows) -> tf.Tensor:
+    """Adds up the kernel's rows, each at its height: `[batch, height, width, channels]`."""
+    spread = dilated(product, windows.stride[0], 1)
+    before, image = windows.before[0], windows.image[0]
+    reach = (windows.size[0] - 1) * windows.dilation[0]
+    after = max(before + image - spread.shape[1] - reach, 0)
+    rows = []
+    for i, row in enumerate(tf.split(spread, windows.size[0], -1)):
+        down = i * windows.dilation[0]
+        rows.append(tf.pad(row, [[0, 0], [down, reach - down + after], [0, 0], [0, 0]]) if reach or after else row)
+    return part(sum_of(rows), slice(before, before + image))

@@ -2,11 +2,11 @@
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.registry import Memo, lowers
+from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 
 @lowers("ResourceScatterAdd", "ResourceScatterSub")
-def resource_scatter(op: tf.Operation, inputs: list[tf.Tensor], memo: Memo) -> list[tf.Tensor]:
+def resource_scatter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Computes V = V + S or V - S, where row r of S is the sum of the updates whose index is r."""
     handle, indices, updates = inputs
     value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=updates.dtype)

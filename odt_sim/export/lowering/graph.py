@@ -1,13 +1,13 @@
 """Emits a traced graph again, op by op, with TFLite's built-in ops only."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.lowering.registry import KEPT, LOWERINGS, Memo, Refusal
+from odt_sim.export.lowering.registry import KEPT, LOWERINGS, TAKES_DEFERRED, Deferred, Lowering, Memo, Refusal, Value
 
 READS = ("ReadVariableOp", "ResourceGather", "VariableShape")  # whatever else takes a variable's handle writes to it
 
@@ -81,16 +81,16 @@ def emit(
     Raises:
         ExportError: An op has no built-in kernel and no lowering, or not for its attributes.
     """
-    tensors: dict[str, tf.Tensor] = {}
+    values: dict[str, Value] = {}
     memo: Memo = {}
     constants = {placeholder.op.name: outer for outer, placeholder in trace.concrete.graph.captures}
     for op in operations:
         if op.type == "Placeholder":
             outputs = [_argument(trace, op, inputs, variables, constants)]
         else:
-            outputs = _emit_operation(trace, op, [tensors[t.name] for t in op.inputs], memo)
-        tensors.update(zip((t.name for t in op.outputs), outputs, strict=True))
-    return {name: tensors[t.name] for name, t in trace.concrete.structured_outputs.items()}
+            outputs = _emit_operation(trace, op, [values[t.name] for t in op.inputs], memo)
+        values.update(zip((t.name for t in op.outputs), outputs, strict=True))
+    return {name: values[t.name] for name, t in trace.concrete.structured_outputs.items()}
 
 
 def _argument(
@@ -111,8 +111,10 @@ def _argument(
     return tf.constant(constants[op.name].numpy()) if op.name in constants else inputs[op.name]
 
 
-def _emit_operation(trace: Trace, op: tf.Operation, inputs: list[tf.Tensor], memo: Memo) -> list[tf.Tensor]:
+def _emit_operation(trace: Trace, op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Emits one op: through its lowering, or as it is."""
+    if op.type not in TAKES_DEFERRED:
+        inputs = [value.tensor() if isinstance(value, Deferred) else value for value in inputs]
     if op.type == "ReadVariableOp" and inputs[0].dtype != tf.resource:
         return inputs
     if op.type in LOWERINGS:
@@ -128,13 +130,7 @@ def _emit_operation(trace: Trace, op: tf.Operation, inputs: list[tf.Tensor], mem
     return list(new.outputs)
 
 
-def _lowered(
-    lowering: Callable[[tf.Operation, list[tf.Tensor], Memo], list[tf.Tensor]],
-    trace: Trace,
-    op: tf.Operation,
-    inputs: list[tf.Tensor],
-    memo: Memo,
-) -> list[tf.Tensor]:
+def _lowered(lowering: Lowering, trace: Trace, op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     try:
         return lowering(op, inputs, memo)
     except Refusal as refusal:

@@ -1,25 +1,42 @@
 """Which op types can be emitted for TFLite: as they are, or through a lowering."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import tensorflow as tf
 
+
+class Deferred(ABC):
+    """A value that lowerings hand on before it is computed, because some that follow need less than all of it."""
+
+    @abstractmethod
+    def tensor(self) -> tf.Tensor:
+        """Returns the value itself, for whoever needs all of it."""
+
+
+Value = Any
+"""A `tf.Tensor`, or a `Deferred` one."""
+
 Memo = dict[Hashable, Any]
 """What the lowerings of one graph share, such as the im2col columns of a convolution's forward and filter gradient."""
 
-Lowering = Callable[[tf.Operation, list[tf.Tensor], Memo], list[tf.Tensor]]
+Lowering = Callable[[tf.Operation, list[Value], Memo], list[Value]]
 """From a traced op (its attributes and static shapes) and its new inputs to its new outputs."""
 
 LOWERINGS: dict[str, Lowering] = {}
+
+TAKES_DEFERRED: set[str] = set()
+"""Op types whose lowering is given deferred values as they are; all others are given tensors."""
 
 KEPT = frozenset(
     """
     Const Identity Reshape Squeeze ExpandDims Cast Shape Fill Tile Pack ConcatV2 StridedSlice Slice Transpose Pad PadV2
     ReadVariableOp AssignVariableOp AssignAddVariableOp AssignSubVariableOp
-    Add AddV2 AddN Sub Mul RealDiv DivNoNan FloorDiv Maximum Minimum Neg Abs Sign Square SquaredDifference Sqrt Rsqrt Pow Exp Log
+    Add AddV2 AddN Sub Mul RealDiv DivNoNan FloorDiv Maximum Minimum Neg Abs Sign
+    Square SquaredDifference Sqrt Rsqrt Pow Exp Log
     Sum Mean Max Min Prod Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalNot
-    BiasAdd Relu Tanh Sigmoid Softmax LogSoftmax MaxPool AvgPool SpaceToBatchND BatchToSpaceND GatherV2 UnsortedSegmentSum
+    Tanh Sigmoid Softmax LogSoftmax AvgPool SpaceToBatchND BatchToSpaceND GatherV2 UnsortedSegmentSum
     """.split()  # noqa: SIM905
 )
 """Op types that TFLite has a built-in kernel for, and that are emitted as they are."""
@@ -29,12 +46,17 @@ class Refusal(Exception):  # noqa: N818 - not an error of its own: becomes an Ex
     """An op cannot be lowered exactly; the message says why and what to use instead."""
 
 
-def lowers(*op_types: str) -> Callable[[Lowering], Lowering]:
-    """Registers a function as the lowering of op types."""
+def lowers(*op_types: str, deferred: bool = False) -> Callable[[Lowering], Lowering]:
+    """Registers a function as the lowering of op types.
+
+    Args:
+        op_types: The op types.
+        deferred: Whether the function takes `Deferred` inputs as they are.
+    """
 
     def register(function: Lowering) -> Lowering:
-        for op_type in op_types:
-            LOWERINGS[op_type] = function
+        LOWERINGS.update(dict.fromkeys(op_types, function))
+        TAKES_DEFERRED.update(op_types if deferred else ())
         return function
 
     return register

@@ -2,16 +2,16 @@
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.registry import Memo, lowers
+from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 
 @lowers("IdentityN", "StopGradient", "PreventGradient")
-def identity(op: tf.Operation, inputs: list[tf.Tensor], memo: Memo) -> list[tf.Tensor]:
+def identity(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Computes Y = X for each input."""
     return inputs
 
 
 @lowers("ShapeN")
-def shape_n(op: tf.Operation, inputs: list[tf.Tensor], memo: Memo) -> list[tf.Tensor]:
+def shape_n(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Returns the shape of each input."""
     return [tf.shape(t, out_type=op.outputs[0].dtype) for t in inputs]

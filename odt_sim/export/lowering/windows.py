@@ -1,10 +1,14 @@
 """The windows that a convolution or a pooling slides over an image, as slices, and their adjoint."""
 
-from dataclasses import dataclass
+import operator
+from dataclasses import dataclass, replace
+from functools import reduce
 
 import tensorflow as tf
 
 from odt_sim.export.lowering.registry import Refusal
+
+ALL = slice(None)
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,12 @@ class Windows:
     def tiles(self) -> bool:
         """Whether the windows neither overlap, nor leave gaps, nor reach over the image's edge."""
         return self.stride == self.size and self.dilation == (1, 1) and self.before == (0, 0) and max(self.after) <= 0
+
+    def first(self, rows: int, columns: int) -> "Windows":
+        """Returns the first `rows` and `columns` of these windows."""
+        (height, width), (down, right) = self.count, self.stride
+        after = (self.after[0] - (height - rows) * down, self.after[1] - (width - columns) * right)
+        return replace(self, count=(rows, columns), after=after)
 
 
 def windows_of(op: tf.Operation, image: tf.TensorShape, size: tuple[int, int]) -> Windows:
@@ -79,15 +89,26 @@ def padded(x: tf.Tensor, windows: Windows, value: float = 0.0) -> tf.Tensor:
     """Returns `x` with its edges padded by `value`, and without the rows and columns that are in no window."""
     (top, left), (bottom, right) = windows.before, windows.after
     height, width = windows.image
-    x = x[:, : height + min(bottom, 0), : width + min(right, 0), :]
+    x = part(x, slice(height + min(bottom, 0)), slice(width + min(right, 0)))
     pads = [[0, 0], [top, max(bottom, 0)], [left, max(right, 0)], [0, 0]]
     return tf.pad(x, pads, constant_values=value) if any(map(any, pads)) else x
+
+
+def part(x: tf.Tensor, rows: slice = ALL, columns: slice = ALL) -> tf.Tensor:
+    """Returns some rows and columns of an image; the image itself, not a copy, where these are all of them."""
+    kept = len(range(*rows.indices(x.shape[1]))), len(range(*columns.indices(x.shape[2])))
+    return x if kept == tuple(x.shape[1:3]) else x[:, rows, columns]
+
+
+def every(start: int, count: int, step: int) -> slice:
+    """Returns the slice of `count` elements from `start`, `step` apart."""
+    return slice(start, start + (count - 1) * step + 1, step)
 
 
 def element(x: tf.Tensor, windows: Windows, offset: tuple[int, int]) -> tf.Tensor:
     """Returns one element of every window of a padded image: `[batch, count, count, channels]`."""
     (row, column), (rows, columns), (down, right) = offset, windows.count, windows.stride
-    return x[:, row : row + (rows - 1) * down + 1 : down, column : column + (columns - 1) * right + 1 : right, :]
+    return part(x, every(row, rows, down), every(column, columns, right))
 
 
 def scattered(parts: list[tf.Tensor], windows: Windows) -> tf.Tensor:
@@ -100,17 +121,17 @@ def scattered(parts: list[tf.Tensor], windows: Windows) -> tf.Tensor:
     Returns:
         `[batch, height, width, channels]`.
     """
-    total = tf.add_n([_placed(part, windows, offset) for part, offset in zip(parts, windows.offsets, strict=True)])
+    total = sum_of([_placed(x, windows, offset) for x, offset in zip(parts, windows.offsets, strict=True)])
     (top, left), (bottom, right), (height, width) = windows.before, windows.after, windows.image
-    total = total[:, top : top + height, left : left + width, :]
+    total = part(total, slice(top, top + height), slice(left, left + width))
     missing = [[0, 0], [0, max(-bottom, 0)], [0, max(-right, 0)], [0, 0]]
     return tf.pad(total, missing) if any(map(any, missing)) else total
 
 
-def _placed(part: tf.Tensor, windows: Windows, offset: tuple[int, int]) -> tf.Tensor:
+def _placed(x: tf.Tensor, windows: Windows, offset: tuple[int, int]) -> tf.Tensor:
     """Puts one element of every window at its place in an image of zeros that has the padded size."""
     (row, column), (rows, columns), (down, right) = offset, windows.count, windows.stride
-    spread = dilated(part, down, right)
+    spread = dilated(x, down, right)
     height = (rows - 1) * down + (windows.size[0] - 1) * windows.dilation[0] + 1
     width = (columns - 1) * right + (windows.size[1] - 1) * windows.dilation[1] + 1
     spread_height, spread_width = (rows - 1) * down + 1, (columns - 1) * right + 1
@@ -129,4 +150,9 @@ def dilated(x: tf.Tensor, down: int, right: int) -> tf.Tensor:
     row = width * right * channels
     x = tf.pad(tf.reshape(x, [batch, height, row]), [[0, 0], [0, 0], [0, (down - 1) * row]])
     x = tf.reshape(x, [batch, height * down, width * right, channels])
-    return x[:, : (height - 1) * down + 1, : (width - 1) * right + 1, :]
+    return part(x, slice((height - 1) * down + 1), slice((width - 1) * right + 1))
+
+
+def sum_of(parts: list[tf.Tensor]) -> tf.Tensor:
+    """Returns the sum of tensors of one shape, added one by one: an ADD is faster than an ADD_N."""
+    return reduce(operator.add, parts)
