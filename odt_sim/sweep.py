@@ -36,6 +36,6 @@ def print_comparison(folders: list[Path], output: Path | None = None) -> int:
     comparison = compare(folders)
     console = Console()
     console.print()
-    console.print(comparison_table(comparison))
+    console.print(comparison_table(comparison, console.width))
     console.print(f"\nreport: {page}", soft_wrap=True, highlight=False)
     return len(comparison.failures)

@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import socket
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -75,6 +76,9 @@ class RayBackend:
         """
         if ray.is_initialized():
             return
+        if ":" in self.address:
+            _check_answers(self.address)
+            os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray looks for the token by itself with `auto` only
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -240,6 +244,18 @@ def _result(reference: Any) -> Any:
             raise error.cause from None
         raise SimulationError(
             f"backend ray: a worker failed: {_one_line(error.cause)}; use backend=serial to debug"
+        ) from error
+
+
+def _check_answers(address: str) -> None:
+    """Fails within seconds, where Ray would try for minutes, if nothing listens at `host:port`."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=5):
+            pass
+    except (OSError, ValueError, OverflowError) as error:
+        raise SimulationError(
+            f"backend.address={address}: nothing answers there ({_one_line(error)}); give a Ray head, auto or local"
         ) from error
 
 
