@@ -39,13 +39,8 @@ class Runtime:
         self._train_inputs = frozenset(model.signatures["train"].inputs)
         self._restore_names = [f"a{i}" for i in range(len(model.parameters))]
         self._slot_names = [f"s{i}" for i in range(len(model.slots))]
-        try:
-            self.initial = self.read()
-            self.initial_slots = self.read_slots()
-        except ModelError as error:
-            raise ModelError(
-                f"{model.where}: its weights have no initial values ({error}); export it with odt_sim.export.export_model"
-            ) from error
+        self.initial = self.read()
+        self.initial_slots = self.read_slots()
 
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Runs one signature.

@@ -31,6 +31,11 @@ def check_signatures(flat: FlatModel, where: str) -> None:
     flex = sorted({op for ops in flat.operators.values() for op in ops if op.startswith("Flex")})
     if flex:
         raise ModelError(f"{where}: holds Flex ops ({', '.join(flex)}) that LiteRT cannot run; {_EXPORT}")
+    if flat.uninitialized:
+        names = ", ".join(flat.uninitialized[:3])
+        raise ModelError(
+            f"{where}: {len(flat.uninitialized)} of its variables have no initial values ({names}, ...); {_EXPORT}"
+        )
     _check_rows(flat, "train", ("x", "y"), where)
     _check_rows(flat, "infer", ("x",), where)
     _check_train(flat, where)

@@ -13,12 +13,12 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from odt_sim.errors import ModelError
+from odt_sim.model.graph import operator_counts, uninitialized_variables
 
 IDENTIFIER = b"TFL3"
 _DTYPES = {
     value: name.lower() for name, value in vars(schema.TensorType).items() if not name.startswith("_")
 }  # the schema's enumeration: FLOAT32 is 0, and so on
-_OPERATORS = {value: name for name, value in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,13 @@ class FlatModel:
     Attributes:
         signatures: The entry points by name.
         operators: For each signature the number of ops of each kind; custom and Flex ops by their own names.
+        uninitialized: The variables that a signature reads and that no initializer of the file sets.
         metadata: The metadata entries by name.
     """
 
     signatures: dict[str, Signature]
     operators: dict[str, dict[str, int]]
+    uninitialized: list[str]
     metadata: dict[str, bytes]
 
 
@@ -76,7 +78,8 @@ def read(content: bytes, where: str) -> FlatModel:
         signatures = [model.SignatureDefs(i) for i in range(model.SignatureDefsLength())]
         return FlatModel(
             signatures={_text(s.SignatureKey()): _signature(model, s) for s in signatures},
-            operators={_text(s.SignatureKey()): _operators(model, s.SubgraphIndex()) for s in signatures},
+            operators={_text(s.SignatureKey()): operator_counts(model, s.SubgraphIndex()) for s in signatures},
+            uninitialized=uninitialized_variables(model, [s.SubgraphIndex() for s in signatures]),
             metadata=_metadata(model),
         )
     except (struct.error, IndexError, TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
@@ -121,18 +124,6 @@ def _signature(model: Any, signature: Any) -> Signature:
     inputs = [_tensor(model, subgraph, signature.Inputs(i)) for i in range(signature.InputsLength())]
     outputs = [_tensor(model, subgraph, signature.Outputs(i)) for i in range(signature.OutputsLength())]
     return Signature({t.name: t for t in inputs}, {t.name: t for t in outputs})
-
-
-def _operators(model: Any, index: int) -> dict[str, int]:
-    subgraph = model.Subgraphs(index)
-    counts: dict[str, int] = {}
-    for i in range(subgraph.OperatorsLength()):
-        code = model.OperatorCodes(subgraph.Operators(i).OpcodeIndex())
-        custom = code.CustomCode()
-        kind = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
-        name = _text(custom) if custom else _OPERATORS.get(kind, str(kind))
-        counts[name] = counts.get(name, 0) + 1
-    return dict(sorted(counts.items()))
 
 
 def _metadata(model: Any) -> dict[str, bytes]:
