@@ -1,0 +1,140 @@
+"""Models that tests share, exported once by content in processes of their own; TensorFlow stays out of this one."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from numpy.typing import NDArray
+from omegaconf import OmegaConf
+
+from odt_sim import TrainableModel
+from odt_sim.export.cache import QUIET, default_directory, exported
+
+settings.register_profile(
+    "odt_sim", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # a busy machine is no bug
+settings.load_profile("odt_sim")
+
+CONFIGURED = Path(__file__).parents[1] / "conf" / "model"
+FOREIGN = Path(__file__).parent / "model" / "foreign_models.py"
+SMALL_MLP = {"_target_": "odt_sim.export.zoo.mlp", "input_shape": [6], "classes": 3, "hidden": [5]}
+LINEAR = {"_target_": "odt_sim.export.zoo.softmax_regression", "input_shape": [6], "classes": 2}
+SMALL = {"loss": "sparse_categorical_crossentropy", "batch_size": 4, "seed": 0}
+
+
+@pytest.fixture(scope="session")
+def configured() -> Callable[[str], TrainableModel]:
+    """Returns a function that exports a model of `conf/model` by name."""
+    return lambda name: TrainableModel.load(exported(_plain(CONFIGURED / f"{name}.yaml")))
+
+
+@pytest.fixture(scope="session")
+def digits_cnn(configured: Callable[[str], TrainableModel]) -> TrainableModel:
+    """The default CNN: [16, 8, 8, 1] to 10 classes, plain SGD."""
+    return configured("digits_cnn")
+
+
+@pytest.fixture(scope="session")
+def digits_mlp(configured: Callable[[str], TrainableModel]) -> TrainableModel:
+    """A perceptron with one hidden layer: [16, 8, 8, 1] to 10 classes, plain SGD."""
+    return configured("digits_mlp")
+
+
+@pytest.fixture(scope="session")
+def softmax(configured: Callable[[str], TrainableModel]) -> TrainableModel:
+    """Softmax regression: [16, 8, 8, 1] to 10 classes, plain SGD; `NumpySoftmax` is the same in numpy."""
+    return configured("softmax")
+
+
+@pytest.fixture(scope="session")
+def momentum() -> TrainableModel:
+    """A small perceptron, [4, 6] to 3 classes, whose optimizer keeps one slot for each parameter."""
+    return _small("momentum", SMALL_MLP, {"name": "SGD", "momentum": 0.9})
+
+
+@pytest.fixture(scope="session")
+def adam() -> TrainableModel:
+    """A small perceptron, [4, 6] to 3 classes, whose optimizer keeps two slots for each parameter and a step count."""
+    return _small("adam", SMALL_MLP, {"name": "Adam"})
+
+
+@pytest.fixture(scope="session")
+def regression() -> TrainableModel:
+    """Linear regression, [4, 6] to 2 values, of the mean squared error."""
+    return _small("regression", LINEAR, {"name": "SGD"}, loss="mean_squared_error")
+
+
+@pytest.fixture(scope="session")
+def foreign() -> Path:
+    """Returns the folder of the files that another tool exported, without a manifest; see `model/foreign_models.py`."""
+    key = hashlib.sha256(FOREIGN.read_bytes() + version("tensorflow").encode()).hexdigest()[:16]
+    folder = default_directory() / f"foreign-{key}"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent))
+        subprocess.run(
+            [sys.executable, FOREIGN, temporary], check=True, env={**os.environ, **QUIET}, capture_output=True
+        )
+        temporary.rename(folder)
+    return folder
+
+
+@dataclass
+class NumpySoftmax:
+    """Softmax regression in float64: the known answer to one step of gradient descent on the mean cross entropy.
+
+    Attributes:
+        kernel: `[features, classes]`.
+        bias: `[classes]`.
+    """
+
+    kernel: NDArray[np.float64]
+    bias: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, kernel: NDArray[Any], bias: NDArray[Any]) -> "NumpySoftmax":
+        return cls(kernel.astype(np.float64), bias.astype(np.float64))
+
+    def copy(self) -> "NumpySoftmax":
+        return NumpySoftmax(self.kernel.copy(), self.bias.copy())
+
+    def logits(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        return x.reshape(len(x), -1).astype(np.float64) @ self.kernel + self.bias
+
+    def losses(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        return -np.log(self._probabilities(x)[np.arange(len(y)), y])
+
+    def step(self, x: NDArray[Any], y: NDArray[Any], rate: float) -> float:
+        """Descends once and returns the loss before."""
+        loss = float(self.losses(x, y).mean())
+        error = (self._probabilities(x) - np.eye(len(self.bias))[y]) / len(y)
+        self.kernel -= rate * x.reshape(len(x), -1).astype(np.float64).T @ error
+        self.bias -= rate * error.sum(axis=0)
+        return loss
+
+    def _probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        exponentials = np.exp(self.logits(x))
+        return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="session")
+def numpy_softmax() -> type[NumpySoftmax]:
+    return NumpySoftmax
+
+
+def _plain(path: Path) -> Any:
+    return OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+
+
+def _small(name: str, build: dict[str, Any], optimizer: dict[str, Any], **more: Any) -> TrainableModel:
+    return TrainableModel.load(exported({**SMALL, "name": name, "build": build, "optimizer": optimizer, **more}))

@@ -1,0 +1,26 @@
+"""Edits real `.tflite` files into ones that break the contract."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flatbuffers
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+
+from odt_sim.model.flatbuffer import IDENTIFIER
+
+Change = Callable[[Any], None]
+
+
+@pytest.fixture(scope="session")
+def edited() -> Callable[[bytes, Change], bytes]:
+    """Returns a function that unpacks a file, changes it and packs it again."""
+
+    def edit(content: bytes, change: Change) -> bytes:
+        model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+        change(model)
+        builder = flatbuffers.Builder(2 * len(content))
+        builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
+        return bytes(builder.Output())
+
+    return edit

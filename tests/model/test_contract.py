@@ -1,0 +1,174 @@
+"""Files that break the signature contract, each a real one with a single change, and what is said of them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+
+from odt_sim import TrainableModel
+from odt_sim.errors import ModelError
+from odt_sim.model.contract import ordered
+from odt_sim.model.flatbuffer import TensorInfo
+
+Edit = Callable[[bytes, Callable[[Any], None]], bytes]
+
+
+def signature(model: Any, key: str) -> Any:
+    return next(s for s in model.signatureDefs if s.signatureKey == key.encode())
+
+
+def entry(model: Any, key: str, side: str, name: str) -> Any:
+    return next(e for e in getattr(signature(model, key), side) if e.name == name.encode())
+
+
+def tensor(model: Any, key: str, side: str, name: str) -> Any:
+    subgraph = model.subgraphs[signature(model, key).subgraphIndex]
+    return subgraph.tensors[entry(model, key, side, name).tensorIndex]
+
+
+def drop(key: str) -> Callable[[Any], None]:
+    def change(model: Any) -> None:
+        model.signatureDefs.remove(signature(model, key))
+
+    return change
+
+
+def rename(key: str, side: str, name: str, new: str) -> Callable[[Any], None]:
+    def change(model: Any) -> None:
+        entry(model, key, side, name).name = new
+
+    return change
+
+
+def retype(key: str, side: str, name: str, kind: int) -> Callable[[Any], None]:
+    def change(model: Any) -> None:
+        tensor(model, key, side, name).type = kind
+
+    return change
+
+
+def reshape(key: str, side: str, name: str, shape: list[int]) -> Callable[[Any], None]:
+    def change(model: Any) -> None:
+        tensor(model, key, side, name).shape = shape
+
+    return change
+
+
+def no_signatures(model: Any) -> None:
+    model.signatureDefs = []
+
+
+def two_outputs(model: Any) -> None:
+    outputs = signature(model, "infer").outputs
+    more = schema.TensorMapT()
+    more.name, more.tensorIndex = "more", outputs[0].tensorIndex
+    outputs.append(more)
+
+
+def test_the_unchanged_file_keeps_the_contract(foreign: Path, edited: Edit) -> None:
+    content = edited((foreign / "plain.tflite").read_bytes(), lambda model: None)
+    assert set(TrainableModel.from_content(content).signatures) == {"train", "infer", "parameters", "restore"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (no_signatures, "no signature 'train', found none; it is not trainable, export it with odt_sim.export"),
+        (drop("train"), "no signature 'train', found infer, parameters, restore"),
+        (drop("infer"), "no signature 'infer'"),
+        (drop("parameters"), "no signature 'parameters'"),
+        (drop("restore"), "no signature 'restore'"),
+        (rename("train", "inputs", "x", "image"), "signature 'train' has no input 'x', found image, y"),
+        (rename("train", "inputs", "y", "label"), "signature 'train' has no input 'y', found x, label"),
+        (rename("infer", "inputs", "x", "image"), "signature 'infer' has no input 'x', found image"),
+        (retype("train", "inputs", "x", schema.TensorType.STRING), r"input 'x' of 'train' is string \[4, 6\]"),
+        (retype("infer", "inputs", "x", schema.TensorType.RESOURCE), r"input 'x' of 'infer' is resource \[4, 6\]"),
+        (reshape("train", "inputs", "y", []), r"input 'y' of 'train' is int32 \[\]; expected numbers whose first axis"),
+        (rename("train", "outputs", "loss", "cost"), r"no output 'loss', a float32 number, found cost float32 \[\]"),
+        (
+            reshape("train", "outputs", "loss", [4]),
+            r"a float32 number, found loss float32 \[4\]; return the batch's mean",
+        ),
+        (two_outputs, "'infer' should have an output 'logits' or a single one, found scores, more"),
+        (rename("parameters", "outputs", "a1", "bias"), r"expected the weights as a0\.\.a1, found 'bias'"),
+        (rename("restore", "inputs", "a1", "a2"), "inputs of 'restore' are not the outputs of 'parameters'"),
+        (reshape("restore", "inputs", "a0", [3, 6]), "inputs of 'restore' are not the outputs of 'parameters'"),
+        (
+            retype("parameters", "outputs", "a0", schema.TensorType.FLOAT16),
+            r"parameter a0 is float16 \[6, 3\]; expected",
+        ),
+        (
+            reshape("parameters", "outputs", "a0", [6, -1]),
+            r"parameter a0 is float32 \[6, -1\]; expected float32 of a fixed",
+        ),
+    ],
+)
+def test_a_broken_contract_is_one_clear_line(foreign: Path, edited: Edit, change: Any, message: str) -> None:
+    content = edited((foreign / "plain.tflite").read_bytes(), change)
+    with pytest.raises(ModelError, match=message) as caught:
+        TrainableModel.from_content(content, where="model.tflite")
+    assert str(caught.value).startswith("model.tflite: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_input_of_train(foreign: Path, edited: Edit) -> None:
+    content = edited(
+        (foreign / "dynamic.tflite").read_bytes(), rename("train", "inputs", "learning_rate", "temperature")
+    )
+    with pytest.raises(ModelError, match="'train' has an input 'temperature'; expected x, y, sample_weight"):
+        TrainableModel.from_content(content)
+
+
+def test_flex_ops_are_named(foreign: Path) -> None:
+    with pytest.raises(ModelError, match=r"flex.tflite: holds Flex ops \(FlexSoftplusGrad\) that LiteRT cannot run"):
+        TrainableModel.load(foreign / "flex.tflite")
+
+
+@pytest.mark.parametrize(
+    "change", [drop("restore_optimizer_state"), rename("restore_optimizer_state", "inputs", "s0", "t0")]
+)
+def test_the_optimizer_must_be_restorable(momentum: TrainableModel, edited: Edit, change: Any) -> None:
+    with pytest.raises(ModelError, match="'restore_optimizer_state' are not the outputs of 'optimizer_state'"):
+        TrainableModel.from_content(edited(momentum.content, change))
+
+
+def test_the_manifest_must_fit_the_signatures(softmax: TrainableModel, edited: Edit) -> None:
+    def transpose(model: Any) -> None:
+        for key, side in (("parameters", "outputs"), ("restore", "inputs")):
+            tensor(model, key, side, "a0").shape = [10, 64]
+
+    with pytest.raises(ModelError, match="the manifest's shapes are not those of the signature 'parameters'"):
+        TrainableModel.from_content(edited(softmax.content, transpose))
+
+
+def test_parameters_are_ordered_by_number() -> None:
+    shuffled = [TensorInfo(f"a{i}", (), "float32") for i in (10, 2, 0, 1, 9, 3, 8, 4, 7, 5, 6)]
+    assert [t.name for t in ordered(shuffled, "a", "model")] == [f"a{i}" for i in range(11)]
+    with pytest.raises(ModelError, match=r"expected the weights as a0\.\.a1, found 'a0'"):
+        ordered([TensorInfo(name, (), "float32") for name in ("a0", "a2")], "a", "model")
+
+
+def drop_initializers(model: Any) -> None:
+    """As exporters leave it whose variables Keras made: LiteRT would read whatever the memory holds."""
+    once = [i for i, c in enumerate(model.operatorCodes) if c.builtinCode == schema.BuiltinOperator.CALL_ONCE]
+    for subgraph in model.subgraphs:
+        subgraph.operators = [op for op in subgraph.operators if op.opcodeIndex not in once]
+
+
+def drop_one_initial_value(model: Any) -> None:
+    called = {s.subgraphIndex for s in model.signatureDefs}
+    assigns = [i for i, c in enumerate(model.operatorCodes) if c.builtinCode == schema.BuiltinOperator.ASSIGN_VARIABLE]
+    for initializer in (s for i, s in enumerate(model.subgraphs) if i not in called):
+        last = [op for op in initializer.operators if op.opcodeIndex in assigns][-1]
+        initializer.operators.remove(last)
+
+
+@pytest.mark.parametrize(("change", "count"), [(drop_initializers, 2), (drop_one_initial_value, 1)])
+def test_variables_without_initial_values(foreign: Path, edited: Edit, change: Any, count: int) -> None:
+    content = edited((foreign / "plain.tflite").read_bytes(), change)
+    with pytest.raises(
+        ModelError, match=rf"bare.tflite: {count} of its variables have no initial values \(.+\); export"
+    ):
+        TrainableModel.from_content(content, where="bare.tflite")

@@ -1,0 +1,122 @@
+"""The manifest: JSON and back, and what is no manifest."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odt_sim.errors import ModelError
+from odt_sim.model.manifest import GROUPS, LOSSES, ROLES, Manifest, Parameter
+
+MANIFEST = Manifest(
+    name="small",
+    parameters=(Parameter("dense/kernel", (2, 3)), Parameter("dense/bias", (3,), group="head", role="statistic")),
+    loss="mean_squared_error",
+    from_logits=False,
+    optimizer={"name": "SGD", "learning_rate": 0.01, "momentum": 0.0, "weight_decay": None},
+    batch_size=4,
+    fingerprint="ab" * 32,
+)
+
+parameters = st.builds(
+    Parameter,
+    name=st.text(),
+    shape=st.lists(st.integers(0, 9)).map(tuple),
+    role=st.sampled_from(ROLES),
+    group=st.sampled_from(GROUPS),
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    st.builds(
+        Manifest,
+        name=st.text(),
+        parameters=st.lists(parameters, max_size=4, unique_by=lambda p: p.name).map(tuple),
+        loss=st.sampled_from(LOSSES),
+        from_logits=st.booleans(),
+        optimizer=st.dictionaries(st.text(), json_values, max_size=3),
+        batch_size=st.integers(1, 100),
+        fingerprint=st.text(),
+    )
+)
+def test_json_and_back(manifest: Manifest) -> None:
+    assert Manifest.from_json(manifest.to_json(), "m.tflite") == manifest
+    assert Manifest.from_json(manifest.to_json().encode(), "m.tflite") == manifest
+
+
+@given(field=st.sampled_from([*json.loads(MANIFEST.to_json()), "another"]), value=json_values)
+def test_any_other_field_is_read_or_refused_in_one_line(field: str, value: Any) -> None:
+    text = json.dumps({**json.loads(MANIFEST.to_json()), field: value})
+    message = "m.tflite: its manifest"
+    try:
+        Manifest.from_json(text, "m.tflite")
+    except ModelError as error:
+        message = str(error)
+    assert message.startswith("m.tflite: its manifest")
+    assert "\n" not in message
+
+
+def changed(**fields: Any) -> str:
+    return json.dumps({**json.loads(MANIFEST.to_json()), **fields})
+
+
+def without(field: str) -> str:
+    fields = json.loads(MANIFEST.to_json())
+    del fields[field]
+    return json.dumps(fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "damaged"),
+        ("[]", "damaged"),
+        (MANIFEST.to_json()[:-9], "damaged"),
+        (b"\xff\xfe\xfd", "damaged"),
+        (without("loss"), "loss"),
+        (without("format_version"), "format_version"),
+        (changed(surplus=1), "surplus"),
+        (changed(format_version=2), "format version 2, this odt_sim reads up to 1; upgrade"),
+        (changed(loss="hinge"), "its loss is 'hinge', expected one of sparse_categorical_crossentropy"),
+        (changed(batch_size="4"), "batch_size is '4', expected a int"),
+        (changed(batch_size=0), "its batch_size is 0, expected at least 1"),
+        (changed(from_logits="no"), "from_logits is 'no', expected a bool"),
+        (changed(optimizer=None), "optimizer is None, expected a dict"),
+        (changed(parameters=[{"name": "a", "shape": [1]}] * 2), "two parameters have one name"),
+        (changed(parameters=[{"name": "a", "shape": [1], "role": "spare"}]), "a has role 'spare'"),
+        (changed(parameters=[{"name": "a", "shape": [1], "dtype": "int8"}]), "dtype 'int8'"),
+        (changed(parameters=[{"name": "a", "shape": [1], "group": "tail"}]), "group 'tail'"),
+    ],
+)
+def test_what_is_no_manifest(text: str | bytes, message: str) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        Manifest.from_json(text, "m.tflite")
+    assert str(caught.value).startswith("m.tflite: its manifest")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "plain"),
+    [
+        ({"name": "SGD"}, True),
+        ({"name": "sgd", "momentum": 0.0, "nesterov": False, "weight_decay": None, "ema_momentum": 0.99}, True),
+        ({"name": "SGD", "momentum": 0.9}, False),
+        ({"name": "SGD", "weight_decay": 0.01}, False),
+        ({"name": "SGD", "clipnorm": 1.0}, False),
+        ({"name": "SGD", "use_ema": True}, False),
+        ({"name": "SGD", "gradient_accumulation_steps": 2}, False),
+        ({"name": "SGD", "loss_scale_factor": 8.0}, False),
+        ({"name": "Adam"}, False),
+        ({}, False),
+    ],
+)
+def test_plain_sgd_is_nothing_but_a_step_along_the_gradient(optimizer: dict[str, Any], plain: bool) -> None:
+    assert replace(MANIFEST, optimizer=optimizer).plain_sgd is plain

@@ -1,0 +1,136 @@
+"""Weights: one vector, named views, and arithmetic on it."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odt_sim import Weights
+from odt_sim.errors import ModelError
+from odt_sim.model.manifest import Parameter
+from odt_sim.model.weights import Layout
+
+KERNEL, BIAS, SCALE = Parameter("kernel", (2, 3)), Parameter("bias", (3,), group="head"), Parameter("scale", ())
+LAYOUT = Layout((KERNEL, BIAS, SCALE))
+
+
+def counted(layout: Layout = LAYOUT) -> Weights:
+    return Weights(layout, np.arange(layout.size, dtype=np.float32))
+
+
+def test_layout_places_parameters_one_after_the_other() -> None:
+    assert LAYOUT.names == ("kernel", "bias", "scale")
+    assert LAYOUT.size == 10
+    assert LAYOUT.slices == {"kernel": slice(0, 6), "bias": slice(6, 9), "scale": slice(9, 10)}
+    assert LAYOUT.shapes == {"kernel": (2, 3), "bias": (3,), "scale": ()}
+
+
+def test_layout_selects_in_order() -> None:
+    assert LAYOUT.select(lambda p: p.group == "head") == Layout((BIAS,))
+    assert LAYOUT.select(lambda p: p.name != "bias") == Layout((KERNEL, SCALE))
+    assert LAYOUT.select(lambda p: False).size == 0
+
+
+def test_tensors_are_views_in_order() -> None:
+    weights = counted()
+    kernel, bias, scale = weights.tensors()
+    np.testing.assert_array_equal(kernel, [[0, 1, 2], [3, 4, 5]])
+    np.testing.assert_array_equal(bias, [6, 7, 8])
+    assert scale.shape == ()
+    assert scale == 9
+    assert all(np.shares_memory(tensor, weights.vector) for tensor in weights.tensors())
+    weights["bias"][:] = -1
+    np.testing.assert_array_equal(weights.vector, [0, 1, 2, 3, 4, 5, -1, -1, -1, 9])
+
+
+def test_from_tensors_copies() -> None:
+    tensors = [np.ones((2, 3), np.float32), np.full(3, 2, np.float32), np.float32(3)]
+    weights = Weights.from_tensors(LAYOUT, tensors)
+    np.testing.assert_array_equal(weights.vector, [1] * 6 + [2] * 3 + [3])
+    assert not any(np.shares_memory(tensor, weights.vector) for tensor in tensors)
+    assert Weights.from_tensors(Layout(()), []).vector.shape == (0,)
+
+
+def test_arithmetic_is_that_of_the_vector() -> None:
+    weights, ones = counted(), Weights(LAYOUT, np.ones(10, np.float32))
+    known = np.arange(10, dtype=np.float32)
+    for result, expected in [
+        (weights + ones, known + 1),
+        (weights - ones, known - 1),
+        (weights * 0.5, known / 2),
+        (0.5 * weights, known / 2),
+        (np.float64(0.5) * weights, known / 2),
+        (weights / 4, known / 4),
+        (-weights, -known),
+        (Weights.zeros(LAYOUT), np.zeros(10)),
+    ]:
+        assert isinstance(result, Weights)
+        assert result.layout == LAYOUT
+        assert result.vector.dtype == np.float32
+        np.testing.assert_array_equal(result.vector, expected)
+    np.testing.assert_array_equal(weights.vector, known)
+
+
+@pytest.mark.parametrize(("value", "finite"), [(0.0, True), (np.nan, False), (np.inf, False), (-np.inf, False)])
+def test_isfinite(value: float, finite: bool) -> None:
+    weights = counted()
+    weights.vector[4] = value
+    assert weights.isfinite() is finite
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    shapes = draw(st.lists(st.lists(st.integers(0, 3), max_size=3).map(tuple), max_size=6))
+    return Layout(tuple(Parameter(f"p{i}", shape) for i, shape in enumerate(shapes)))
+
+
+@given(layouts(), st.sets(st.integers(0, 5)))
+def test_what_was_selected_and_replaced_is_what_was_there(layout: Layout, chosen: set[int]) -> None:
+    weights = counted(layout)
+    names = {f"p{i}" for i in chosen}
+    some, rest = layout.select(lambda p: p.name in names), layout.select(lambda p: p.name not in names)
+    assert some.size + rest.size == layout.size
+    put_back = Weights.zeros(layout).replace(weights.select(some)).replace(weights.select(rest))
+    np.testing.assert_array_equal(put_back.vector, weights.vector)
+    changed = weights.replace(Weights.zeros(some))
+    assert not changed.select(some).vector.any()
+    np.testing.assert_array_equal(changed.select(rest).vector, weights.select(rest).vector)
+    for part in (weights.select(some), weights.select(layout), changed):
+        assert not np.shares_memory(part.vector, weights.vector)
+
+
+def test_select_takes_the_order_of_the_layout_asked_for() -> None:
+    reordered = counted().select(Layout((SCALE, BIAS)))
+    np.testing.assert_array_equal(reordered.vector, [9, 6, 7, 8])
+    np.testing.assert_array_equal(counted().replace(reordered * 0).vector, [0, 1, 2, 3, 4, 5, 0, 0, 0, 0])
+
+
+def test_pickles() -> None:
+    again = pickle.loads(pickle.dumps(counted()))
+    assert again.layout == LAYOUT
+    np.testing.assert_array_equal(again.vector, counted().vector)
+
+
+def test_errors_name_what_does_not_fit() -> None:
+    weights = counted()
+    other = Layout((Parameter("kernel", (3, 2)),))
+    with pytest.raises(ModelError, match=r"expected a float32 vector of \[10\].*found float32 \[9\]"):
+        Weights(LAYOUT, np.zeros(9, np.float32))
+    with pytest.raises(ModelError, match="found float64"):
+        Weights(LAYOUT, np.zeros(10))
+    with pytest.raises(ModelError, match="no parameter 'gamma'; there are kernel, bias, scale"):
+        weights["gamma"]
+    with pytest.raises(ModelError, match="no parameter 'gamma'"):
+        weights.select(Layout((Parameter("gamma", ()),)))
+    with pytest.raises(ModelError, match=r"kernel is \[2, 3\], found \[3, 2\]"):
+        weights.replace(Weights.zeros(other))
+    with pytest.raises(ModelError, match=r"kernel is \[2, 3\], found \[3, 2\]"):
+        weights.select(other)
+    with pytest.raises(ModelError, match="cannot combine 3 parameters of 10 floats with 1 of 6"):
+        weights + Weights.zeros(other)
+    with pytest.raises(ModelError, match="expected 3 tensors, found 1"):
+        Weights.from_tensors(LAYOUT, [np.zeros((2, 3), np.float32)])
+    with pytest.raises(ModelError, match=r"bias is float32 \[3\], found float64 \[3\]"):
+        Weights.from_tensors(LAYOUT, [np.zeros((2, 3), np.float32), np.zeros(3), np.float32(0)])
