@@ -78,7 +78,6 @@ class RayBackend:
             return
         if ":" in self.address:
             _check_answers(self.address)
-            os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray looks for the token by itself with `auto` only
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -97,7 +96,8 @@ class RayBackend:
             )
         except (RayError, ConnectionError, ValueError, RuntimeError, OSError) as error:
             raise SimulationError(
-                f"backend.address={self.address}: cannot reach Ray ({_one_line(error)}); start a cluster or use local"
+                f"backend.address={self.address}: cannot reach Ray ({_one_line(error)}); start a cluster, use local, "
+                "or set RAY_AUTH_MODE=token where the cluster asks for its token"
             ) from error
 
     def open(self, job: Job) -> None:
