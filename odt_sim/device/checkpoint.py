@@ -48,7 +48,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Array], metadata: Mapping[st
     Raises:
         CheckpointError: The file cannot be written.
     """
-    arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     texts = {**metadata, "format_version": FORMAT_VERSION}
     texts["checksum"] = _checksum(arrays, texts)
     write_atomically(path, safetensors.numpy.save(arrays, texts))
