@@ -1,0 +1,69 @@
+"""Batches: all rows in order, and a last one that is exact or filled up."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odt_sim import TrainableModel
+from odt_sim.device.batches import batches, padded
+
+X, Y = np.arange(1, 61, dtype=np.float32).reshape(10, 6), np.arange(10, dtype=np.int32) % 3
+
+
+@pytest.mark.parametrize("name", ["plain", "weighted", "dynamic"])
+def test_whole_batches_are_the_rows_as_they_are(foreign: Path, name: str) -> None:
+    model = TrainableModel.load(foreign / f"{name}.tflite")
+    size = model.batch_size
+    x, y = np.zeros((2 * size, 6), np.float32), np.arange(2 * size, dtype=np.int32)
+    found = list(batches(model, x, y))
+    assert [batch.y.tolist() for batch in found] == [y[:size].tolist(), y[size:].tolist()]
+    assert all(np.shares_memory(batch.x, x) for batch in found)
+    assert all(batch.sample_weight.tolist() == [1.0] * size for batch in found)
+
+
+def test_zeros_of_no_weight_fill_up_where_the_model_takes_weights(foreign: Path) -> None:
+    *_, last = batches(TrainableModel.load(foreign / "weighted.tflite"), X, Y)
+    np.testing.assert_array_equal(last.x, [X[8], X[9], [0] * 6, [0] * 6])
+    assert last.y.tolist() == [2, 0, 0, 0]
+    assert last.sample_weight.tolist() == [2, 2, 0, 0]
+    assert last.sample_weight.dtype == np.float32
+
+
+def test_the_first_rows_fill_up_where_it_does_not(foreign: Path) -> None:
+    model = TrainableModel.load(foreign / "plain.tflite")
+    *_, last = batches(model, X, Y)
+    np.testing.assert_array_equal(last.x, X[[8, 9, 0, 1]])
+    assert last.y.tolist() == [2, 0, 0, 1]
+    assert last.sample_weight.tolist() == [1, 1, 1, 1]
+    (only,) = batches(model, X[:3], Y[:3])
+    assert only.y.tolist() == [0, 1, 2, 0]
+    (one,) = batches(model, X[1:2], Y[1:2])
+    assert one.y.tolist() == [1, 1, 1, 1]
+
+
+def test_nothing_fills_up_where_any_number_of_rows_is_taken(foreign: Path) -> None:
+    (only,) = batches(TrainableModel.load(foreign / "dynamic.tflite"), X, Y)
+    np.testing.assert_array_equal(only.x, X)
+    assert only.sample_weight.tolist() == [1] * 10
+
+
+@given(st.integers(0, 70))
+def test_weighted_batches_hold_each_row_once(softmax: TrainableModel, count: int) -> None:
+    x, y = np.zeros((count, 8, 8, 1), np.float32), np.arange(count, dtype=np.int32)
+    found = list(batches(softmax, x, y))
+    assert len(found) == -(-count // 16)
+    real = [label for batch in found for label, weight in zip(batch.y, batch.sample_weight, strict=True) if weight]
+    assert real == list(range(count))
+    assert all(batch.x.shape == (16, 8, 8, 1) for batch in found)
+    assert all(batch.sample_weight.sum() == pytest.approx(16) for batch in found)
+
+
+def test_padded() -> None:
+    rows = np.array([[1, 2]], np.int32)
+    assert padded(rows, 1) is rows
+    assert padded(rows, 3).tolist() == [[1, 2], [0, 0], [0, 0]]
+    assert padded(rows, 3).dtype == np.int32
+    assert padded(rows[:0], 2).tolist() == [[0, 0], [0, 0]]

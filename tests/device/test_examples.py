@@ -1,0 +1,87 @@
+"""Examples: rows by index, and what a model cannot take."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odt_sim import TrainableModel
+from odt_sim.device.examples import Examples, checked_rows
+from odt_sim.errors import DataError
+from odt_sim.model.flatbuffer import TensorInfo
+
+FLOATS, LABELS = TensorInfo("x", (4, 2), "float32"), TensorInfo("y", (4,), "int32")
+
+
+def test_rows_by_index_in_any_order() -> None:
+    x, y = np.arange(10).reshape(5, 2), np.arange(5)
+    some = Examples(x, y, np.array([4, 1, 3]))
+    assert len(some) == 3
+    assert some.take()[1].tolist() == [4, 1, 3]
+    assert some.take(np.array([2, 0]))[0].tolist() == [[6, 7], [8, 9]]
+    everything = Examples(x, y)
+    assert len(everything) == 5
+    assert everything.take()[0] is x
+    assert everything.take(np.array([3, 3]))[1].tolist() == [3, 3]
+
+
+def test_integers_and_floats_are_converted() -> None:
+    for given in ([0, 7, 2], np.array([0, 7, 2], np.uint8), np.array([0, 7, 2], np.int64)):
+        labels = checked_rows(given, LABELS, "y")
+        assert (labels.dtype, labels.tolist()) == (np.int32, [0, 7, 2])
+    values = checked_rows([[0.5, 1]], FLOATS, "x")
+    assert (values.dtype, values.tolist()) == (np.float32, [[0.5, 1]])
+
+
+def test_what_fits_is_not_copied() -> None:
+    x = np.zeros((3, 2), np.float32)
+    assert checked_rows(x, FLOATS, "x") is x
+
+
+@pytest.mark.parametrize(
+    ("values", "tensor", "message"),
+    [
+        ([[1, 2]], FLOATS, "what: expected float32, found int64; convert it"),
+        ([[True, False]], FLOATS, "what: expected float32, found bool"),
+        ([0.0, 1.0], LABELS, "what: expected int32, found float64"),
+        ([True, False], LABELS, "what: expected int32, found bool"),
+        (["a", "b"], LABELS, "what: expected int32, found <U1"),
+        ([2**32, 1], LABELS, rf"what: expected int32, found the integers 1\.\.{2**32}; renumber them"),
+        ([[0.0, 1.0], [2.0]], FLOATS, "what: .*inhomogeneous"),
+        ([[0.0, 1.0, 2.0]], FLOATS, r"what: an example should be of shape \[2\], found \[3\]"),
+        ([0.0, 1.0], FLOATS, r"what: an example should be of shape \[2\], found \[\]"),
+        (0.5, FLOATS, r"what: an example should be of shape \[2\]"),
+        ([[0, 0], [0, np.nan]], FLOATS, "what: example 1 holds NaN or infinity"),
+        ([[0, 0], [0, 0], [1e39, 0]], FLOATS, "what: example 2 holds NaN or infinity"),
+    ],
+)
+def test_rows_that_do_not_fit(values: Any, tensor: TensorInfo, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        checked_rows(values, tensor, "what")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("label", [-1, 10, 255])
+def test_labels_out_of_range(softmax: TrainableModel, rows: Callable[..., Any], label: int) -> None:
+    x, y = rows(softmax, 5)
+    y[3] = label
+    with pytest.raises(DataError, match=rf"d: label {label} is out of range, softmax has the classes 0\.\.9; renumber"):
+        Examples.checked(softmax, x, y, "d")
+
+
+def test_lengths_must_be_equal(softmax: TrainableModel, rows: Callable[..., Any]) -> None:
+    x, y = rows(softmax, 5)
+    with pytest.raises(DataError, match="d: x has 5 examples and y has 4; give one y for each x"):
+        Examples.checked(softmax, x, y[:4], "d")
+
+
+def test_targets_of_a_regression_have_no_range(regression: TrainableModel, rows: Callable[..., Any]) -> None:
+    x, y = rows(regression, 5)
+    assert len(Examples.checked(regression, x, 1000 * y, "d")) == 5
+
+
+def test_labels_of_an_unknown_loss_have_no_range(foreign: Path) -> None:
+    model = TrainableModel.load(foreign / "plain.tflite")
+    assert len(Examples.checked(model, np.zeros((2, 6)), [7, 8], "d")) == 2
