@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from odt_sim.errors import ExportError
+from odt_sim.export.check import check_model
 from odt_sim.export.convert import convert
 from odt_sim.export.objective import objective_of, optimizer_of, settings_of
 from odt_sim.export.parameters import parameters_of
@@ -49,7 +50,7 @@ def export_model(
     Raises:
         ExportError: The model, the loss or the optimizer cannot be exported, or the file cannot be written.
     """
-    _check(model, batch_size)
+    check_model(model, batch_size)
     optimizer = optimizer_of(optimizer)
     optimizer.build(model.trainable_variables)
     parameters = parameters_of(model, head)
@@ -67,25 +68,6 @@ def export_model(
         fingerprint=fingerprint(content),
     )
     return _write(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
-
-
-def _check(model: keras.Model, batch_size: int) -> None:
-    if keras.backend.backend() != "tensorflow":
-        raise ExportError(
-            f"export needs Keras on TensorFlow, found {keras.backend.backend()}; set KERAS_BACKEND=tensorflow"
-        )
-    if not isinstance(model, keras.Model) or not model.built or not getattr(model, "inputs", None):
-        raise ExportError("model: expected a built Keras Sequential or Functional model; give its first layer an Input")
-    if len(model.inputs) != 1 or len(model.outputs) != 1:
-        found = f"{len(model.inputs)} and {len(model.outputs)}"
-        raise ExportError(f"model {model.name!r}: expected one input and one output, found {found}")
-    if None in model.inputs[0].shape[1:]:
-        found = model.inputs[0].shape[1:]
-        raise ExportError(f"model {model.name!r}: expected a fixed input shape, found {found}; give Input a full shape")
-    if not model.trainable_weights:
-        raise ExportError(f"model {model.name!r}: nothing to train; it needs a layer with trainable weights")
-    if batch_size < 1:
-        raise ExportError(f"batch_size: expected at least 1, found {batch_size}")
 
 
 def _write(path: Path, content: bytes) -> Path:

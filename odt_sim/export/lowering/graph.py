@@ -7,7 +7,17 @@ from functools import cached_property
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.lowering.registry import KEPT, LOWERINGS, TAKES_DEFERRED, Deferred, Lowering, Memo, Refusal, Value
+from odt_sim.export.lowering.registry import (
+    INSTEAD,
+    KEPT,
+    LOWERINGS,
+    TAKES_DEFERRED,
+    Deferred,
+    Lowering,
+    Memo,
+    Refusal,
+    Value,
+)
 
 READS = ("ReadVariableOp", "ResourceGather", "VariableShape")  # whatever else takes a variable's handle writes to it
 
@@ -51,13 +61,10 @@ class Trace:
 
     def where(self, op: tf.Operation) -> str:
         """Returns the layer that an op comes from, or the part of the step where it comes from none."""
-        parts = op.name.split("/")
-        layer = next((part for part in reversed(parts) if part in self.layers), None)
-        return (
-            f"layer {layer!r}"
-            if layer
-            else f"{parts[0]!r} (not a layer: the loss, the optimizer or the function itself)"
-        )
+        # Keras opens each layer's scope twice, and TensorFlow tells the second from the first by a number.
+        names = [name for part in reversed(op.name.split("/")) for name in (part.rpartition("_")[0], part)]
+        layer = next((name for name in names if name in self.layers), None)
+        return f"layer {layer!r}" if layer else f"{op.name!r} (in no layer: the loss, the optimizer or the step itself)"
 
 
 def emit(
@@ -105,7 +112,7 @@ def _argument(
         variable = variables.get(trace.variables[op.name])
         if variable is None:
             raise ExportError(
-                f"{trace.where(op)}: a state of its own that is no weight cannot be exported; leave it out"
+                f"{trace.where(op)}: its state is no weight (random numbers have one) and cannot be exported; leave it out"
             )
         return variable.handle if isinstance(variable, tf.Variable) else variable
     return tf.constant(constants[op.name].numpy()) if op.name in constants else inputs[op.name]
@@ -122,7 +129,7 @@ def _emit_operation(trace: Trace, op: tf.Operation, inputs: list[Value], memo: M
     if op.type not in KEPT:
         raise ExportError(
             f"{trace.where(op)}: the op {op.type} has no TFLite built-in kernel and no lowering; "
-            "use another layer or setting, or add a lowering in odt_sim/export/lowering"
+            f"{INSTEAD.get(op.type, 'use another layer or setting')}, or add a lowering in odt_sim/export/lowering"
         )
     attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
     graph = tf.compat.v1.get_default_graph()

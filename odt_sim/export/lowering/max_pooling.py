@@ -104,7 +104,7 @@ def to_first_maxima(x: tf.Tensor, y: tf.Tensor, gradient: tf.Tensor, windows: Wi
         windows: Where the windows lie.
     """
     size, (rows, columns) = windows.size[0], windows.count
-    if windows.tiles and windows.size == (size, size):
+    if windows.tiles and windows.size == (size, size) and size > 1:
         covered = part(x, slice(rows * size), slice(columns * size))
         elements = tf.split(tf.nn.space_to_depth(covered, size), size * size, -1)
         spread = tf.nn.depth_to_space(tf.concat(_first_maxima(elements, y, gradient), -1), size)

@@ -31,15 +31,27 @@ TAKES_DEFERRED: set[str] = set()
 
 KEPT = frozenset(
     """
-    Const Identity Reshape Squeeze ExpandDims Cast Shape Fill Tile Pack ConcatV2 StridedSlice Slice Transpose Pad PadV2
+    Const Identity Reshape Squeeze ExpandDims Cast Shape Fill Tile Pack ConcatV2 ConcatOffset
+    StridedSlice Slice Transpose Pad PadV2
     ReadVariableOp AssignVariableOp AssignAddVariableOp AssignSubVariableOp
-    Add AddV2 AddN Sub Mul RealDiv DivNoNan FloorDiv Maximum Minimum Neg Abs Sign
+    Add AddV2 AddN Sub Mul RealDiv DivNoNan FloorDiv FloorMod Maximum Minimum Neg Abs Sign
     Square SquaredDifference Sqrt Rsqrt Pow Exp Log
     Sum Mean Max Min Prod Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalNot
-    Tanh Sigmoid Softmax LogSoftmax AvgPool SpaceToBatchND BatchToSpaceND GatherV2 UnsortedSegmentSum
+    Tanh Sigmoid Relu6 LeakyRelu Elu Softmax LogSoftmax AvgPool SpaceToBatchND BatchToSpaceND
+    GatherV2 UnsortedSegmentSum ArgMax
     """.split()  # noqa: SIM905
 )
 """Op types that TFLite has a built-in kernel for, and that are emitted as they are."""
+
+INSTEAD = {
+    "DepthwiseConv2dNative": "use Conv2D",
+    "Erfc": "use gelu with approximate=True, or silu",
+    "Softplus": "use relu or silu",
+    "StatefulPartitionedCall": "use groups=1, and no tf.function inside the model",
+    "StridedSliceGrad": "use padding='valid' in place of cropping",
+    "TensorListFromTensor": "use Conv1D in place of a recurrent layer",
+}
+"""What to use in place of the layers that op types without a lowering come from."""
 
 
 class Refusal(Exception):  # noqa: N818 - not an error of its own: becomes an ExportError that names the layer

@@ -1,0 +1,45 @@
+"""What a Keras model must be before anything of it is traced."""
+
+from typing import Any
+
+import keras
+
+from odt_sim.errors import ExportError
+from odt_sim.export.parameters import leaf_layers
+
+
+def check_model(model: Any, batch_size: int) -> None:
+    """Checks a model, its layers and the batch size.
+
+    Raises:
+        ExportError: It is no built Keras model of one input of fixed shape and one output, has nothing to train, or has a
+            layer that cannot be exported exactly.
+    """
+    if keras.backend.backend() != "tensorflow":
+        raise ExportError(f"Keras runs on {keras.backend.backend()}, expected tensorflow; set KERAS_BACKEND=tensorflow")
+    if not isinstance(model, keras.Model) or not model.built or not getattr(model, "inputs", None):
+        raise ExportError("model: expected a built Keras Sequential or Functional model; give its first layer an Input")
+    where = f"model {model.name!r}"
+    if len(model.inputs) != 1 or len(model.outputs) != 1:
+        found = f"{len(model.inputs)} and {len(model.outputs)}"
+        raise ExportError(f"{where}: expected one input and one output, found {found}; make a model of one part")
+    if None in model.inputs[0].shape[1:]:
+        found = model.inputs[0].shape[1:]
+        raise ExportError(f"{where}: expected an input of fixed shape, found {found}; give Input the full shape")
+    if not model.trainable_weights:
+        raise ExportError(f"{where}: nothing to train; it needs a layer with trainable weights")
+    if batch_size < 1:
+        raise ExportError(f"batch_size: expected at least 1, found {batch_size}")
+    for layer in leaf_layers(model):
+        _check_layer(layer)
+
+
+def _check_layer(layer: keras.layers.Layer) -> None:
+    where = f"layer {layer.name!r}"
+    if layer.compute_dtype != "float32":
+        raise ExportError(f"{where}: expected to compute in float32, found {layer.compute_dtype}; set its dtype")
+    if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
+        raise ExportError(
+            f"{where}: BatchNormalization would take the padding of a partial batch into its statistics; "
+            "use LayerNormalization or GroupNormalization, or set its trainable to False"
+        )

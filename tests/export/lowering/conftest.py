@@ -1,0 +1,46 @@
+"""Runs a function as TensorFlow does and as it is lowered."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+Function = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def both_ways() -> Callable[..., tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]]:
+    """Returns a function that gives the outputs of `function(*arrays)` from TensorFlow and from its lowered graph."""
+    import tensorflow as tf
+
+    from odt_sim.export.lowering import Trace, emit
+
+    def run(function: Function, **arrays: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+        specs = [tf.TensorSpec(a.shape, a.dtype, name=name) for name, a in arrays.items()]
+        concrete = tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
+        trace = Trace(concrete, layers=())
+        operations = trace.live_operations(weights=())
+
+        def lowered(*values: Any) -> dict[str, Any]:
+            return emit(trace, operations, dict(zip(arrays, values, strict=True)), {})
+
+        again = tf.function(lowered, input_signature=specs, autograph=False)
+        outputs = [call(*map(tf.constant, arrays.values())) for call in (concrete, again)]
+        plain = [{name: np.asarray(value) for name, value in output.items()} for output in outputs]
+        return plain[0], plain[1]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def same(both_ways: Any) -> Callable[..., None]:
+    """Returns a function that asserts that both ways give the same."""
+
+    def check(function: Function, atol: float = 2e-6, **arrays: NDArray[Any]) -> None:
+        expected, found = both_ways(function, **arrays)
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, atol=atol, err_msg=name)
+
+    return check

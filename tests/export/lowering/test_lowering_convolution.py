@@ -1,0 +1,65 @@
+"""Conv2D and its gradients against TensorFlow's own, over a grid of shapes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+RANDOM = np.random.default_rng(0)
+
+
+def whole(*shape: int) -> Any:
+    """Returns whole numbers: their products and sums are exact in float32, so that both ways must agree to the bit."""
+    return RANDOM.integers(-4, 5, size=shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 6])
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize(
+    ("kernel", "strides", "dilations"),
+    [
+        ((1, 1), 1, 1),
+        ((3, 3), 1, 1),
+        ((2, 3), 1, 1),
+        ((5, 1), 1, 1),
+        ((3, 3), 2, 1),
+        ((2, 2), 3, 1),
+        ((1, 2), (3, 2), 1),
+        ((3, 2), 1, 2),
+    ],
+)
+def test_convolution_and_its_gradients(
+    channels: int, padding: str, kernel: tuple[int, int], strides: Any, dilations: Any, same: Any
+) -> None:
+    def function(x: Any, w: Any, weight: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            y = tf.nn.conv2d(x, w, strides, padding, dilations=dilations)
+            total = tf.reduce_sum(y * weight[: y.shape[0], : y.shape[1], : y.shape[2]])
+        dx, dw = tape.gradient(total, [x, w])
+        return {"y": y, "dx": dx, "dw": dw}
+
+    same(function, atol=0, x=whole(2, 8, 7, channels), w=whole(*kernel, channels, 4), weight=whole(2, 8, 7, 4))
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (9, 7), (5, 6)])
+@pytest.mark.parametrize("channels", [1, 6])
+@pytest.mark.parametrize(("bias", "relu"), [(True, True), (True, False), (False, True), (False, False)])
+def test_bias_and_relu_behind_a_pooling_change_nothing(
+    shape: tuple[int, int], channels: int, bias: bool, relu: bool, same: Any
+) -> None:
+    def function(x: Any, w: Any, b: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch([x, w, b])
+            y = tf.nn.conv2d(x, w, 1, "VALID")
+            y = tf.nn.bias_add(y, b) if bias else y
+            y = tf.nn.relu(y) if relu else y
+            y = tf.nn.max_pool2d(y, 2, 2, "VALID")
+            total = tf.reduce_sum(y * y)
+        gradients = dict(zip(("dx", "dw", "db"), tape.gradient(total, [x, w, b]), strict=True))
+        return {"y": y, **{name: value for name, value in gradients.items() if value is not None}}
+
+    x = whole(2, *shape, channels)
+    x[:, :4, :4] = 0.0  # equal patches: their maxima tie
+    same(function, atol=0, x=x, w=whole(2, 2, channels, 3), b=whole(3))
