@@ -41,9 +41,9 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The configured strategy's name, or the folder's where a failed run does not say."""
-        chosen = self.choices.get("strategy") or self.settings.get("strategy")
-        return str(chosen or (self.summary or {}).get("strategy") or self.path.name)
+        """The strategy's name as the run recorded it; as configured, or the folder's name, where it ended early."""
+        recorded = (self.summary or {}).get("strategy")
+        return str(recorded or self.settings.get("strategy") or self.choices.get("strategy") or self.path.name)
 
 
 def load_run(path: Path) -> Run:
