@@ -18,7 +18,8 @@ from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.export.cache import exported
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.coordinator import Fleet, Simulation
+from odt_sim.simulation.cohort import Fleet
+from odt_sim.simulation.coordinator import Simulation
 from odt_sim.strategies.base import Strategy
 
 SCHEMA: Mapping[str, tuple[type, ...]] = {

@@ -1,6 +1,6 @@
 """The work of one block of devices, the same on every backend."""
 
-import traceback
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +14,9 @@ from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import RuntimePool
-from odt_sim.errors import OdtSimError, SimulationError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
+from odt_sim.simulation.failure import blamed
 from odt_sim.simulation.store import DeviceStore
 from odt_sim.strategies.base import Strategy, Tensors, Update, Updates, array_of
 
@@ -131,10 +131,6 @@ class Worker:
             device.state = self._store.load(id, version)
             try:
                 yield work(device)
-            except OdtSimError:
-                raise
-            except Exception as error:
-                raise _failed(self._job.strategy, device, task, error) from error
             finally:
                 device.release()
 
@@ -148,9 +144,12 @@ class Worker:
 
     def _train(self, device: Device, task: Task, broadcast: Tensors) -> Trained:
         strategy = self._job.strategy
-        update = strategy.local(device, broadcast)
-        if not (update.isfinite() and update.weight > 0):
-            return Trained(excluded=(device.id,))
+        with blamed(strategy, f"on device {device.id} in round {task.round}"):
+            update = strategy.local(device, broadcast)
+            if not isinstance(update, Update):
+                raise TypeError(f"local returned {type(update).__name__}, expected an Update")
+            if not (update.isfinite() and 0 < update.weight < math.inf and _isfinite(device.state)):
+                return Trained(excluded=(device.id,))
         if device.state:
             self._store.save(device.id, task.round, device.state)
         tensors = update.tensors.items()
@@ -167,7 +166,8 @@ class Worker:
         )
 
     def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
-        device.restore(self._job.strategy.deploy(device, broadcast))
+        with blamed(self._job.strategy, f"on device {device.id} after round {task.round}"):
+            device.restore(self._job.strategy.deploy(device, broadcast))
         row: Row = {"device": device.id, "train_examples": len(device.train_examples), **device.evaluate()}
         row |= device.records
         shared = broadcast.get("weights")
@@ -209,9 +209,5 @@ def mean(trained: Trained) -> Updates:
     return Updates(means, trained.weight, len(trained.contributed), trained.each)
 
 
-def _failed(strategy: Strategy, device: Device, task: Task, error: Exception) -> SimulationError:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return SimulationError(
-        f"strategy {strategy.name}: failed on device {device.id} in round {task.round} with {type(error).__name__}: {error} "
-        f"({frame.filename}:{frame.lineno}); run it with backend=serial to debug it"
-    )
+def _isfinite(state: Tensors) -> bool:
+    return all(bool(np.isfinite(array_of(tensor)).all()) for tensor in state.values())

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,21 @@ from odt_sim.errors import ConfigurationError
 
 LARGEST_BLOCK = 32
 FEWEST_BLOCKS = 16  # so that a small cohort, too, keeps many cores busy; a block alone never depends on their number
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Who takes part.
+
+    Attributes:
+        cohort: Devices of a round, 1 to those that are seen; None for all of them.
+        unseen: Devices kept out of training, fewer than there are.
+        min_devices: A round to which fewer devices contribute ends the run; at least 0.
+    """
+
+    cohort: int | None = None
+    unseen: int = 0
+    min_devices: int = 1
 
 
 def choose_unseen(devices: int, count: int, seed: int) -> NDArray[np.int64]:

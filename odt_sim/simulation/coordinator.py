@@ -2,63 +2,32 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from odt_sim.data.check import check_against
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.checkpoint import write_atomically
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime
-from odt_sim.errors import CheckpointError, ConfigurationError, DataError, SimulationError
+from odt_sim.errors import CheckpointError, SimulationError
 from odt_sim.metrics.fleet import TASK_METRICS, evaluation_columns
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.model.weights import Weights
-from odt_sim.report.records import RunFolder, is_run_folder
+from odt_sim.report.records import RunFolder
 from odt_sim.report.summary import summarize
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.block import Job, Row, Task, Trained, join, mean
-from odt_sim.simulation.cohort import blocks, choose_cohort, choose_unseen
+from odt_sim.simulation.check import check_fit, check_numbers, identity
+from odt_sim.simulation.cohort import Fleet, blocks, choose_cohort, choose_unseen
+from odt_sim.simulation.commit import Commit, CommitFile
+from odt_sim.simulation.failure import blamed
 from odt_sim.simulation.serial import SerialBackend
-from odt_sim.simulation.store import DeviceStore, read_state, write_state
-from odt_sim.strategies.base import ServerState, Strategy, Tensors, array_of
+from odt_sim.simulation.store import DeviceStore
+from odt_sim.strategies.base import Strategy, Tensors, array_of
 
 Kind = Literal["evaluate", "final"]
-
-
-@dataclass(frozen=True)
-class Fleet:
-    """Who takes part.
-
-    Attributes:
-        cohort: Devices of a round, 1 to those that are seen; None for all of them.
-        unseen: Devices kept out of training, fewer than there are.
-        min_devices: A round to which fewer devices contribute ends the run; at least 0.
-    """
-
-    cohort: int | None = None
-    unseen: int = 0
-    min_devices: int = 1
-
-
-@dataclass(frozen=True)
-class Commit:
-    """What holds after a round.
-
-    Attributes:
-        round: The round; 0 before the first.
-        state: The server's state.
-        versions: `[devices]` int64, the round in which each device last wrote a state; 0 for never.
-    """
-
-    round: int
-    state: ServerState
-    versions: NDArray[np.int64]
 
 
 class Simulation:
@@ -107,35 +76,19 @@ class Simulation:
         self.directory = Path(directory)
         self._fleet = fleet or Fleet()
         self._rounds, self._seed = rounds, seed
-        self._every = evaluate_every or max(1, rounds // 10)
-        self._check_numbers(data)
+        self._every = max(1, rounds // 10) if evaluate_every is None else evaluate_every
+        check_numbers(self._fleet, data.devices, rounds, self._every, seed)
         strategy.check(model)
-        check_fit(model, data)
-        self._checkpoint = Path(storage) if storage else self.directory / "checkpoint"
-        folder = (self._checkpoint / "devices").absolute()
-        self._job = Job(model, data, strategy, plan or TrainingPlan(), seed, folder)
-        self._store = DeviceStore(folder, model)
+        plan = plan or TrainingPlan()
+        check_fit(model, data, plan)
+        checkpoint = (Path(storage) if storage else self.directory / "checkpoint").absolute()
+        self._job = Job(model, data, strategy, plan, seed, checkpoint / "devices")
+        self._commits = CommitFile(checkpoint / "server.safetensors", model, identity(self._job, self._fleet))
+        self._store = DeviceStore(self._job.storage, model)
         self._backend = backend or SerialBackend()
         self._records = RunFolder(self.directory)
         unseen = choose_unseen(data.devices, self._fleet.unseen, seed)
         self._seen = np.setdiff1d(np.arange(data.devices), unseen)
-
-    def _check_numbers(self, data: FederatedData) -> None:
-        seen = data.devices - self._fleet.unseen
-        ranges: Mapping[str, tuple[int, float, float]] = {
-            "run.rounds": (self._rounds, 1, float("inf")),
-            "run.evaluate_every": (self._every, 1, float("inf")),
-            "seed": (self._seed, 0, float("inf")),
-            "fleet.unseen": (self._fleet.unseen, 0, data.devices - 1),
-            "fleet.cohort": (seen if self._fleet.cohort is None else self._fleet.cohort, 1, seen),
-            "fleet.min_devices": (self._fleet.min_devices, 0, seen),
-        }
-        for name, (value, low, high) in ranges.items():
-            if not low <= value <= high:
-                expected = f"at least {low}" if high == float("inf") else f"{low} to {high}"
-                raise ConfigurationError(
-                    f"{name}: expected {expected}, found {value} (the data has {data.devices} devices)"
-                )
 
     # --- the run ---------------------------------------------------------------------------------------------------
 
@@ -154,8 +107,8 @@ class Simulation:
             SimulationError: Workers died, the strategy failed, or too few devices contributed.
         """
         commit = self._begin(resume)
-        self._backend.open(self._job)
         try:
+            self._backend.open(self._job)
             rows: list[Row] = []
             for round in range(commit.round + 1, self._rounds + 1):
                 commit, rows, record = self._round(commit, round)
@@ -167,14 +120,23 @@ class Simulation:
         return self._finish(rows)
 
     def _begin(self, resume: bool) -> Commit:
-        initial = Runtime(self._job.model).initial
-        fresh = Commit(0, self._job.strategy.init(initial), np.zeros(self._job.data.devices, np.int64))
-        if not resume and is_run_folder(self.directory):
-            raise CheckpointError(f"{self.directory}: holds a run already; resume it or choose another folder")
+        if not resume and self._holds_run():
+            raise CheckpointError(
+                f"{self.directory}: this folder or its checkpoint's holds a run already; resume it or choose another folder"
+            )
+        commit = self._commits.read() or self._fresh()  # refuses another run's before anything is written
         write_atomically(self.directory / "model.tflite", self._job.model.content)
-        commit = self._read_commit() if resume and self._server_file.exists() else fresh
         self._records.truncate_rounds(commit.round)
         return commit
+
+    def _holds_run(self) -> bool:
+        return self._commits.path.exists() or bool(self._records.rounds()) or self._records.summary() is not None
+
+    def _fresh(self) -> Commit:
+        initial = Runtime(self._job.model).initial
+        with blamed(self._job.strategy, "in init"):
+            state = self._job.strategy.init(initial)
+        return Commit(0, state, np.zeros(self._job.data.devices, np.int64))
 
     def _round(self, commit: Commit, round: int) -> tuple[Commit, list[Row], Row]:
         started = time.perf_counter()
@@ -198,7 +160,7 @@ class Simulation:
             **evaluation_columns(rows, self._task),
         }
         self._records.append_round(record)
-        self._write_commit(after)
+        self._commits.write(after)
         self._drop_old(commit, trained)
         return after, rows, record
 
@@ -211,8 +173,10 @@ class Simulation:
             )
         versions = commit.versions.copy()
         versions[list(trained.stateful)] = round
-        state = self._job.strategy.aggregate(commit.state, mean(trained)) if trained.contributed else commit.state
-        return Commit(round, state, versions)
+        if not trained.contributed:
+            return Commit(round, commit.state, versions)
+        with blamed(self._job.strategy, f"in aggregate in round {round}"):
+            return Commit(round, self._job.strategy.aggregate(commit.state, mean(trained)), versions)
 
     def _evaluate(self, kind: Kind, commit: Commit) -> list[Row]:
         devices = range(self._job.data.devices)
@@ -241,58 +205,10 @@ class Simulation:
     def _task(self) -> str:
         return "regression" if self._job.model.loss == "mean_squared_error" else "classification"
 
-    # --- commits ---------------------------------------------------------------------------------------------------
-
-    @property
-    def _server_file(self) -> Path:
-        return self._checkpoint / "server.safetensors"
-
-    def _write_commit(self, commit: Commit) -> None:
-        state: dict[str, Weights | NDArray[Any]] = {"versions": commit.versions}
-        state |= {f"broadcast.{name}": tensor for name, tensor in commit.state.broadcast.items()}
-        state |= {f"private.{name}": tensor for name, tensor in commit.state.private.items()}
-        identity = {"round": str(commit.round), **self._identity}
-        write_state(self._server_file, state, self._job.model, **identity)
-
-    def _read_commit(self) -> Commit:
-        state, texts = read_state(self._server_file, self._job.model)
-        for name, expected in self._identity.items():
-            if texts.get(name) != expected:
-                raise CheckpointError(
-                    f"{self._server_file}: of a run with {name} {texts.get(name)}, this one has {expected}; "
-                    "resume with the same configuration"
-                )
-        broadcast, private = (
-            {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-            for prefix in ("broadcast.", "private.")
-        )
-        return Commit(int(texts["round"]), ServerState(broadcast, private), array_of(state["versions"]))
-
-    @property
-    def _identity(self) -> dict[str, str]:
-        devices = str(self._job.data.devices)
-        return {"strategy": self._job.strategy.name, "seed": str(self._seed), "devices": devices}
-
     def _drop_old(self, before: Commit, trained: Trained) -> None:
         for device in trained.stateful:
             if before.versions[device]:
                 self._store.drop(device, int(before.versions[device]))
-
-
-def check_fit(model: TrainableModel, data: FederatedData) -> None:
-    """Checks once, before a run, that devices can train and evaluate on their data.
-
-    Raises:
-        DataError: A shape, a dtype or a label does not fit, or a device has no training or no test example.
-    """
-    x, y = model.x, model.y
-    check_against(data, x.shape[1:], x.dtype, y.shape[1:], y.dtype, model.classes)
-    for column, split in ((0, "training"), (2, "test")):
-        empty = np.flatnonzero(data.offsets[:, column + 1] == data.offsets[:, column])
-        if len(empty):
-            raise DataError(
-                f"data {data.name}: device {empty[0]} has no {split} example; use fewer devices or another partition"
-            )
 
 
 def _size(tensors: Tensors) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, TypeVar
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import ObjectLostError, RayActorError, RayError, RayTaskError
 
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, OdtSimError, SimulationError
@@ -21,6 +21,15 @@ Result = TypeVar("Result")
 
 TRIES = 3  # of a block or of starting an actor, before the run gives up
 AHEAD = 2  # blocks given to an actor at once, so that it never waits for the coordinator
+LOST = (RayActorError, ObjectLostError)  # what a dead worker or node leaves: its blocks are done again
+
+ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_NUM_REDIS_GET_RETRIES": "1",  # with the next: what listens at an address but is no Ray fails within 20 s
+    "RAY_py_gcs_connect_timeout_s": "8",
+}
 
 
 class _Host:
@@ -30,7 +39,8 @@ class _Host:
 
     def setup(self, path: list[str], references: list[Any]) -> None:
         os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its idle threads would spin
-        sys.path.extend(entry for entry in path if entry not in sys.path)  # a strategy may be a user's own file
+        # A strategy may be a user's own file, and a module is to be the same one here as it is there.
+        sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
         settings, (name, classes), arrays = ray.get(references)
         self._worker = Worker(Job(data=FederatedData.from_arrays(name, classes, arrays), **settings))
 
@@ -78,9 +88,8 @@ class RayBackend:
             return
         if ":" in self.address:
             _check_answers(self.address)
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
         own: dict[str, Any] = {
             "include_dashboard": False,
             "_node_ip_address": "127.0.0.1",
@@ -156,7 +165,7 @@ class RayBackend:
             try:
                 _result(setup)
                 return
-            except RayActorError as error:
+            except LOST as error:
                 if not left:
                     raise SimulationError(
                         f"backend ray: a worker died {TRIES} times while starting ({_one_line(error)}); "
@@ -196,7 +205,7 @@ class RayBackend:
                 index, slot, actor = running.pop(reference)
                 try:
                     done[index] = _result(reference)
-                except RayActorError as error:
+                except LOST as error:
                     tries[index] += 1
                     if tries[index] == TRIES:
                         raise _gave_up(tasks[index], error) from error
@@ -217,33 +226,43 @@ class RayBackend:
             running[getattr(actor, method).remote(tasks[index], broadcast)] = index, slot, actor
 
 
-_idle: dict[tuple[str, float], list[Any]] = {}  # by Ray session and by reserved CPUs, the actors that wait for a job
+_idle: dict[str, tuple[float, list[Any]]] = {}  # by Ray session: the CPUs that each reserves, and actors without a job
 
 
 def _take_idle(cpus: float, count: int) -> list[Any]:
-    """Returns `count` idle actors that reserve `cpus` each, or none, after ending those that no job will use again."""
-    session = ray.get_runtime_context().get_job_id()
-    actors = _idle.pop((session, cpus), [])
-    if len(actors) != count:
-        for actor in [*actors, *(actor for key in [k for k in _idle if k[0] == session] for actor in _idle.pop(key))]:
-            ray.kill(actor)
-        actors = []
-    return actors
+    """Returns the idle actors where they are `count` that reserve `cpus` each; ends them otherwise."""
+    reserved, actors = _idle.pop(_session(), (cpus, []))
+    if (reserved, len(actors)) == (cpus, count):
+        return actors
+    for actor in actors:
+        ray.kill(actor)
+    return []
 
 
 def _leave_idle(cpus: float, actors: list[Any]) -> None:
-    _idle[ray.get_runtime_context().get_job_id(), cpus] = actors
+    _idle[_session()] = cpus, actors
+
+
+def _session() -> str:
+    return str(ray.get_runtime_context().get_session_name())
 
 
 def _result(reference: Any) -> Any:
     """Returns a call's result, or raises what it raised there."""
     try:
         return ray.get(reference)
+    except LOST:
+        raise
     except RayTaskError as error:
         if isinstance(error.cause, OdtSimError):
             raise error.cause from None
         raise SimulationError(
-            f"backend ray: a worker failed: {_one_line(error.cause)}; use backend=serial to debug"
+            f"backend ray: a worker failed with {type(error.cause).__name__}: {_one_line(error.cause)}; "
+            "run it with backend=serial to debug it"
+        ) from error
+    except RayError as error:
+        raise SimulationError(
+            f"backend ray: {type(error).__name__}: {_one_line(error)}; look at Ray's own logs"
         ) from error
 
 

@@ -1,0 +1,85 @@
+"""What is checked once, before a run starts or goes on."""
+
+import hashlib
+
+import numpy as np
+
+from odt_sim.data.check import check_against
+from odt_sim.data.federated import FederatedData
+from odt_sim.device.plan import TrainingPlan
+from odt_sim.errors import ConfigurationError, DataError, ModelError
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.simulation.block import Job
+from odt_sim.simulation.cohort import Fleet
+
+
+def check_numbers(fleet: Fleet, devices: int, rounds: int, evaluate_every: int, seed: int) -> None:
+    """Checks the ranges of a run's numbers.
+
+    Raises:
+        ConfigurationError: A number is out of its range.
+    """
+    seen = devices - fleet.unseen
+    cohort = seen if fleet.cohort is None else fleet.cohort
+    ranges: dict[str, tuple[int, float, float]] = {
+        "run.rounds": (rounds, 1, float("inf")),
+        "run.evaluate_every": (evaluate_every, 1, float("inf")),
+        "seed": (seed, 0, float("inf")),
+        "fleet.unseen": (fleet.unseen, 0, devices - 1),
+        "fleet.cohort": (cohort, 1, seen),
+        "fleet.min_devices": (fleet.min_devices, 0, cohort),
+    }
+    for name, (value, low, high) in ranges.items():
+        if not low <= value <= high:
+            expected = f"at least {low}" if high == float("inf") else f"{low} to {high}"
+            raise ConfigurationError(
+                f"{name}: expected {expected}, found {value}; there are {devices} devices, {fleet.unseen} of them unseen"
+            )
+
+
+def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) -> None:
+    """Checks that devices can train a model on their data, and evaluate it.
+
+    Raises:
+        ConfigurationError: The plan names a learning rate and the model's is fixed.
+        DataError: A shape, a dtype or a label does not fit, or a device has no training or no test example.
+        ModelError: The model's loss is not known.
+    """
+    if model.loss is None:
+        raise ModelError(f"{model.where}: has no manifest, so its loss is not known; say it: model.loss=...")
+    if plan.learning_rate is not None and "learning_rate" not in model.capabilities:
+        raise ConfigurationError(
+            f"train.learning_rate: expected null, since the step size of {model.where} is fixed, "
+            f"found {plan.learning_rate}"
+        )
+    x, y = model.x, model.y
+    check_against(data, x.shape[1:], x.dtype, y.shape[1:], y.dtype, model.classes)
+    for column, split in ((0, "training"), (2, "test")):
+        empty = np.flatnonzero(data.offsets[:, column + 1] == data.offsets[:, column])
+        if len(empty):
+            raise DataError(
+                f"data {data.name}: device {empty[0]} has no {split} example; use fewer devices or another partition"
+            )
+
+
+def identity(job: Job, fleet: Fleet) -> dict[str, str]:
+    """Returns what must be the same where a run goes on, by the name of the setting.
+
+    The strategy is told by its name and its plain settings, the data by its targets and how they are spread.
+    """
+    plain = {name: value for name, value in vars(job.strategy).items() if isinstance(value, bool | int | float | str)}
+    arrays = job.data.arrays()
+    digest = hashlib.sha256()
+    for name in ("indices", "offsets", "y"):
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    settings = {
+        "strategy": " ".join([job.strategy.name, *(f"{name}={value}" for name, value in sorted(plain.items()))]),
+        "seed": job.seed,
+        "fleet.devices": job.data.devices,
+        "fleet.cohort": fleet.cohort,
+        "fleet.unseen": fleet.unseen,
+        "train.epochs": job.plan.epochs,
+        "train.learning_rate": job.plan.learning_rate,
+        "data": f"{job.data.name} {digest.hexdigest()[:16]}",
+    }
+    return {name: str(value) for name, value in settings.items()}

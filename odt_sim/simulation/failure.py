@@ -1,0 +1,38 @@
+"""A strategy is often a user's own code: what it raises becomes one line that says where to look."""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from odt_sim.errors import SimulationError
+from odt_sim.strategies.base import Strategy
+
+
+@contextmanager
+def blamed(strategy: Strategy, where: str) -> Iterator[None]:
+    """Turns whatever the block raises into an error that names the strategy, the place, the file and the line.
+
+    Args:
+        strategy: Whose code the block runs.
+        where: What it was doing, such as `on device 3 in round 2`.
+
+    Raises:
+        SimulationError: The block raised something.
+    """
+    try:
+        yield
+    except Exception as error:
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        raise SimulationError(
+            f"strategy {strategy.name}: failed {where} with {message} ({_place(strategy, error)}); "
+            "correct it, with backend=serial to debug it"
+        ) from error
+
+
+def _place(strategy: Strategy, error: Exception) -> str:
+    """Returns the innermost line of the strategy's own file that led to the error, or of whatever raised it."""
+    codes = (getattr(member, "__code__", None) for member in vars(type(strategy)).values())
+    files = {code.co_filename for code in codes if code}
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = ([frame for frame in frames if frame.filename in files] or frames)[-1]
+    return f"{frame.filename}:{frame.lineno}"
