@@ -16,9 +16,10 @@ from typing import Any
 
 from filelock import FileLock
 
-from odt_sim.errors import ExportError
+from odt_sim.errors import ConfigurationError, ExportError
 
 ERROR_MARK = "odt_sim.export error: "  # the child's last line begins with it
+SETTINGS = {"name", "build", "loss", "optimizer", "batch_size", "seed"}
 QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "CUDA_VISIBLE_DEVICES": "-1",
@@ -40,8 +41,12 @@ def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
         directory: The cache; None is `$ODT_SIM_CACHE`, or `~/.cache/odt_sim`, with `models` behind it.
 
     Raises:
+        ConfigurationError: A setting is missing.
         ExportError: The export failed; the message is the child's own.
     """
+    missing = sorted(SETTINGS - set(spec)) or sorted({"_target_"} - set(spec["build"]))
+    if missing:
+        raise ConfigurationError(f"model: missing {', '.join(missing)}; see conf/model for a whole one")
     path = (directory or default_directory()) / f"{_key(spec)}.tflite"
     if path.exists():
         return path

@@ -1,0 +1,179 @@
+"""What every exported file promises: its signatures, its manifest, and that a fresh interpreter trains at once."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+from keras import layers
+
+from odt_sim.errors import ExportError
+from odt_sim.export import export_model
+from odt_sim.model.flatbuffer import fingerprint
+from odt_sim.model.trainable import TrainableModel
+
+BATCH = 8
+
+
+def small_cnn() -> Any:
+    keras.utils.set_random_seed(5)
+    return keras.Sequential(
+        [
+            layers.Input((6, 6, 1)),
+            layers.Conv2D(3, 3, activation="relu", name="conv"),
+            layers.LayerNormalization(name="norm"),
+            layers.Flatten(),
+            layers.Dense(4, activation="relu", name="hidden"),
+            layers.Dense(3, name="classifier"),
+        ],
+        name="small",
+    )
+
+
+@pytest.fixture(scope="module")
+def adam(twins: Any) -> Any:
+    """A model with optimizer slots; tests leave its interpreter and its weights as they are."""
+    return twins(small_cnn(), optimizer=keras.optimizers.Adam(0.05), name="small_adam")
+
+
+@pytest.fixture(scope="module")
+def loaded(adam: Any) -> TrainableModel:
+    return TrainableModel.load(adam.path)
+
+
+def test_signatures_have_the_names_shapes_and_dtypes_of_the_contract(loaded: TrainableModel) -> None:
+    said = {
+        key: {t.name: (t.shape, t.dtype) for t in [*signature.inputs.values(), *signature.outputs.values()]}
+        for key, signature in loaded.signatures.items()
+    }
+    assert said["train"] == {
+        "x": ((BATCH, 6, 6, 1), "float32"),
+        "y": ((BATCH,), "int32"),
+        "sample_weight": ((BATCH,), "float32"),
+        "learning_rate": ((), "float32"),
+        "loss": ((), "float32"),
+    }
+    assert said["infer"] == {"x": ((BATCH, 6, 6, 1), "float32"), "logits": ((BATCH, 3), "float32")}
+    shapes = [tuple(v.shape) for v in small_cnn().weights]
+    assert said["parameters"] == {f"a{i}": (shape, "float32") for i, shape in enumerate(shapes)}
+    assert said["restore"].items() >= said["parameters"].items()
+    slots = {"s0": ((), "int64"), **{f"s{i + 1}": (s, "float32") for i, s in enumerate(2 * shapes)}}
+    assert {name: dtype for name, (_, dtype) in said["optimizer_state"].items()} == {
+        name: dtype for name, (_, dtype) in slots.items()
+    }
+    assert said["restore_optimizer_state"].items() >= said["optimizer_state"].items()
+
+
+def test_only_built_in_ops(loaded: TrainableModel) -> None:
+    ops = {op for counts in loaded.operators.values() for op in counts}
+    assert "BATCH_MATMUL" in ops
+    assert not [op for op in ops if op.startswith(("Flex", "CUSTOM"))]
+
+
+def test_the_manifest_describes_the_model(adam: Any, loaded: TrainableModel) -> None:
+    manifest = loaded.manifest
+    assert manifest is not None
+    assert (manifest.name, manifest.loss, manifest.from_logits) == (
+        "small_adam",
+        "sparse_categorical_crossentropy",
+        True,
+    )
+    assert manifest.batch_size == BATCH
+    assert manifest.optimizer["name"] == "Adam"
+    assert manifest.optimizer["learning_rate"] == 0.05
+    assert not manifest.plain_sgd
+    assert [(p.name, p.shape, p.role, p.group) for p in manifest.parameters] == [
+        ("small/conv/kernel", (3, 3, 1, 3), "trainable", "body"),
+        ("small/conv/bias", (3,), "trainable", "body"),
+        ("small/norm/gamma", (3,), "trainable", "norm"),
+        ("small/norm/beta", (3,), "trainable", "norm"),
+        ("small/hidden/kernel", (48, 4), "trainable", "body"),
+        ("small/hidden/bias", (4,), "trainable", "body"),
+        ("small/classifier/kernel", (4, 3), "trainable", "head"),
+        ("small/classifier/bias", (3,), "trainable", "head"),
+    ]
+    assert len(manifest.fingerprint) == len(fingerprint(b"")) == 64
+
+
+def test_a_fresh_interpreter_has_the_exported_weights_and_answers(adam: Any) -> None:
+    model = small_cnn()
+    for value, v in zip(adam.listed("parameters", "a"), model.weights, strict=True):
+        np.testing.assert_array_equal(value, v.numpy())
+    x = np.random.default_rng(0).normal(size=(BATCH, 6, 6, 1)).astype(np.float32)
+    np.testing.assert_allclose(adam.call("infer", x=x)["logits"], model(x).numpy(), atol=1e-6)
+
+
+def test_weights_and_slots_restored_elsewhere_continue_to_the_bit(adam: Any) -> None:
+    def steps(interpreter: Interpreter, count: int, seed: int) -> list[float]:
+        random = np.random.default_rng(seed)
+        train = interpreter.get_signature_runner("train")
+        one, rate = np.ones(BATCH, np.float32), np.float32(0.05)
+        return [
+            float(
+                train(
+                    x=random.normal(size=(BATCH, 6, 6, 1)).astype(np.float32),
+                    y=random.integers(0, 3, BATCH).astype(np.int32),
+                    sample_weight=one,
+                    learning_rate=rate,
+                )["loss"]
+            )
+            for _ in range(count)
+        ]
+
+    first, second = (Interpreter(str(adam.path), num_threads=1) for _ in range(2))
+    steps(first, 3, seed=1)
+    state = {key: first.get_signature_runner(key)() for key in ("parameters", "optimizer_state")}
+    assert int(state["optimizer_state"]["s0"]) == 3
+    second.get_signature_runner("restore")(**state["parameters"])
+    second.get_signature_runner("restore_optimizer_state")(**state["optimizer_state"])
+    assert steps(first, 2, seed=2) == steps(second, 2, seed=2)
+    for name, value in first.get_signature_runner("parameters")().items():
+        np.testing.assert_array_equal(value, second.get_signature_runner("parameters")()[name])
+
+
+def test_a_padded_batch_trains_exactly_as_its_real_rows_alone(twins: Any) -> None:
+    pair, rows = twins(small_cnn()), 5
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        x = random.normal(size=(rows, 6, 6, 1)).astype(np.float32)
+        y = random.integers(0, 3, rows).astype(np.int32)
+        weight = np.array([BATCH / rows] * rows + [0.0] * (BATCH - rows), np.float32)
+        padding = random.normal(size=(BATCH - rows, 6, 6, 1)).astype(np.float32)
+        lite = pair.call(
+            "train",
+            x=np.concatenate([x, padding]),
+            y=np.concatenate([y, np.zeros(BATCH - rows, np.int32)]),
+            sample_weight=weight,
+            learning_rate=np.float32(0.05),
+        )
+        pair.model.reset_metrics()
+        assert float(lite["loss"]) == pytest.approx(float(pair.model.train_on_batch(x, y)), abs=1e-6)
+    assert max(pair.differences().values()) < 1e-6
+
+
+def test_the_model_and_the_optimizer_are_left_as_they_were(tmp_path: Path) -> None:
+    model, optimizer = small_cnn(), keras.optimizers.SGD(0.1, momentum=0.9)
+    before = [v.numpy() for v in model.weights]
+    export_model(model, tmp_path / "m.tflite", loss="mse", optimizer=optimizer, batch_size=2)
+    assert not optimizer.built
+    for v, value in zip(model.weights, before, strict=True):
+        np.testing.assert_array_equal(v.numpy(), value)
+    assert [p.name for p in tmp_path.iterdir()] == ["m.tflite"]
+
+
+def test_a_loss_by_name_takes_the_output_of_a_softmax_as_probabilities(tmp_path: Path) -> None:
+    model = keras.Sequential([layers.Input((4,)), layers.Dense(3), layers.Softmax()])
+    path = export_model(model, tmp_path / "m.tflite", loss="categorical_crossentropy", optimizer="sgd", head="dense")
+    manifest = TrainableModel.load(path).manifest
+    assert manifest is not None
+    assert (manifest.from_logits, manifest.plain_sgd, manifest.batch_size) == (False, True, 32)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    blocked = tmp_path / "directory"
+    blocked.mkdir()
+    with pytest.raises(ExportError, match=r"directory: cannot write the model"):
+        export_model(small_cnn(), blocked, loss="mse", optimizer="sgd", batch_size=2)
+    assert list(tmp_path.iterdir()) == [blocked]

@@ -1,0 +1,70 @@
+"""A model that cannot be exported is refused in one line, before conversion."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+from keras import layers
+
+from odt_sim.errors import ExportError
+from odt_sim.export import export_model
+
+
+def model(*body: Any, shape: tuple[int | None, ...] = (6, 6, 2), dtype: str = "float32") -> Any:
+    return keras.Sequential([layers.Input(shape, dtype=dtype), *body, layers.Flatten(), layers.Dense(3, name="last")])
+
+
+def two_inputs() -> Any:
+    a, b = layers.Input((2,)), layers.Input((2,))
+    return keras.Model([a, b], layers.Dense(2)(layers.Add()([a, b])))
+
+
+REFUSED: list[tuple[Any, str]] = [
+    (lambda: model(layers.Dropout(0.5, name="drop")), r"layer 'drop': its state is no weight .*leave it out"),
+    (
+        lambda: model(layers.DepthwiseConv2D(3, name="depth")),
+        r"layer 'depth': the op DepthwiseConv2dNative .*use Conv2D",
+    ),
+    (lambda: model(layers.Conv2D(4, 3, activation="gelu", name="c")), r"layer 'c': the op Erfc .*approximate=True"),
+    (lambda: model(layers.Conv2D(4, 3, groups=2, name="g")), r"layer 'g': .*groups=1"),
+    (lambda: model(layers.LSTM(2, name="memory"), shape=(3, 2)), r"layer 'memory': the op TensorListFromTensor"),
+    (lambda: model(layers.BatchNormalization(name="bn")), r"layer 'bn': BatchNormalization .*use LayerNormalization"),
+    (lambda: model(layers.Dense(2, dtype="mixed_float16", name="half")), r"layer 'half': .*float32, found float16"),
+    (lambda: model(layers.Dense(2, dtype="float64", name="double")), r"layer 'double': .*float32, found float64"),
+    (two_inputs, r"expected one input and one output, found 2 and 1"),
+    (lambda: keras.Sequential([layers.Dense(2)]), r"expected a built Keras Sequential or Functional model"),
+    (lambda: keras.Sequential([layers.Input((None, 2)), layers.Dense(2)]), r"fixed shape, found \(None, 2\)"),
+    (lambda: keras.Sequential([layers.Input((2,)), layers.ReLU()]), r"nothing to train"),
+    (lambda: "model.keras", r"expected a built Keras"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_model_is_refused(build: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=message) as error:
+        export_model(build(), tmp_path / "m.tflite", loss="sparse_categorical_crossentropy", optimizer="sgd")
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+SETTINGS: list[tuple[dict[str, Any], str]] = [
+    ({"loss": "hinge"}, r"loss: expected sparse_categorical_crossentropy, .*found 'hinge'"),
+    ({"loss": keras.losses.Huber()}, r"found Huber"),
+    (
+        {"loss": keras.losses.MeanSquaredError(reduction="sum")},
+        r"expected reduction='sum_over_batch_size' .*found 'sum'",
+    ),
+    ({"optimizer": "sdg"}, r"optimizer 'sdg': not a Keras optimizer"),
+    ({"optimizer": {"name": "SGD", "momentun": 0.9}}, r"optimizer \{.*momentun"),
+    ({"optimizer": keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 9))}, r"schedule .*give a number"),
+    ({"batch_size": 0}, r"batch_size: expected at least 1, found 0"),
+    ({"head": "lost"}, r"head: no layer 'lost' with weights; expected one of last"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), SETTINGS, ids=[message for _, message in SETTINGS])
+def test_settings_are_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=message):
+        export_model(model(), tmp_path / "m.tflite", **{"loss": "mse", "optimizer": "sgd", **settings})
+    assert not list(tmp_path.iterdir())
