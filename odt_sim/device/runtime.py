@@ -84,7 +84,7 @@ class Runtime:
         if not self._slot_names:
             return []
         outputs = self.call("optimizer_state")
-        return [outputs[name] for name in self._slot_names]
+        return [np.asarray(outputs[name]) for name in self._slot_names]  # a step count comes as a scalar
 
     def write_slots(self, slots: Sequence[Array]) -> None:
         """Sets the optimizer's slots."""
