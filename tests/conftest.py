@@ -109,7 +109,7 @@ class NumpySoftmax:
         return NumpySoftmax(self.kernel.copy(), self.bias.copy())
 
     def logits(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        return x.reshape(len(x), -1).astype(np.float64) @ self.kernel + self.bias
+        return x.reshape(len(x), len(self.kernel)).astype(np.float64) @ self.kernel + self.bias
 
     def losses(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
         return -np.log(self._probabilities(x)[np.arange(len(y)), y])
@@ -118,7 +118,7 @@ class NumpySoftmax:
         """Descends once and returns the loss before."""
         loss = float(self.losses(x, y).mean())
         error = (self._probabilities(x) - np.eye(len(self.bias))[y]) / len(y)
-        self.kernel -= rate * x.reshape(len(x), -1).astype(np.float64).T @ error
+        self.kernel -= rate * x.reshape(len(x), len(self.kernel)).astype(np.float64).T @ error
         self.bias -= rate * error.sum(axis=0)
         return loss
 

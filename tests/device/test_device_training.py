@@ -1,0 +1,300 @@
+"""Training on a device: the known answer, its order, and everything that may be given to it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from odt_sim import Device, TrainableModel, TrainingPlan, Weights
+from odt_sim.device.examples import Examples
+from odt_sim.errors import ConfigurationError, DataError, ModelError
+
+Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
+RATE = 0.05
+
+
+def order(device: Device, epoch: int) -> NDArray[np.int64]:
+    """The documented order of an epoch: of the seed, the id, the round and the epoch only."""
+    words = [device.seed, device.id, device.round, int.from_bytes(b"batches", "big"), epoch]
+    return np.random.default_rng(words).permutation(len(device.train_examples))
+
+
+# --- the known answer ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 5, 16, 17, 40])
+def test_training_is_gradient_descent_on_the_real_rows(
+    softmax: TrainableModel, rows: Draw, numpy_softmax: Any, count: int
+) -> None:
+    x, y = rows(softmax, count)
+    device = Device(softmax, (x, y), seed=3, id=7, round=2)
+    twin = numpy_softmax.of(*device.parameters().tensors())
+    losses = device.train(epochs=2, learning_rate=RATE)
+    expected = []
+    for epoch in range(2):
+        at = order(device, epoch)
+        expected += [twin.step(x[b], y[b], RATE) for b in (at[start : start + 16] for start in range(0, count, 16))]
+    np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-6)
+    kernel, bias = device.parameters().tensors()
+    np.testing.assert_allclose(kernel, twin.kernel, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(bias, twin.bias, rtol=0, atol=1e-6)
+
+
+@given(count=st.integers(1, 16), seed=st.integers(0, 9))
+@settings(max_examples=20)
+def test_one_step_on_rows_of_the_callers_choice(
+    softmax: TrainableModel, rows: Draw, numpy_softmax: Any, count: int, seed: int
+) -> None:
+    x, y = rows(softmax, count, seed)
+    device = Device(softmax, (x, y))
+    twin = numpy_softmax.of(*device.parameters().tensors())
+    assert device.train_batch(x, y, learning_rate=RATE) == pytest.approx(twin.step(x, y, RATE), abs=1e-6)
+    np.testing.assert_allclose(device.parameters()["softmax_regression/classifier/kernel"], twin.kernel, atol=1e-6)
+
+
+def test_momentum_goes_on_from_step_to_step(momentum: TrainableModel, rows: Draw) -> None:
+    """Two steps from equal rows: `v1 = -r g1`, `v2 = 0.9 v1 - r g2`; gradients are read off single steps."""
+    x, y = rows(momentum, 4)
+    device = Device(momentum, (x, y))
+    start = device.parameters()
+    device.train_batch(x, y, RATE)
+    first = device.parameters()
+    device.train_batch(x, y, RATE)
+    second = device.parameters()
+    fresh = Device(momentum, (x, y))
+    fresh.restore(first)
+    fresh.train_batch(x, y, RATE)
+    plain_step = fresh.parameters() - first
+    expected = first + (first - start) * 0.9 + plain_step
+    np.testing.assert_allclose(second.vector, expected.vector, rtol=0, atol=1e-6)
+
+
+def test_mean_squared_error_descends(regression: TrainableModel, rows: Draw) -> None:
+    """Linear regression has a gradient to write down: `2 x'(xw + b - y) / (rows * outputs)`."""
+    x, y = rows(regression, 3)
+    device = Device(regression, (x, y))
+    kernel, bias = (tensor.astype(np.float64) for tensor in device.parameters().tensors())
+    error = x @ kernel + bias - y
+    loss = device.train_batch(x, y, learning_rate=0.1)
+    assert loss == pytest.approx((error**2).mean(), abs=1e-6)
+    after = device.parameters().tensors()
+    np.testing.assert_allclose(after[0], kernel - 0.1 * 2 * x.T @ error / error.size, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(after[1], bias - 0.1 * 2 * error.sum(axis=0) / error.size, rtol=0, atol=1e-6)
+
+
+def test_a_cnn_learns_to_tell_two_rows_apart(digits_cnn: TrainableModel, rows: Draw) -> None:
+    x, _ = rows(digits_cnn, 2)
+    device = Device(digits_cnn, (x, [3, 8]), test=(x, [3, 8]))
+    losses = device.train(epochs=60, learning_rate=0.1)
+    assert losses[-1] < 0.05 < 1.5 < losses[0]
+    assert device.evaluate()["accuracy"] == 1
+
+
+# --- steps and order -----------------------------------------------------------------------------------------------
+
+
+@given(count=st.integers(1, 50), epochs=st.integers(0, 3))
+@settings(max_examples=15)
+def test_one_loss_a_step(softmax: TrainableModel, rows: Draw, count: int, epochs: int) -> None:
+    losses = Device(softmax, rows(softmax, count)).train(epochs=epochs, learning_rate=RATE)
+    assert losses.shape == (epochs * -(-count // 16),)
+    assert losses.dtype == np.float32
+
+
+def test_equal_seeds_give_equal_bits(digits_cnn: TrainableModel, rows: Draw) -> None:
+    data = rows(digits_cnn, 40)
+    one, other = (Device(digits_cnn, data, seed=5, id=2, round=9) for _ in range(2))
+    np.testing.assert_array_equal(one.train(2, RATE), other.train(2, RATE))
+    np.testing.assert_array_equal(one.parameters().vector, other.parameters().vector)
+
+
+def test_the_order_depends_on_seed_id_round_and_epoch(softmax: TrainableModel, rows: Draw) -> None:
+    data = rows(softmax, 40)
+    places = [{}, {"seed": 1}, {"id": 1}, {"round": 1}, {"seed": 1, "id": 1}]
+    runs = [Device(softmax, data, **place).train(1, RATE).tobytes() for place in places]
+    device = Device(softmax, data)
+    start = device.parameters()
+    device.train(1, RATE)
+    device.restore(start)
+    runs.append(device.train(1, RATE).tobytes())  # the second epoch, from the same weights
+    assert len(set(runs)) == len(runs)
+
+
+def test_epochs_in_one_call_or_in_several_are_the_same(momentum: TrainableModel, rows: Draw) -> None:
+    data = rows(momentum, 10)
+    one, other = Device(momentum, data), Device(momentum, data)
+    together = one.train(3, RATE)
+    apart = np.concatenate([other.train(1, RATE), other.train(2, RATE)])
+    np.testing.assert_array_equal(together, apart)
+    np.testing.assert_array_equal(one.parameters().vector, other.parameters().vector)
+
+
+def test_a_shared_array_gives_the_bits_of_its_own(softmax: TrainableModel, rows: Draw) -> None:
+    x, y = rows(softmax, 60)
+    index = np.array([59, 3, 3, 17, *range(20, 40)])
+    shared = Device(softmax, Examples(x, y, index))
+    owned = Device(softmax, (x[index], y[index]))
+    np.testing.assert_array_equal(shared.train(1, RATE), owned.train(1, RATE))
+
+
+def test_random_numbers_depend_on_place_and_purpose(softmax: TrainableModel, rows: Draw) -> None:
+    data = rows(softmax, 1)
+    device = Device(softmax, data, seed=1, id=2, round=3)
+    assert device.random("mask").random() == Device(softmax, data, seed=1, id=2, round=3).random("mask").random()
+    drawn = [device.random(*purpose).random() for purpose in [("mask",), ("mask", 1), ("noise",), ()]]
+    drawn.append(Device(softmax, data, seed=1, id=3, round=2).random("mask").random())
+    assert len(set(drawn)) == 5
+
+
+# --- the plan and the step size ------------------------------------------------------------------------------------
+
+
+def test_the_plan_is_the_default(softmax: TrainableModel, rows: Draw) -> None:
+    data = rows(softmax, 20)
+    planned = Device(softmax, data, plan=TrainingPlan(epochs=3, learning_rate=0.2))
+    named = Device(softmax, data)
+    np.testing.assert_array_equal(planned.train(), named.train(epochs=3, learning_rate=0.2))
+    assert planned.learning_rate() == 0.2
+    assert planned.learning_rate(0.7) == 0.7
+
+
+def test_the_models_own_step_size_is_the_last_resort(softmax: TrainableModel, rows: Draw) -> None:
+    own = softmax.manifest.optimizer["learning_rate"]
+    data = rows(softmax, 20)
+    np.testing.assert_array_equal(Device(softmax, data).train(), Device(softmax, data).train(1, own))
+
+
+def test_zero_steps_change_nothing(softmax: TrainableModel, rows: Draw) -> None:
+    device = Device(softmax, rows(softmax, 20), plan=TrainingPlan(epochs=0))
+    before = device.parameters().vector
+    assert device.train().shape == (0,)
+    assert device.train(epochs=1, learning_rate=0.0).shape == (2,)
+    np.testing.assert_array_equal(device.parameters().vector, before)
+
+
+def test_settings_out_of_range(softmax: TrainableModel, rows: Draw) -> None:
+    device = Device(softmax, rows(softmax, 2))
+    with pytest.raises(ConfigurationError, match=r"train\.epochs: expected at least 0, found -1"):
+        device.train(epochs=-1)
+    for rate in (np.nan, np.inf):
+        with pytest.raises(ConfigurationError, match="device 0: expected a finite learning rate, found"):
+            device.train(learning_rate=rate)
+    with pytest.raises(ConfigurationError, match="seed -1, id 0 and round 0 should be at least 0"):
+        Device(softmax, rows(softmax, 2), seed=-1)
+
+
+def test_rows_that_are_no_batch(softmax: TrainableModel, rows: Draw) -> None:
+    device = Device(softmax, rows(softmax, 2), id=4)
+    for count in (0, 17):
+        with pytest.raises(DataError, match=f"device 4: a batch has 1 to 16 rows, found {count}"):
+            device.train_batch(*rows(softmax, count))
+    with pytest.raises(DataError, match="device 4, batch: x has 3 examples and y has 2"):
+        device.train_batch(rows(softmax, 3)[0], rows(softmax, 2)[1])
+
+
+def test_data_that_does_not_fit(softmax: TrainableModel, rows: Draw) -> None:
+    x, y = rows(softmax, 5)
+    with pytest.raises(DataError, match=r"device 3, train, x: an example should be of shape \[8, 8, 1\], found \[64\]"):
+        Device(softmax, (x.reshape(5, 64), y), id=3)
+    with pytest.raises(DataError, match="device 3, test: label 10 is out of range"):
+        Device(softmax, (x, y), test=(x, [0, 1, 2, 10, 0]), id=3)
+    with pytest.raises(DataError, match="device 3: has no training example; give it some or leave it out"):
+        Device(softmax, (x[:0], y[:0]), id=3)
+
+
+def test_a_diverged_device_tells_it_by_its_losses(softmax: TrainableModel, rows: Draw) -> None:
+    x, y = rows(softmax, 40)
+    device = Device(softmax, (1e4 * x, y), test=(x, y))
+    losses = device.train(epochs=2, learning_rate=1e38)
+    assert not np.isfinite(losses).all()
+    assert not device.parameters().isfinite()
+    assert np.isnan(device.evaluate()["loss"])
+
+
+# --- a model of another tool, without a manifest -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def foreign_rows() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    random = np.random.default_rng(1)
+    return random.normal(size=(10, 6)).astype(np.float32), random.integers(0, 3, 10).astype(np.int32)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "filled"), [("plain", 4, True), ("weighted", 4, False), ("dynamic", 32, False)]
+)
+def test_a_foreign_model_trains(
+    foreign: Path, foreign_rows: Any, numpy_softmax: Any, name: str, size: int, filled: bool
+) -> None:
+    x, y = foreign_rows
+    model = TrainableModel.load(foreign / f"{name}.tflite", loss="sparse_categorical_crossentropy")
+    device = Device(model, (x, y), test=(x, y))
+    twin = numpy_softmax.of(*device.parameters().tensors())
+    losses = device.train(2, learning_rate=0.1 if name == "dynamic" else None)
+    expected = []
+    for epoch in range(2):
+        at = order(device, epoch)
+        for start in range(0, len(x), size):
+            rows = at[start : start + size]
+            rows = np.concatenate([rows, at[: size - len(rows)]]) if filled else rows
+            expected.append(twin.step(x[rows], y[rows], 0.1))
+    np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-6)
+    for own, known in zip(device.parameters().tensors(), (twin.kernel, twin.bias), strict=True):
+        np.testing.assert_allclose(own, known, rtol=0, atol=1e-6)
+    figures = device.evaluate()
+    assert figures["loss"] == pytest.approx(twin.losses(x, y).mean(), abs=1e-6)
+    assert figures["accuracy"] == (twin.logits(x).argmax(axis=1) == y).mean()
+
+
+def test_a_foreign_model_takes_the_settings_it_has(foreign: Path, foreign_rows: Any) -> None:
+    fixed = Device(TrainableModel.load(foreign / "plain.tflite"), foreign_rows)
+    with pytest.raises(ModelError, match=r"plain.tflite: its step size is fixed; leave the learning rate out"):
+        fixed.train(learning_rate=0.1)
+    free = Device(TrainableModel.load(foreign / "dynamic.tflite"), foreign_rows)
+    with pytest.raises(ModelError, match=r"dynamic.tflite: it names no learning rate of its own; give one"):
+        free.train()
+    with pytest.raises(ModelError, match=r"its loss is not known; give it: TrainableModel\.load\(path, loss=\.\.\.\)"):
+        free.evaluate("train")
+
+
+# --- the library's example -----------------------------------------------------------------------------------------
+
+
+def test_the_library_example(digits_cnn: TrainableModel, rows: Draw, tmp_path: Path) -> None:
+    (tmp_path / "model.tflite").write_bytes(digits_cnn.content)
+    x, y = rows(digits_cnn, 40)
+    xt, yt = rows(digits_cnn, 9, seed=1)
+    xb, yb = x[:5], y[:5]
+
+    model = TrainableModel.load(tmp_path / "model.tflite")
+    assert {"train", "infer", "parameters", "restore"} <= set(model.signatures)
+    assert all((p.name, p.shape, p.dtype, p.role, p.group) for p in model.parameters)
+    device = Device(model, train=(x, y), test=(xt, yt), seed=0)
+    losses = device.train(epochs=2, learning_rate=0.05)
+    assert len(losses) == 6
+    loss = device.train_batch(xb, yb, learning_rate=0.05)
+    assert isinstance(loss, float)
+    logits = device.infer(xt)
+    assert logits.shape == (9, 10)
+    weights = device.parameters()
+    assert isinstance(weights, Weights)
+    assert [t.shape for t in weights.tensors()] == [p.shape for p in model.parameters]
+    device.restore(weights)
+    device.save(tmp_path / "d0.safetensors")
+    device.restore(tmp_path / "d0.safetensors")
+    figures = device.evaluate()
+    assert set(figures) == {"accuracy", "loss", "examples"}
+    np.testing.assert_array_equal(device.infer(xt), logits)
+
+
+def test_a_device_does_not_change_its_model(softmax: TrainableModel, rows: Draw) -> None:
+    device = Device(softmax, rows(softmax, 20))
+    initial = device.parameters().vector
+    device.train(1, RATE)
+    assert not np.array_equal(device.parameters().vector, initial)
+    np.testing.assert_array_equal(Device(softmax, rows(softmax, 1)).parameters().vector, initial)

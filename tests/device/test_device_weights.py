@@ -1,0 +1,187 @@
+"""A device's weights and its optimizer's slots: out, in, and by way of a file."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from odt_sim import Device, TrainableModel, Weights
+from odt_sim.device.checkpoint import write_tensors
+from odt_sim.errors import CheckpointError, ModelError
+from odt_sim.model.manifest import Parameter
+from odt_sim.model.weights import Layout
+
+Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
+RATE = 0.1
+
+
+@pytest.fixture(params=["momentum", "adam"])
+def stateful(request: pytest.FixtureRequest) -> TrainableModel:
+    """A model whose optimizer has slots."""
+    return request.getfixturevalue(request.param)
+
+
+def state(device: Device) -> list[NDArray[Any]]:
+    return [device.parameters().vector, *device.optimizer_state()]
+
+
+def assert_equal(one: Device, other: Device) -> None:
+    for own, its in zip(state(one), state(other), strict=True):
+        np.testing.assert_array_equal(own, its)
+
+
+def test_what_is_restored_is_read_back_and_used(softmax: TrainableModel, rows: Draw) -> None:
+    x, y = rows(softmax, 20)
+    device = Device(softmax, (x, y))
+    weights = Weights(softmax.layout, np.random.default_rng(0).normal(size=650).astype(np.float32))
+    device.restore(weights)
+    np.testing.assert_array_equal(device.parameters().vector, weights.vector)
+    kernel, bias = weights.tensors()
+    np.testing.assert_allclose(device.infer(x), x.reshape(20, 64) @ kernel + bias, rtol=0, atol=1e-5)
+    device.train(1, RATE)
+    assert not np.array_equal(device.parameters().vector, weights.vector)
+
+
+def test_parameters_are_copies(softmax: TrainableModel, rows: Draw) -> None:
+    device = Device(softmax, rows(softmax, 20))
+    given = device.parameters()
+    device.restore(given)
+    expected = given.vector.copy()
+    given.vector[:] = 0
+    device.parameters().vector[:] = 1
+    np.testing.assert_array_equal(device.parameters().vector, expected)
+    kept = device.parameters()
+    device.train(1, RATE)
+    np.testing.assert_array_equal(kept.vector, expected)
+    np.testing.assert_array_equal(Device(softmax, rows(softmax, 1)).parameters().vector, expected)
+
+
+def test_slots_are_copies(stateful: TrainableModel, rows: Draw) -> None:
+    device, twin = (Device(stateful, rows(stateful, 10)) for _ in range(2))
+    for slot in device.optimizer_state():
+        slot[...] = 7
+    device.train(1, RATE)
+    twin.train(1, RATE)
+    assert_equal(device, twin)
+    slots = device.optimizer_state()
+    device.restore_optimizer_state(slots)
+    for slot in slots:
+        slot[...] = 7
+    assert_equal(device, twin)
+
+
+def test_some_weights_leave_the_others_and_the_slots(momentum: TrainableModel, rows: Draw) -> None:
+    device = Device(momentum, rows(momentum, 10))
+    device.train(1, RATE)
+    before, slots = device.parameters(), device.optimizer_state()
+    head = momentum.layout.select(lambda p: p.group == "head")
+    body = momentum.layout.select(lambda p: p.group == "body")
+    device.restore(Weights(head, np.full(head.size, 0.5, np.float32)))
+    assert (device.parameters().select(head).vector == 0.5).all()
+    np.testing.assert_array_equal(device.parameters().select(body).vector, before.select(body).vector)
+    for now, then in zip(device.optimizer_state(), slots, strict=True):
+        np.testing.assert_array_equal(now, then)
+        assert now.any()
+
+
+def test_weights_of_another_model(softmax: TrainableModel, digits_mlp: TrainableModel, rows: Draw) -> None:
+    device = Device(softmax, rows(softmax, 2))
+    before = device.parameters().vector
+    with pytest.raises(ModelError, match="no parameter 'mlp/dense_0/kernel'; there are softmax_regression/"):
+        device.restore(Device(digits_mlp, rows(digits_mlp, 2)).parameters())
+    name = softmax.layout.names[0]
+    other_shape = Layout((Parameter(name, (64, 20)),))
+    with pytest.raises(ModelError, match=rf"{name} is \[64, 10\], found \[64, 20\]"):
+        device.restore(Weights.zeros(other_shape))
+    np.testing.assert_array_equal(device.parameters().vector, before)
+
+
+def test_slots_that_do_not_fit(momentum: TrainableModel, softmax: TrainableModel, rows: Draw) -> None:
+    device = Device(momentum, rows(momentum, 2))
+    slots = device.optimizer_state()
+    for wrong in (slots[:-1], [*slots, slots[0]], [slot.astype(np.float64) for slot in slots], slots[::-1]):
+        with pytest.raises(ModelError, match="expected the optimizer's slots"):
+            device.restore_optimizer_state(wrong)
+    plain = Device(softmax, rows(softmax, 2))
+    assert plain.optimizer_state() == []
+    plain.restore_optimizer_state([])
+
+
+# --- checkpoints ---------------------------------------------------------------------------------------------------
+
+
+def test_a_restored_device_goes_on_as_if_nothing_happened(stateful: TrainableModel, rows: Draw, tmp_path: Path) -> None:
+    data = rows(stateful, 10)
+    uninterrupted = Device(stateful, data, seed=1, id=2, round=3)
+    first = uninterrupted.train(2, RATE)
+    uninterrupted.save(tmp_path / "d.safetensors")
+    second = uninterrupted.train(2, RATE)
+
+    fresh = Device(stateful, data, seed=1, id=2, round=3)
+    fresh.restore(tmp_path / "d.safetensors")
+    np.testing.assert_array_equal(fresh.train(2, RATE), second)
+    assert_equal(fresh, uninterrupted)
+
+    uninterrupted.restore(str(tmp_path / "d.safetensors"))
+    np.testing.assert_array_equal(uninterrupted.train(2, RATE), second)
+    assert not np.array_equal(first, second)
+
+
+def test_saving_twice_is_saving_once(stateful: TrainableModel, rows: Draw, tmp_path: Path) -> None:
+    device = Device(stateful, rows(stateful, 10))
+    device.train(1, RATE)
+    device.save(tmp_path / "a")
+    other = Device(stateful, rows(stateful, 10))
+    other.restore(tmp_path / "a")
+    assert_equal(device, other)
+    other.save(tmp_path / "b")
+    third = Device(stateful, rows(stateful, 10))
+    third.restore(tmp_path / "b")
+    assert_equal(device, third)
+
+
+def test_a_checkpoint_of_another_model(
+    softmax: TrainableModel, momentum: TrainableModel, rows: Draw, tmp_path: Path
+) -> None:
+    Device(momentum, rows(momentum, 2)).save(tmp_path / "m")
+    device = Device(softmax, rows(softmax, 2))
+    with pytest.raises(
+        CheckpointError, match=r"/m: a checkpoint of another model than .*tflite; use one of this model"
+    ):
+        device.restore(tmp_path / "m")
+
+
+def test_a_file_of_this_model_that_is_no_devices_checkpoint(
+    softmax: TrainableModel, rows: Draw, tmp_path: Path
+) -> None:
+    write_tensors(tmp_path / "server", {"weights": np.zeros(650)}, {"fingerprint": softmax.fingerprint})
+    with pytest.raises(
+        CheckpointError, match=r"server: no checkpoint of a device; use a file that `Device.save` wrote"
+    ):
+        Device(softmax, rows(softmax, 2)).restore(tmp_path / "server")
+
+
+def test_a_damaged_checkpoint_leaves_the_device_as_it_was(momentum: TrainableModel, rows: Draw, tmp_path: Path) -> None:
+    device = Device(momentum, rows(momentum, 10))
+    path = tmp_path / "d.safetensors"
+    device.save(path)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    device.train(1, RATE)
+    before = state(device)
+    with pytest.raises(CheckpointError, match="damaged"):
+        device.restore(path)
+    with pytest.raises(CheckpointError, match="no such checkpoint"):
+        device.restore(tmp_path / "none")
+    for now, then in zip(state(device), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+def test_a_checkpoint_that_cannot_be_written(softmax: TrainableModel, rows: Draw, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot write it"):
+        Device(softmax, rows(softmax, 2)).save(tmp_path / "file" / "d.safetensors")

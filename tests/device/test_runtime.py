@@ -1,0 +1,133 @@
+"""Interpreters: typed calls, and a pool that nobody can tell from an interpreter of one's own."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from odt_sim import Device, TrainableModel
+from odt_sim.device.runtime import Runtime, RuntimePool
+from odt_sim.errors import ModelError
+
+Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
+DEVICES = 3
+
+
+def test_what_is_written_is_read(momentum: TrainableModel) -> None:
+    runtime = Runtime(momentum)
+    weights = runtime.initial * 3
+    runtime.write(weights)
+    np.testing.assert_array_equal(runtime.read().vector, weights.vector)
+    slots = [np.full(slot.shape, i, np.float32) for i, slot in enumerate(momentum.slots)]
+    runtime.write_slots(slots)
+    for read, written in zip(runtime.read_slots(), slots, strict=True):
+        np.testing.assert_array_equal(read, written)
+
+
+def test_what_was_read_does_not_move(momentum: TrainableModel) -> None:
+    runtime = Runtime(momentum)
+    weights, slots = runtime.read(), runtime.read_slots()
+    x, y = np.ones((4, 6), np.float32), np.array([0, 1, 2, 0], np.int32)
+    runtime.train(x, y, np.ones(4, np.float32), 0.1)
+    np.testing.assert_array_equal(weights.vector, runtime.initial.vector)
+    assert not any(slot.any() for slot in slots)
+    assert all(slot.any() for slot in runtime.read_slots())
+
+
+def test_a_failed_call_is_one_line(momentum: TrainableModel) -> None:
+    with pytest.raises(ModelError, match=r"signature 'infer' failed: .+") as caught:
+        Runtime(momentum).call("infer", x=np.zeros((4, 6), np.int64))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_litert_cannot_load(momentum: TrainableModel) -> None:
+    with pytest.raises(ModelError, match=r"broken.tflite: LiteRT cannot load it: .+") as caught:
+        Runtime(replace(momentum, content=b"TFL3" * 9, where="broken.tflite"))
+    assert "\n" not in str(caught.value)
+
+
+operations = st.lists(
+    st.tuples(
+        st.integers(0, DEVICES - 1),
+        st.sampled_from(["train", "train_batch", "infer", "evaluate", "parameters", "give", "save", "load", "slots"]),
+    ),
+    max_size=25,
+)
+
+
+def run(devices: list[Device], steps: list[tuple[int, str]], folder: Path) -> list[bytes]:
+    """Does the steps; returns the bytes of everything that could be seen."""
+    seen: list[bytes] = []
+    for who, what in steps:
+        device, right = devices[who], devices[(who + 1) % DEVICES]
+        x, y = device.train_examples.take()
+        if what == "train":
+            seen.append(device.train(1, 0.1).tobytes())
+        elif what == "train_batch":
+            seen.append(np.float64(device.train_batch(x[:3], y[:3], 0.1)).tobytes())
+        elif what == "infer":
+            seen.append(device.infer(x).tobytes())
+        elif what == "evaluate":
+            seen.append(repr(device.evaluate("train")).encode())
+        elif what == "parameters":
+            seen.append(device.parameters().vector.tobytes())
+        elif what == "give":
+            right.restore(device.parameters())
+        elif what == "save":
+            device.save(folder / f"{who}")
+        elif what == "load" and (folder / f"{who}").exists():
+            device.restore(folder / f"{who}")
+        elif what == "slots":
+            right.restore_optimizer_state(device.optimizer_state())
+    seen += [array.tobytes() for d in devices for array in (d.parameters().vector, *d.optimizer_state())]
+    return seen
+
+
+@given(operations)
+@settings(max_examples=25)
+def test_sharing_interpreters_changes_no_bit(
+    momentum: TrainableModel, rows: Draw, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str]]
+) -> None:
+    def fleet(pools: list[RuntimePool]) -> list[Device]:
+        return [Device(momentum, rows(momentum, 5 + i, i), id=i, pool=pool) for i, pool in enumerate(pools)]
+
+    folder = tmp_path_factory.mktemp("own")
+    own = run(fleet([RuntimePool(momentum) for _ in range(DEVICES)]), steps, folder)
+    for capacity in (1, 2, DEVICES):
+        shared = RuntimePool(momentum, capacity)
+        folder = tmp_path_factory.mktemp("shared")
+        assert run(fleet([shared] * DEVICES), steps, folder) == own
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3])
+def test_a_pool_starts_no_more_than_it_may(momentum: TrainableModel, rows: Draw, capacity: int) -> None:
+    pool = RuntimePool(momentum, capacity)
+    devices = [Device(momentum, rows(momentum, 5), id=i, pool=pool) for i in range(4)]
+    assert len({pool.first, *(pool.acquire(device) for device in devices * 2)}) == capacity
+
+
+def test_the_device_that_ran_last_stays(momentum: TrainableModel, rows: Draw) -> None:
+    pool = RuntimePool(momentum, 2)
+    one, two, three = (Device(momentum, rows(momentum, 5), id=i, pool=pool) for i in range(3))
+    first = pool.acquire(one)
+    pool.acquire(two)
+    assert pool.acquire(one) is first
+    pool.acquire(three)  # takes the interpreter of `two`
+    assert pool.acquire(one) is first
+
+
+def test_a_released_interpreter_is_used_again(momentum: TrainableModel, rows: Draw) -> None:
+    pool = RuntimePool(momentum, 1)
+    one, two = (Device(momentum, rows(momentum, 5), id=i, pool=pool) for i in range(2))
+    one.train(1, 0.1)
+    runtime = pool.acquire(one)
+    one.release()
+    one.release()  # once more does no harm
+    assert pool.acquire(two) is runtime
+    np.testing.assert_array_equal(runtime.read().vector, two.parameters().vector)
