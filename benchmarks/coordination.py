@@ -1,0 +1,160 @@
+"""What coordination costs: updates a second through the Ray backend, against bare loops in as many processes.
+
+Both train the same `.tflite` file, the same devices, the same number of steps, in turn within one run: some rounds of a
+`Simulation` (FedAvg, `devices_per_actor: auto`, every round committed), then the same devices in bare loops. A bare loop
+is LiteRT and nothing else: restore the weights, three steps on batches as they stand, read the weights; no shuffling, no
+sum, no wait for the other processes at the end of a round.
+
+    python benchmarks/coordination.py [--cohort 10] [--repetitions 11] [--seconds 2]
+"""
+
+import argparse
+import multiprocessing
+import os
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from workload import fleet_of, random_images, shipped_model
+
+from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan
+from odt_sim.data.federated import FederatedData
+from odt_sim.simulation.ray import RayBackend
+from odt_sim.strategies.fedavg import FedAvg
+
+DEVICES, EXAMPLES, LEARNING_RATE = 100, 96, 0.05
+WARM_UP = 3  # rounds
+
+
+class Bare:
+    """Processes that each train their share of the devices in a loop over one interpreter."""
+
+    def __init__(self, model: TrainableModel, data: FederatedData, processes: int) -> None:
+        """Starts the processes, which is not measured."""
+        spawn = multiprocessing.get_context("spawn")
+        self._pipes: list[Connection] = []
+        for _ in range(processes):
+            ours, theirs = spawn.Pipe()
+            arguments = (theirs, model.content, model.batch_size, data.x, data.y)
+            spawn.Process(target=_loop, args=arguments, daemon=True).start()
+            self._pipes.append(ours)
+        self._ask([[0]] * processes)  # until they answer, they are starting
+
+    def seconds(self, devices: list[int]) -> float:
+        """Returns how long it takes to train each of the devices once."""
+        count = len(self._pipes)
+        started = time.perf_counter()
+        self._ask([devices[i::count] for i in range(count)])
+        return time.perf_counter() - started
+
+    def close(self) -> None:
+        """Ends the processes."""
+        for pipe in self._pipes:
+            pipe.send(None)
+
+    def _ask(self, shares: list[list[int]]) -> None:
+        for pipe, share in zip(self._pipes, shares, strict=True):
+            pipe.send(share)
+        for pipe in self._pipes:
+            pipe.recv()
+
+
+def _loop(pipe: Connection, content: bytes, batch: int, x: NDArray[np.float32], y: NDArray[np.int32]) -> None:
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_content=content, num_threads=1)
+    train, restore, parameters = map(interpreter.get_signature_runner, ("train", "restore", "parameters"))
+    initial = {name: array.copy() for name, array in parameters().items()}
+    weight, rate = np.ones(batch, np.float32), np.float32(LEARNING_RATE)
+    while (share := pipe.recv()) is not None:
+        for device in share:
+            restore(**initial)
+            for start in range(device * EXAMPLES, (device + 1) * EXAMPLES, batch):
+                rows = slice(start, start + batch)
+                train(x=x[rows], y=y[rows], sample_weight=weight, learning_rate=rate)
+            parameters()
+        pipe.send(None)
+
+
+class Turns:
+    """Measures some rounds of a simulation, then lets the bare loops train as many devices, again and again.
+
+    Attributes:
+        coordinated: Updates a second of each turn of the simulation.
+        bare: Updates a second of each turn of the bare loops.
+    """
+
+    def __init__(self, bare: Bare, cohort: int, rounds: int) -> None:
+        """Measures nothing yet.
+
+        Args:
+            bare: The bare loops.
+            cohort: Devices of a round.
+            rounds: Rounds of a turn.
+        """
+        self._loops, self._rounds = bare, rounds
+        self._devices = [device % DEVICES for device in range(cohort * rounds)]
+        self.coordinated: list[float] = []
+        self.bare: list[float] = []
+        self._started = 0.0
+
+    def on_round(self, record: dict[str, Any]) -> None:
+        """Ends a turn where it is over, and has the bare loops take theirs."""
+        done = record["round"] - WARM_UP
+        if done > 0 and done % self._rounds == 0:
+            self.coordinated.append(len(self._devices) / (time.perf_counter() - self._started))
+            self.bare.append(len(self._devices) / self._loops.seconds(self._devices))
+        if done >= 0 and done % self._rounds == 0:
+            self._started = time.perf_counter()
+
+
+def measure(cohort: int, repetitions: int, seconds: float, processes: int) -> Turns:
+    """Returns the measured turns of one cohort size, each about `seconds` long."""
+    model, data = shipped_model("mnist_cnn"), fleet_of(*random_images(DEVICES * EXAMPLES), DEVICES)
+    bare = Bare(model, data, processes)
+    devices = list(range(max(10, processes)))
+    bare.seconds(devices)
+    rounds = max(1, round(seconds / (bare.seconds(devices) / len(devices) * cohort)))
+    turns = Turns(bare, cohort, rounds)
+    total = WARM_UP + repetitions * rounds + 1  # the last round is evaluated, so it is not measured
+    with tempfile.TemporaryDirectory() as folder:
+        Simulation(
+            model,
+            data,
+            FedAvg(),
+            rounds=total,
+            directory=Path(folder),
+            fleet=Fleet(cohort),
+            plan=TrainingPlan(1, LEARNING_RATE),
+            evaluate_every=total,
+            backend=RayBackend(actors=processes),
+        ).run(on_round=turns.on_round)
+    bare.close()
+    return turns
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure what coordination costs.")
+    parser.add_argument("--cohort", type=int, nargs="+", default=[10, 100], help="devices of a round")
+    parser.add_argument("--repetitions", type=int, default=11)
+    parser.add_argument("--seconds", type=float, default=2.0, help="about how long one turn is")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="actors, and bare loops")
+    options = parser.parse_args()
+    for cohort in options.cohort:
+        turns = measure(cohort, options.repetitions, options.seconds, options.processes)
+        ratios = np.divide(turns.coordinated, turns.bare)
+        print(
+            f"cohort {cohort:3d}, {options.processes} processes, {options.repetitions} turns each, medians: "
+            f"Ray backend {np.median(turns.coordinated):.1f}, bare loops {np.median(turns.bare):.1f} updates/s; "
+            f"ratio {np.median(ratios):.3f} (quartiles {np.quantile(ratios, 0.25):.3f}..{np.quantile(ratios, 0.75):.3f})"
+            f"; load {os.getloadavg()[0]:.1f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""What the benchmarks share: the peers' model, and a fleet of devices with equally many examples."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import OmegaConf
+
+from odt_sim import TrainableModel
+from odt_sim.data.federated import FederatedData
+from odt_sim.export.cache import exported
+
+MODELS = Path(__file__).resolve().parents[1] / "conf" / "model"
+
+
+def shipped_model(name: str) -> TrainableModel:
+    """Returns a model of `conf/model`; it is exported at its first use and cached, as in a run."""
+    spec = OmegaConf.to_container(OmegaConf.load(MODELS / f"{name}.yaml"))
+    assert isinstance(spec, dict)
+    return TrainableModel.load(exported({str(key): value for key, value in spec.items()}))
+
+
+def fleet_of(x: NDArray[np.float32], y: NDArray[np.int32], devices: int) -> FederatedData:
+    """Returns a fleet whose devices train on equally many examples, in order, and test on the first of their own.
+
+    Args:
+        x: `[devices * examples, ...]`.
+        y: `[devices * examples]`.
+        devices: How many devices.
+    """
+    size = len(x) // devices
+    own = np.arange(devices * size).reshape(devices, size)
+    indices = np.concatenate([own, own[:, :1]], axis=1).reshape(-1)
+    starts = np.arange(devices) * (size + 1)
+    offsets = np.stack([starts, starts + size, starts + size, starts + size + 1], axis=1)
+    return FederatedData("benchmark", x, y, 10, indices, offsets)
+
+
+def random_images(examples: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Returns `[examples, 28, 28, 1]` images and their labels, which a model can learn."""
+    generator = np.random.default_rng(0)
+    templates = generator.normal(size=(10, 28, 28, 1)).astype(np.float32)
+    y = generator.integers(0, 10, examples).astype(np.int32)
+    return 0.5 * templates[y] + generator.standard_normal((examples, 28, 28, 1), np.float32), y
