@@ -116,9 +116,9 @@ def test_the_device_that_ran_last_stays(momentum: TrainableModel, rows: Draw) ->
     pool = RuntimePool(momentum, 2)
     one, two, three = (Device(momentum, rows(momentum, 5), id=i, pool=pool) for i in range(3))
     first = pool.acquire(one)
-    pool.acquire(two)
+    second = pool.acquire(two)
     assert pool.acquire(one) is first
-    pool.acquire(three)  # takes the interpreter of `two`
+    assert pool.acquire(three) is second
     assert pool.acquire(one) is first
 
 

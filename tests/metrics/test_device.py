@@ -1,0 +1,90 @@
+"""One device's figures: known answers, on paper."""
+
+from math import log
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
+
+from odt_sim.errors import ModelError
+from odt_sim.metrics.device import example_losses, figures, log_softmax
+
+SPARSE, ONE_HOT, MSE = "sparse_categorical_crossentropy", "categorical_crossentropy", "mean_squared_error"
+LOGITS = np.log(np.array([[1, 2, 1], [8, 1, 1]], np.float32))
+PROBABILITIES = np.array([[0.25, 0.5, 0.25], [0.8, 0.1, 0.1]], np.float32)
+LABELS = np.array([1, 2], np.int32)  # of probability 1/2 and 1/10: one right, one wrong
+KNOWN = [-log(1 / 2), -log(1 / 10)]
+
+
+@pytest.mark.parametrize(("outputs", "from_logits"), [(LOGITS, True), (PROBABILITIES, False)])
+@pytest.mark.parametrize(
+    ("y", "loss"), [(LABELS, SPARSE), (LABELS[:, np.newaxis], SPARSE), (np.eye(3, dtype=np.float32)[LABELS], ONE_HOT)]
+)
+def test_cross_entropy(outputs: NDArray[Any], from_logits: bool, y: NDArray[Any], loss: str) -> None:
+    losses = example_losses(outputs, y, loss, from_logits)
+    assert losses.dtype == np.float64
+    np.testing.assert_allclose(losses, KNOWN, rtol=1e-6)
+    found = figures(outputs, y, loss, from_logits)
+    assert found == {"accuracy": 0.5, "loss": pytest.approx(sum(KNOWN) / 2), "examples": 2}
+
+
+def test_cross_entropy_of_sequences_is_the_mean_over_positions() -> None:
+    outputs, y = LOGITS[np.newaxis], LABELS[np.newaxis]
+    np.testing.assert_allclose(example_losses(outputs, y, SPARSE, True), [sum(KNOWN) / 2], rtol=1e-6)
+    assert figures(outputs, y, SPARSE, True) == {"accuracy": 0.5, "loss": pytest.approx(sum(KNOWN) / 2), "examples": 1}
+    hot = np.eye(3, dtype=np.float32)[y]
+    np.testing.assert_allclose(example_losses(outputs, hot, ONE_HOT, True), [sum(KNOWN) / 2], rtol=1e-6)
+
+
+def test_soft_targets() -> None:
+    y = np.array([[0.5, 0.5, 0], [0, 0.5, 0.5]], np.float32)
+    np.testing.assert_allclose(
+        example_losses(PROBABILITIES, y, ONE_HOT, False), [(log(4) + log(2)) / 2, log(10)], rtol=1e-6
+    )
+
+
+def test_a_probability_of_zero_has_a_large_loss_but_no_infinite_one() -> None:
+    found = figures(np.array([[1, 0]], np.float32), np.array([1]), SPARSE, False)
+    assert found["loss"] == pytest.approx(-log(1e-7))
+
+
+def test_large_logits_do_not_overflow() -> None:
+    outputs = np.array([[1000, 0], [-1000, 3e38]], np.float32)
+    np.testing.assert_allclose(example_losses(outputs, np.array([0, 0]), SPARSE, True)[0], 0)
+    np.testing.assert_allclose(example_losses(outputs, np.array([1, 0]), SPARSE, True)[0], 1000)
+    assert np.isfinite(example_losses(outputs, np.array([1, 0]), SPARSE, True)).all()
+
+
+def test_mean_squared_error() -> None:
+    outputs = np.array([[1, 2], [3, 4]], np.float32)
+    y = np.array([[1, 4], [0, 3]], np.float32)  # errors 0, -2, 3, 1
+    np.testing.assert_allclose(example_losses(outputs, y, MSE, False), [2, 5])
+    assert figures(outputs, y, MSE, False) == {"mse": 3.5, "mae": 1.5, "loss": 3.5, "examples": 2}
+
+
+def test_mean_squared_error_of_one_value_an_example() -> None:
+    outputs, y = np.array([[1], [5]], np.float32), np.array([0, 2], np.float32)
+    assert figures(outputs, y, MSE, False) == {"mse": 5.0, "mae": 2.0, "loss": 5.0, "examples": 2}
+
+
+def test_what_is_not_finite_is_neither_right_nor_a_warning() -> None:
+    outputs = np.array([[np.nan, np.nan], [np.inf, np.inf], [3, 1]], np.float32)
+    found = figures(outputs, np.array([0, 1, 0]), SPARSE, True)
+    assert np.isnan(found["loss"])
+    assert found["accuracy"] == pytest.approx(1 / 3)
+
+
+@given(arrays.arrays(np.float32, (3, 4), elements=st.floats(-50, 50, width=32)), st.floats(-100, 100, width=32))
+def test_softmax_sums_to_one_and_ignores_a_shift(logits: NDArray[np.float32], shift: float) -> None:
+    logarithms = log_softmax(logits)
+    np.testing.assert_allclose(np.exp(logarithms).sum(axis=1), 1)
+    np.testing.assert_allclose(log_softmax(logits.astype(np.float64) + shift), logarithms, atol=1e-10)
+
+
+def test_an_unknown_loss() -> None:
+    with pytest.raises(ModelError, match=r"its loss is not known; give it: TrainableModel\.load\(path, loss=\.\.\.\)"):
+        figures(LOGITS, LABELS, None, True)
