@@ -168,13 +168,6 @@ def array_of(tensor: Weights | NDArray[Any]) -> NDArray[Any]:
     return tensor.vector if isinstance(tensor, Weights) else tensor
 
 
-def like(tensor: Weights | NDArray[Any], numbers: NDArray[Any]) -> Weights | NDArray[Any]:
-    """Returns numbers in the form of `tensor`: its layout or shape, and its dtype."""
-    if isinstance(tensor, Weights):
-        return Weights(tensor.layout, numbers.astype(np.float32, copy=False))
-    return numbers.reshape(tensor.shape).astype(tensor.dtype, copy=False)
-
-
 def keep(device: Device, trained: Weights, shared: Layout) -> None:
     """Keeps on the device the parameters that do not travel."""
     own = device.model.layout.select(lambda p: p.name not in shared.slices)

@@ -1,0 +1,175 @@
+"""A small fleet, runs over it, and its twin in plain numpy."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from odt_sim import Device, Fleet, Simulation, Strategy, TrainableModel, TrainingPlan, Weights
+from odt_sim.data.federated import FederatedData
+from odt_sim.device.examples import Examples
+from odt_sim.model.flatbuffer import with_metadata
+from odt_sim.model.manifest import METADATA_NAME
+from odt_sim.simulation.store import DeviceStore, read_state
+
+SIZES = [(20, 6, 7), (33, 5, 9), (7, 4, 6)]
+"""Train, validation and test examples of each device."""
+ROUNDS, EPOCHS, RATE, BATCH, SEED = 3, 2, 0.1, 16, 4
+
+
+def federated(sizes: Sequence[tuple[int, ...]], shape: tuple[int, ...], classes: int) -> FederatedData:
+    """Draws a fleet whose devices see the same inputs differently: each labels by a rule of its own."""
+    random = np.random.default_rng(1)
+    x = random.normal(size=(sum(map(sum, sizes)), *shape)).astype(np.float32)
+    ends = np.cumsum([0, *(n for device in sizes for n in device)])
+    offsets = np.array([ends[3 * i : 3 * i + 4] for i in range(len(sizes))])
+    y = np.empty(len(x), np.int32)
+    for first, _, _, last in offsets:
+        rule = random.normal(size=(x[0].size, classes))
+        y[first:last] = (x[first:last].reshape(last - first, -1) @ rule).argmax(axis=1)
+    return FederatedData("synthetic", x, y, classes, np.arange(len(x)), offsets)
+
+
+@pytest.fixture(scope="session")
+def data() -> FederatedData:
+    """Three devices of the digits' shape."""
+    return federated(SIZES, (8, 8, 1), 10)
+
+
+@pytest.fixture(scope="session")
+def small_data() -> FederatedData:
+    """Three devices for the small models: 6 features, 3 classes."""
+    return federated(SIZES, (6,), 3)
+
+
+@pytest.fixture(scope="session")
+def split_softmax(softmax: TrainableModel) -> TrainableModel:
+    """Softmax regression whose kernel is the body and whose bias is the head."""
+    kernel, bias = softmax.manifest.parameters
+    manifest = replace(softmax.manifest, parameters=(replace(kernel, group="body"), replace(bias, group="head")))
+    return TrainableModel.from_content(with_metadata(softmax.content, METADATA_NAME, manifest.to_json().encode()))
+
+
+@dataclass
+class Run:
+    """A finished run, and what its devices would deploy.
+
+    Attributes:
+        directory: Its folder.
+        model: What was trained.
+        data: On what.
+        strategy: How.
+    """
+
+    directory: Path
+    model: TrainableModel
+    data: FederatedData
+    strategy: Strategy
+    rounds: int
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.directory / "devices.jsonl").read_text().splitlines()]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the coordinator committed last."""
+        return read_state(self.directory / "checkpoint" / "server.safetensors", self.model)[0]
+
+    @property
+    def broadcast(self) -> dict[str, Any]:
+        prefix = "broadcast."
+        return {name.removeprefix(prefix): value for name, value in self.state.items() if name.startswith(prefix)}
+
+    @property
+    def weights(self) -> Weights:
+        return self.broadcast["weights"]
+
+    def device(self, id: int) -> Device:
+        """Returns a device as it is when the last round is evaluated."""
+        splits = [
+            Examples(self.data.x, self.data.y, part(id))
+            for part in (self.data.train, self.data.validation, self.data.test)
+        ]
+        device = Device(self.model, *splits, seed=SEED, id=id, round=self.rounds, plan=TrainingPlan(EPOCHS, RATE))
+        version = int(self.state["versions"][id])
+        device.state = DeviceStore(self.directory / "checkpoint" / "devices", self.model).load(id, version)
+        return device
+
+    def deployed(self, id: int) -> Weights:
+        """Returns the weights that a device's user gets."""
+        return self.strategy.deploy(self.device(id), self.broadcast)
+
+
+@pytest.fixture
+def simulate(tmp_path: Path) -> Callable[..., Run]:
+    """Returns a function that runs a strategy on the serial backend."""
+
+    def run(
+        strategy: Strategy, model: TrainableModel, data: FederatedData, rounds: int = ROUNDS, fleet: Fleet | None = None
+    ) -> Run:
+        directory = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        plan = TrainingPlan(EPOCHS, RATE)
+        Simulation(model, data, strategy, rounds=rounds, directory=directory, plan=plan, fleet=fleet, seed=SEED).run()
+        return Run(directory, model, data, strategy, rounds)
+
+    return run
+
+
+@dataclass
+class Twin:
+    """The fleet again, in plain numpy: softmax regression and the documented batch orders.
+
+    Attributes:
+        data: The fleet's examples.
+        model: `NumpySoftmax` with the weights that the model was exported with.
+    """
+
+    data: FederatedData
+    model: Any
+
+    def part(self, split: str, device: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        index = getattr(self.data, split)(device)
+        return self.data.x[index], self.data.y[index]
+
+    def train(self, model: Any, device: int, round: int, epochs: Sequence[int] = range(EPOCHS)) -> None:
+        """Trains for the given epochs of a round."""
+        x, y = self.part("train", device)
+        for epoch in epochs:
+            words = [SEED, device, round, int.from_bytes(b"batches", "big"), epoch]
+            order = np.random.default_rng(words).permutation(len(x))
+            for start in range(0, len(x), BATCH):
+                rows = order[start : start + BATCH]
+                model.step(x[rows], y[rows], RATE)
+
+    def loss(self, model: Any, device: int, split: str = "test") -> float:
+        return float(model.losses(*self.part(split, device)).mean())
+
+    def accuracy(self, model: Any, device: int) -> float:
+        x, y = self.part("test", device)
+        return float((model.logits(x).argmax(axis=1) == y).mean())
+
+    def average(self, models: Sequence[Any]) -> Any:
+        """Returns the mean over the devices, weighted by their training examples."""
+        shares = self.data.train_sizes / self.data.train_sizes.sum()
+        return type(self.model)(
+            sum(share * m.kernel for share, m in zip(shares, models, strict=True)),
+            sum(share * m.bias for share, m in zip(shares, models, strict=True)),
+        )
+
+    def assert_rows(self, rows: list[dict[str, Any]], models: Sequence[Any]) -> None:
+        """Checks each device's figures against those of the model that it should have."""
+        for row, model in zip(rows, models, strict=True):
+            assert row["loss"] == pytest.approx(self.loss(model, row["device"]), abs=1e-5)
+            assert row["accuracy"] == self.accuracy(model, row["device"])
+
+
+@pytest.fixture
+def twin(data: FederatedData, softmax: TrainableModel, numpy_softmax: Any) -> Twin:
+    initial = Device(softmax, (data.x, data.y)).parameters()
+    return Twin(data, numpy_softmax.of(*initial.tensors()))

@@ -1,0 +1,117 @@
+"""The contract's defaults and the small tools of strategies."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from odt_sim import Device, Simulation, Strategy, TrainableModel, Weights
+from odt_sim.data.federated import FederatedData
+from odt_sim.errors import StrategyError
+from odt_sim.model.manifest import Parameter
+from odt_sim.model.weights import Layout
+from odt_sim.strategies.base import (
+    ServerState,
+    Update,
+    Updates,
+    array_of,
+    keep,
+    keep_optimizer,
+    optimizer_of,
+    recall,
+    weights_of,
+)
+from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.local import Local
+
+LAYOUT = Layout((Parameter("w", (2,)), Parameter("b", ())))
+
+
+def weights(*numbers: float) -> Weights:
+    return Weights(LAYOUT, np.array(numbers, np.float32))
+
+
+class Demanding(Strategy):
+    needs = frozenset({"set_gradient_offset", "train", "embed"})
+
+
+def test_names_are_those_of_the_modules() -> None:
+    assert [kind().name for kind in (FedAvgFineTune, FedPer, Local)] == ["fedavg_finetune", "fedper", "local"]
+
+
+def test_needs_are_checked(softmax: TrainableModel) -> None:
+    Strategy().check(softmax)
+    FedPer().check(softmax)
+    with pytest.raises(StrategyError, match=r"needs embed, set_gradient_offset, which .* lacks \(it has head, infer, "):
+        Demanding().check(softmax)
+
+
+def test_a_run_with_unmet_needs_starts_nothing(softmax: TrainableModel, data: FederatedData, tmp_path: Path) -> None:
+    with pytest.raises(StrategyError, match="needs embed, set_gradient_offset"):
+        Simulation(softmax, data, Demanding(), rounds=1, directory=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_default_aggregation_adds_the_mean() -> None:
+    state = ServerState({"weights": weights(1, 2, 3), "other": np.ones(2)}, {"secret": np.zeros(1)})
+    after = Strategy().aggregate(state, Updates({"weights": weights(0.5, 0, -1)}, weight=7, count=2))
+    np.testing.assert_array_equal(after.weights.vector, [1.5, 2, 2])
+    assert after.broadcast["other"] is state.broadcast["other"]
+    assert after.private is state.private
+    np.testing.assert_array_equal(state.weights.vector, [1, 2, 3])
+
+
+def test_an_update_is_finite_or_not() -> None:
+    good = np.ones(2, np.float32)
+    assert Update({"weights": weights(1, 2, 3)}, 1, good).isfinite()
+    assert Update({}, 1, good[:0]).isfinite()
+    assert not Update({"weights": weights(1, np.nan, 3)}, 1, good).isfinite()
+    assert not Update({"control": np.array([np.inf])}, 1, good).isfinite()
+    assert not Update({}, 1, np.array([1, np.nan], np.float32)).isfinite()
+
+
+def test_what_stays_is_kept_and_recalled(digits_mlp: TrainableModel, data: FederatedData) -> None:
+    device = Device(digits_mlp, (data.x, data.y))
+    exported = device.parameters()
+    shared = digits_mlp.layout.select(lambda p: p.group != "head")
+    recall(device)  # nothing was kept yet
+    np.testing.assert_array_equal(device.parameters().vector, exported.vector)
+    keep(device, exported * 2, shared)
+    assert set(device.state) == {"own"}
+    recall(device)
+    after = device.parameters()
+    assert [np.array_equal(a, 2 * b) for a, b in zip(after.tensors(), exported.tensors(), strict=True)] == [
+        not exported[p.name].any() or p.group == "head" for p in digits_mlp.parameters
+    ]
+    np.testing.assert_array_equal(after.select(shared).vector, exported.select(shared).vector)
+
+
+def test_nothing_is_kept_where_everything_travels(softmax: TrainableModel, data: FederatedData) -> None:
+    device = Device(softmax, (data.x, data.y))
+    keep(device, device.parameters(), softmax.layout)
+    assert device.state == {}
+
+
+def test_slots_are_kept_in_order(adam: TrainableModel, small_data: FederatedData) -> None:
+    device = Device(adam, (small_data.x, small_data.y))
+    device.train(1, 0.01)
+    keep_optimizer(device)
+    kept = optimizer_of(dict(reversed(device.state.items())))
+    assert len(kept) == len(adam.slots)
+    for slot, own in zip(kept, device.optimizer_state(), strict=True):
+        np.testing.assert_array_equal(slot, own)
+    assert optimizer_of({"own": weights(1, 2, 3)}) == []
+
+
+def test_tensors_and_their_numbers() -> None:
+    tensor = weights(1, 2, 3)
+    assert array_of(tensor) is tensor.vector
+    array = np.ones(2)
+    assert array_of(array) is array
+    with pytest.raises(
+        StrategyError, match="expected 'weights' to be Weights, found ndarray; set it in init and local"
+    ):
+        weights_of({"weights": np.zeros(3)})
+    with pytest.raises(StrategyError, match="expected 'teacher' to be Weights, found NoneType"):
+        weights_of({}, "teacher")

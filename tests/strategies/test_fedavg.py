@@ -1,0 +1,66 @@
+"""FedAvg against plain numpy, and its identities."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from odt_sim import Fleet, TrainableModel
+from odt_sim.data.federated import FederatedData
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.local import Local
+
+Simulate = Callable[..., Any]
+
+
+def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
+    run = simulate(FedAvg(), softmax, data)
+    model = twin.model
+    for round in range(1, run.rounds + 1):
+        models = [model.copy() for _ in range(3)]
+        for device, own in enumerate(models):
+            twin.train(own, device, round)
+        model = twin.average(models)
+    kernel, bias = run.weights.tensors()
+    np.testing.assert_allclose(kernel, model.kernel, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(bias, model.bias, rtol=0, atol=1e-5)
+    twin.assert_rows(run.rows, [model] * 3)
+    for device in range(3):
+        np.testing.assert_array_equal(run.deployed(device).vector, run.weights.vector)
+
+
+def test_nothing_stays_on_devices(simulate: Simulate, digits_cnn: TrainableModel, data: FederatedData) -> None:
+    run = simulate(FedAvg(), digits_cnn, data, rounds=1)
+    assert run.weights.layout == digits_cnn.layout
+    assert [run.device(i).state for i in range(3)] == [{}, {}, {}]
+
+
+def test_of_one_device_is_local_training(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+    """Plain SGD has no state but the weights, so averaging over one device changes nothing but roundings."""
+    alone = FederatedData("one", data.x, data.y, 10, data.indices, data.offsets[:1])
+    together, own = simulate(FedAvg(), softmax, alone), simulate(Local(), softmax, alone)
+    np.testing.assert_allclose(together.weights.vector, own.deployed(0).vector, rtol=0, atol=1e-6)
+
+
+def test_unseen_devices_get_the_global_model(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+    run = simulate(FedAvg(), softmax, data, fleet=Fleet(unseen=1))
+    (unseen,) = (row for row in run.rows if not row["seen"])
+    assert unseen["loss"] == unseen["global_loss"]
+    np.testing.assert_array_equal(run.deployed(unseen["device"]).vector, run.weights.vector)
+
+
+def test_optimizers_start_fresh_every_round(
+    simulate: Simulate, momentum: TrainableModel, small_data: FederatedData
+) -> None:
+    """A round done by hand with fresh devices gives the same bits as the second round of a run."""
+    one, two = (simulate(FedAvg(), momentum, small_data, rounds=rounds) for rounds in (1, 2))
+    total, weight = np.zeros(momentum.layout.size), 0.0
+    for id in range(3):
+        device = two.device(id)
+        device.restore(one.weights)
+        device.train()
+        n = len(device.train_examples)
+        total += n * (device.parameters() - one.weights).vector.astype(np.float64)
+        weight += n
+    expected = one.weights.vector + (total / weight).astype(np.float32)
+    np.testing.assert_array_equal(two.weights.vector, expected)

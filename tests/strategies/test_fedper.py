@@ -1,0 +1,75 @@
+"""FedPer against plain numpy: one body for all, a head for each."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odt_sim import Fleet, TrainableModel
+from odt_sim.data.federated import FederatedData
+from odt_sim.errors import StrategyError
+from odt_sim.model.manifest import Parameter
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.fedper import FedPer
+
+Simulate = Callable[..., Any]
+
+
+def test_agrees_with_numpy(simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData) -> None:
+    """The kernel is averaged, the biases are the heads."""
+    run = simulate(FedPer(), split_softmax, data)
+    models = [twin.model.copy() for _ in range(3)]
+    for round in range(1, run.rounds + 1):
+        for device, own in enumerate(models):
+            twin.train(own, device, round)
+        body = twin.average(models).kernel
+        for own in models:
+            own.kernel = body.copy()
+    assert run.weights.layout.names == split_softmax.layout.names[:1]
+    np.testing.assert_allclose(run.weights.tensors()[0], body, rtol=0, atol=1e-5)
+    for device, own in enumerate(models):
+        np.testing.assert_allclose(run.deployed(device).tensors()[1], own.bias, rtol=0, atol=1e-5)
+    twin.assert_rows(run.rows, models)
+
+
+def test_one_body_and_a_head_for_each(simulate: Simulate, digits_mlp: TrainableModel, data: FederatedData) -> None:
+    run = simulate(FedPer(), digits_mlp, data)
+    head = digits_mlp.layout.select(lambda p: p.group == "head")
+    body = digits_mlp.layout.select(lambda p: p.group != "head")
+    deployed = [run.deployed(i) for i in range(3)]
+    for weights in deployed:
+        np.testing.assert_array_equal(weights.select(body).vector, run.weights.vector)
+    assert len({weights.select(head).vector.tobytes() for weights in deployed}) == 3
+    assert {name for i in range(3) for name in run.device(i).state} == {"own"}
+
+
+def test_an_unseen_device_begins_with_the_exported_head(
+    simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData
+) -> None:
+    run = simulate(FedPer(), split_softmax, data, fleet=Fleet(unseen=1))
+    (unseen,) = (row["device"] for row in run.rows if not row["seen"])
+    kernel, bias = run.deployed(unseen).tensors()
+    np.testing.assert_array_equal(bias, twin.model.bias)
+    np.testing.assert_array_equal(kernel, run.weights.tensors()[0])
+
+
+def test_with_everything_shared_it_is_fedavg(
+    simulate: Simulate, split_softmax: TrainableModel, data: FederatedData
+) -> None:
+    class SharesAll(FedPer):
+        def shared(self, parameter: Parameter) -> bool:
+            return True
+
+    one, other = simulate(SharesAll(), split_softmax, data), simulate(FedAvg(), split_softmax, data)
+    np.testing.assert_array_equal(one.weights.vector, other.weights.vector)
+    assert one.rows == other.rows
+
+
+def test_needs_a_head(foreign: Path) -> None:
+    model = TrainableModel.load(foreign / "plain.tflite", loss="sparse_categorical_crossentropy")
+    with pytest.raises(
+        StrategyError, match=r"strategy fedper: needs head, which .*plain.tflite lacks \(it has body, infer"
+    ):
+        FedPer().check(model)

@@ -1,0 +1,64 @@
+"""Training alone: against plain numpy, with an optimizer that goes on from round to round."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odt_sim import Fleet, TrainableModel
+from odt_sim.data.federated import FederatedData
+from odt_sim.strategies.local import Local
+
+Simulate = Callable[..., Any]
+
+
+def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
+    run = simulate(Local(), softmax, data)
+    models = [twin.model.copy() for _ in range(3)]
+    for round in range(1, run.rounds + 1):
+        for device, own in enumerate(models):
+            twin.train(own, device, round)
+    for device, own in enumerate(models):
+        kernel, bias = run.deployed(device).tensors()
+        np.testing.assert_allclose(kernel, own.kernel, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(bias, own.bias, rtol=0, atol=1e-5)
+    twin.assert_rows(run.rows, models)
+
+
+def test_nothing_travels(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+    run = simulate(Local(), softmax, data, rounds=1)
+    assert run.broadcast == {}
+    record = (run.directory / "rounds.jsonl").read_text()
+    assert '"bytes_up": 0' in record
+    assert '"bytes_down": 0' in record
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam"])
+def test_the_optimizer_goes_on(
+    simulate: Simulate, request: pytest.FixtureRequest, small_data: FederatedData, name: str
+) -> None:
+    """Each device again by hand: its weights and slots handed from round to round."""
+    model = request.getfixturevalue(name)
+    run = simulate(Local(), model, small_data)
+    for id in range(3):
+        weights, slots = None, []
+        for round in range(1, run.rounds + 1):
+            device = run.device(id)
+            device.round = round
+            if weights:
+                device.restore(weights)
+                device.restore_optimizer_state(slots)
+            device.train()
+            weights, slots = device.parameters(), device.optimizer_state()
+        np.testing.assert_array_equal(run.deployed(id).vector, weights.vector)
+
+
+def test_a_device_that_never_trained_has_the_exported_weights(
+    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
+) -> None:
+    run = simulate(Local(), softmax, data, fleet=Fleet(unseen=2))
+    unseen = [row["device"] for row in run.rows if not row["seen"]]
+    assert len(unseen) == 2
+    for device in unseen:
+        np.testing.assert_array_equal(run.deployed(device).tensors()[0], twin.model.kernel.astype(np.float32))
