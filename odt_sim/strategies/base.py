@@ -146,7 +146,7 @@ class Strategy:
         if missing:
             has = ", ".join(sorted(model.capabilities))
             raise StrategyError(
-                f"strategy {self.name}: needs {', '.join(missing)}, which {model.where} lacks (it has {has}); "
+                f"strategy {self.name}: needs {', '.join(missing)}, which the model {model.name} lacks (it has {has}); "
                 "export the model with it or choose another strategy"
             )
 

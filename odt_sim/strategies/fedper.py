@@ -11,9 +11,9 @@ from odt_sim.strategies.base import Strategy
 
 
 class FedPer(Strategy):
-    """FedAvg on everything but the head, which stays on the device."""
+    """FedAvg on everything but the head, which stays on the device. A model that is all head has nothing to average."""
 
-    needs = frozenset({"head"})
+    needs = frozenset({"body", "head"})
 
     def shared(self, parameter: Parameter) -> bool:
         """All but the head travels."""

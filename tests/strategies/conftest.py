@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,16 @@ ROUNDS, EPOCHS, RATE, BATCH, SEED = 3, 2, 0.1, 16, 4
 
 
 def federated(sizes: Sequence[tuple[int, ...]], shape: tuple[int, ...], classes: int) -> FederatedData:
-    """Draws a fleet whose devices see the same inputs differently: each labels by a rule of its own."""
+    """Draws a fleet whose devices label by rules of their own, each a matter of the first four features."""
     random = np.random.default_rng(1)
-    x = random.normal(size=(sum(map(sum, sizes)), *shape)).astype(np.float32)
+    rows = random.normal(size=(sum(map(sum, sizes)), prod(shape))).astype(np.float32)
+    rows[:, 4:] /= 10
     ends = np.cumsum([0, *(n for device in sizes for n in device)])
     offsets = np.array([ends[3 * i : 3 * i + 4] for i in range(len(sizes))])
-    y = np.empty(len(x), np.int32)
+    y = np.empty(len(rows), np.int32)
     for first, _, _, last in offsets:
-        rule = random.normal(size=(x[0].size, classes))
-        y[first:last] = (x[first:last].reshape(last - first, -1) @ rule).argmax(axis=1)
+        y[first:last] = (rows[first:last, :4] @ random.normal(size=(4, classes))).argmax(axis=1)
+    x = rows.reshape(-1, *shape)
     return FederatedData("synthetic", x, y, classes, np.arange(len(x)), offsets)
 
 

@@ -67,9 +67,11 @@ def test_with_everything_shared_it_is_fedavg(
     assert one.rows == other.rows
 
 
-def test_needs_a_head(foreign: Path) -> None:
+def test_needs_a_body_and_a_head(foreign: Path, softmax: TrainableModel) -> None:
     model = TrainableModel.load(foreign / "plain.tflite", loss="sparse_categorical_crossentropy")
     with pytest.raises(
-        StrategyError, match=r"strategy fedper: needs head, which .*plain.tflite lacks \(it has body, infer"
+        StrategyError, match=r"strategy fedper: needs head, which the model plain lacks \(it has body, infer"
     ):
         FedPer().check(model)
+    with pytest.raises(StrategyError, match=r"needs body, which the model softmax lacks"):
+        FedPer().check(softmax)
