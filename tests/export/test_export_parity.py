@@ -104,8 +104,7 @@ LOSSES: dict[str, Callable[[], tuple[Any, Any]]] = {
         dense_model(layers.Dense(CLASSES, activation="softmax")),
         keras.losses.CategoricalCrossentropy(),
     ),
-    "mean squared error": lambda: (dense_model(layers.Dense(2)), keras.losses.MeanSquaredError()),
-    "mse": lambda: (dense_model(layers.Dense(1)), "mse"),
+    "mean squared error": lambda: (dense_model(layers.Dense(2)), "mse"),
 }
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {

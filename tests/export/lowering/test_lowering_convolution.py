@@ -14,7 +14,7 @@ def whole(*shape: int) -> Any:
     return RANDOM.integers(-4, 5, size=shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("channels", [1, 3, 6])
+@pytest.mark.parametrize("channels", [3, 6])
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize(
     ("kernel", "strides", "dilations"),
@@ -43,7 +43,7 @@ def test_convolution_and_its_gradients(
     same(function, atol=0, x=whole(2, 8, 7, channels), w=whole(*kernel, channels, 4), weight=whole(2, 8, 7, 4))
 
 
-@pytest.mark.parametrize("shape", [(8, 8), (9, 7), (5, 6)])
+@pytest.mark.parametrize("shape", [(9, 8), (5, 6)])
 @pytest.mark.parametrize("channels", [1, 6])
 @pytest.mark.parametrize(("bias", "relu"), [(True, True), (True, False), (False, True), (False, False)])
 def test_bias_and_relu_behind_a_pooling_change_nothing(
