@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
@@ -79,13 +80,13 @@ def foreign() -> Path:
     """Returns the folder of the files that another tool exported, without a manifest; see `model/foreign_models.py`."""
     key = hashlib.sha256(FOREIGN.read_bytes() + version("tensorflow").encode()).hexdigest()[:16]
     folder = default_directory() / f"foreign-{key}"
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent))
-        subprocess.run(
-            [sys.executable, FOREIGN, temporary], check=True, env={**os.environ, **QUIET}, capture_output=True
-        )
-        temporary.rename(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if not folder.exists():
+            temporary = Path(tempfile.mkdtemp(dir=folder.parent))
+            command = [sys.executable, FOREIGN, temporary]
+            subprocess.run(command, check=True, env={**os.environ, **QUIET}, capture_output=True)
+            temporary.rename(folder)
     return folder
 
 

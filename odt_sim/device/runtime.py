@@ -36,7 +36,7 @@ class Runtime:
         except (ValueError, RuntimeError) as error:
             raise ModelError(f"{model.where}: LiteRT cannot load it: {_one_line(error)}") from error
         self._runners: dict[str, SignatureRunner] = {}
-        self._train_inputs = frozenset(model.signatures["train"].inputs)
+        self._train_inputs = tuple(model.signatures["train"].inputs)
         self._restore_names = [f"a{i}" for i in range(len(model.parameters))]
         self._slot_names = [f"s{i}" for i in range(len(model.slots))]
         self.initial = self.read()
@@ -58,13 +58,11 @@ class Runtime:
         return outputs
 
     def train(self, x: Array, y: Array, sample_weight: Array, learning_rate: float) -> float:
-        """Runs one step and returns its loss; inputs that the model does not have are left out."""
-        inputs: dict[str, Any] = {"x": x, "y": y}
-        if "sample_weight" in self._train_inputs:
-            inputs["sample_weight"] = sample_weight
-        if "learning_rate" in self._train_inputs:
-            inputs["learning_rate"] = np.float32(learning_rate)
-        return float(self.call("train", **inputs)["loss"])
+        """Runs one step, without a proximal term, and returns its loss; the model gets the inputs that it has."""
+        known = {"x": x, "y": y, "sample_weight": sample_weight, "learning_rate": np.float32(learning_rate)}
+        known["mu"] = np.float32(0)
+        inputs = {name: known[name] for name in self._train_inputs}
+        return float(self.call("train", **inputs)["loss"].item())
 
     def infer(self, x: Array) -> Array:
         """Runs the model on one batch."""

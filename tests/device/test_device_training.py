@@ -251,6 +251,14 @@ def test_a_foreign_model_trains(
     assert figures["accuracy"] == (twin.logits(x).argmax(axis=1) == y).mean()
 
 
+def test_a_step_has_no_proximal_term(foreign: Path, foreign_rows: Any) -> None:
+    plain, proximal = (
+        Device(TrainableModel.load(foreign / f"{n}.tflite"), foreign_rows) for n in ("plain", "proximal")
+    )
+    assert "mu" in proximal.model.capabilities
+    np.testing.assert_allclose(proximal.train(2), plain.train(2), rtol=0, atol=1e-6)
+
+
 def test_a_foreign_model_takes_the_settings_it_has(foreign: Path, foreign_rows: Any) -> None:
     fixed = Device(TrainableModel.load(foreign / "plain.tflite"), foreign_rows)
     with pytest.raises(ModelError, match=r"plain.tflite: its step size is fixed; leave the learning rate out"):

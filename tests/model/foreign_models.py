@@ -83,6 +83,17 @@ def weighted() -> tuple[Regression, dict[str, Any]]:
     return model, functions(model, BATCH, step, sample_weight=weight)
 
 
+def proximal() -> tuple[Regression, dict[str, Any]]:
+    """A fixed batch, and a step that draws to zero by `mu`."""
+    model = Regression()
+
+    def step(x: tf.Tensor, y: tf.Tensor, mu: tf.Tensor) -> dict[str, tf.Tensor]:
+        model.kernel.assign_sub(RATE * mu * model.kernel)
+        return model.step(x, y, RATE)
+
+    return model, functions(model, BATCH, step, mu=tf.TensorSpec([], name="mu"))
+
+
 def flex() -> tuple[Regression, dict[str, Any]]:
     """A step that needs an op of full TensorFlow."""
     model = Regression()
@@ -93,7 +104,7 @@ def flex() -> tuple[Regression, dict[str, Any]]:
     return model, functions(model, BATCH, step)
 
 
-MODELS = (plain, dynamic, weighted, flex)
+MODELS = (plain, dynamic, weighted, proximal, flex)
 
 
 def convert(model: Regression, signatures: dict[str, Any], path: Path) -> None:
