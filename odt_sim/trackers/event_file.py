@@ -1,0 +1,56 @@
+"""An event file, which TensorBoard reads, written with TensorBoard's own parts that need no TensorFlow.
+
+Its `EventFileWriter` imports TensorFlow wherever that is installed, which would cost the process half a gigabyte.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams.api_pb2 import STATUS_FAILURE, STATUS_SUCCESS
+from tensorboard.plugins.hparams.metadata import SESSION_END_INFO_TAG, create_summary_metadata
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo
+from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+
+class EventFile:
+    """One file of events; each is on disk when its method returns."""
+
+    def __init__(self, folder: Path, suffix: str = "") -> None:
+        """Creates the file; TensorBoard shows all those of one folder as one run, in the order of their names.
+
+        Args:
+            folder: It is created where there is none.
+            suffix: How the file's name ends.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time_ns()}{suffix}"
+        self._file = RecordWriter((folder / name).open("xb"))
+        self._write(file_version="brain.Event:2")
+
+    def add_scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Writes numbers by their tags."""
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+        self._write(step=step, summary=summary)
+
+    def add_hyper_parameters(self, values: Mapping[str, bool | int | float | str]) -> None:
+        """Writes the values by which the HPARAMS page tells runs apart, and that the run has begun."""
+        self._write(summary=hparams_pb(values))
+
+    def add_end(self, succeeded: bool) -> None:
+        """Writes how the run ended, for the HPARAMS page."""
+        status = STATUS_SUCCESS if succeeded else STATUS_FAILURE
+        data = HParamsPluginData(session_end_info=SessionEndInfo(status=status, end_time_secs=time.time()))
+        value = Summary.Value(tag=SESSION_END_INFO_TAG, metadata=create_summary_metadata(data))
+        self._write(summary=Summary(value=[value]))
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _write(self, **content: object) -> None:
+        self._file.write(Event(wall_time=time.time(), **content).SerializeToString())
+        self._file.flush()

@@ -1,0 +1,34 @@
+"""Flat forms of what is nested: settings by dotted key, and the numbers of a record."""
+
+import math
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+
+def flatten(nested: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
+    """Returns every value that is no mapping under its joined keys: `{"run": {"rounds": 3}}` is `{"run.rounds": 3}`."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        inner = flatten(value, separator) if isinstance(value, Mapping) else None
+        flat |= {key: value} if inner is None else {f"{key}{separator}{name}": item for name, item in inner.items()}
+    return flat
+
+
+def round_figures(record: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the finite numbers of a line of `rounds.jsonl`, without the round itself."""
+    return {key: value for key, value in _numbers(record).items() if key != "round"}
+
+
+def summary_figures(summary: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the finite numbers of `summary.json`: `summary/metrics/accuracy/mean` and so on, as trackers group them."""
+    return _numbers({"summary": summary})
+
+
+def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
+    numbers = {key: float(value) for key, value in flatten(record, "/").items() if _is_number(value)}
+    return {key: value for key, value in numbers.items() if math.isfinite(value)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -1,0 +1,74 @@
+"""MLflow: a run in an experiment, in a local database or on a server."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from odt_sim.report.records import Row
+from odt_sim.trackers.base import Tracker
+from odt_sim.trackers.extra import required
+from odt_sim.trackers.flat import round_figures, summary_figures
+from odt_sim.trackers.run_id import earlier_run_id, keep_run_id
+
+MAX_PARAMETERS = 100
+"""How many parameters MLflow takes in one call."""
+MAX_PARAMETER_LENGTH = 6000
+"""How many characters MLflow takes of a parameter's value."""
+
+
+class MLflow(Tracker):
+    """Logs the settings as parameters, and figures as metrics by round.
+
+    It uses MLflow's client, not its global active run, so that a user's own MLflow code is undisturbed.
+    """
+
+    def __init__(self, tracking_uri: str | None, experiment: str) -> None:
+        """Imports MLflow.
+
+        Args:
+            tracking_uri: The database or the server; None for what MLflow itself is set to.
+            experiment: The experiment's name; it is created where there is none.
+
+        Raises:
+            ConfigurationError: MLflow is not installed.
+        """
+        self._library = required("mlflow", "mlflow")
+        self._uri, self._experiment = tracking_uri, experiment
+
+    def start(self, name: str, settings: Mapping[str, Any], folder: Path) -> None:
+        """Creates the run, or sets the one of the same folder to running again."""
+        self._client = self._library.MlflowClient(tracking_uri=self._uri)
+        earlier = earlier_run_id(settings, folder, "mlflow")
+        if earlier:
+            self._run = earlier
+            self._client.update_run(earlier, status="RUNNING")
+            return
+        tags = {"odt_sim.folder": str(folder.absolute())}
+        self._run = self._client.create_run(self._experiment_id(), run_name=name, tags=tags).info.run_id
+        keep_run_id(folder, "mlflow", self._run)
+        self._log_parameters(settings)
+
+    def round(self, record: Row) -> None:
+        """Logs the round's figures, with the round as their step."""
+        self._log_metrics(round_figures(record), record["round"])
+
+    def end(self, summary: Row | None) -> None:
+        """Logs the summary's figures and ends the run, as finished or failed."""
+        if summary is not None:
+            self._log_metrics(summary_figures(summary), summary["rounds"])
+        self._client.set_terminated(self._run, "FAILED" if summary is None else "FINISHED")
+
+    def _experiment_id(self) -> str:
+        found = self._client.get_experiment_by_name(self._experiment)
+        return str(found.experiment_id if found else self._client.create_experiment(self._experiment))
+
+    def _log_parameters(self, settings: Mapping[str, Any]) -> None:
+        parameter = self._library.entities.Param
+        all_of_them = [parameter(key, str(value)[:MAX_PARAMETER_LENGTH]) for key, value in settings.items()]
+        for first in range(0, len(all_of_them), MAX_PARAMETERS):
+            self._client.log_batch(self._run, params=all_of_them[first : first + MAX_PARAMETERS])
+
+    def _log_metrics(self, values: Mapping[str, float], step: int) -> None:
+        metric, now = self._library.entities.Metric, int(1000 * time.time())
+        self._client.log_batch(self._run, metrics=[metric(key, value, now, step) for key, value in values.items()])

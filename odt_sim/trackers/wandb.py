@@ -1,0 +1,58 @@
+"""Weights & Biases: a run in a project, on its server or in files that `wandb sync` sends later."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from odt_sim.errors import ConfigurationError
+from odt_sim.report.records import Row
+from odt_sim.trackers.base import Tracker
+from odt_sim.trackers.extra import required
+from odt_sim.trackers.flat import round_figures, summary_figures
+from odt_sim.trackers.run_id import earlier_run_id, keep_run_id
+
+MODES = ("online", "offline")
+
+
+class WandB(Tracker):
+    """Logs the settings as the run's configuration, and figures by round; its files are in `wandb/` in the run's folder."""
+
+    def __init__(self, project: str, mode: str) -> None:
+        """Imports wandb.
+
+        Args:
+            project: The project's name.
+            mode: One of `MODES`.
+
+        Raises:
+            ConfigurationError: The mode is another one, or wandb is not installed.
+        """
+        if mode not in MODES:
+            raise ConfigurationError(f"tracker.mode: expected {' or '.join(MODES)}, found {mode!r}")
+        self._library = required("wandb", "wandb")
+        self._project, self._mode = project, mode
+
+    def start(self, name: str, settings: Mapping[str, Any], folder: Path) -> None:
+        """Begins the run, or goes on with the one of the same folder."""
+        earlier = earlier_run_id(settings, folder, "wandb")
+        self._run = self._library.init(
+            project=self._project,
+            name=name,
+            config=dict(settings),
+            dir=folder,
+            mode=self._mode,
+            id=earlier,
+            resume="allow" if earlier else None,
+            settings=self._library.Settings(console="off"),  # capturing the terminal would disturb the live display
+        )
+        keep_run_id(folder, "wandb", self._run.id)
+
+    def round(self, record: Row) -> None:
+        """Logs the round's figures, with the round as their step."""
+        self._run.log(round_figures(record), step=record["round"])
+
+    def end(self, summary: Row | None) -> None:
+        """Adds the summary's figures and ends the run, as finished or failed."""
+        if summary is not None:
+            self._run.summary.update(summary_figures(summary))
+        self._run.finish(exit_code=1 if summary is None else 0)

@@ -1,0 +1,45 @@
+"""Flat settings, and the numbers of a record."""
+
+import math
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odt_sim.trackers.flat import flatten, round_figures, summary_figures
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
+keys = st.text("ab", min_size=1, max_size=2)
+nested = st.dictionaries(
+    keys, leaves | st.dictionaries(keys, leaves | st.dictionaries(keys, leaves, max_size=2), max_size=3), max_size=3
+)
+
+
+def test_flatten_joins_the_keys() -> None:
+    config = {"seed": 0, "run": {"rounds": 3, "resume": None}, "model": {"build": {"filters": [16, 32]}}, "tracker": {}}
+    assert flatten(config) == {"seed": 0, "run.rounds": 3, "run.resume": None, "model.build.filters": [16, 32]}
+    assert flatten({"a": {"b": 1}}, "/") == {"a/b": 1}
+
+
+@given(nested)
+def test_flattened_values_are_found_again_by_their_keys(config: dict[str, Any]) -> None:
+    for key, value in flatten(config).items():
+        found: Any = config
+        for part in key.split("."):
+            found = found[part]
+        assert found is value
+        assert not isinstance(value, dict)
+
+
+def test_only_finite_numbers_are_figures() -> None:
+    record = {
+        **{"round": 7, "strategy": "fedavg", "devices": np.int64(4), "excluded_devices": [1, 2], "loss": math.nan},
+        **{"mse": math.inf, "train_loss": None, "seen": True, "accuracy": np.float32(0.5)},
+    }
+    assert round_figures(record) == {"devices": 4.0, "accuracy": 0.5}
+
+
+def test_a_summary_keeps_its_groups() -> None:
+    summary = {"strategy": "local", "rounds": 2, "metrics": {"accuracy": {"mean": 0.5}, "loss": None}}
+    assert summary_figures(summary) == {"summary/rounds": 2.0, "summary/metrics/accuracy/mean": 0.5}

@@ -1,0 +1,118 @@
+"""Runs in an MLflow database, as MLflow's own client reads them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odt_sim.errors import ConfigurationError
+from odt_sim.trackers.mlflow import MAX_PARAMETER_LENGTH, MLflow
+
+Track = Callable[..., None]
+Expected = dict[str, Any]
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated"),  # sqlalchemy, about MLflow
+]
+
+
+@pytest.fixture(scope="session")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An SQLite database that all tests share, for MLflow takes seconds to set one up."""
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
+
+
+@pytest.fixture(scope="session")
+def runs(uri: str) -> Callable[[str], list[Any]]:
+    """Returns a function that reads all runs of an experiment."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+
+    def read(experiment: str) -> list[Any]:
+        return list(client.search_runs([client.get_experiment_by_name(experiment).experiment_id]))
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def history(uri: str) -> Callable[[str], dict[int, dict[str, float]]]:
+    """Returns a function that reads all metrics of a run by their step."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+
+    def read(run_id: str) -> dict[int, dict[str, float]]:
+        found: dict[int, dict[str, float]] = {}
+        for key in client.get_run(run_id).data.metrics:
+            for metric in client.get_metric_history(run_id, key):
+                found.setdefault(metric.step, {})[key] = metric.value
+        return found
+
+    return read
+
+
+def test_parameters_and_metrics(
+    track: Track, uri: str, runs: Callable[..., Any], history: Callable[..., Any], expected: Expected, tmp_path: Path
+) -> None:
+    track(MLflow(uri, "whole"), tmp_path, name="fedavg seed=0")
+    (run,) = runs("whole")
+    assert (run.info.run_name, run.info.status) == ("fedavg seed=0", "FINISHED")
+    assert run.data.tags["odt_sim.folder"] == str(tmp_path)
+    assert run.data.params == {
+        **{"seed": "0", "run.rounds": "2", "run.resume": "None", "train.learning_rate": "0.125"},
+        **{"strategy._target_": "odt_sim.strategies.fedavg.FedAvg", "strategy.flags": "[True, 'two']"},
+    }
+    rounds = expected["rounds"]
+    assert history(run.info.run_id) == {1: rounds[1], 2: {**rounds[2], **expected["summary"]}}
+
+
+def test_a_run_that_fails_is_marked_as_failed(
+    track: Track, uri: str, runs: Callable[..., Any], history: Callable[..., Any], expected: Expected, tmp_path: Path
+) -> None:
+    with pytest.raises(RuntimeError, match="the run failed"):
+        track(MLflow(uri, "failed"), tmp_path, fails_after=1)
+    (run,) = runs("failed")
+    assert run.info.status == "FAILED"
+    assert history(run.info.run_id) == {1: expected["rounds"][1]}
+
+
+def test_each_job_is_one_run(track: Track, uri: str, runs: Callable[..., Any], tmp_path: Path) -> None:
+    for job in ("seed=0", "seed=1"):
+        (tmp_path / job).mkdir()
+        track(MLflow(uri, "sweep"), tmp_path / job, name=job)
+    assert {run.info.run_name for run in runs("sweep")} == {"seed=0", "seed=1"}
+
+
+def test_a_resumed_run_goes_on_and_another_one_in_its_folder_does_not(
+    uri: str, runs: Callable[..., Any], history: Callable[..., Any], tmp_path: Path
+) -> None:
+    first, second, third = (MLflow(uri, "resumed") for _ in range(3))
+    first.start("local", {"run.resume": None}, tmp_path)
+    first.round({"round": 1, "train_loss": 0.5})
+    second.start("local", {"run.resume": str(tmp_path), "backend": "other"}, tmp_path)
+    assert [run.info.status for run in runs("resumed")] == ["RUNNING"]
+    second.round({"round": 2, "train_loss": 0.25})
+    second.end({"rounds": 2})
+    (run,) = runs("resumed")
+    assert run.info.status == "FINISHED"
+    assert history(run.info.run_id) == {1: {"train_loss": 0.5}, 2: {"train_loss": 0.25, "summary/rounds": 2.0}}
+    third.start("local", {"run.resume": None}, tmp_path)
+    third.end(None)
+    assert len(runs("resumed")) == 2
+
+
+def test_many_and_long_settings_fit(uri: str, runs: Callable[..., Any], tmp_path: Path) -> None:
+    tracker = MLflow(uri, "many")
+    tracker.start("fedavg", {f"strategy.value{i}": i * "x" for i in (*range(230), 7000)}, tmp_path)
+    tracker.end({"rounds": 0})
+    (run,) = runs("many")
+    assert {key: len(value) for key, value in run.data.params.items()} == {
+        f"strategy.value{i}": min(i, MAX_PARAMETER_LENGTH) for i in (*range(230), 7000)
+    }
+
+
+def test_an_address_that_is_none_ends_the_run_before_it_begins(track: Track, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"tracker MLflow: failed \(.*\) at the start; correct tracker"):
+        track(MLflow("nowhere://", "x"), tmp_path)

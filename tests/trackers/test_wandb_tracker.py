@@ -1,0 +1,104 @@
+"""Runs that wandb writes offline, read from its own files."""
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odt_sim.errors import ConfigurationError
+from odt_sim.trackers.wandb import WandB
+
+Track = Callable[..., None]
+Expected = dict[str, Any]
+BLOCK = 32768
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _wandb() -> None:
+    pytest.importorskip("wandb", reason="odt_sim[wandb] is not installed")
+
+
+def records(folder: Path) -> list[Any]:
+    """Reads the one offline run of a folder: a header of 7 bytes, then a LevelDB log of protocol buffers."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    (file,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    return [Record.FromString(content) for content in logged(file.read_bytes())]
+
+
+def logged(content: bytes) -> Iterator[bytes]:
+    """Splits a LevelDB log into its records: chunks of [CRC 4, length 2, type 1], whole or first, middle and last."""
+    place, record = 7, b""
+    while place + 7 <= len(content):
+        if BLOCK - place % BLOCK < 7:
+            place += BLOCK - place % BLOCK
+            continue
+        _, length, kind = struct.unpack_from("<IHB", content, place)
+        record += content[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):
+            yield record
+            record = b""
+
+
+def values(items: Any) -> dict[str, Any]:
+    found = {"/".join([item.key] if item.key else item.nested_key): json.loads(item.value_json) for item in items}
+    return {key: value for key, value in found.items() if not key.startswith("_")}
+
+
+def history(found: list[Any]) -> dict[int, dict[str, float]]:
+    return {r.history.step.num: values(r.history.item) for r in found if r.WhichOneof("record_type") == "history"}
+
+
+def summary(found: list[Any]) -> dict[str, Any]:
+    updates = [values(r.summary.update) for r in found if r.WhichOneof("record_type") == "summary"]
+    return {key: value for update in updates for key, value in update.items()}
+
+
+def exit_code(found: list[Any]) -> int:
+    (code,) = [r.exit.exit_code for r in found if r.WhichOneof("record_type") == "exit"]
+    return int(code)
+
+
+def test_settings_and_figures(track: Track, expected: Expected, tmp_path: Path) -> None:
+    track(WandB("odt_sim", "offline"), tmp_path, name="fedavg seed=0")
+    found = records(tmp_path)
+    run = next(r.run for r in found if r.WhichOneof("record_type") == "run")
+    assert (run.project, run.display_name) == ("odt_sim", "fedavg seed=0")
+    assert values(run.config.update) == {
+        **{"seed": 0, "run.rounds": 2, "run.resume": None, "train.learning_rate": 0.125},
+        **{"strategy._target_": "odt_sim.strategies.fedavg.FedAvg", "strategy.flags": [True, "two"]},
+    }
+    assert history(found) == expected["rounds"]
+    assert summary(found).items() >= expected["summary"].items()  # beside the last round's, which wandb adds
+    assert exit_code(found) == 0
+
+
+def test_a_run_that_fails_is_marked_as_failed(track: Track, expected: Expected, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="the run failed"):
+        track(WandB("odt_sim", "offline"), tmp_path, fails_after=1)
+    found = records(tmp_path)
+    assert history(found) == {1: expected["rounds"][1]}
+    assert exit_code(found) == 1
+
+
+def test_a_resumed_run_keeps_its_id(tmp_path: Path) -> None:
+    first, second, third = (WandB("odt_sim", "offline") for _ in range(3))
+    first.start("local", {"run.resume": None}, tmp_path)
+    first.end(None)
+    second.start("local", {"run.resume": str(tmp_path)}, tmp_path)
+    second.end(None)
+    names = [path.stem for path in tmp_path.glob("wandb/offline-run-*/run-*.wandb")]
+    assert len(names) in (1, 2)  # wandb names its folder by the second
+    assert len(set(names)) == 1
+    third.start("local", {"run.resume": None}, tmp_path)
+    third.end(None)
+    assert len({path.stem for path in tmp_path.glob("wandb/offline-run-*/run-*.wandb")}) == 2
+
+
+def test_another_mode_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"tracker\.mode: expected online or offline, found 'dryrun'"):
+        WandB("odt_sim", "dryrun")
