@@ -32,10 +32,8 @@ def check_signatures(flat: FlatModel, where: str) -> None:
     if flex:
         raise ModelError(f"{where}: holds Flex ops ({', '.join(flex)}) that LiteRT cannot run; {_EXPORT}")
     if flat.uninitialized:
-        names = ", ".join(flat.uninitialized[:3])
-        raise ModelError(
-            f"{where}: {len(flat.uninitialized)} of its variables have no initial values ({names}, ...); {_EXPORT}"
-        )
+        first, count = flat.uninitialized[0], len(flat.uninitialized)
+        raise ModelError(f"{where}: {count} of its variables have no initial values, the first is {first}; {_EXPORT}")
     _check_rows(flat, "train", ("x", "y"), where)
     _check_rows(flat, "infer", ("x",), where)
     _check_train(flat, where)

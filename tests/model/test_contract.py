@@ -169,6 +169,6 @@ def drop_one_initial_value(model: Any) -> None:
 def test_variables_without_initial_values(foreign: Path, edited: Edit, change: Any, count: int) -> None:
     content = edited((foreign / "plain.tflite").read_bytes(), change)
     with pytest.raises(
-        ModelError, match=rf"bare.tflite: {count} of its variables have no initial values \(.+\); export"
+        ModelError, match=rf"bare.tflite: {count} of its variables have no initial values, the first is .+; export"
     ):
         TrainableModel.from_content(content, where="bare.tflite")
