@@ -1,71 +1,171 @@
 """The Hydra application: one job is one run."""
 
+import os
+import shlex
+import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.markup import escape
 
 from odt_sim import config as configuration
 from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError
-from odt_sim.progress import shown
-from odt_sim.report.records import RunFolder
-from odt_sim.sweep import print_comparison
+from odt_sim.progress import left_out, shown
+from odt_sim.report.records import Row, RunFolder, replace_file
+from odt_sim.resume import resumed
+from odt_sim.simulation.coordinator import holds_results
+from odt_sim.trackers.base import Tracker
+from odt_sim.trackers.flat import settings_of
+from odt_sim.trackers.tracking import tracked
 
 CONFIG = {"version_base": "1.3", "config_name": "config"}
 
 OmegaConf.register_new_resolver("odt_run_folder", lambda resume, fresh: resume or fresh, replace=True)
 
 
-class Failure:
-    """How the last job of this process that was not one of a sweep ended.
-
-    Hydra would print lines of its own around an exception, so a job leaves its error here.
+@dataclass
+class Outcome:
+    """How the last call of `launch` went, told by its jobs: Hydra would print lines of its own around an exception.
 
     Attributes:
-        error: The error; None where it ended well.
+        folder: The folder of the last job, or of the whole sweep once that has ended; None where no job began.
+        error: The error of a job that was not one of a sweep; None where it ended well.
+        failed: How many jobs of a sweep failed.
     """
 
+    folder: Path | None = None
     error: OdtSimError | None = None
+    failed: int = 0
+
+
+outcome = Outcome()
+
+
+class RememberSweep(Callback):
+    """Tells `launch` the folder of a sweep that has ended; `conf/config.yaml` names it."""
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Hydra calls it; what it raised, Hydra would turn into a warning."""
+        outcome.folder = Path(config.hydra.sweep.dir)
+
+
+def launch(arguments: Sequence[str]) -> Outcome:
+    """Runs the Hydra application: `odt-sim run`.
+
+    Args:
+        arguments: Hydra's flags and overrides.
+
+    Raises:
+        ConfigurationError: An override does not fit, or the folder of the run cannot be made.
+        OdtSimError: The run failed; a sweep goes on with its other jobs.
+        KeyboardInterrupt: Its text says how to go on.
+    """
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors reach us, so that they become one line
+    before = sys.argv
+    outcome.folder, outcome.error, outcome.failed = None, None, 0
+    try:
+        sys.argv = ["odt-sim run", *resumed(arguments)]
+        application()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigurationError(explained(error)) from error
+    except OSError as error:
+        if outcome.folder is not None:
+            raise
+        raise ConfigurationError(
+            f"{error.filename}: cannot make the run's folder ({error.strerror}); "
+            "go to a folder that you may write to, or name one: hydra.run.dir=..., with -m hydra.sweep.dir=..."
+        ) from error
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(_way_on(outcome.folder)) from error
+    finally:
+        sys.argv = before
+    if outcome.error:
+        raise outcome.error
+    return outcome
+
+
+def _way_on(folder: Path | None) -> str:
+    if folder is None or not holds_results(folder):
+        return "no round was committed yet"
+    return f"go on with: odt-sim run {shlex.quote(f'run.resume={os.path.relpath(folder)}')}"
 
 
 @hydra.main(config_path="pkg://odt_sim.conf", **CONFIG)
 def application(config: DictConfig) -> None:
     """Runs one job; a failed job is recorded in its folder, and a sweep goes on."""
     settings = HydraConfig.get()
-    folder = Path(settings.runtime.output_dir)
-    overrides = list(settings.overrides.task)
     swept = settings.mode == RunMode.MULTIRUN
+    overrides = list(settings.overrides.task)
+    outcome.folder = folder = Path(settings.runtime.output_dir)
+    own = False
     try:
+        own = claim(folder, config)
         configuration.check(config)
         run(config, folder, _title(settings.runtime.choices["strategy"], overrides))
+        return
     except OdtSimError as error:
-        if RunFolder(folder).summary() is None:
-            with suppress(CheckpointError):  # the disk may be what failed
-                RunFolder(folder).write_failure(str(error), overrides)
+        message = " ".join(str(error).split())
         if not swept:
-            Failure.error = error
-            return
-        message = f"[red]failed[/red] {', '.join(overrides)}: {escape(' '.join(str(error).split()))}"
-        Console(stderr=True).print(message, highlight=False, soft_wrap=True)
-    else:
+            outcome.error = error
+    except Exception as error:
         if not swept:
-            print_comparison([folder])
+            raise  # a bug, which its traceback tells best
+        traceback.print_exc()
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+    if own:
+        with suppress(CheckpointError):  # the disk may be what failed
+            RunFolder(folder).write_failure(message, overrides)
+    if swept:
+        outcome.failed += 1
+        _print(f"[red]failed[/red] {escape(', '.join(overrides))}: {escape(message)}")
+
+
+def claim(folder: Path, config: DictConfig) -> bool:
+    """Keeps a new run's configuration in its folder, as Hydra would do even in the folder of an earlier run.
+
+    Returns:
+        Whether the folder is this run's own; it is not where the run goes on with an earlier one.
+
+    Raises:
+        CheckpointError: The folder holds an earlier run, or cannot be written.
+    """
+    if config.run.resume is not None:
+        return False
+    if holds_results(folder):
+        raise CheckpointError(
+            f"{folder}: holds a run already; go on with it by run.resume={folder}, or choose another folder"
+        )
+    files = {
+        "config.yaml": config,
+        "hydra.yaml": HydraConfig.instance().cfg,
+        "overrides.yaml": HydraConfig.get().overrides.task,
+    }
+    (folder / ".hydra").mkdir(exist_ok=True)
+    for name, content in files.items():
+        replace_file(folder / ".hydra" / name, OmegaConf.to_yaml(content).encode())
+    return True
 
 
 def _title(strategy: str, overrides: Sequence[str]) -> str:
-    known = ("strategy=", "+experiment=", "run.")
-    return " ".join([strategy, *(override for override in overrides if not override.startswith(known))])
+    target = next((o.rpartition(".")[2] for o in overrides if o.startswith("strategy._target_=")), strategy)
+    known = ("strategy=", "strategy._target_=", "+experiment=", "run.", "tracker")
+    return " ".join([target, *(override for override in overrides if not override.startswith(known))])
 
 
 def run(config: DictConfig, folder: Path, name: str) -> None:
-    """Runs one simulation with a live display.
+    """Runs one simulation with a live display, and says which devices were left out.
 
     Args:
         config: The configuration.
@@ -73,9 +173,22 @@ def run(config: DictConfig, folder: Path, name: str) -> None:
         name: What the display calls it.
     """
     configuration.add_working_folder()
-    with shown(name, config.run.rounds) as progress:
+    tracker: Tracker = configuration.build(config.tracker, "tracker")
+    settings = settings_of(config)
+    with tracked(tracker, name, settings, folder) as tracking, shown(name, config.run.rounds) as progress:
+
+        def on_round(record: Row) -> None:
+            progress.on_round(record)
+            tracking.round(record)
+
         simulation = configuration.simulation(config, folder)
-        simulation.run(resume=config.run.resume is not None, on_round=progress.on_round)
+        tracking.summary = simulation.run(resume=config.run.resume is not None, on_round=on_round)
+    if message := left_out(RunFolder(folder).rounds()):
+        _print(f"[yellow]left out[/yellow] {message}")
+
+
+def _print(message: str) -> None:
+    Console(stderr=True).print(message, highlight=False, soft_wrap=True)
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:
@@ -88,4 +201,11 @@ def composed(overrides: Sequence[str]) -> DictConfig:
         with hydra.initialize_config_module("odt_sim.conf", version_base=CONFIG["version_base"]):
             return hydra.compose(CONFIG["config_name"], overrides=list(overrides))
     except HydraException as error:
-        raise ConfigurationError("; ".join(line.strip() for line in str(error).splitlines() if line.strip())) from error
+        raise ConfigurationError(explained(error)) from error
+
+
+def explained(error: Exception) -> str:
+    """Returns an error of Hydra's as one line."""
+    lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type="))]
+    return "; ".join(dict.fromkeys(line.rstrip(".") for line in kept)) + "; odt-sim run --cfg job prints all keys"

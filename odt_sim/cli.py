@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OdtSimError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("interrupted; go on with: odt-sim run ... run.resume=RUN_FOLDER", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print("; ".join(["interrupted", *map(str, stop.args)]), file=sys.stderr)
         return 130
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone
@@ -50,42 +50,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs the Hydra application.
+    """Runs an experiment, or a sweep of them, and prints the comparison.
 
     Raises:
         OdtSimError: The configuration is wrong or the run failed.
     """
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
+    from odt_sim.application import launch
 
-    from odt_sim.application import Failure, application
-    from odt_sim.sweep import CompareJobs
-
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors reach us, so that they become one line
-    before, sys.argv = sys.argv, ["odt-sim run", *arguments]
-    CompareJobs.failed, Failure.error = 0, None
-    try:
-        application()
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigurationError(_explained(error)) from error
-    finally:
-        sys.argv = before
-    if Failure.error:
-        raise Failure.error
-    return 1 if CompareJobs.failed else 0
+    outcome = launch(arguments)
+    failures = print_comparison([outcome.folder]) if outcome.folder else 0
+    return 1 if outcome.failed or failures else 0
 
 
-def _explained(error: Exception) -> str:
-    """Returns a Hydra error as one line."""
-    lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
-    kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type="))]
-    return "; ".join(dict.fromkeys(line.rstrip(".") for line in kept)) + "; odt-sim run --cfg job prints all keys"
+def print_comparison(folders: Sequence[Path], output: Path | None = None) -> int:
+    """Writes the report page, prints the table and the page's path, and returns how many runs failed.
+
+    Raises:
+        CheckpointError: A folder holds no run.
+    """
+    from rich.console import Console
+
+    from odt_sim.report.comparison import compare
+    from odt_sim.report.page import report
+    from odt_sim.report.table import comparison_table
+
+    page = report(folders, output)
+    comparison = compare(folders)
+    console = Console()
+    console.print()
+    console.print(comparison_table(comparison, console.width))
+    console.print(f"\nreport: {page}", soft_wrap=True, highlight=False, markup=False)
+    return len(comparison.failures)
 
 
 def report(arguments: Sequence[str]) -> int:
     """Rebuilds the comparison of runs from what is on disk."""
-    from odt_sim.sweep import print_comparison
-
     parser = argparse.ArgumentParser("odt-sim report", description="Compare runs that are on disk.")
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a run's folder, or one that holds runs")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page; by default report.html in DIR")

@@ -2,10 +2,11 @@
 
 import os
 import sys
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 
 import hydra.utils
 from hydra.errors import InstantiationException
@@ -22,10 +23,14 @@ from odt_sim.simulation.cohort import Fleet
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.strategies.base import Strategy
 
+Result = TypeVar("Result")
+
 SCHEMA: Mapping[str, tuple[type, ...]] = {
     "seed": (int,),
     "run.rounds": (int,),
     "run.evaluate_every": (int, type(None)),
+    "run.resume": (str, type(None)),
+    "run.storage": (str, type(None)),
     "fleet.devices": (int, type(None)),
     "fleet.cohort": (int, type(None)),
     "fleet.unseen": (int,),
@@ -35,6 +40,8 @@ SCHEMA: Mapping[str, tuple[type, ...]] = {
     "train.epochs": (int,),
     "train.learning_rate": (int, float, type(None)),
 }
+
+TYPE_NAMES = {int: "a whole number", float: "a number", str: "a path", type(None): "null"}
 
 
 def simulation(config: DictConfig, directory: Path) -> Simulation:
@@ -52,11 +59,10 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     strategy: Strategy = build(config.strategy, "strategy")
     backend: Backend = build(config.backend, "backend")
     plan = TrainingPlan(config.train.epochs, config.train.learning_rate)
-    with ThreadPoolExecutor(1) as beside:
-        loading = beside.submit(model, config)
-        data = federated(config)
-        backend.start()
-        trained = loading.result()
+    wait_for_model = _beside(lambda: model(config))
+    data = federated(config)
+    backend.start()
+    trained = wait_for_model()
     fleet = Fleet(config.fleet.cohort, config.fleet.unseen, config.fleet.min_devices)
     return Simulation(
         trained,
@@ -71,6 +77,20 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
         storage=config.run.storage,
         backend=backend,
     )
+
+
+def _beside(work: Callable[[], Result]) -> Callable[[], Result]:
+    """Starts work in a thread that an interrupted process does not wait for; returns what gives its result."""
+    future = Future[Result]()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return future.result
 
 
 def model(config: DictConfig) -> TrainableModel:
@@ -121,9 +141,7 @@ def check(config: DictConfig) -> None:
     for key, types in SCHEMA.items():
         value = OmegaConf.select(config, key)
         if not isinstance(value, types) or isinstance(value, bool):
-            names = " or ".join(
-                {"int": "a whole number", "float": "a number", "NoneType": "null"}[t.__name__] for t in types
-            )
+            names = " or ".join(TYPE_NAMES[kind] for kind in types)
             raise ConfigurationError(f"{key}: expected {names}, found {value!r}")
     if config.seed < 0:
         raise ConfigurationError(f"seed: expected at least 0, found {config.seed}")
@@ -149,7 +167,8 @@ def build(node: DictConfig, name: str) -> Any:
             cause = cause.__cause__
         if cause is not None:
             raise cause from error
-        raise ConfigurationError(f"{name}: {' '.join(str(error.__cause__ or error).split())}") from error
+        cause = error.__cause__ or error
+        raise ConfigurationError(f"{name}: {type(cause).__name__}: {' '.join(str(cause).split())}") from error
 
 
 def add_working_folder() -> None:

@@ -1,11 +1,16 @@
 """The live display of a run."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
+
+FIGURES_WIDTH = 60  # of a line without its name: the bar at its shortest, the rounds, the time and the figures
+NAMED = 10  # devices that were left out, at most, in the line that names them
 
 
 class RunProgress:
@@ -28,14 +33,14 @@ class RunProgress:
             if metric in record:
                 self._metric = f"  {metric} {record[metric]:.3f}"
         loss = record["train_loss"]
-        text = f"train loss {loss:.3f}{self._metric}" if loss is not None else self._metric
+        text = f"train loss {loss:.4g}{self._metric}" if loss is not None else self._metric
         if record["excluded"]:
             text += f"  [red]{record['excluded']} left out[/red]"
         self._progress.update(self._task, completed=record["round"], figures=text)
 
-    def fail(self) -> None:
+    def end(self, how: str) -> None:
         """Shows that the run ended early."""
-        self._progress.update(self._task, figures="[red]failed[/red]")
+        self._progress.update(self._task, figures=f"[red]{how}[/red]")
 
 
 @contextmanager
@@ -46,17 +51,37 @@ def shown(name: str, rounds: int) -> Iterator[RunProgress]:
         name: What is run.
         rounds: How many rounds it has.
     """
+    console = Console(stderr=True)
     columns = (
-        TextColumn("{task.description}", table_column=None),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
         TextColumn("{task.fields[figures]}"),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        line = RunProgress(progress, name, rounds)
+    with Progress(*columns, console=console) as progress:
+        line = RunProgress(progress, _shortened(name, console.width - FIGURES_WIDTH), rounds)
         try:
             yield line
-        except BaseException:
-            line.fail()
+        except BaseException as error:
+            line.end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
             raise
+
+
+def _shortened(name: str, width: int) -> str:
+    width = max(width, 12)
+    return name if len(name) <= width else f"{name[: width - 1]}…"
+
+
+def left_out(rounds: Sequence[Mapping[str, Any]]) -> str | None:
+    """Returns what to say of devices that were left out of rounds; None where none was.
+
+    Args:
+        rounds: The lines of `rounds.jsonl`.
+    """
+    times = Counter(device for row in rounds for device in row["excluded_devices"])
+    if not times:
+        return None
+    first = ", ".join(f"{device} ({times[device]} rounds)" for device in sorted(times)[:NAMED])
+    more = f" and {len(times) - NAMED} more" if len(times) > NAMED else ""
+    return f"losses or weights were not finite on device {first}{more}; rounds.jsonl names them round by round"

@@ -120,7 +120,7 @@ class Simulation:
         return self._finish(rows)
 
     def _begin(self, resume: bool) -> Commit:
-        if not resume and self._holds_run():
+        if not resume and (self._commits.path.exists() or holds_results(self.directory)):
             raise CheckpointError(
                 f"{self.directory}: this folder or its checkpoint's holds a run already; resume it or choose another folder"
             )
@@ -128,9 +128,6 @@ class Simulation:
         write_atomically(self.directory / "model.tflite", self._job.model.content)
         self._records.truncate_rounds(commit.round)
         return commit
-
-    def _holds_run(self) -> bool:
-        return self._commits.path.exists() or bool(self._records.rounds()) or self._records.summary() is not None
 
     def _fresh(self) -> Commit:
         initial = Runtime(self._job.model).initial
@@ -209,6 +206,16 @@ class Simulation:
         for device in trained.stateful:
             if before.versions[device]:
                 self._store.drop(device, int(before.versions[device]))
+
+
+def holds_results(directory: Path) -> bool:
+    """Whether a folder holds rounds of a run, or its summary; a failure alone is no result.
+
+    Raises:
+        CheckpointError: They are damaged.
+    """
+    records = RunFolder(directory)
+    return bool(records.rounds()) or records.summary() is not None
 
 
 def _size(tensors: Tensors) -> int:
