@@ -1,0 +1,129 @@
+"""A small fleet on three Gaussian clouds, run anywhere, and what of a run must be equal to the bit."""
+
+import importlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from odt_sim import Fleet, Simulation, Strategy, TrainableModel, TrainingPlan
+from odt_sim.data import dirichlet, federate
+from odt_sim.data.dataset import Dataset
+from odt_sim.data.federated import FederatedData
+from odt_sim.simulation import cohort
+from odt_sim.simulation.ray import RayBackend
+
+PLAN = TrainingPlan(epochs=1, learning_rate=0.05)
+FLEET = Fleet(unseen=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """What a run left, without its times.
+
+    Attributes:
+        summary: What `run` returned.
+        rounds: The lines of `rounds.jsonl`.
+        devices: The bytes of `devices.jsonl`.
+        tensors: What the server's checkpoint holds.
+        files: The names of the files below the checkpoint's folder.
+    """
+
+    summary: dict[str, Any]
+    rounds: list[dict[str, Any]]
+    devices: bytes
+    tensors: dict[str, NDArray[Any]]
+    files: list[str]
+
+    @classmethod
+    def read(cls, folder: Path) -> "Results":
+        summary = json.loads((folder / "summary.json").read_text())
+        rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+        for timed in (summary, *rounds):
+            del timed["seconds"]
+        checkpoint = folder / "checkpoint"
+        files = sorted(str(path.relative_to(checkpoint)) for path in checkpoint.rglob("*.*"))
+        tensors = load_file(checkpoint / "server.safetensors")
+        return cls(summary, rounds, (folder / "devices.jsonl").read_bytes(), tensors, files)
+
+    def assert_same_bits(self, other: "Results") -> None:
+        assert self.rounds == other.rounds
+        assert self.summary == other.summary
+        assert self.devices == other.devices
+        assert self.files == other.files
+        assert self.tensors.keys() == other.tensors.keys()
+        for name, tensor in self.tensors.items():
+            assert tensor.tobytes() == other.tensors[name].tobytes(), name
+
+
+@pytest.fixture(autouse=True)
+def large_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a small cohort form two blocks of several devices; only the coordinator cuts blocks."""
+    monkeypatch.setattr(cohort, "FEWEST_BLOCKS", 2)
+
+
+@pytest.fixture(scope="session")
+def clouds() -> Dataset:
+    """90 points in 6 dimensions, of 3 classes that overlap."""
+    random = np.random.default_rng(5)
+    y = np.arange(90, dtype=np.int32) % 3
+    x = (random.normal(size=(90, 6)) + 1.5 * np.eye(3, 6)[y]).astype(np.float32)
+    return Dataset("clouds", x, y, classes=3)
+
+
+@pytest.fixture(scope="session")
+def spread() -> Callable[..., FederatedData]:
+    """Returns a function that spreads a data set over devices with label skew."""
+    return lambda dataset, devices: federate(dataset, partial(dirichlet, alpha=1.0, min_examples=5), devices, seed=0)
+
+
+@pytest.fixture(scope="session")
+def fleet_data(clouds: Dataset, spread: Callable[..., FederatedData]) -> FederatedData:
+    """The clouds over 7 devices."""
+    return spread(clouds, 7)
+
+
+@pytest.fixture(scope="session")
+def simulation(momentum: TrainableModel, fleet_data: FederatedData) -> Callable[..., Simulation]:
+    """Returns a function that makes a simulation, of 3 rounds unless told otherwise."""
+
+    def make(strategy: Strategy, directory: Path, model: TrainableModel = momentum, **settings: Any) -> Simulation:
+        settings = {"data": fleet_data, "rounds": 3, "fleet": FLEET, "plan": PLAN, "evaluate_every": 2, **settings}
+        return Simulation(model, settings.pop("data"), strategy, directory=directory, **settings)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def results(simulation: Callable[..., Simulation]) -> Callable[..., Results]:
+    """Returns a function that runs a simulation and reads what it left."""
+
+    def run(strategy: Strategy, directory: Path, **settings: Any) -> Results:
+        simulation(strategy, directory, **settings).run()
+        return Results.read(directory)
+
+    return run
+
+
+@pytest.fixture
+def user(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of a user's own strategies, imported as a user's would be."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    return importlib.import_module("user_strategies")
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[None]:
+    """One Ray for all tests."""
+    import ray
+
+    RayBackend().start()
+    yield
+    ray.shutdown()

@@ -1,0 +1,233 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from odt_sim import Device, Strategy, TrainingPlan
+from odt_sim.errors import SimulationError
+from odt_sim.model.weights import Weights
+from odt_sim.simulation.block import Job, Task, Trained, Worker, join, mean
+from odt_sim.strategies.base import Update
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.local import Local
+
+PLAN = TrainingPlan(epochs=1, learning_rate=0.05)
+
+VECTORS = arrays(np.float64, 3, elements=st.floats(-1e6, 1e6))
+
+
+def trained(id, vector, weight):
+    return Trained({"v": weight * vector}, {"v": None}, weight, (id,), loss_sum=weight, loss_weight=weight, bytes_up=24)
+
+
+@given(parts=st.lists(st.tuples(VECTORS, st.floats(0.1, 1e3)), min_size=1, max_size=20))
+def test_the_mean_is_numpys_weighted_average(parts):
+    joined = join(trained(i, vector, weight) for i, (vector, weight) in enumerate(parts))
+    updates = mean(joined)
+    vectors, weights = zip(*parts, strict=True)
+    expected = np.average(vectors, axis=0, weights=weights)
+    np.testing.assert_allclose(updates.mean["v"], expected, rtol=1e-6, atol=1e-6)
+    assert updates.mean["v"].dtype == np.float32
+    assert updates.count == len(parts)
+    assert joined.contributed == tuple(range(len(parts)))
+    assert joined.bytes_up == 24 * len(parts)
+    assert joined.loss_sum / joined.loss_weight == pytest.approx(1)
+
+
+@given(parts=st.lists(VECTORS, min_size=2, max_size=12), cut=st.integers(1, 11))
+def test_joining_blocks_is_joining_their_devices(parts, cut):
+    parts = [trained(i, np.round(vector), 1.0) for i, vector in enumerate(parts)]  # whole numbers add exactly
+    at_once, by_block = join(parts), join([join(parts[:cut]), join(parts[cut:])])
+    np.testing.assert_array_equal(at_once.sums["v"], by_block.sums["v"])
+    assert at_once.contributed == by_block.contributed
+
+
+def test_nothing_joined_is_empty():
+    assert join([]) == Trained()
+    assert mean(join([Trained(excluded=(3,)), Trained(excluded=(5,))])).mean == {}
+    assert join([Trained(excluded=(3,)), Trained(excluded=(5,))]).excluded == (3, 5)
+
+
+@pytest.fixture
+def job(momentum, fleet_data, tmp_path):
+    return lambda strategy, **changes: Job(
+        **{
+            "model": momentum,
+            "data": fleet_data,
+            "strategy": strategy,
+            "plan": PLAN,
+            "seed": 0,
+            "storage": tmp_path,
+            **changes,
+        }
+    )
+
+
+def alone(job, id, round):
+    """Returns a device as a worker sets it up, in an interpreter of its own."""
+    rows = [(job.data.x[split(id)], job.data.y[split(id)]) for split in (job.data.train, job.data.validation)]
+    test = job.data.x[job.data.test(id)], job.data.y[job.data.test(id)]
+    return Device(job.model, *rows, test, seed=job.seed, id=id, round=round, plan=job.plan)
+
+
+def test_a_block_is_the_weighted_sum_of_its_devices(job, momentum):
+    job = job(FedAvg())
+    state = job.strategy.init(alone(job, 0, 0).parameters())
+    block = Worker(job).train(Task("train", 1, (0, 2, 5), (0, 0, 0)), state.broadcast)
+    total = np.zeros(momentum.layout.size)
+    for id in (0, 2, 5):
+        device = alone(job, id, 1)
+        device.train()
+        total += len(device.train_examples) * (device.parameters() - state.weights).vector.astype(np.float64)
+    np.testing.assert_array_equal(block.sums["weights"], total)
+    assert block.weight == sum(job.data.train_sizes[[0, 2, 5]])
+    assert block.contributed == (0, 2, 5)
+    assert block.stateful == block.excluded == ()
+    assert block.bytes_up == 3 * 4 * momentum.layout.size
+    assert block.each == {}
+
+
+def test_a_task_for_each_device_gives_the_same(job):
+    job = job(FedPer())
+    broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
+    task = Task("train", 1, (1, 3, 4), (0, 0, 0))
+    whole = Worker(job).train(task, broadcast)
+    parts = join(Worker(job).train(one, broadcast) for one in task.each())
+    np.testing.assert_array_equal(whole.sums["weights"], parts.sums["weights"])
+    assert whole.stateful == parts.stateful == (1, 3, 4)
+    assert whole.loss_sum == parts.loss_sum
+
+
+def test_what_a_device_keeps_is_there_in_its_next_round(job, momentum):
+    job = job(Local())
+    worker = Worker(job)
+    worker.train(Task("train", 1, (4,), (0,)), {})
+    worker.train(Task("train", 3, (4,), (1,)), {})
+    [row] = worker.evaluate(Task("evaluate", 3, (4,), (3,)), {})
+    first, second = alone(job, 4, 1), alone(job, 4, 3)
+    first.train()
+    second.restore(first.parameters())
+    second.restore_optimizer_state(first.optimizer_state())
+    second.train()
+    assert row == {"device": 4, "train_examples": len(second.train_examples), **second.evaluate()}
+
+
+def test_an_evaluation_keeps_nothing(job, tmp_path):
+    class Trains(FedAvg):
+        def deploy(self, device, broadcast):
+            device.train(epochs=3)
+            device.state["steps"] = np.ones(1)
+            device.records["epochs"] = 3
+            return device.parameters()
+
+    job = job(Trains())
+    broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
+    worker = Worker(job)
+    task = Task("evaluate", 1, (0, 1), (0, 0))
+    assert worker.evaluate(task, broadcast) == worker.evaluate(task, broadcast)
+    assert [row["epochs"] for row in worker.evaluate(task, broadcast)] == [3, 3]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_final_evaluation_adds_the_global_model_where_it_travels_whole(job):
+    initial = alone(job(FedAvg()), 0, 0).parameters()
+    for strategy, columns in ((FedAvg(), {"global_accuracy", "global_loss"}), (FedPer(), set()), (Local(), set())):
+        worker, broadcast = Worker(job(strategy)), strategy.init(initial).broadcast
+        [due] = worker.evaluate(Task("evaluate", 1, (0,), (0,)), broadcast)
+        [final] = worker.evaluate(Task("final", 1, (0,), (0,)), broadcast)
+        assert final.keys() - due.keys() == columns
+        assert {name: final[name] for name in due} == due
+    own = {"device": 0, "train_examples": len(alone(job(FedAvg()), 0, 0).train_examples)}
+    assert due == {**own, **alone(job(FedAvg()), 0, 0).evaluate()}
+
+
+@pytest.mark.parametrize(
+    ("loss", "tensor", "weight", "state"),
+    [
+        (math.nan, 0, 1, 0),
+        (math.inf, 0, 1, 0),
+        (0, math.nan, 1, 0),
+        (0, -math.inf, 1, 0),
+        (0, 0, math.nan, 0),
+        (0, 0, math.inf, 0),
+        (0, 0, 0, 0),
+        (0, 0, -1, 0),
+        (0, 0, 1, math.nan),
+    ],
+)
+def test_what_is_not_finite_is_left_out_and_not_kept(job, tmp_path, loss, tensor, weight, state):
+    class Breaks(FedAvg):
+        def local(self, device, broadcast):
+            device.state["kept"] = np.array([state if device.id == 1 else 0.0])
+            numbers = (loss, tensor, weight) if device.id == 1 else (0.5, 2.0, 3.0)
+            return Update({"v": np.array([numbers[1]])}, numbers[2], np.array([numbers[0]], np.float32))
+
+    block = Worker(job(Breaks())).train(Task("train", 1, (0, 1), (0, 0)), {})
+    assert (block.contributed, block.excluded, block.stateful) == ((0,), (1,), (0,))
+    assert block.sums["v"].tolist() == [6.0]
+    assert (block.loss_sum, block.loss_weight) == (1.5, 3.0)
+    assert [path.name for path in tmp_path.rglob("*.safetensors")] == ["0.1.safetensors"]
+
+
+def test_a_device_without_a_step_has_no_loss(job):
+    class Idle(FedAvg):
+        def local(self, device, broadcast):
+            return Update({}, 2, np.zeros(0, np.float32))
+
+    block = Worker(job(Idle())).train(Task("train", 1, (0,), (0,)), {})
+    assert (block.weight, block.loss_sum, block.loss_weight) == (2, 0, 0)
+
+
+def test_single_updates_are_kept_where_the_strategy_asks(job):
+    class Keeps(FedAvg):
+        keeps_updates = True
+
+    job = job(Keeps())
+    broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
+    block = Worker(job).train(Task("train", 1, (0, 2), (0, 0)), broadcast)
+    assert list(block.each) == [0, 2]
+    updates = mean(block)
+    both = [update.tensors["weights"].vector.astype(np.float64) * update.weight for update in updates.each.values()]
+    np.testing.assert_array_equal(updates.mean["weights"].vector, (sum(both) / updates.weight).astype(np.float32))
+    assert isinstance(updates.mean["weights"], Weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("Raises", "train", r"strategy Raises: failed on device 4 in round 2 with KeyError: 'mu' \(.*strategies\.py:23\)"),
+        ("RaisesDeepInNumpy", "train", r"failed on device 3 in round 2 with ValueError: .*user_strategies.py:\d+\)"),
+        ("ForgetsToReturn", "train", r"failed on device 3 in round 2 with TypeError: local returned NoneType, expected"),
+        ("RaisesInDeploy", "evaluate", r"failed on device 3 after round 2 with ValueError: two lines \(.*strategies.py:"),
+    ],
+)  # fmt: skip
+def test_what_a_strategy_raises_is_one_line(job, user, name, kind, message):
+    job = job(getattr(user, name)())
+    broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
+    with pytest.raises(SimulationError, match=message) as caught:
+        getattr(Worker(job), kind)(Task(kind, 2, (3, 4), (0, 0)), broadcast)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_misused_part_of_odt_sim_names_the_strategy_too(job):
+    class Misuses(FedAvg):
+        def local(self, device, broadcast):
+            return device.parameters()["no such"]
+
+    with pytest.raises(
+        SimulationError, match=r"strategy Misuses: .*device 0 in round 1 .*ModelError: .*'no such'.*test_block"
+    ):
+        Worker(job(Misuses())).train(Task("train", 1, (0,), (0,)), {})
+
+
+def test_the_base_class_is_federated_averaging(job):
+    task = Task("train", 1, (0, 1), (0, 0))
+    sums = []
+    for strategy in (Strategy(), FedAvg()):
+        broadcast = strategy.init(alone(job(strategy), 0, 0).parameters()).broadcast
+        sums.append(Worker(job(strategy)).train(task, broadcast).sums["weights"])
+    np.testing.assert_array_equal(*sums)

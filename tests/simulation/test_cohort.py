@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odt_sim.errors import ConfigurationError
+from odt_sim.simulation import cohort
+from odt_sim.simulation.cohort import LARGEST_BLOCK, blocks, choose_cohort, choose_unseen
+
+SEEDS = st.integers(0, 2**63 - 1)
+
+
+@pytest.fixture(autouse=True)
+def large_blocks():
+    """Blocks are cut as they are shipped."""
+
+
+@given(ids=st.lists(st.integers(0, 10**6), unique=True, max_size=2000).map(sorted))
+def test_blocks_partition_the_cohort_in_order(ids):
+    cut = blocks(ids)
+    assert [device for block in cut for device in block] == ids
+    assert all(1 <= len(block) <= LARGEST_BLOCK for block in cut)
+
+
+@pytest.mark.parametrize(
+    ("devices", "size", "count"),
+    [(0, 0, 0), (1, 1, 1), (16, 1, 16), (17, 2, 9), (36, 3, 12), (512, 32, 16), (513, 32, 17), (10_000, 32, 313)],
+)
+def test_the_size_of_blocks(devices, size, count):
+    cut = blocks(range(devices))
+    assert len(cut) == count
+    assert max(map(len, cut), default=0) == size
+
+
+@given(devices=st.integers(1, 300), seed=SEEDS, data=st.data())
+def test_unseen_devices_never_train(devices, seed, data):
+    count = data.draw(st.integers(0, devices - 1))
+    unseen = choose_unseen(devices, count, seed)
+    assert len(set(unseen.tolist())) == count
+    assert unseen.tolist() == sorted(unseen.tolist())
+    seen = np.setdiff1d(np.arange(devices), unseen)
+    size = data.draw(st.one_of(st.none(), st.integers(1, len(seen))))
+    round = data.draw(st.integers(1, 1000))
+    chosen = choose_cohort(seen, size, seed, round)
+    assert not set(chosen.tolist()) & set(unseen.tolist())
+    assert chosen.tolist() == sorted(set(chosen.tolist()))
+    assert len(chosen) == (len(seen) if size is None else size)
+
+
+def test_a_cohort_depends_on_the_seed_and_the_round_only():
+    seen = np.arange(100)
+    drawn = {(seed, round): choose_cohort(seen, 10, seed, round).tolist() for seed in (0, 1) for round in (1, 2, 3)}
+    assert len({tuple(ids) for ids in drawn.values()}) == len(drawn)
+    np.random.default_rng(0).random(5)  # nothing global is drawn from
+    for (seed, round), ids in reversed(drawn.items()):
+        assert choose_cohort(seen, 10, seed, round).tolist() == ids
+
+
+def test_every_device_is_drawn_equally_often():
+    counts = np.zeros(20)
+    for round in range(1, 1001):
+        counts[choose_cohort(np.arange(20), 5, 0, round)] += 1
+    assert abs(counts - 250).max() < 5 * np.sqrt(1000 * 0.25 * 0.75)  # five standard deviations
+
+
+@pytest.mark.parametrize("count", [-1, 5, 6])
+def test_some_devices_must_be_left_to_train(count):
+    with pytest.raises(ConfigurationError, match=rf"fleet\.unseen: expected 0 to 4 of the 5 devices, found {count}"):
+        choose_unseen(5, count, seed=0)
+
+
+def test_the_number_of_blocks_is_what_tests_may_change(monkeypatch):
+    monkeypatch.setattr(cohort, "FEWEST_BLOCKS", 2)
+    assert blocks(range(7)) == [(0, 1, 2, 3), (4, 5, 6)]

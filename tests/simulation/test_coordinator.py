@@ -1,0 +1,446 @@
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+
+from odt_sim import Device, Fleet, TrainingPlan
+from odt_sim.data import federate, iid
+from odt_sim.data.dataset import Dataset
+from odt_sim.data.federated import FederatedData
+from odt_sim.errors import CheckpointError, ConfigurationError, DataError, SimulationError, StrategyError
+from odt_sim.model.weights import Weights
+from odt_sim.simulation.cohort import blocks, choose_cohort, choose_unseen
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.local import Local
+
+COLUMNS = ["round", "strategy", "devices", "excluded", "excluded_devices", "train_loss", "bytes_down", "bytes_up"]
+EVALUATION = ["accuracy", "accuracy_unweighted", "accuracy_unseen", "loss", "loss_unweighted", "loss_unseen"]
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def four(simulation, tmp_path_factory):
+    """The folder of a run of FedAvg, 4 rounds with 5 of the 6 seen devices in each, evaluated every second."""
+    folder = tmp_path_factory.mktemp("four")
+    simulation(FedAvg(), folder, rounds=4, fleet=Fleet(cohort=5, unseen=1)).run()
+    return folder
+
+
+def test_a_line_a_round(four):
+    rounds = lines(four / "rounds.jsonl")
+    assert [row["round"] for row in rounds] == [1, 2, 3, 4]
+    for row in rounds:
+        assert list(row) == COLUMNS + ["seconds"] + (EVALUATION if row["round"] % 2 == 0 else [])
+        assert (row["strategy"], row["devices"], row["excluded"], row["excluded_devices"]) == ("fedavg", 5, 0, [])
+        assert row["seconds"] > 0
+    assert rounds[-1]["train_loss"] < rounds[0]["train_loss"]
+    assert rounds[-1]["loss"] < rounds[1]["loss"]
+
+
+def test_bytes_are_those_of_the_weights(four, momentum):
+    for row in lines(four / "rounds.jsonl"):
+        assert row["bytes_down"] == row["bytes_up"] == 5 * 4 * momentum.layout.size
+
+
+def test_a_line_a_device_at_the_end(four, fleet_data):
+    devices = lines(four / "devices.jsonl")
+    assert [row["device"] for row in devices] == list(range(7))
+    [unseen] = choose_unseen(7, 1, seed=0)
+    assert [row["device"] for row in devices if not row["seen"]] == [unseen]
+    assert [row["train_examples"] for row in devices] == fleet_data.train_sizes.tolist()
+    assert [row["examples"] for row in devices] == [len(fleet_data.test(i)) for i in range(7)]
+    for row in devices:  # FedAvg's users get the global model
+        assert (row["accuracy"], row["loss"]) == (row["global_accuracy"], row["global_loss"])
+        assert row["local_accuracy"] is row["local_loss"] is None
+
+
+def test_the_folder_holds_what_the_design_says(four, momentum):
+    summary = json.loads((four / "summary.json").read_text())
+    assert (summary["strategy"], summary["rounds"], summary["devices"], summary["unseen"]) == ("fedavg", 4, 7, 1)
+    assert (four / "model.tflite").read_bytes() == momentum.content
+    names = ["checkpoint/server.safetensors", "devices.jsonl", "model.tflite", "rounds.jsonl", "summary.json"]
+    assert list(contents(four)) == names
+
+
+def test_the_last_evaluation_is_that_of_the_devices(four):
+    devices = [row for row in lines(four / "devices.jsonl") if row["seen"]]
+    last = lines(four / "rounds.jsonl")[-1]
+    weights = [row["examples"] for row in devices]
+    assert last["accuracy"] == pytest.approx(np.average([row["accuracy"] for row in devices], weights=weights))
+    assert last["loss_unweighted"] == pytest.approx(np.mean([row["loss"] for row in devices]))
+
+
+def test_two_rounds_of_fedavg_by_hand(momentum, fleet_data, results, tmp_path):
+    fleet, plan = Fleet(cohort=4, unseen=1), TrainingPlan(epochs=2, learning_rate=0.05)
+    found = results(FedAvg(), tmp_path, rounds=2, fleet=fleet, plan=plan)
+    weights = device_at(momentum, fleet_data, 0, 0).parameters()
+    seen = np.setdiff1d(np.arange(7), choose_unseen(7, 1, seed=0))
+    for round in (1, 2):
+        sums = []
+        for block in blocks(choose_cohort(seen, 4, 0, round).tolist()):
+            total = np.zeros(weights.layout.size)
+            for id in block:
+                device = device_at(momentum, fleet_data, id, round)
+                device.restore(weights)
+                device.train(epochs=2, learning_rate=0.05)
+                change = device.parameters() - weights
+                total = total + float(len(device.train_examples)) * change.vector.astype(np.float64)
+            sums.append(total)
+        assert len(sums) == 2
+        size = sum(fleet_data.train_sizes[choose_cohort(seen, 4, 0, round)])
+        weights = weights + Weights(weights.layout, ((sums[0] + sums[1]) / size).astype(np.float32))
+    np.testing.assert_array_equal(found.tensors["broadcast.weights"], weights.vector)
+
+
+def device_at(model, data, id, round):
+    rows = [(data.x[part(id)], data.y[part(id)]) for part in (data.train, data.validation, data.test)]
+    return Device(model, *rows, seed=0, id=id, round=round)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "every", "due"),
+    [(5, 2, [2, 4, 5]), (3, None, [1, 2, 3]), (2, 5, [2]), (25, None, [*range(2, 25, 2), 25])],
+)
+def test_when_evaluation_is_due(simulation, tmp_path, rounds, every, due):
+    simulation(
+        Local(), tmp_path, rounds=rounds, evaluate_every=every, fleet=Fleet(cohort=1), plan=TrainingPlan(0)
+    ).run()
+    assert [row["round"] for row in lines(tmp_path / "rounds.jsonl") if "accuracy" in row] == due
+
+
+def test_local_moves_nothing_and_is_its_own_baseline(results, tmp_path):
+    found = results(Local(), tmp_path)
+    assert {row["bytes_down"] + row["bytes_up"] for row in found.rounds} == {0}
+    for row in map(json.loads, found.devices.splitlines()):
+        assert (row["local_accuracy"], row["local_loss"]) == (row["accuracy"], row["loss"])
+        assert row["global_accuracy"] is None
+    assert found.summary["fraction_hurt_local"] == 0
+
+
+def test_fedper_moves_all_but_the_head(results, momentum, tmp_path):
+    body = momentum.layout.select(lambda parameter: parameter.group != "head").size
+    assert 0 < body < momentum.layout.size
+    found = results(FedPer(), tmp_path)
+    assert {row["bytes_up"] for row in found.rounds} == {6 * 4 * body}
+    assert found.tensors["broadcast.weights"].size == body
+
+
+def test_what_a_strategy_records_is_in_the_devices_lines(results, tmp_path):
+    rows = [json.loads(line) for line in results(FedAvgFineTune(2), tmp_path).devices.splitlines()]
+    assert {row["fine_tune_epochs"] for row in rows} <= {0, 1, 2}
+
+
+def test_a_strategy_may_average_arrays_and_see_every_update(results, user, tmp_path):
+    found = results(user.Counts(), tmp_path, rounds=1)
+    seen = found.tensors["private.devices"]
+    assert seen.tolist() == sorted(set(range(7)) - set(choose_unseen(7, 1, seed=0).tolist()))
+    sizes = [row["train_examples"] for row in map(json.loads, found.devices.splitlines()) if row["seen"]]
+    expected = [np.average(seen, weights=sizes), 1]
+    np.testing.assert_allclose(found.tensors["private.mean"], expected, rtol=1e-6)
+
+
+def test_regression_is_reported_by_its_errors(regression, simulation, tmp_path):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60, 6)).astype(np.float32)
+    data = federate(Dataset("plane", x, (x @ random.normal(size=(6, 2))).astype(np.float32)), iid, 4, seed=0)
+    summary = simulation(FedAvg(), tmp_path, model=regression, data=data, rounds=5).run()
+    assert summary["task"] == "regression"
+    first, *_, last = (row for row in lines(tmp_path / "rounds.jsonl") if "mse" in row)
+    assert last["mse"] < first["mse"]
+    assert last.keys() >= {"mse", "mse_unweighted", "mse_unseen", "mae"}
+
+
+# --- devices that diverge ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scaled(fleet_data):
+    """Returns the fleet's data with the training examples of some devices scaled until their losses overflow."""
+
+    def scale(*devices):
+        arrays = {**fleet_data.arrays(), "x": fleet_data.x.copy()}
+        for device in devices:
+            arrays["x"][fleet_data.train(device)] *= 1e30
+        return FederatedData.from_arrays(fleet_data.name, fleet_data.classes, arrays)
+
+    return scale
+
+
+@pytest.mark.parametrize("strategy", [FedAvg(), FedPer(), Local(), FedAvgFineTune(1)], ids=lambda s: s.name)
+def test_a_device_that_diverges_is_left_out_and_named(strategy, scaled, results, tmp_path):
+    found = results(strategy, tmp_path, data=scaled(2))
+    assert [(row["devices"], row["excluded"], row["excluded_devices"]) for row in found.rounds] == [(5, 1, [2])] * 3
+    assert found.summary["excluded"] == 3
+    assert all(np.isfinite(row["train_loss"]) for row in found.rounds)
+    assert all(np.isfinite(tensor).all() for tensor in found.tensors.values())
+    assert not any(name.startswith("devices/000/2.") for name in found.files)
+
+
+def test_the_aggregate_is_that_of_the_others(scaled, results, fleet_data, tmp_path):
+    class Without(FedAvg):
+        def local(self, device, broadcast):
+            update = super().local(device, broadcast)
+            return type(update)(update.tensors, update.weight if device.id != 2 else 0, update.losses)
+
+    diverged = results(FedAvg(), tmp_path / "diverged", data=scaled(2), rounds=2)
+    without = results(Without(), tmp_path / "without", rounds=2)
+    np.testing.assert_array_equal(diverged.tensors["broadcast.weights"], without.tensors["broadcast.weights"])
+
+
+def test_too_few_devices_end_the_run(scaled, simulation, tmp_path):
+    one_left = {"data": scaled(0, 1, 2, 3, 5, 6), "fleet": Fleet(min_devices=2), "plan": TrainingPlan(3, 0.05)}
+    with pytest.raises(
+        SimulationError, match=r"round 1: 1 devices contributed, fleet\.min_devices is 2; .* of 6 were not"
+    ):
+        simulation(FedAvg(), tmp_path, **one_left).run()
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_with_min_devices_0_a_round_without_updates_changes_nothing(scaled, results, momentum, fleet_data, tmp_path):
+    found = results(FedAvg(), tmp_path, data=scaled(*range(7)), fleet=Fleet(min_devices=0), plan=TrainingPlan(3, 0.05))
+    assert [row["train_loss"] for row in found.rounds] == [None] * 3
+    initial = device_at(momentum, fleet_data, 0, 0).parameters()
+    np.testing.assert_array_equal(found.tensors["broadcast.weights"], initial.vector)
+
+
+# --- going on ----------------------------------------------------------------------------------------------------------
+
+
+class DeathError(Exception):
+    """The coordinator's death."""
+
+
+def die_in(round):
+    def on_round(record):
+        if record["round"] == round:
+            raise DeathError
+
+    return on_round
+
+
+@pytest.mark.parametrize("strategy", [Local(), FedPer(), FedAvg()], ids=lambda s: s.name)
+def test_a_run_that_died_goes_on_to_the_same_bits(strategy, results, simulation, tmp_path):
+    whole = results(strategy, tmp_path / "whole", rounds=6)
+    halves = tmp_path / "halves"
+    with pytest.raises(DeathError):
+        simulation(strategy, halves, rounds=6).run(on_round=die_in(3))
+    seen = []
+    simulation(strategy, halves, rounds=6).run(resume=True, on_round=lambda record: seen.append(record["round"]))
+    assert seen == [4, 5, 6]
+    type(whole).read(halves).assert_same_bits(whole)
+
+
+def test_states_of_old_rounds_are_dropped(results, tmp_path):
+    found = results(Local(), tmp_path)
+    seen = sorted(set(range(7)) - set(choose_unseen(7, 1, seed=0).tolist()))
+    assert found.files == [f"devices/000/{device}.3.safetensors" for device in seen] + ["server.safetensors"]
+    expected = [3 if device in seen else 0 for device in range(7)]
+    assert found.tensors["versions"].tolist() == expected
+
+
+def test_nothing_is_lost_between_the_devices_writes_and_the_commit(results, simulation, user, tmp_path):
+    marker = tmp_path / "marker"
+    marker.touch()
+    whole = results(user.RaisesOnce(marker), tmp_path / "whole", rounds=4)
+    marker.unlink()
+    folder = tmp_path / "died"
+    with pytest.raises(SimulationError, match="failed in aggregate in round 3 with RuntimeError: the coordinator dies"):
+        simulation(user.RaisesOnce(marker), folder, rounds=4).run()
+    states = {path.name for path in folder.rglob("*.safetensors")}
+    assert {"1.2.safetensors", "1.3.safetensors"} <= states  # the new ones beside the committed ones
+    assert [row["round"] for row in lines(folder / "rounds.jsonl")] == [1, 2]
+    simulation(user.RaisesOnce(marker), folder, rounds=4).run(resume=True)
+    type(whole).read(folder).assert_same_bits(whole)
+
+
+def test_a_line_whose_round_was_not_committed_is_dropped(results, simulation, tmp_path, monkeypatch):
+    whole = results(FedAvg(), tmp_path / "whole")
+    folder = tmp_path / "died"
+    dying = simulation(FedAvg(), folder)
+    write = type(dying._commits).write
+    with monkeypatch.context() as patch:
+        patch.setattr(type(dying._commits), "write", lambda self, commit: die_or(write, self, commit))
+        with pytest.raises(DeathError):
+            dying.run()
+    assert [row["round"] for row in lines(folder / "rounds.jsonl")] == [1, 2]
+    with (folder / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 3, "tor')
+    simulation(FedAvg(), folder).run(resume=True)
+    type(whole).read(folder).assert_same_bits(whole)
+
+
+def die_or(write, file, commit):
+    if commit.round == 2:
+        raise DeathError
+    write(file, commit)
+
+
+def test_a_finished_run_can_be_resumed_and_prolonged(simulation, four):
+    before = contents(four)
+    same = {"fleet": Fleet(cohort=5, unseen=1)}
+    simulation(FedAvg(), four, rounds=4, **same).run(resume=True)
+    assert contents(four) == before
+    longer = simulation(FedAvg(), four, rounds=5, **same).run(resume=True)
+    assert (longer["rounds"], len(lines(four / "rounds.jsonl"))) == (5, 5)
+
+
+def test_resuming_where_nothing_was_committed_starts_anew(simulation, tmp_path):
+    simulation(FedAvg(), tmp_path).run(resume=True)
+    assert len(lines(tmp_path / "rounds.jsonl")) == 3
+
+
+def test_a_folder_that_holds_a_run_is_refused_untouched(simulation, tmp_path):
+    simulation(FedAvg(), tmp_path / "run", rounds=1).run()
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match=r"run: this folder or its checkpoint's holds a run already"):
+        simulation(Local(), tmp_path / "run").run()
+    with pytest.raises(CheckpointError, match="holds a run already"):
+        simulation(Local(), tmp_path / "other", storage=tmp_path / "run" / "checkpoint").run()
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_where_a_run_failed_at_once_can_be_used_again(simulation, tmp_path):
+    (tmp_path / "failure.json").write_text('{"error": "a typing error", "overrides": []}')
+    simulation(FedAvg(), tmp_path, rounds=1).run()
+    assert not (tmp_path / "failure.json").exists()
+
+
+def test_storage_may_be_elsewhere(simulation, results, tmp_path):
+    settings = {"storage": tmp_path / "fast", "rounds": 2}
+    with pytest.raises(DeathError):
+        simulation(Local(), tmp_path / "run", **settings).run(on_round=die_in(1))
+    simulation(Local(), tmp_path / "run", **settings).run(resume=True)
+    assert not (tmp_path / "run" / "checkpoint").exists()
+    here = results(Local(), tmp_path / "here", rounds=2)
+    assert (tmp_path / "run" / "devices.jsonl").read_bytes() == here.devices
+
+
+def other_data(fleet_data):
+    arrays = {**fleet_data.arrays(), "y": fleet_data.y[::-1].copy()}
+    return FederatedData.from_arrays(fleet_data.name, fleet_data.classes, arrays)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"strategy": FedPer()}, "with strategy fedavg, this one has fedper"),
+        ({"seed": 1}, "with seed 0, this one has 1"),
+        ({"fleet": Fleet(unseen=2)}, r"with fleet\.unseen 1, this one has 2"),
+        ({"fleet": Fleet(unseen=1, cohort=3)}, r"with fleet\.cohort None, this one has 3"),
+        ({"plan": TrainingPlan(2, 0.05)}, r"with train\.epochs 1, this one has 2"),
+        ({"plan": TrainingPlan(1, 0.5)}, r"with train\.learning_rate 0\.05, this one has 0\.5"),
+        ({"data": other_data}, "with data clouds [0-9a-f]{16}, this one has clouds [0-9a-f]{16}"),
+        ({"model": "adam"}, "of another model than"),
+    ],
+    ids=lambda value: next(iter(value), "") if isinstance(value, dict) else "",
+)
+def test_another_run_is_not_gone_on_with(simulation, fleet_data, tmp_path, request, change, message):
+    if "data" in change:
+        change = {"data": change["data"](fleet_data)}
+    if "model" in change:
+        change = {"model": request.getfixturevalue(change["model"])}
+    with pytest.raises(DeathError):
+        simulation(FedAvg(), tmp_path).run(on_round=die_in(2))
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match=message):
+        simulation(**{"strategy": FedAvg(), "directory": tmp_path, **change}).run(resume=True)
+    assert contents(tmp_path) == before
+
+
+def test_hyper_parameters_of_the_strategy_count(simulation, tmp_path):
+    with pytest.raises(DeathError):
+        simulation(FedAvgFineTune(2), tmp_path).run(on_round=die_in(2))
+    message = r"strategy fedavg_finetune max_epochs=2, this one has fedavg_finetune max_epochs=3; resume with the same"
+    with pytest.raises(CheckpointError, match=message):
+        simulation(FedAvgFineTune(3), tmp_path).run(resume=True)
+
+
+def test_a_damaged_checkpoint_is_refused(simulation, tmp_path):
+    with pytest.raises(DeathError):
+        simulation(FedAvg(), tmp_path).run(on_round=die_in(2))
+    path = tmp_path / "checkpoint" / "server.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"server\.safetensors: damaged"):
+        simulation(FedAvg(), tmp_path).run(resume=True)
+
+
+# --- what is refused before a run starts -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rounds": 0}, r"run\.rounds: expected at least 1, found 0"),
+        ({"evaluate_every": 0}, r"run\.evaluate_every: expected at least 1, found 0"),
+        ({"seed": -1}, "seed: expected at least 0, found -1"),
+        ({"fleet": Fleet(unseen=7)}, r"fleet\.unseen: expected 0 to 6, found 7; there are 7 devices"),
+        ({"fleet": Fleet(unseen=-1)}, r"fleet\.unseen: expected 0 to 6, found -1"),
+        ({"fleet": Fleet(cohort=7, unseen=1)}, r"fleet\.cohort: expected 1 to 6, found 7; .* 1 of them unseen"),
+        ({"fleet": Fleet(cohort=0)}, r"fleet\.cohort: expected 1 to 7, found 0"),
+        ({"fleet": Fleet(cohort=3, min_devices=4)}, r"fleet\.min_devices: expected 0 to 3, found 4"),
+    ],
+)
+def test_numbers_out_of_range(simulation, tmp_path, settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        simulation(FedAvg(), tmp_path, **settings)
+
+
+def test_a_strategy_that_needs_what_the_model_lacks(simulation, tmp_path):
+    class Needy(FedAvg):
+        needs = frozenset({"embed"})
+
+    with pytest.raises(StrategyError, match=r"strategy Needy: needs embed, which .* lacks"):
+        simulation(Needy(), tmp_path)
+
+
+def test_data_that_does_not_fit_the_model(simulation, clouds, tmp_path):
+    wide = Dataset("wide", np.repeat(clouds.x, 2, axis=1), clouds.y, classes=3)
+    with pytest.raises(
+        DataError, match=r"data wide: x has shape \[12\] an example, the model's train signature takes \[6\]"
+    ):
+        simulation(FedAvg(), tmp_path, data=federate(wide, iid, 3, seed=0))
+    many = Dataset("many", clouds.x, clouds.y + 1, classes=4)
+    with pytest.raises(DataError, match=r"data many: labels out of range: 30, the first is 3"):
+        simulation(FedAvg(), tmp_path, data=federate(many, iid, 3, seed=0))
+
+
+@pytest.mark.parametrize(("columns", "split"), [((0, 1), "training"), ((2, 3), "test")])
+def test_a_device_without_examples(simulation, fleet_data, tmp_path, columns, split):
+    offsets = fleet_data.offsets.copy()
+    offsets[3, columns[0]] = offsets[3, columns[1]]
+    data = FederatedData.from_arrays("clouds", 3, {**fleet_data.arrays(), "offsets": offsets})
+    with pytest.raises(DataError, match=f"data clouds: device 3 has no {split} example; use fewer devices"):
+        simulation(FedAvg(), tmp_path, data=data)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("RaisesInInit", "in init"), ("RaisesInAggregate", "in aggregate in round 1")]
+)
+def test_what_a_strategy_raises_on_the_coordinator_is_one_line(simulation, user, tmp_path, name, message):
+    with pytest.raises(
+        SimulationError, match=rf"strategy {name}: failed {message} with \w+Error: .*user_strategies\.py:\d+"
+    ):
+        simulation(getattr(user, name)(), tmp_path).run()
+
+
+def test_more_devices_than_ids_of_one_folder(simulation, clouds, tmp_path):
+    """Folders of device states hold a thousand devices each; a strategy sees ids as they are."""
+    x, y = np.tile(clouds.x, (40, 1)), np.tile(clouds.y, 40)
+    data = federate(Dataset("tiled", x, y, classes=3), partial(iid), 1100, seed=0)
+    fleet = Fleet(cohort=40)
+    simulation(Local(), tmp_path, data=data, rounds=1, fleet=fleet, plan=TrainingPlan(0)).run()
+    ids = choose_cohort(np.arange(1100), 40, 0, 1)
+    found = {path.parent.name for path in tmp_path.rglob("*.1.safetensors")}
+    assert found == {f"{id // 1000:03d}" for id in ids} == {"000", "001"}

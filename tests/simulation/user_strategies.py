@@ -1,0 +1,109 @@
+"""Strategies that fail in the ways in which a user's own may fail, in this process or in a worker."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.local import Local
+
+
+class Raises(FedAvg):
+    """Fails on one device of the second round, some lines below `local`."""
+
+    def local(self, device, broadcast):
+        if (device.id, device.round) == (4, 2):
+            self.look_up("mu")
+        return super().local(device, broadcast)
+
+    def look_up(self, name):
+        return {}[name]
+
+
+class RaisesInDeploy(FedAvg):
+    def deploy(self, device, broadcast):
+        raise ValueError("two\nlines")
+
+
+class RaisesInAggregate(FedAvg):
+    def aggregate(self, state, updates):
+        return state / updates.count
+
+
+class RaisesInInit(FedAvg):
+    def init(self, initial):
+        raise RuntimeError("no start")
+
+
+class RaisesDeepInNumpy(FedAvg):
+    def local(self, device, broadcast):
+        np.concatenate([np.zeros(2), np.zeros((2, 2))])
+
+
+class ForgetsToReturn(FedAvg):
+    def local(self, device, broadcast):
+        super().local(device, broadcast)
+
+
+class RaisesOnce(Local):
+    """Fails in `aggregate` of the third round, once devices have written their states; goes on when tried again."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def aggregate(self, state, updates):
+        if not self._marker.exists() and any(self._marker.parent.rglob("*.3.safetensors")):
+            self._marker.touch()
+            raise RuntimeError("the coordinator dies")
+        return super().aggregate(state, updates)
+
+
+class KillsItsWorker(Local):
+    """Kills the process it runs in, on one device of the second round: as often as `times` says."""
+
+    def __init__(self, folder: Path, times: int) -> None:
+        self._folder, self._times = folder, times
+
+    def local(self, device, broadcast):
+        done = len(list(self._folder.iterdir()))
+        if (device.id, device.round) == (3, 2) and done < self._times:
+            (self._folder / str(done)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().local(device, broadcast)
+
+
+class DiesWhileLoading(FedAvg):
+    """Ends whatever process unpickles it."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        os._exit(3)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"any": 1}
+
+
+class TellsItsProcess(FedAvg):
+    """Records in which process each device was evaluated."""
+
+    def deploy(self, device, broadcast):
+        device.records["process"] = os.getpid()
+        return super().deploy(device, broadcast)
+
+
+class Counts(FedAvg):
+    """Averages a plain array beside the weights, and keeps every update."""
+
+    keeps_updates = True
+
+    def local(self, device, broadcast):
+        update = super().local(device, broadcast)
+        tensors = {**update.tensors, "ids": np.array([device.id, 1.0])}
+        return type(update)(tensors, update.weight, update.losses)
+
+    def aggregate(self, state, updates):
+        state = super().aggregate(state, updates)
+        private = {"mean": updates.mean["ids"], "devices": np.array(sorted(updates.each))}
+        return type(state)(state.broadcast, private)
