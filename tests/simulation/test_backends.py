@@ -1,0 +1,176 @@
+"""Every backend gives the same bits, disturbed or not."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from odt_sim.errors import ConfigurationError, SimulationError
+from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.serial import SerialBackend
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.local import Local
+
+STRATEGIES = {s.name: s for s in (Local(), FedAvg(), FedAvgFineTune(max_epochs=2), FedPer())}
+BACKENDS = {
+    "ray-auto": lambda: RayBackend(),
+    "ray-1-actor": lambda: RayBackend(actors=1),
+    "ray-2-actors": lambda: RayBackend(actors=2),
+    "ray-3-actors": lambda: RayBackend(actors=3),
+    "ray-1-device-an-actor": lambda: RayBackend(devices_per_actor=1),
+}
+
+JOIN = """
+import sys, time
+from odt_sim.errors import SimulationError
+from odt_sim.simulation.ray import RayBackend
+started = time.perf_counter()
+try:
+    RayBackend(sys.argv[1]).start()
+except SimulationError as error:
+    print(time.perf_counter() - started, error)
+"""
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_ray_answers():
+    """A port where no Ray answers, and a process that tries to join it while the other tests run."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        command = [sys.executable, "-c", JOIN, address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+            yield address, child
+            child.kill()
+
+
+@pytest.fixture(scope="module")
+def serial(results, tmp_path_factory):
+    """Returns a function that gives a strategy's results on the serial backend, run once each."""
+    known = {}
+
+    def run(name):
+        if name not in known:
+            known[name] = results(STRATEGIES[name], tmp_path_factory.mktemp("serial") / name)
+        return known[name]
+
+    return run
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_backend_gives_the_bits_of_the_serial_one(backend, strategy, serial, results, tmp_path):
+    found = results(STRATEGIES[strategy], tmp_path, backend=BACKENDS[backend]())
+    found.assert_same_bits(serial(strategy))
+
+
+def test_strategies_differ(serial):
+    assert len({serial(name).devices for name in STRATEGIES}) == len(STRATEGIES)
+
+
+def test_devices_are_spread_over_actors_and_the_next_job_finds_them_again(user, results, tmp_path):
+    def processes(directory):
+        rows = results(user.TellsItsProcess(), directory, rounds=1, backend=RayBackend(actors=2)).devices.splitlines()
+        return {json.loads(row)["process"] for row in rows}
+
+    first, second = processes(tmp_path / "first"), processes(tmp_path / "second")
+    assert len(first) == 2
+    assert os.getpid() not in first
+    assert first == second
+
+
+def test_with_one_device_an_actor_every_device_has_a_process_of_its_own(user, results, tmp_path):
+    rows = results(user.TellsItsProcess(), tmp_path, rounds=1, backend=RayBackend(devices_per_actor=1)).devices
+    assert len({json.loads(row)["process"] for row in rows.splitlines()}) == 7
+
+
+# --- workers that die --------------------------------------------------------------------------------------------------
+
+
+def killed(user, folder, times, **settings):
+    folder.mkdir()
+    return {"strategy": user.KillsItsWorker(folder, times), **settings}
+
+
+@pytest.mark.parametrize("backend", [RayBackend(actors=2), RayBackend(devices_per_actor=1)], ids=["2", "dedicated"])
+def test_a_worker_killed_in_the_middle_of_a_block_changes_no_bit(backend, user, results, tmp_path):
+    undisturbed = results(**killed(user, tmp_path / "0", 0), directory=tmp_path / "undisturbed")
+    found = results(**killed(user, tmp_path / "1", 2), directory=tmp_path / "found", backend=backend)
+    assert len(list((tmp_path / "1").iterdir())) == 2
+    found.assert_same_bits(undisturbed)
+
+
+def test_every_worker_killed_between_two_rounds_changes_no_bit(serial, simulation, tmp_path):
+    dead = []
+
+    def kill(record):
+        if record["round"] == 1:
+            for process in psutil.Process().children(recursive=True):
+                if process.name().startswith("ray::_Host"):
+                    process.kill()
+                    dead.append(process.pid)
+
+    simulation(Local(), tmp_path, backend=RayBackend(actors=2)).run(on_round=kill)
+    assert len(dead) >= 2
+    type(serial("local")).read(tmp_path).assert_same_bits(serial("local"))
+
+
+def test_a_block_that_always_kills_its_worker_ends_the_run_in_one_line(user, simulation, tmp_path):
+    run = simulation(**killed(user, tmp_path / "always", 100), directory=tmp_path, backend=RayBackend(actors=1))
+    message = (
+        r"backend ray: workers died 3 times on devices 1\.\.3 in round 2 \(.+\); check memory, or run it with backend="
+    )
+    with pytest.raises(SimulationError, match=message) as caught:
+        run.run()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_worker_that_dies_while_starting_ends_the_run_in_one_line(user, simulation, results, tmp_path):
+    run = simulation(user.DiesWhileLoading(), tmp_path / "dies", backend=RayBackend(actors=1))
+    with pytest.raises(
+        SimulationError, match=r"backend ray: a worker died 3 times while starting \(.+\); run it"
+    ) as caught:
+        run.run()
+    assert "\n" not in str(caught.value)
+    results(FedAvg(), tmp_path / "next", rounds=1, backend=RayBackend(actors=1))  # Ray is none the worse
+
+
+def test_what_a_strategy_raises_in_a_worker_is_one_line_and_the_actors_stay(user, simulation, results, tmp_path):
+    run = simulation(user.Raises(), tmp_path / "raises", backend=RayBackend(actors=2))
+    message = (
+        r"^strategy Raises: failed on device 4 in round 2 with KeyError: 'mu' \(\S*strategies\.py:\d+\); correct it"
+    )
+    with pytest.raises(SimulationError, match=message) as caught:
+        run.run()
+    assert "\n" not in str(caught.value)
+    results(FedAvg(), tmp_path / "next", rounds=1, backend=RayBackend(actors=2))
+
+
+# --- starting ----------------------------------------------------------------------------------------------------------
+
+
+def test_settings_out_of_range():
+    with pytest.raises(ConfigurationError, match=r"backend\.devices_per_actor: expected 1 or auto, found 2"):
+        RayBackend(devices_per_actor=2)
+    with pytest.raises(ConfigurationError, match=r"backend\.actors: expected at least 1 or null, found 0"):
+        RayBackend(actors=0)
+
+
+def test_a_serial_backend_without_a_job_says_so():
+    with pytest.raises(SimulationError, match="no job is open"):
+        SerialBackend().train([], {})
+
+
+def test_a_port_where_something_else_answers_is_refused_within_30_seconds(no_ray_answers):
+    address, child = no_ray_answers
+    output, _ = child.communicate(timeout=30)
+    seconds, error = output.split(maxsplit=1)
+    assert float(seconds) < 30
+    assert error.startswith(f"backend.address={address}: cannot reach Ray")
