@@ -15,9 +15,11 @@ from ray.exceptions import ObjectLostError, RayActorError, RayError, RayTaskErro
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, OdtSimError, SimulationError
 from odt_sim.simulation.block import Job, Row, Task, Trained, Worker, join
+from odt_sim.simulation.cohort import LARGEST_BLOCK
 from odt_sim.strategies.base import Tensors
 
 Result = TypeVar("Result")
+Method = Literal["train", "evaluate"]
 
 TRIES = 3  # of a block or of starting an actor, before the run gives up
 AHEAD = 2  # blocks given to an actor at once, so that it never waits for the coordinator
@@ -30,12 +32,20 @@ ENVIRONMENT = {
     "RAY_NUM_REDIS_GET_RETRIES": "1",  # with the next: what listens at an address but is no Ray fails within 20 s
     "RAY_py_gcs_connect_timeout_s": "8",
 }
+SYSTEM = {
+    # `open` starts actors in waves itself; Ray would warn of many actors, whether they start at once or not.
+    "worker_maximum_startup_concurrency": 1000,
+    # A result up to here goes straight to the coordinator: for a small model's sums that is half the cost of the store.
+    "max_direct_call_object_size": 2 << 20,
+}
 
 
 class _Host:
     """An actor's inside: a worker whose job comes through the object store."""
 
     _worker: Worker
+    _broadcast: Tensors
+    _round: Any = None  # the reference of the broadcast that is here
 
     def setup(self, path: list[str], references: list[Any]) -> None:
         os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its idle threads would spin
@@ -44,11 +54,11 @@ class _Host:
         settings, (name, classes), arrays = ray.get(references)
         self._worker = Worker(Job(data=FederatedData.from_arrays(name, classes, arrays), **settings))
 
-    def train(self, task: Task, broadcast: Tensors) -> Trained:
-        return self._worker.train(task, broadcast)
-
-    def evaluate(self, task: Task, broadcast: Tensors) -> list[Row]:
-        return self._worker.evaluate(task, broadcast)
+    def work(self, method: Method, tasks: Sequence[Task], broadcast: list[Any]) -> list[Any]:
+        """Does some blocks; the broadcast comes as a reference, so that it is fetched once a round and not once a call."""
+        if broadcast[0] != self._round:
+            self._round, self._broadcast = broadcast[0], ray.get(broadcast[0])
+        return [getattr(self._worker, method)(task, self._broadcast) for task in tasks]
 
 
 class RayBackend:
@@ -93,8 +103,7 @@ class RayBackend:
         own: dict[str, Any] = {
             "include_dashboard": False,
             "_node_ip_address": "127.0.0.1",
-            # `open` starts actors in waves itself; Ray would warn of many actors, whether they start at once or not
-            "_system_config": {"worker_maximum_startup_concurrency": 1000},
+            "_system_config": SYSTEM,
         }
         try:
             ray.init(
@@ -184,23 +193,27 @@ class RayBackend:
     # --- blocks ----------------------------------------------------------------------------------------------------
 
     def _run(
-        self, method: str, tasks: Sequence[Task], broadcast: Tensors, combine: Callable[[list[Any]], Result]
+        self, method: Method, tasks: Sequence[Task], broadcast: Tensors, combine: Callable[[list[Any]], Result]
     ) -> Iterator[Result]:
-        parts = [task.each() if self._dedicated else [task] for task in tasks]
-        results = self._in_order(method, [part for group in parts for part in group], ray.put(broadcast))
-        for group in parts:
-            found = [next(results) for _ in group]
-            yield combine(found) if self._dedicated else found[0]
+        if not self._dedicated:
+            calls = _calls(tasks, len(self._actors))
+            for results in self._in_order(method, calls, ray.put(broadcast)):
+                yield from results
+            return
+        calls = [(part,) for task in tasks for part in task.each()]
+        each = (result for results in self._in_order(method, calls, ray.put(broadcast)) for result in results)
+        for task in tasks:
+            yield combine([next(each) for _ in task.devices])
 
-    def _in_order(self, method: str, tasks: Sequence[Task], broadcast: Any) -> Iterator[Any]:
-        """Yields the tasks' results in their order, whatever the order in which actors finish or die."""
-        waiting = deque(range(len(tasks)))
+    def _in_order(self, method: Method, calls: Sequence[Sequence[Task]], broadcast: Any) -> Iterator[list[Any]]:
+        """Yields the calls' results in their order, whatever the order in which actors finish or die."""
+        waiting = deque(range(len(calls)))
         running: dict[Any, tuple[int, int, Any]] = {}
-        done: dict[int, Any] = {}
+        done: dict[int, list[Any]] = {}
         tries = Counter[int]()
-        for wanted in range(len(tasks)):
+        for wanted in range(len(calls)):
             while wanted not in done:
-                self._submit(method, tasks, broadcast, waiting, running)
+                self._submit(method, calls, broadcast, waiting, running)
                 [reference], _ = ray.wait(list(running), num_returns=1)
                 index, slot, actor = running.pop(reference)
                 try:
@@ -208,22 +221,42 @@ class RayBackend:
                 except LOST as error:
                     tries[index] += 1
                     if tries[index] == TRIES:
-                        raise _gave_up(tasks[index], error) from error
+                        raise _gave_up(calls[index], error) from error
                     self._replace(slot, actor)
                     waiting.appendleft(index)
             yield done.pop(wanted)
 
     def _submit(
-        self, method: str, tasks: Sequence[Task], broadcast: Any, waiting: deque[int], running: dict[Any, Any]
+        self,
+        method: Method,
+        calls: Sequence[Sequence[Task]],
+        broadcast: Any,
+        waiting: deque[int],
+        running: dict[Any, Any],
     ) -> None:
-        """Gives actors as many blocks as they may have under way."""
+        """Gives actors as many calls as they may have under way."""
         load = Counter(slot for _, slot, _ in running.values())
         while waiting and len(running) < self._most_running:
             index = waiting.popleft()
-            slot = tasks[index].devices[0] if self._dedicated else min(range(len(self._actors)), key=lambda s: load[s])
+            first = calls[index][0].devices[0]
+            slot = first if self._dedicated else min(range(len(self._actors)), key=lambda s: load[s])
             load[slot] += 1
             actor = self._actors[slot]
-            running[getattr(actor, method).remote(tasks[index], broadcast)] = index, slot, actor
+            running[actor.work.remote(method, calls[index], [broadcast])] = index, slot, actor
+
+
+def _calls(tasks: Sequence[Task], actors: int) -> list[Sequence[Task]]:
+    """Cuts tasks into calls, large ones first so that there are few, single ones last so that no actor waits long.
+
+    Polychronopoulos and Kuck 1987, Guided Self-Scheduling: each call is a fraction of what is left.
+    """
+    calls: list[Sequence[Task]] = []
+    left = list(tasks)
+    while left:
+        size = max(1, min(math.ceil(len(left) / (AHEAD * actors)), LARGEST_BLOCK // len(left[0].devices)))
+        calls.append(left[:size])
+        left = left[size:]
+    return calls
 
 
 _idle: dict[str, tuple[float, list[Any]]] = {}  # by Ray session: the CPUs that each reserves, and actors without a job
@@ -278,10 +311,11 @@ def _check_answers(address: str) -> None:
         ) from error
 
 
-def _gave_up(task: Task, error: Exception) -> SimulationError:
-    devices = f"devices {task.devices[0]}..{task.devices[-1]}" if len(task.devices) > 1 else f"device {task.devices[0]}"
+def _gave_up(tasks: Sequence[Task], error: Exception) -> SimulationError:
+    first, last = tasks[0].devices[0], tasks[-1].devices[-1]
+    devices = f"device {first}" if first == last else f"devices {first}..{last}"
     return SimulationError(
-        f"backend ray: workers died {TRIES} times on {devices} in round {task.round} ({_one_line(error)}); "
+        f"backend ray: workers died {TRIES} times on {devices} in round {tasks[0].round} ({_one_line(error)}); "
         "check memory, or run it with backend=serial"
     )
 
