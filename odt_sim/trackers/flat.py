@@ -5,6 +5,25 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from odt_sim.errors import ConfigurationError
+
+
+def settings_of(config: DictConfig) -> dict[str, Any]:
+    """Returns a configuration's values by their dotted keys, without the tracker's own: an address may hold a password.
+
+    Raises:
+        ConfigurationError: A value refers to a key that is not there.
+    """
+    try:
+        resolved = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigurationError(f"{error.full_key}: {str(error).splitlines()[0]}; correct it") from error
+    assert isinstance(resolved, dict)
+    return flatten({str(key): value for key, value in resolved.items() if key != "tracker"})
+
 
 def flatten(nested: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
     """Returns every value that is no mapping under its joined keys: `{"run": {"rounds": 3}}` is `{"run.rounds": 3}`."""

@@ -11,7 +11,6 @@ from rich.markup import escape
 from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.report.records import Row
 from odt_sim.trackers.base import Tracker
-from odt_sim.trackers.flat import flatten
 
 
 class Tracking:
@@ -46,19 +45,18 @@ class Tracking:
 
 
 @contextmanager
-def tracked(tracker: Tracker, name: str, config: Mapping[str, Any], folder: Path) -> Iterator[Tracking]:
+def tracked(tracker: Tracker, name: str, settings: Mapping[str, Any], folder: Path) -> Iterator[Tracking]:
     """Tracks what the block runs; a block that raises, or leaves no summary, is a run that failed.
 
     Args:
         tracker: Where the figures go.
         name: What the run is called.
-        config: The configuration; the tracker's own keys are kept from the tool, since an address may hold a password.
+        settings: The configuration, flat, as `odt_sim.trackers.flat.settings_of` gives it.
         folder: The run's folder.
 
     Raises:
         ConfigurationError: The tracker cannot start.
     """
-    settings = flatten({key: value for key, value in config.items() if key != "tracker"})
     try:
         tracker.start(name, settings, folder)
     except OdtSimError:

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_ERROR_REPORTING": "false"}  # before either is imported
 
@@ -49,10 +50,11 @@ Track = Callable[..., None]
 @pytest.fixture
 def track() -> Track:
     """Returns a function that lets a tracker follow the run, up to a round that fails where one is named."""
+    from odt_sim.trackers.flat import settings_of
     from odt_sim.trackers.tracking import tracked
 
     def run(tracker: Any, folder: Path, *, name: str = "fedavg seed=0", fails_after: int | None = None) -> None:
-        with tracked(tracker, name, CONFIG, folder) as tracking:
+        with tracked(tracker, name, settings_of(OmegaConf.create(CONFIG)), folder) as tracking:
             for record in RECORDS[:fails_after]:
                 tracking.round(record)
             if fails_after is not None:

@@ -4,10 +4,13 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
-from odt_sim.trackers.flat import flatten, round_figures, summary_figures
+from odt_sim.errors import ConfigurationError
+from odt_sim.trackers.flat import flatten, round_figures, settings_of, summary_figures
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
 keys = st.text("ab", min_size=1, max_size=2)
@@ -43,3 +46,15 @@ def test_only_finite_numbers_are_figures() -> None:
 def test_a_summary_keeps_its_groups() -> None:
     summary = {"strategy": "local", "rounds": 2, "metrics": {"accuracy": {"mean": 0.5}, "loss": None}}
     assert summary_figures(summary) == {"summary/rounds": 2.0, "summary/metrics/accuracy/mean": 0.5}
+
+
+def test_settings_are_resolved_and_leave_out_what_is_the_trackers_own() -> None:
+    config = OmegaConf.create(
+        {"seed": 3, "model": {"seed": "${seed}"}, "tracker": {"uri": "http://user:password@host"}}
+    )
+    assert settings_of(config) == {"seed": 3, "model.seed": 3}
+
+
+def test_a_setting_that_refers_to_nothing_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"^model\.seed: Interpolation key 'sede' not found; correct it$"):
+        settings_of(OmegaConf.create({"seed": 3, "model": {"seed": "${sede}"}}))
