@@ -12,7 +12,7 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -207,5 +207,10 @@ def composed(overrides: Sequence[str]) -> DictConfig:
 def explained(error: Exception) -> str:
     """Returns an error of Hydra's as one line."""
     lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
+    if isinstance(error, MissingConfigException) and error.options:
+        missing = lines[0].removeprefix("In 'config': ")
+        return f"{missing}; choose one of {', '.join(error.options)}"
+    place = f"override {error.override!r}: " if isinstance(error, OverrideParseException) else ""
     kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type="))]
-    return "; ".join(dict.fromkeys(line.rstrip(".") for line in kept)) + "; odt-sim run --cfg job prints all keys"
+    told = "; ".join(dict.fromkeys(line.rstrip(".") for line in kept))
+    return f"{place}{told}; odt-sim run --cfg job prints all keys"

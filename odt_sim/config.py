@@ -35,10 +35,10 @@ SCHEMA: Mapping[str, tuple[type, ...]] = {
     "fleet.cohort": (int, type(None)),
     "fleet.unseen": (int,),
     "fleet.min_devices": (int,),
-    "split.validation": (int, float),
-    "split.test": (int, float),
+    "split.validation": (float,),
+    "split.test": (float,),
     "train.epochs": (int,),
-    "train.learning_rate": (int, float, type(None)),
+    "train.learning_rate": (float, type(None)),
 }
 
 TYPE_NAMES = {int: "a whole number", float: "a number", str: "a path", type(None): "null"}
@@ -140,7 +140,8 @@ def check(config: DictConfig) -> None:
     """
     for key, types in SCHEMA.items():
         value = OmegaConf.select(config, key)
-        if not isinstance(value, types) or isinstance(value, bool):
+        accepted = (*types, int) if float in types else types
+        if not isinstance(value, accepted) or isinstance(value, bool):
             names = " or ".join(TYPE_NAMES[kind] for kind in types)
             raise ConfigurationError(f"{key}: expected {names}, found {value!r}")
     if config.seed < 0:
