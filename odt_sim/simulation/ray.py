@@ -92,9 +92,10 @@ class RayBackend:
         """Starts Ray or joins a cluster, unless this process has done so before.
 
         Raises:
-            SimulationError: No cluster answers at the address.
+            SimulationError: No cluster answers at the address, or this process uses another one.
         """
         if ray.is_initialized():
+            self._check_joined()
             return
         if ":" in self.address:
             _check_answers(self.address)
@@ -117,6 +118,15 @@ class RayBackend:
                 f"backend.address={self.address}: cannot reach Ray ({_one_line(error)}); start a cluster, use local, "
                 "or set RAY_AUTH_MODE=token where the cluster asks for its token"
             ) from error
+        _addresses[_session()] = self.address
+
+    def _check_joined(self) -> None:
+        joined = _addresses.get(_session(), self.address)  # a Ray that the caller started will do
+        if joined != self.address:
+            raise SimulationError(
+                f"backend.address={self.address}: this process uses the Ray at {joined} already, and can use one only; "
+                "run them one by one"
+            )
 
     def open(self, job: Job) -> None:
         """Puts the model and the data into the object store once, and gets the actors ready.
@@ -259,6 +269,7 @@ def _calls(tasks: Sequence[Task], actors: int) -> list[Sequence[Task]]:
     return calls
 
 
+_addresses: dict[str, str] = {}  # by Ray session: the address that was asked for
 _idle: dict[str, tuple[float, list[Any]]] = {}  # by Ray session: the CPUs that each reserves, and actors without a job
 
 

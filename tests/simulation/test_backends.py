@@ -163,6 +163,12 @@ def test_settings_out_of_range():
         RayBackend(actors=0)
 
 
+def test_a_process_uses_one_ray():
+    RayBackend().start()  # this one, again
+    with pytest.raises(SimulationError, match=r"backend\.address=auto: this process uses the Ray at local already"):
+        RayBackend("auto").start()
+
+
 def test_a_serial_backend_without_a_job_says_so():
     with pytest.raises(SimulationError, match="no job is open"):
         SerialBackend().train([], {})
