@@ -160,7 +160,7 @@ def claim(folder: Path, config: DictConfig) -> bool:
 
 def _title(strategy: str, overrides: Sequence[str]) -> str:
     target = next((o.rpartition(".")[2] for o in overrides if o.startswith("strategy._target_=")), strategy)
-    known = ("strategy=", "strategy._target_=", "+experiment=", "run.", "tracker")
+    known = ("strategy=", "strategy._target_=", "+experiment=", "run.", "tracker", "+tracker")
     return " ".join([target, *(override for override in overrides if not override.startswith(known))])
 
 
