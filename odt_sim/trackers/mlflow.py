@@ -1,7 +1,9 @@
 """MLflow: a run in an experiment, in a local database or on a server."""
 
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ MAX_PARAMETERS = 100
 """How many parameters MLflow takes in one call."""
 MAX_PARAMETER_LENGTH = 6000
 """How many characters MLflow takes of a parameter's value."""
+RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+"""The variable that tells MLflow how often to try a request again; by itself it gives up after four minutes."""
 
 
 class MLflow(Tracker):
@@ -37,15 +41,16 @@ class MLflow(Tracker):
         self._uri, self._experiment = tracking_uri, experiment
 
     def start(self, name: str, settings: Mapping[str, Any], folder: Path) -> None:
-        """Creates the run, or sets the one of the same folder to running again."""
+        """Creates the run, or sets the one of the same folder to running again; a server that refuses is soon given up."""
         self._client = self._library.MlflowClient(tracking_uri=self._uri)
         earlier = earlier_run_id(settings, folder, "mlflow")
-        if earlier:
-            self._run = earlier
-            self._client.update_run(earlier, status="RUNNING")
-            return
-        tags = {"odt_sim.folder": str(folder.absolute())}
-        self._run = self._client.create_run(self._experiment_id(), run_name=name, tags=tags).info.run_id
+        with _few_retries():
+            if earlier:
+                self._run = earlier
+                self._client.update_run(earlier, status="RUNNING")
+                return
+            tags = {"odt_sim.folder": str(folder.absolute())}
+            self._run = self._client.create_run(self._experiment_id(), run_name=name, tags=tags).info.run_id
         keep_run_id(folder, "mlflow", self._run)
         self._log_parameters(settings)
 
@@ -72,3 +77,15 @@ class MLflow(Tracker):
     def _log_metrics(self, values: Mapping[str, float], step: int) -> None:
         metric, now = self._library.entities.Metric, int(1000 * time.time())
         self._client.log_batch(self._run, metrics=[metric(key, value, now, step) for key, value in values.items()])
+
+
+@contextmanager
+def _few_retries() -> Iterator[None]:
+    """Lets requests fail within seconds, unless the user has said how often to try."""
+    given = RETRIES in os.environ
+    os.environ.setdefault(RETRIES, "1")
+    try:
+        yield
+    finally:
+        if not given:
+            del os.environ[RETRIES]

@@ -1,5 +1,6 @@
 """Weights & Biases: a run in a project, on its server or in files that `wandb sync` sends later."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ class WandB(Tracker):
         """
         if mode not in MODES:
             raise ConfigurationError(f"tracker.mode: expected {' or '.join(MODES)}, found {mode!r}")
+        if mode == "offline":
+            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # wandb would look for its server even then
         self._library = required("wandb", "wandb")
         self._project, self._mode = project, mode
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_ERROR_REPORTING": "false"}  # before either is imported
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # before it is imported
 
 CONFIG = {
     "seed": 0,

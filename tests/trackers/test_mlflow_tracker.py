@@ -1,5 +1,8 @@
 """Runs in an MLflow database, as MLflow's own client reads them."""
 
+import os
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,7 +10,7 @@ from typing import Any
 import pytest
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.trackers.mlflow import MAX_PARAMETER_LENGTH, MLflow
+from odt_sim.trackers.mlflow import MAX_PARAMETER_LENGTH, RETRIES, MLflow
 
 Track = Callable[..., None]
 Expected = dict[str, Any]
@@ -116,3 +119,14 @@ def test_many_and_long_settings_fit(uri: str, runs: Callable[..., Any], tmp_path
 def test_an_address_that_is_none_ends_the_run_before_it_begins(track: Track, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"tracker MLflow: failed \(.*\) at the start; correct tracker"):
         track(MLflow("nowhere://", "x"), tmp_path)
+
+
+def test_a_server_that_refuses_is_soon_given_up(track: Track, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(RETRIES, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]  # closed again below: nothing listens there
+    started = time.monotonic()
+    with pytest.raises(ConfigurationError, match=r"tracker MLflow: failed \(.*Connection refused.* at the start"):
+        track(MLflow(f"http://127.0.0.1:{port}", "x"), tmp_path)
+    assert time.monotonic() - started < 30
+    assert RETRIES not in os.environ

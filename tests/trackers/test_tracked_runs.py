@@ -1,0 +1,72 @@
+"""Runs of the command itself under a tracker."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odt_sim import TrainableModel
+from odt_sim.application import launch
+
+SMALL = ["backend=serial", "model=softmax", "fleet.devices=4", "fleet.unseen=1", "run.rounds=2"]
+
+MINE = """
+import json
+from odt_sim.trackers.base import Tracker
+
+class Mine(Tracker):
+    def __init__(self, greeting):
+        self.calls = [greeting]
+
+    def start(self, name, settings, folder):
+        self.calls.append(["start", name, settings["train.epochs"], sorted(key for key in settings if "tracker" in key)])
+        self.file = folder / "mine.json"
+
+    def round(self, record):
+        self.calls.append(["round", record["round"]])
+
+    def end(self, summary):
+        self.calls.append(["end", summary and summary["strategy"]])
+        self.file.write_text(json.dumps(self.calls))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _exported(softmax: TrainableModel) -> None:
+    """Exports the model once, for all runs."""
+
+
+def test_a_sweep_is_one_run_a_job(read: Callable[[Path], Any], tmp_path: Path) -> None:
+    """In a process of its own, which must not import TensorFlow; the second job fails."""
+    program = (
+        "import json, sys; from odt_sim.cli import main; status = main(json.loads(sys.argv[1]));"
+        "print(status, sorted({'tensorflow', 'mlflow'} & set(sys.modules)))"
+    )
+    overrides = ["-m", "tracker=tensorboard", *SMALL, "fleet.cohort=3,7", f"hydra.sweep.dir={tmp_path}"]
+    command = [sys.executable, "-c", program, json.dumps(["run", *overrides])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "1 []", done.stderr
+    name = "fedavg backend=serial model=softmax fleet.devices=4 fleet.unseen=1 fleet.cohort="
+    events = read(tmp_path / "0" / "tensorboard" / f"{name}3")
+    lines = [json.loads(line) for line in (tmp_path / "0" / "rounds.jsonl").read_text().splitlines()]
+    found = [(event.step, event.value) for event in events.Scalars("train_loss")]
+    assert found == [(line["round"], pytest.approx(line["train_loss"])) for line in lines]
+    assert (tmp_path / "0" / "summary.json").exists()
+    failed = read(tmp_path / "1" / "tensorboard" / f"{name}7")
+    assert failed.Tags()["scalars"] == []
+    assert (tmp_path / "1" / "failure.json").exists()
+
+
+def test_a_tracker_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = launch([*SMALL, "tracker._target_=mine.Mine", "+tracker.greeting=hello", "strategy=local"]).folder
+    assert folder is not None
+    name = "local backend=serial model=softmax fleet.devices=4 fleet.unseen=1"
+    calls = ["hello", ["start", name, 1, []], ["round", 1], ["round", 2], ["end", "local"]]
+    assert json.loads((folder / "mine.json").read_text()) == calls
