@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from odt_sim.model.flatbuffer import TensorInfo
@@ -17,25 +18,35 @@ def print_model(path: Path) -> None:
     """
     model = TrainableModel.load(path)
     console = Console()
-    console.print(f"[bold]{path}[/bold]: {len(model.content):,} bytes, fingerprint {model.fingerprint[:16]}")
-    if model.manifest:
-        optimizer = ", ".join(f"{key} {value}" for key, value in model.manifest.optimizer.items() if value)
-        kind = "logits" if model.from_logits else "outputs"
-        console.print(f"{model.name}: {model.loss} of {kind}, batches of {model.batch_size}, optimizer {optimizer}")
-    else:
-        console.print("no manifest: exported by another tool")
+    console.print(
+        f"[bold]{escape(str(path))}[/bold]: {len(model.content):,} bytes, fingerprint {model.fingerprint[:16]}"
+    )
+    console.print(escape(_training(model)))
     console.print(_signatures(model))
     console.print(_parameters(model))
     console.print(_operators(model))
 
 
+def _training(model: TrainableModel) -> str:
+    if model.manifest is None:
+        return "no manifest: exported by another tool"
+    settings = {key: value for key, value in model.manifest.optimizer.items() if value and key != "name"}
+    if not settings.get("use_ema"):
+        settings.pop("ema_momentum", None)  # Keras names it even where nothing is averaged
+    optimizer = " ".join([str(model.manifest.optimizer.get("name")), *(f"{k}={v}" for k, v in settings.items())])
+    outputs = "logits" if model.from_logits else "outputs"
+    return f"{model.name}: {model.loss} of {outputs}, batches of {model.batch_size}, optimizer {optimizer}"
+
+
 def _shape(tensor: TensorInfo) -> str:
-    return f"{tensor.name} {tensor.dtype}\\[{', '.join(str(size) if size >= 0 else '?' for size in tensor.shape)}]"
+    return escape(
+        f"{tensor.name} {tensor.dtype}[{', '.join(str(size) if size >= 0 else '?' for size in tensor.shape)}]"
+    )
 
 
 def _few(tensors: dict[str, TensorInfo]) -> str:
     shown = [_shape(tensor) for tensor in tensors.values()]
-    return ", ".join(shown) if len(shown) <= 4 else f"{shown[0]} .. {shown[-1]} ({len(shown)})"
+    return "\n".join(shown) if len(shown) <= 4 else f"{shown[0]}\n.. {shown[-1]} ({len(shown)})"
 
 
 def _signatures(model: TrainableModel) -> Table:
@@ -50,7 +61,7 @@ def _parameters(model: TrainableModel) -> Table:
     table = Table("", "name", "shape", "role", "group", title=title, title_justify="left", box=None)
     for i, parameter in enumerate(model.parameters):
         shape = " x ".join(map(str, parameter.shape)) or "scalar"
-        table.add_row(f"a{i}", parameter.name, shape, parameter.role, parameter.group)
+        table.add_row(f"a{i}", escape(parameter.name), shape, parameter.role, parameter.group)
     return table
 
 

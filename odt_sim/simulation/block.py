@@ -16,7 +16,7 @@ from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import RuntimePool
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
-from odt_sim.simulation.failure import blamed
+from odt_sim.simulation.failure import blamed, check_tensors
 from odt_sim.simulation.store import DeviceStore
 from odt_sim.strategies.base import Strategy, Tensors, Update, Updates, array_of
 
@@ -148,6 +148,8 @@ class Worker:
             update = strategy.local(device, broadcast)
             if not isinstance(update, Update):
                 raise TypeError(f"local returned {type(update).__name__}, expected an Update")
+            check_tensors(update.tensors, "the update's")
+            check_tensors(device.state, "device.state's")
             if not (update.isfinite() and 0 < update.weight < math.inf and _isfinite(device.state)):
                 return Trained(excluded=(device.id,))
         if device.state:

@@ -22,10 +22,10 @@ from odt_sim.simulation.block import Job, Row, Task, Trained, join, mean
 from odt_sim.simulation.check import check_fit, check_numbers, identity
 from odt_sim.simulation.cohort import Fleet, blocks, choose_cohort, choose_unseen
 from odt_sim.simulation.commit import Commit, CommitFile
-from odt_sim.simulation.failure import blamed
+from odt_sim.simulation.failure import blamed, check_tensors
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.simulation.store import DeviceStore
-from odt_sim.strategies.base import Strategy, Tensors, array_of
+from odt_sim.strategies.base import ServerState, Strategy, Tensors, array_of
 
 Kind = Literal["evaluate", "final"]
 
@@ -132,7 +132,7 @@ class Simulation:
     def _fresh(self) -> Commit:
         initial = Runtime(self._job.model).initial
         with blamed(self._job.strategy, "in init"):
-            state = self._job.strategy.init(initial)
+            state = _checked(self._job.strategy.init(initial))
         return Commit(0, state, np.zeros(self._job.data.devices, np.int64))
 
     def _round(self, commit: Commit, round: int) -> tuple[Commit, list[Row], Row]:
@@ -173,7 +173,7 @@ class Simulation:
         if not trained.contributed:
             return Commit(round, commit.state, versions)
         with blamed(self._job.strategy, f"in aggregate in round {round}"):
-            return Commit(round, self._job.strategy.aggregate(commit.state, mean(trained)), versions)
+            return Commit(round, _checked(self._job.strategy.aggregate(commit.state, mean(trained))), versions)
 
     def _evaluate(self, kind: Kind, commit: Commit) -> list[Row]:
         devices = range(self._job.data.devices)
@@ -216,6 +216,14 @@ def holds_results(directory: Path) -> bool:
     """
     records = RunFolder(directory)
     return bool(records.rounds()) or records.summary() is not None
+
+
+def _checked(state: ServerState) -> ServerState:
+    if not isinstance(state, ServerState):
+        raise TypeError(f"returned {type(state).__name__}, expected a ServerState")
+    check_tensors(state.broadcast, "the broadcast's")
+    check_tensors(state.private, "the server's private")
+    return state
 
 
 def _size(tensors: Tensors) -> int:

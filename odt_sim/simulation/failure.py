@@ -4,8 +4,11 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from odt_sim.errors import SimulationError
-from odt_sim.strategies.base import Strategy
+from odt_sim.model.weights import Weights
+from odt_sim.strategies.base import Strategy, Tensors
 
 
 @contextmanager
@@ -27,6 +30,17 @@ def blamed(strategy: Strategy, where: str) -> Iterator[None]:
             f"strategy {strategy.name}: failed {where} with {message} ({_place(strategy, error)}); "
             "correct it, with backend=serial to debug it"
         ) from error
+
+
+def check_tensors(tensors: Tensors, what: str) -> None:
+    """Checks what a strategy made, where it says `Tensors`.
+
+    Raises:
+        TypeError: An entry is neither `Weights` nor an array.
+    """
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Weights | np.ndarray):
+            raise TypeError(f"{what} {name!r} is a {type(tensor).__name__}, expected Weights or a numpy array")
 
 
 def _place(strategy: Strategy, error: Exception) -> str:

@@ -48,6 +48,29 @@ class ForgetsToReturn(FedAvg):
         super().local(device, broadcast)
 
 
+class SendsAFloat(FedAvg):
+    def local(self, device, broadcast):
+        update = super().local(device, broadcast)
+        return type(update)({**update.tensors, "loss": 0.5}, update.weight, update.losses)
+
+
+class KeepsAList(FedAvg):
+    def local(self, device, broadcast):
+        device.state["seen"] = [1, 2]
+        return super().local(device, broadcast)
+
+
+class ForgetsTheState(FedAvg):
+    def aggregate(self, state, updates):
+        super().aggregate(state, updates)
+
+
+class BroadcastsText(FedAvg):
+    def init(self, initial):
+        state = super().init(initial)
+        return type(state)({**state.broadcast, "note": "text"})
+
+
 class RaisesOnce(Local):
     """Fails in `aggregate` of the third round, once devices have written their states; goes on when tried again."""
 
