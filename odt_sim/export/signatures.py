@@ -52,7 +52,8 @@ def trace_train(
         with tf.GradientTape() as tape:
             loss = objective.function(y, model(x, training=True), sample_weight=sample_weight)
             loss = tf.add_n([loss, *model.losses]) if model.losses else loss
-        gradients = tape.gradient(loss, model.trainable_variables)
+            scaled = optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return {"loss": loss}
 

@@ -65,6 +65,29 @@ class Twins:
             self.model.reset_metrics()
         return losses
 
+    def agree(self, steps: int = 5) -> None:
+        """Trains both and asserts that every weight and slot agrees: to 1e-5 of what moved most, and float32's rounding."""
+        before = [v.numpy() for v in self.model.trainable_weights]
+        np.testing.assert_allclose(*zip(*self.train(steps), strict=True), rtol=1e-5, atol=2e-6)
+        after = [v.numpy() for v in self.model.trainable_weights]
+        moved = [float(np.abs(new - old).max()) for new, old in zip(after, before, strict=True)]
+        assert min(moved) > 1e-6, "a weight was not trained"
+        limit = 1e-5 * max(moved) + 1e-7
+        differences = self.differences()
+        assert max(differences.values()) < limit, {name: d for name, d in differences.items() if d >= limit}
+        for found, expected in zip(*self.slots(), strict=True):
+            assert found.dtype == expected.dtype
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=limit)
+
+    def slots(self) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+        """Returns the optimizer's slots in LiteRT and in Keras; without the count of steps where no update reads it."""
+        if "optimizer_state" not in self.interpreter.get_signature_list():
+            return [], []
+        optimizer = self.model.optimizer
+        expected = [v.numpy() for v in optimizer.variables if v is not optimizer.learning_rate]
+        found = self.listed("optimizer_state", "s")
+        return found, expected[len(expected) - len(found) :]
+
     def differences(self) -> dict[str, float]:
         """Returns for each weight the largest difference between the two."""
         pairs = zip(self.model.weights, self.listed("parameters", "a"), strict=True)

@@ -107,13 +107,6 @@ LOSSES: dict[str, Callable[[], tuple[Any, Any]]] = {
     "mean squared error": lambda: (dense_model(layers.Dense(2)), "mse"),
 }
 
-OPTIMIZERS: dict[str, Callable[[], Any]] = {
-    "SGD": lambda: keras.optimizers.SGD(),
-    "momentum": lambda: keras.optimizers.SGD(momentum=0.9),
-    "nesterov": lambda: keras.optimizers.SGD(momentum=0.9, nesterov=True),
-    "Adam": lambda: keras.optimizers.Adam(),
-}
-
 
 def check(pair: Any) -> None:
     before = [v.numpy() for v in pair.model.trainable_weights]
@@ -135,21 +128,3 @@ def test_losses_agree_with_keras(name: str, twins: Any) -> None:
     keras.utils.set_random_seed(2)
     model, loss = LOSSES[name]()
     check(twins(model, loss))
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("build", [dense_model, embedding_model])
-def test_optimizers_and_their_slots_agree_with_keras(name: str, build: Callable[[], Any], twins: Any) -> None:
-    keras.utils.set_random_seed(3)
-    pair = twins(build(), optimizer=OPTIMIZERS[name]())
-    check(pair)
-    if name == "SGD":
-        assert "optimizer_state" not in pair.interpreter.get_signature_list()
-        return
-    optimizer = pair.model.optimizer
-    expected = [v.numpy() for v in optimizer.variables if v is not optimizer.learning_rate]
-    expected = expected if name == "Adam" else expected[1:]  # no update of SGD reads its step counter
-    found = pair.listed("optimizer_state", "s")
-    assert [value.dtype for value in found] == [value.dtype for value in expected]
-    for value, keras_value in zip(found, expected, strict=True):
-        np.testing.assert_allclose(value, keras_value, atol=TOLERANCE)

@@ -13,6 +13,7 @@ from odt_sim.export.lowering import (
     loss,
     max_pooling,
     pooling,
+    slicing,
     structure,
 )
 from odt_sim.export.lowering.graph import Trace, emit
@@ -28,5 +29,6 @@ __all__ = [
     "loss",
     "max_pooling",
     "pooling",
+    "slicing",
     "structure",
 ]

@@ -1,4 +1,4 @@
-"""The gradients of activation functions, from the activation's output."""
+"""Activation functions that TFLite has no op of its own for, and the gradients of all."""
 
 import tensorflow as tf
 
@@ -40,3 +40,66 @@ def sigmoid_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Valu
     """Computes dX = dY Y (1 - Y)."""
     y, gradient = inputs
     return [gradient * y * (1.0 - y)]
+
+
+SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772  # of Klambauer et al., arXiv:1706.02515
+
+
+@lowers("Selu")
+def selu(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = scale X where X > 0, else scale alpha (e^X - 1)."""
+    (x,) = inputs
+    return [SELU_SCALE * (tf.nn.relu(x) + SELU_ALPHA * (tf.exp(tf.minimum(x, 0.0)) - 1.0))]
+
+
+@lowers("SeluGrad")
+def selu_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes dX: dY scale where Y >= 0, else dY (Y + scale alpha)."""
+    gradient, y = inputs
+    below = tf.minimum(y, 0.0)
+    return [gradient * (SELU_SCALE + positive(-below) * (below + SELU_SCALE * (SELU_ALPHA - 1.0)))]
+
+
+@lowers("Softplus")
+def softplus(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = log(1 + e^X), as max(X, 0) + log(1 + e^-|X|), which does not overflow."""
+    (x,) = inputs
+    return [tf.nn.relu(x) + tf.math.log(1.0 + tf.exp(-tf.abs(x)))]
+
+
+@lowers("SoftplusGrad")
+def softplus_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes dX = dY sigmoid(X)."""
+    gradient, x = inputs
+    return [gradient * tf.sigmoid(x)]
+
+
+@lowers("Softsign")
+def softsign(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = X / (1 + |X|)."""
+    (x,) = inputs
+    return [x / (1.0 + tf.abs(x))]
+
+
+@lowers("SoftsignGrad")
+def softsign_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes dX = dY / (1 + |X|)^2."""
+    gradient, x = inputs
+    return [gradient / tf.square(1.0 + tf.abs(x))]
+
+
+ERFC = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592, 0.0)  # from t^5 down to 1
+
+
+@lowers("Erf", "Erfc")
+def erf(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = erf X, or erfc X = 1 - erf X, to 2e-7.
+
+    erfc |X| = e^(-X^2) p(t) with t = 1 / (1 + 0.3275911 |X|) and a polynomial p: Abramowitz and Stegun, Handbook of
+    Mathematical Functions, 7.1.26.
+    """
+    (x,) = inputs
+    t = 1.0 / (1.0 + 0.3275911 * tf.abs(x))
+    tail = tf.math.polyval([tf.constant(c) for c in ERFC], t) * tf.exp(-tf.square(x))
+    value = tf.sign(x) * (1.0 - tail)
+    return [value if op.type == "Erf" else 1.0 - value]

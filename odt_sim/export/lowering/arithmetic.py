@@ -30,3 +30,24 @@ def reciprocal_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
     """Computes dX = -dY Y^2, of Y = 1 / X."""
     y, gradient = inputs
     return [-gradient * y * y]
+
+
+@lowers("FloorDiv")
+def floor_div(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = floor(A / B); of int64, for which there is no kernel, as int32: step counts are smaller."""
+    a, b = inputs
+    if a.dtype != tf.int64:
+        return [a // b]
+    return [tf.cast(tf.cast(a, tf.int32) // tf.cast(b, tf.int32), tf.int64)]
+
+
+@lowers("Expm1")
+def expm1(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = e^X - 1."""
+    return [tf.exp(inputs[0]) - 1.0]
+
+
+@lowers("Log1p")
+def log1p(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = log(1 + X)."""
+    return [tf.math.log(1.0 + inputs[0])]

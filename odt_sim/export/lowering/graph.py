@@ -7,19 +7,18 @@ from functools import cached_property
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
+from odt_sim.export.lowering.calls import CONDITIONS, bodies, needed, write_where, written
+from odt_sim.export.lowering.folding import folded
 from odt_sim.export.lowering.registry import (
     INSTEAD,
     KEPT,
     LOWERINGS,
     TAKES_DEFERRED,
     Deferred,
-    Lowering,
     Memo,
     Refusal,
     Value,
 )
-
-READS = ("ReadVariableOp", "ResourceGather", "VariableShape")  # whatever else takes a variable's handle writes to it
 
 
 @dataclass(frozen=True)
@@ -46,17 +45,16 @@ class Trace:
         A write to any other variable is live only where something live reads it: SGD counts its steps, and nothing asks.
         """
         operations = self.concrete.graph.get_operations()
-        writes = [op for op in operations if op.type not in READS and any(t.dtype == tf.resource for t in op.inputs)]
+        writes = [(op, handle.op.name) for op in operations for handle in written(op)]
         pending = [t.op for t in self.concrete.structured_outputs.values()]
-        pending += [write for write in writes if self.variables.get(write.inputs[0].op.name) in weights]
+        pending += [write for write, variable in writes if self.variables.get(variable) in weights]
         live: set[str] = set()
         while pending:
             op = pending.pop()
             if op.name not in live:
                 live.add(op.name)
                 pending += [t.op for t in op.inputs]
-                if op.name in self.variables:
-                    pending += [write for write in writes if write.inputs[0].op.name == op.name]
+                pending += [write for write, variable in writes if variable == op.name]
         return [op for op in operations if op.name in live]
 
     def where(self, op: tf.Operation) -> str:
@@ -88,15 +86,17 @@ def emit(
     Raises:
         ExportError: An op has no built-in kernel and no lowering, or not for its attributes.
     """
+    constants = {placeholder.op.name: outer for outer, placeholder in trace.concrete.graph.captures}
     values: dict[str, Value] = {}
     memo: Memo = {}
-    constants = {placeholder.op.name: outer for outer, placeholder in trace.concrete.graph.captures}
     for op in operations:
         if op.type == "Placeholder":
-            outputs = [_argument(trace, op, inputs, variables, constants)]
-        else:
-            outputs = _emit_operation(trace, op, [values[t.name] for t in op.inputs], memo)
-        values.update(zip((t.name for t in op.outputs), outputs, strict=True))
+            values[op.outputs[0].name] = _argument(trace, op, inputs, variables, constants)
+            continue
+        try:
+            _emit_operation(op, values, memo, None)
+        except Refusal as refusal:
+            raise ExportError(f"{trace.where(op)}: {refusal}") from refusal
     return {name: values[t.name] for name, t in trace.concrete.structured_outputs.items()}
 
 
@@ -118,17 +118,46 @@ def _argument(
     return tf.constant(constants[op.name].numpy()) if op.name in constants else inputs[op.name]
 
 
-def _emit_operation(trace: Trace, op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Emits one op: through its lowering, or as it is."""
+def _emit_operation(op: tf.Operation, values: dict[str, Value], memo: Memo, taken: tf.Tensor | None) -> None:
+    """Emits one op: through its lowering, as it is, or as what it calls; its outputs join `values`.
+
+    Args:
+        op: The traced op.
+        values: The new value of each traced tensor so far, by name.
+        memo: What the lowerings share.
+        taken: Whether the op runs at all, a boolean scalar; None in no branch of a condition.
+
+    Raises:
+        Refusal: There is no way to emit it.
+    """
+    inputs = [values[t.name] for t in op.inputs]
     if op.type not in TAKES_DEFERRED:
         inputs = [value.tensor() if isinstance(value, Deferred) else value for value in inputs]
+    values.update(zip((t.name for t in op.outputs), _outputs(op, inputs, memo, taken), strict=True))
+
+
+def _outputs(op: tf.Operation, inputs: list[Value], memo: Memo, taken: tf.Tensor | None) -> list[Value]:
+    called = bodies(op)
+    if op.type in CONDITIONS:
+        return _emit_branches(called, inputs[0], inputs[1:], memo, taken)
+    if called:
+        return _emit_body(called[0], inputs, memo, taken)
     if op.type == "ReadVariableOp" and inputs[0].dtype != tf.resource:
         return inputs
+    if taken is not None and written(op):
+        write_where(taken, op, inputs)
+        return []
+    constants = folded(op, inputs)
+    if constants is not None:
+        return constants
     if op.type in LOWERINGS:
-        return _lowered(LOWERINGS[op.type], trace, op, inputs, memo)
+        try:
+            return LOWERINGS[op.type](op, inputs, memo)
+        except Refusal as refusal:
+            raise Refusal(f"the op {op.type} {refusal}") from refusal
     if op.type not in KEPT:
-        raise ExportError(
-            f"{trace.where(op)}: the op {op.type} has no TFLite built-in kernel and no lowering; "
+        raise Refusal(
+            f"the op {op.type} has no TFLite built-in kernel and no lowering; "
             f"{INSTEAD.get(op.type, 'use another layer or setting')}, or add a lowering in odt_sim/export/lowering"
         )
     attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
@@ -137,8 +166,21 @@ def _emit_operation(trace: Trace, op: tf.Operation, inputs: list[Value], memo: M
     return list(new.outputs)
 
 
-def _lowered(lowering: Lowering, trace: Trace, op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    try:
-        return lowering(op, inputs, memo)
-    except Refusal as refusal:
-        raise ExportError(f"{trace.where(op)}: the op {op.type} {refusal}") from refusal
+def _emit_body(body: tf.Graph, inputs: list[Value], memo: Memo, taken: tf.Tensor | None) -> list[Value]:
+    """Emits a called function in place of the call."""
+    values = dict(zip((t.name for t in body.inputs), inputs, strict=True))
+    for op in needed(body):
+        _emit_operation(op, values, memo, taken)
+    return [values[t.name] for t in body.outputs]
+
+
+def _emit_branches(
+    branches: list[tf.Graph], condition: tf.Tensor, inputs: list[Value], memo: Memo, taken: tf.Tensor | None
+) -> list[Value]:
+    """Emits both branches of a condition and selects each output."""
+    conditions = [condition, tf.logical_not(condition)]
+    if taken is not None:
+        conditions = [tf.logical_and(taken, own) for own in conditions]
+    pairs = zip(branches, conditions, strict=True)
+    one, other = (_emit_body(branch, inputs, memo, own) for branch, own in pairs)
+    return [tf.where(condition, a, b) for a, b in zip(one, other, strict=True)]

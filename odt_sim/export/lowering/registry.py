@@ -31,24 +31,21 @@ TAKES_DEFERRED: set[str] = set()
 
 KEPT = frozenset(
     """
-    Const Identity Reshape Squeeze ExpandDims Cast Shape Fill Tile Pack ConcatV2 ConcatOffset
+    Const Identity Reshape Squeeze ExpandDims Cast Shape Fill Tile Pack Unpack Split SplitV ConcatV2 ConcatOffset
     StridedSlice Slice Transpose Pad PadV2
     ReadVariableOp AssignVariableOp AssignAddVariableOp AssignSubVariableOp
-    Add AddV2 AddN Sub Mul RealDiv DivNoNan FloorDiv FloorMod Maximum Minimum Neg Abs Sign
+    Add AddV2 AddN Sub Mul RealDiv DivNoNan FloorMod Maximum Minimum Neg Abs Sign
     Square SquaredDifference Sqrt Rsqrt Pow Exp Log
-    Sum Mean Max Min Prod Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalNot
+    Mean Max Min Prod Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalNot
     Tanh Sigmoid Relu6 LeakyRelu Elu Softmax LogSoftmax AvgPool SpaceToBatchND BatchToSpaceND
-    GatherV2 UnsortedSegmentSum ArgMax
+    ResizeBilinear ResizeNearestNeighbor ReverseV2 Einsum GatherV2 UnsortedSegmentSum ArgMax
     """.split()  # noqa: SIM905
 )
 """Op types that TFLite has a built-in kernel for, and that are emitted as they are."""
 
 INSTEAD = {
     "DepthwiseConv2dNative": "use Conv2D",
-    "Erfc": "use gelu with approximate=True, or silu",
-    "Softplus": "use relu or silu",
-    "StatefulPartitionedCall": "use groups=1, and no tf.function inside the model",
-    "StridedSliceGrad": "use padding='valid' in place of cropping",
+    "IsNan": "use SGD, Adam or another optimizer that does not divide the sparse gradient of an Embedding",
     "TensorListFromTensor": "use Conv1D in place of a recurrent layer",
 }
 """What to use in place of the layers that op types without a lowering come from."""

@@ -1,0 +1,49 @@
+"""Arithmetic on static shapes, done at export: what is left needs no kernel."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from odt_sim.export.lowering.registry import Refusal, Value
+
+
+def known(tensor: tf.Tensor) -> NDArray[Any]:
+    """Returns the value of a constant.
+
+    Raises:
+        Refusal: The tensor is none.
+    """
+    value = tf.get_static_value(tensor)
+    if value is None:
+        raise Refusal("depends on a shape or a number that is not fixed; use fixed ones")
+    return np.asarray(value)
+
+
+def folded(op: tf.Operation, inputs: list[Value]) -> list[tf.Tensor] | None:
+    """Returns the outputs of an op, whole numbers or booleans, as constants; None unless all of its inputs are constants.
+
+    Args:
+        op: The traced op.
+        inputs: Its new inputs.
+    """
+    if not inputs or not op.outputs or not all(t.dtype.is_integer or t.dtype.is_bool for t in op.outputs):
+        return None
+    if op.type == "Shape" and inputs[0].shape.is_fully_defined():
+        return [tf.constant(inputs[0].shape.as_list(), op.outputs[0].dtype)]
+    values = [tf.get_static_value(t) for t in inputs if t.dtype != tf.resource]
+    constants = [np.asarray(value) for value in values if value is not None]
+    if len(constants) < len(inputs):
+        return None
+    return [tf.constant(value, t.dtype) for value, t in zip(_computed(op, constants), op.outputs, strict=True)]
+
+
+def _computed(op: tf.Operation, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Runs one op in TensorFlow."""
+    attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
+    with tf.Graph().as_default() as graph:
+        given = [tf.constant(value, t.dtype) for value, t in zip(inputs, op.inputs, strict=True)]
+        new = graph.create_op(op.type, given, [t.dtype for t in op.outputs], attrs=attributes, op_def=op.op_def)
+        with tf.compat.v1.Session(graph=graph) as session:
+            return [np.asarray(value) for value in session.run(new.outputs)]

@@ -1,0 +1,90 @@
+"""Gradients of slices and repetitions."""
+
+from itertools import groupby
+from math import prod
+
+import tensorflow as tf
+
+from odt_sim.export.lowering.folding import known
+from odt_sim.export.lowering.registry import Memo, Value, lowers
+
+MOST_AXES = 4  # XNNPACK sums over the axes of tensors of few axes only
+
+
+@lowers("Sum")
+def sum_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = the sum of X over some axes; where X has many axes, with neighbours joined that share their fate."""
+    x, axes = inputs
+    if len(x.shape) <= MOST_AXES or not x.shape.is_fully_defined():
+        return [tf.reduce_sum(x, axes, keepdims=op.get_attr("keep_dims"))]
+    reduced = {int(axis) % len(x.shape) for axis in known(axes).reshape(-1)}
+    longer = [(axis in reduced, size) for axis, size in enumerate(x.shape) if size > 1]
+    joined = [(gone, prod(size for _, size in run)) for gone, run in groupby(longer, key=lambda axis: axis[0])]
+    flat = tf.reshape(x, [size for _, size in joined])
+    total = tf.reduce_sum(flat, [i for i, (gone, _) in enumerate(joined) if gone])
+    return [tf.reshape(total, op.outputs[0].shape)]
+
+
+@lowers("StridedSliceGrad")
+def strided_slice_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes dX: dY at the places that were sliced, else 0."""
+    *places, gradient = inputs
+    shape, begin, end, strides = ([int(n) for n in known(t)] for t in places)
+    ranges = [range(*s.indices(n)) for s, n in zip(_slices(op, len(shape), begin, end, strides), shape, strict=True)]
+    gradient = tf.reshape(gradient, [len(r) for r in ranges])
+    backwards = [axis for axis, r in enumerate(ranges) if r.step < 0]
+    gradient = tf.reverse(gradient, backwards) if backwards else gradient
+    for axis, r in enumerate(ranges):
+        gradient = _spread(gradient, axis, abs(r.step))
+    pads = [[min(r), n - 1 - max(r)] for r, n in zip(ranges, shape, strict=True)]
+    return [tf.pad(gradient, pads)]
+
+
+def _slices(op: tf.Operation, rank: int, begin: list[int], end: list[int], strides: list[int]) -> list[slice]:
+    """Returns the slice of each of the `rank` axes, from the op's masks: a bit for each entry of `begin`."""
+    masks = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+    open_begin, open_end, ellipsis, new, shrunk = (
+        [bool(op.get_attr(mask) >> i & 1) for i in range(len(begin))] for mask in masks
+    )
+    slices = []
+    for i in range(len(begin)):
+        if ellipsis[i]:
+            slices += [slice(None)] * (rank - (len(begin) - 1 - sum(new)))
+        elif shrunk[i]:
+            slices.append(slice(begin[i], begin[i] + 1 or None))
+        elif not new[i]:
+            first, last = (None if open_begin[i] else begin[i]), (None if open_end[i] else end[i])
+            slices.append(slice(first, last, strides[i]))
+    return slices + [slice(None)] * (rank - len(slices))
+
+
+def _spread(x: tf.Tensor, axis: int, step: int) -> tf.Tensor:
+    """Returns `x` with `step - 1` zeros between two neighbours along an axis."""
+    if step == 1:
+        return x
+    before, count, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+    flat = tf.pad(tf.reshape(x, [prod(before), count, prod(after)]), [[0, 0], [0, 0], [0, (step - 1) * prod(after)]])
+    flat = tf.reshape(flat, [prod(before), count * step, prod(after)])[:, : (count - 1) * step + 1]
+    return tf.reshape(flat, [*before, (count - 1) * step + 1, *after])
+
+
+@lowers("ResizeBilinearGrad", "ResizeNearestNeighborGrad")
+def resize_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes dX = R^T dY S, where resizing is Y = R X S^T: R for the rows, S for the columns."""
+    gradient = inputs[0]
+    batch, height, width, channels = op.outputs[0].shape
+    _, rows, columns, _ = gradient.shape
+    down, across = _resizing(op, height, rows), _resizing(op, width, columns)
+    upright = tf.matmul(down, tf.reshape(gradient, [batch, rows, columns * channels]), transpose_a=True)
+    dx = tf.matmul(across, tf.reshape(upright, [batch * height, columns, channels]), transpose_a=True)
+    return [tf.reshape(dx, [batch, height, width, channels])]
+
+
+def _resizing(op: tf.Operation, size: int, new_size: int) -> tf.Tensor:
+    """Returns the matrix that resizes one axis, `[1, new_size, size]`: what becomes of each unit vector."""
+    settings = {name: op.get_attr(name) for name in ("align_corners", "half_pixel_centers")}
+    resize = tf.raw_ops.ResizeBilinear if op.type == "ResizeBilinearGrad" else tf.raw_ops.ResizeNearestNeighbor
+    with tf.init_scope():
+        units = tf.reshape(tf.eye(size), [1, size, 1, size])
+        matrix = resize(images=units, size=[new_size, 1], **settings).numpy()
+    return tf.constant(matrix.reshape(1, new_size, size))

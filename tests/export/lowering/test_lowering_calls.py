@@ -1,0 +1,30 @@
+"""Functions that a graph calls, and conditions, against TensorFlow's own."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+
+@pytest.mark.parametrize("x", [-1.0, 1.0, 3.0])
+def test_the_value_is_that_of_the_branch_that_is_taken(x: float, same: Any) -> None:
+    def function(x: Any) -> dict[str, Any]:
+        inner = lambda: tf.cond(x > 2.0, lambda: x * x, lambda: tf.exp(x))  # noqa: E731
+        return {"y": tf.cond(x > 0.0, inner, lambda: 3.0 * x)}
+
+    same(function, x=np.float32(x).reshape(()))
+
+
+def test_a_called_function_is_inlined(same: Any) -> None:
+    @tf.function(autograph=False)
+    def scaled(x: Any, factor: Any) -> Any:
+        return tf.nn.relu(x * factor)
+
+    def function(x: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(scaled(x, 2.0) * scaled(x, 3.0))
+        return {"total": total, "dx": tape.gradient(total, x)}
+
+    same(function, x=np.array([-1.0, 0.5, 2.0], np.float32))
