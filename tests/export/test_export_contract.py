@@ -164,7 +164,7 @@ def test_the_model_and_the_optimizer_are_left_as_they_were(tmp_path: Path) -> No
 
 
 def test_a_loss_by_name_takes_the_output_of_a_softmax_as_probabilities(tmp_path: Path) -> None:
-    model = keras.Sequential([layers.Input((4,)), layers.Dense(3), layers.Softmax()])
+    model = keras.Sequential([layers.Input((4,)), layers.Dense(3, name="dense"), layers.Softmax()])
     path = export_model(model, tmp_path / "m.tflite", loss="categorical_crossentropy", optimizer="sgd", head="dense")
     manifest = TrainableModel.load(path).manifest
     assert manifest is not None

@@ -63,6 +63,20 @@ MODELS: dict[str, Callable[[], Any]] = {
         layers.Conv2DTranspose(6, 2, strides=(1, 3)),
         layers.GlobalMaxPooling2D(),
     ),
+    "depthwise and separable convolutions": lambda: images(
+        layers.DepthwiseConv2D(3, depth_multiplier=2, activation="relu"),
+        layers.SeparableConv2D(5, 3, padding="same"),
+        layers.DepthwiseConv2D(2, strides=2, padding="same"),
+    ),
+    "separable convolution of a sequence": lambda: sequences(
+        layers.SeparableConv1D(5, 3, strides=2), layers.DepthwiseConv1D(2)
+    ),
+    "grouped convolutions": lambda: images(
+        layers.Conv2D(8, 3, groups=2, activation="relu"),
+        layers.MaxPooling2D(2),
+        layers.Conv2D(4, 2, groups=4, padding="same"),
+    ),
+    "grouped convolution of a sequence": lambda: sequences(layers.Conv1D(6, 3, groups=2)),
     "normalizations": lambda: images(
         layers.LayerNormalization(axis=(1, 2)),
         layers.GroupNormalization(2),

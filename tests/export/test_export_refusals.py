@@ -27,11 +27,6 @@ def two_inputs() -> Any:
 
 REFUSED: list[tuple[Any, str]] = [
     (lambda: model(layers.Dropout(0.5, name="drop")), r"layer 'drop': its state is no weight .*leave it out"),
-    (
-        lambda: model(layers.DepthwiseConv2D(3, name="depth")),
-        r"layer 'depth': the op DepthwiseConv2dNative .*use Conv2D",
-    ),
-    (lambda: model(layers.Conv2D(4, 3, groups=2, name="g")), r"layer 'g': .*groups=1"),
     (lambda: model(layers.LSTM(2, name="memory"), shape=(3, 2)), r"layer 'memory': the op TensorListFromTensor"),
     (lambda: model(layers.BatchNormalization(name="bn")), r"layer 'bn': BatchNormalization .*use LayerNormalization"),
     (lambda: model(layers.Dense(2, dtype="mixed_float16", name="half")), r"layer 'half': .*float32, found float16"),

@@ -9,15 +9,13 @@ With few channels these copies would be tiny: there all elements are stacked on 
 import tensorflow as tf
 
 from odt_sim.export.lowering.max_pooling import BeforePooling, following_pooling, pooling_windows
-from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
+from odt_sim.export.lowering.registry import Memo, Value, lowers
 from odt_sim.export.lowering.windows import Windows, dilated, element, every, padded, part, sum_of, windows_of
 
 FEW_CHANNELS = 4
 
 
 def _windows(op: tf.Operation, image: tf.TensorShape, kernel: tf.TensorShape) -> Windows:
-    if image[3] != kernel[2]:
-        raise Refusal("lowers groups=1 only; use groups=1")
     return windows_of(op, image, (int(kernel[0]), int(kernel[1])))
 
 
@@ -53,18 +51,34 @@ def _matrix(x: tf.Tensor) -> tf.Tensor:
 def conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Computes Y: the sum over the kernel's rows i of rows(X)[i] W[i]."""
     x, kernel = inputs
-    height, width, channels, filters = kernel.shape
     windows = _windows(op, x.shape, kernel.shape)
+    groups = x.shape[3] // kernel.shape[2]
+    if groups > 1:
+        pairs = zip(_split(x, groups, memo), tf.split(kernel, groups, -1), strict=True)
+        return [tf.concat([_convolved(own, weights, windows, memo) for own, weights in pairs], -1)]
     pooling = following_pooling(op)
-    if pooling is not None:
-        windows = _used(windows, pooling, op.outputs[0].shape)
+    if pooling is None:
+        return [_convolved(x, kernel, windows, memo)]
+    windows = _used(windows, pooling, op.outputs[0].shape)
+    return [BeforePooling(_convolved(x, kernel, windows, memo), pooling)]
+
+
+def _split(x: tf.Tensor, groups: int, memo: Memo) -> list[tf.Tensor]:
+    """Returns an image's channels in `groups` parts, the same tensors whenever asked."""
+    key = ("split", x.ref(), groups)
+    if key not in memo:
+        memo[key] = tf.split(x, groups, -1)
+    return list(memo[key])
+
+
+def _convolved(x: tf.Tensor, kernel: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
+    height, width, channels, filters = kernel.shape
     if channels <= FEW_CHANNELS:
         flat = tf.matmul(_stacked(x, windows, memo), tf.reshape(kernel, [1, -1, filters]), transpose_a=True)
     else:
         weights = tf.reshape(kernel, [height, 1, width * channels, filters])
         flat = sum_of([tf.matmul(row, weights[i]) for i, row in enumerate(_rows(x, windows, memo))])
-    y = tf.reshape(flat, [x.shape[0], *windows.count, filters])
-    return [y if pooling is None else BeforePooling(y, pooling)]
+    return tf.reshape(flat, [x.shape[0], *windows.count, filters])
 
 
 def _used(windows: Windows, pooling: tf.Operation, image: tf.TensorShape) -> Windows:
@@ -81,11 +95,19 @@ def conv2d_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) ->
     x, _, gradient = inputs
     kernel = op.outputs[0].shape
     windows = _windows(op, x.shape, kernel).first(*gradient.shape[1:3])
-    matrix = _matrix(gradient)
-    if kernel[2] <= FEW_CHANNELS:
-        return [tf.reshape(tf.matmul(_stacked(x, windows, memo), matrix), kernel)]
+    groups = x.shape[3] // kernel[2]
+    if groups == 1:
+        return [_filter_gradient(x, gradient, windows, memo)]
+    pairs = zip(_split(x, groups, memo), _split(gradient, groups, memo), strict=True)
+    return [tf.concat([_filter_gradient(own, of_own, windows, memo) for own, of_own in pairs], -1)]
+
+
+def _filter_gradient(x: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
+    kernel, matrix = [*windows.size, x.shape[3], gradient.shape[3]], _matrix(gradient)
+    if x.shape[3] <= FEW_CHANNELS:
+        return tf.reshape(tf.matmul(_stacked(x, windows, memo), matrix), kernel)
     products = [tf.matmul(row, matrix, transpose_a=True) for row in _rows(x, windows, memo)]
-    return [tf.reshape(tf.concat(products, 0), kernel)]
+    return tf.reshape(tf.concat(products, 0), kernel)
 
 
 @lowers("Conv2DBackpropInput")
@@ -95,13 +117,22 @@ def conv2d_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> 
     columns(dY) holds for each column of the image the elements of dY whose windows reach it, `width * filters` of them.
     """
     _, kernel, gradient = inputs
+    image = op.outputs[0].shape
+    windows = _windows(op, image, kernel.shape).first(*gradient.shape[1:3])
+    groups = image[3] // kernel.shape[2]
+    if groups == 1:
+        return [_input_gradient(kernel, gradient, windows)]
+    pairs = zip(tf.split(kernel, groups, -1), _split(gradient, groups, memo), strict=True)
+    return [tf.concat([_input_gradient(weights, own, windows) for weights, own in pairs], -1)]
+
+
+def _input_gradient(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
     height, width, channels, filters = kernel.shape
-    windows = _windows(op, op.outputs[0].shape, kernel.shape).first(*gradient.shape[1:3])
     columns = _columns(gradient, windows)
     weights = tf.reshape(tf.transpose(kernel, [1, 3, 0, 2]), [1, width * filters, height * channels])
     product = tf.matmul(_matrix(columns), weights)
     product = tf.reshape(product, [*columns.shape[:3], height * channels])
-    return [_down(product, windows)]
+    return _down(product, windows)
 
 
 def _columns(gradient: tf.Tensor, windows: Windows) -> tf.Tensor:

@@ -44,7 +44,6 @@ KEPT = frozenset(
 """Op types that TFLite has a built-in kernel for, and that are emitted as they are."""
 
 INSTEAD = {
-    "DepthwiseConv2dNative": "use Conv2D",
     "IsNan": "use SGD, Adam or another optimizer that does not divide the sparse gradient of an Embedding",
     "TensorListFromTensor": "use Conv1D in place of a recurrent layer",
 }

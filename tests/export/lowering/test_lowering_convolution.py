@@ -43,6 +43,26 @@ def test_convolution_and_its_gradients(
     same(function, atol=0, x=whole(2, 8, 7, channels), w=whole(*kernel, channels, 4), weight=whole(2, 8, 7, 4))
 
 
+@pytest.mark.parametrize("multiplier", [1, 2])
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation"), [((3, 3), 1, 1), ((2, 3), 2, 1), ((3, 2), 3, 1), ((2, 2), 1, 2), ((1, 1), 2, 1)]
+)
+def test_depthwise_convolution_and_its_gradients(
+    multiplier: int, padding: str, kernel: tuple[int, int], stride: int, dilation: int, same: Any
+) -> None:
+    def function(x: Any, w: Any, weight: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            y = tf.nn.depthwise_conv2d(x, w, [1, stride, stride, 1], padding, dilations=[dilation, dilation])
+            total = tf.reduce_sum(y * weight[:, : y.shape[1], : y.shape[2]])
+        dx, dw = tape.gradient(total, [x, w])
+        return {"y": y, "dx": dx, "dw": dw}
+
+    x, w, weight = whole(2, 8, 7, 3), whole(*kernel, 3, multiplier), whole(2, 8, 7, 3 * multiplier)
+    same(function, atol=0, x=x, w=w, weight=weight)
+
+
 @pytest.mark.parametrize("shape", [(9, 8), (5, 6)])
 @pytest.mark.parametrize("channels", [1, 6])
 @pytest.mark.parametrize(("bias", "relu"), [(True, True), (True, False), (False, True), (False, False)])
