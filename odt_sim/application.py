@@ -76,7 +76,8 @@ def launch(arguments: Sequence[str]) -> Outcome:
     before = sys.argv
     outcome.folder, outcome.error, outcome.failed = None, None, 0
     try:
-        sys.argv = ["odt-sim run", *resumed(arguments)]
+        # Hydra takes -m before the overrides only.
+        sys.argv = ["odt-sim run", *sorted(resumed(arguments), key=lambda given: given not in ("-m", "--multirun"))]
         application()
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigurationError(explained(error)) from error
@@ -210,7 +211,8 @@ def explained(error: Exception) -> str:
     if isinstance(error, MissingConfigException) and error.options:
         missing = lines[0].removeprefix("In 'config': ")
         return f"{missing}; choose one of {', '.join(error.options)}"
-    place = f"override {error.override!r}: " if isinstance(error, OverrideParseException) else ""
+    if isinstance(error, OverrideParseException) and repr(error.override) not in lines[0]:
+        lines[0] = f"override {error.override!r}: {lines[0]}"
     kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type="))]
     told = "; ".join(dict.fromkeys(line.rstrip(".") for line in kept))
-    return f"{place}{told}; odt-sim run --cfg job prints all keys"
+    return f"{told}; odt-sim run --cfg job prints all keys"

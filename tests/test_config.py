@@ -52,6 +52,7 @@ def test_values_that_fit(override):
         ("strategy.rate=1", ["Could not override 'strategy.rate'"]),
         ("strategy=fedprix", ["'strategy/fedprix'; choose one of fedavg, fedavg_finetune, fedper, local"]),
         ("run.rounds=[1", ["override 'run.rounds=[1': "]),
+        ("rounds", ["Error parsing override 'rounds'; "]),
     ],
 )
 def test_an_override_that_does_not_fit_is_one_line(override, words):

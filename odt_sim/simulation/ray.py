@@ -9,6 +9,18 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, TypeVar
 
+os.environ.update(  # Ray reads some of these when it is imported
+    {
+        "OPENBLAS_NUM_THREADS": "1",
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_DEDUP_LOGS_SKIP_REGEX": "^A worker died",  # we replace it, or end the run with one line
+        "RAY_NUM_REDIS_GET_RETRIES": "1",  # with the next: what listens at an address but is no Ray fails within 20 s
+        "RAY_py_gcs_connect_timeout_s": "8",
+    }
+    | os.environ  # what the user has set stays
+)
+
 import ray
 from ray.exceptions import ObjectLostError, RayActorError, RayError, RayTaskError
 
@@ -25,13 +37,6 @@ TRIES = 3  # of a block or of starting an actor, before the run gives up
 AHEAD = 2  # blocks given to an actor at once, so that it never waits for the coordinator
 LOST = (RayActorError, ObjectLostError)  # what a dead worker or node leaves: its blocks are done again
 
-ENVIRONMENT = {
-    "OPENBLAS_NUM_THREADS": "1",
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_NUM_REDIS_GET_RETRIES": "1",  # with the next: what listens at an address but is no Ray fails within 20 s
-    "RAY_py_gcs_connect_timeout_s": "8",
-}
 SYSTEM = {
     # `open` starts actors in waves itself; Ray would warn of many actors, whether they start at once or not.
     "worker_maximum_startup_concurrency": 1000,
@@ -99,8 +104,6 @@ class RayBackend:
             return
         if ":" in self.address:
             _check_answers(self.address)
-        for name, value in ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
         own: dict[str, Any] = {
             "include_dashboard": False,
             "_node_ip_address": "127.0.0.1",

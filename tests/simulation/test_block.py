@@ -203,7 +203,7 @@ def test_single_updates_are_kept_where_the_strategy_asks(job):
         ("RaisesDeepInNumpy", "train", r"failed on device 3 in round 2 with ValueError: .*user_strategies.py:\d+\)"),
         ("ForgetsToReturn", "train", r"failed on device 3 in round 2 with TypeError: local returned NoneType, expected"),
         ("SendsAFloat", "train", r"device 3 .* TypeError: the update's 'loss' is a float, expected Weights or a numpy array"),
-        ("KeepsAList", "train", r"device 3 .* TypeError: device\.state's 'seen' is a list, expected Weights or a numpy array"),
+        ("KeepsAList", "train", r"device 3 .* TypeError: device\.state's 'seen' is a list, expected Weights or a numpy"),
         ("RaisesInDeploy", "evaluate", r"failed on device 3 after round 2 with ValueError: two lines \(.*strategies.py:"),
     ],
 )  # fmt: skip

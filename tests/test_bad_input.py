@@ -1,0 +1,316 @@
+"""What a user may get wrong, through the real command: one line that says what, where and what to do; nothing is lost."""
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from odt_sim.cli import main
+
+COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli import main; sys.exit(main())"]
+BASE = ["model=softmax", "backend=serial", "run.rounds=2", "fleet.devices=4", "fleet.unseen=1"]
+NPZ = ["data=npz", "partition=iid"]
+
+MINE = """
+import os
+from odt_sim import Strategy
+
+class Dies(Strategy):
+    def __getstate__(self):
+        return {"any": 1}
+
+    def __setstate__(self, state):
+        os._exit(1)
+
+class Needs(Strategy):
+    needs = frozenset({"set_gradient_offset"})
+
+class Raises(Strategy):
+    def local(self, device, broadcast):
+        return device.no_such_thing
+
+def examples():
+    return {}["examples"]
+
+def nothing():
+    return 3
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, softmax, foreign):
+    """A working folder with an earlier run, and with files that no run can use."""
+    folder = tmp_path_factory.mktemp("bad")
+    (folder / "mine.py").write_text(MINE)
+    (folder / "notes.tflite").write_text("these are only notes")
+    (folder / "torn.tflite").write_bytes(softmax.content[: len(softmax.content) // 2])
+    (folder / "infers.tflite").write_bytes(softmax.content.replace(b"train", b"brain"))
+    (folder / "plain.tflite").write_bytes((foreign / "plain.tflite").read_bytes())
+    random = np.random.default_rng(0)
+    x, y = random.random((40, 8, 8, 1), np.float32), np.arange(40) % 10
+    hole = x.copy()
+    hole[7, 2, 3, 0] = np.nan
+    arrays = {
+        "good": {"x": x, "y": y},
+        "small": {"x": x[:, :5], "y": y},
+        "text": {"x": x, "y": y.astype(str)},
+        "words": {"x": (x * 10).astype(np.int64), "y": y},
+        "labels": {"x": x, "y": y + 1},
+        "negative": {"x": x, "y": y - 1},
+        "uneven": {"x": x, "y": y[:-1]},
+        "hole": {"x": hole, "y": y},
+        "infinite": {"x": np.where(np.isnan(hole), np.inf, hole), "y": y},
+        "none": {"x": x[:0], "y": y[:0]},
+        "users": {"x": x, "y": y, "who": np.array([0] * 20 + [1] * 18 + [2] * 2)},
+        "values": {"x": x, "y": random.random((40, 10), np.float32)},
+    }
+    for name, content in arrays.items():
+        np.savez(folder / f"{name}.npz", **content)
+    np.savez(folder / "pickled.npz", x=x, y=np.array([{}] * 40, object))
+    (folder / "torn.npz").write_bytes((folder / "good.npz").read_bytes()[:999])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["run", *BASE, "hydra.run.dir=earlier"]) == 0
+    return folder
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def refused(folder, monkeypatch, capfd):
+    """Returns a function that gives the one line with which a command ends, once it left all that was there as it was."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.path", [*sys.path])
+
+    def run(*arguments):
+        before = contents(folder / "earlier")
+        code = main(list(arguments))
+        out, err = capfd.readouterr()
+        assert code == 1
+        assert contents(folder / "earlier") == before
+        assert "Traceback" not in out + err
+        [line] = [line for line in err.splitlines() if line.startswith("error: ")]
+        assert line == err.splitlines()[-1]
+        assert "report: " not in out
+        return line.removeprefix("error: ")
+
+    return run
+
+
+NO_FILE = r"cannot read the model \(No such file or directory\); give the path of a \.tflite file"
+CASES = {
+    # models
+    "no such model file": (["model=tflite", "model.path=no.tflite"], rf"no\.tflite: {NO_FILE}"),
+    "no .tflite": (["model=tflite", "model.path=notes.tflite"], r"notes\.tflite: not a \.tflite file \(.*\)"),
+    "torn .tflite": (["model=tflite", "model.path=torn.tflite"], r"torn\.tflite: damaged \.tflite file \(.*\); copy or"),
+    "no signature to train": (
+        ["model=tflite", "model.path=infers.tflite"],
+        r"infers\.tflite: no signature 'train', found .*brain.*; it is not trainable, export it with odt_sim",
+    ),
+    "a loss that is not known": (
+        ["model=tflite", "model.path=plain.tflite", "train.learning_rate=null"],
+        r"plain\.tflite: has no manifest, so its loss is not known; say it: model\.loss=",
+    ),
+    "a fixed step size": (
+        ["model=tflite", "model.path=plain.tflite", "model.loss=sparse_categorical_crossentropy"],
+        r"train\.learning_rate: expected null, since the step size of plain\.tflite is fixed, found 0\.1",
+    ),
+    "no path": (["model=tflite"], r"model: Missing mandatory value: .*; set it: model\.path=\.\.\."),
+    # data
+    "no such data file": ([*NPZ, "data.path=no.npz"], r"data no\.npz: no such file; give the path of an \.npz file"),
+    "no .npz": ([*NPZ, "data.path=mine.py"], r"data mine\.py: is no \.npz file"),
+    "torn .npz": ([*NPZ, "data.path=torn.npz"], r"data torn\.npz: is no \.npz file, or a damaged one"),
+    "no such array": ([*NPZ, "data.path=good.npz", "data.y=z"], r"data good\.npz: has no array 'z'; there are: x, y"),
+    "objects": ([*NPZ, "data.path=pickled.npz"], r"data pickled\.npz: array 'y' cannot be read .* never loaded"),
+    "wrong shape": (
+        [*NPZ, "data.path=small.npz"],
+        r"data small: x has shape \[5, 8, 1\] an example, the model's train signature takes \[8, 8, 1\]; choose a model",
+    ),
+    "wrong dtype": ([*NPZ, "data.path=words.npz"], r"data words: x has dtype int32, .* takes float32; .*convert it"),
+    "text": ([*NPZ, "data.path=text.npz"], r"data text: y has dtype <U\d+, expected numbers; convert it to"),
+    "targets of a regression": ([*NPZ, "data.path=values.npz"], r"data values: y has (shape|dtype) .* takes"),
+    "labels too large": (
+        [*NPZ, "data.path=labels.npz"],
+        r"data labels: labels out of range: 4, the first is 10 in example 9; expected 0\.\.9 for 10 classes; choose a model",
+    ),
+    "labels below 0": ([*NPZ, "data.path=negative.npz"], r"data negative: labels out of range: 4, the first is -1 in "),
+    "lengths": ([*NPZ, "data.path=uneven.npz"], r"data uneven: lengths differ: x \[40, 8, 8, 1\], y \[39\]; each example"),
+    "no examples": ([*NPZ, "data.path=none.npz"], r"data none: has no examples"),
+    "NaN": ([*NPZ, "data.path=hole.npz"], r"data hole: values of x that are NaN or infinite .*: 1, the first in example 7; "),
+    "infinity": ([*NPZ, "data.path=infinite.npz"], r"data infinite: values of x that are NaN or infinite .* example 7; "),
+    "a device with too few examples": (
+        ["data=npz", "data.path=users.npz", "data.users=who", "partition=by_user", "fleet.devices=null", "fleet.unseen=0"],
+        r"device 2 has 2 examples, expected at least 3 \(train, validation, test\); choose fewer devices or another",
+    ),
+    "more devices than examples": (["fleet.devices=700", "partition=iid"], r".*(700 devices|devices).*"),
+    "no users": (["partition=by_user"], r"data digits: has no user ids.*"),
+    "a function that raises": (["data=function", "data.target=mine.examples"], r"data: KeyError: 'examples'"),
+    "a function that returns no data": (["data=function", "data.target=mine.nothing"], r"data mine\.nothing: returned a int"),
+    "no such function": (["data=function", "data.target=mine.no"], r"data mine\.no: mine has no function 'no'"),
+    "an unknown Keras data set": (["data=keras", "data.name=../mnist"], r"data \.\./mnist: no name of a Keras data set"),
+    # strategies
+    "a strategy that needs what the model lacks": (
+        ["strategy._target_=mine.Needs"],
+        r"strategy Needs: needs set_gradient_offset, which .* lacks \(it has .*\); export the model with it or",
+    ),
+    "nothing to average": (["strategy=fedper"], r"strategy fedper: needs .*body, which .*softmax.* lacks"),
+    "no such strategy": (["strategy=fedprox"], r"Could not find 'strategy/fedprox'; choose one of fedavg, "),
+    "no such class": (["strategy._target_=mine.No"], r"strategy: .*mine\.No"),
+    "no such hyper-parameter": (["+strategy.mu=1"], r"strategy: TypeError: .*FedAvg.*takes no arguments"),
+    "a hyper-parameter out of range": (
+        ["strategy=fedavg_finetune", "strategy.max_epochs=-1"],
+        r"strategy\.max_epochs: expected at least 0, found -1",
+    ),
+    "a strategy that raises": (
+        ["strategy._target_=mine.Raises"],
+        r"strategy Raises: failed on device \d in round 1 with AttributeError: .*no_such_thing.* \(\S*mine\.py:17\); ",
+    ),
+    # settings
+    "an unknown override": (["fleet.device=5"], r"Could not override 'fleet\.device'; .*; odt-sim run --cfg job prints"),
+    "no override": (["fleet"], r"Error parsing override 'fleet'; "),
+    "a number that is none": (["run.rounds=ten"], r"run\.rounds: expected a whole number, found 'ten'"),
+    "a number out of range": (["run.rounds=0"], r"run\.rounds: expected at least 1, found 0"),
+    "too many unseen": (["fleet.unseen=4"], r"fleet\.unseen: expected 0 to 3, found 4; there are 4 devices"),
+    "too large a cohort": (["fleet.cohort=4"], r"fleet\.cohort: expected 1 to 3, found 4; there are 4 devices, 1 of"),
+    "no learning rate": (["train.learning_rate=0"], r"train\.learning_rate: expected a number above 0, found 0"),
+    "fractions": (["split.test=0.9"], r"split\.validation is 0\.2 and split\.test 0\.9, expected both above 0 and their sum"),
+    "actors": (["backend=ray", "backend.actors=0"], r"backend\.actors: expected at least 1 or null, found 0"),
+    "devices an actor": (["backend=ray", "backend.devices_per_actor=2"], r"backend\.devices_per_actor: expected 1 or auto"),
+    "a folder that holds a run": (["hydra.run.dir=earlier"], r"\S+earlier: holds a run already; go on with it by"),
+    "another run's checkpoint": (["run.storage=earlier/checkpoint"], r"\S+: this folder or its checkpoint's holds a run"),
+    "going on with another run": (["run.resume=earlier", "strategy=local"], r"\S+: of a run with strategy fedavg, this one"),
+    "going on with no run": (["run.resume=nowhere"], r"run\.resume: nowhere is no folder of a run; give one"),
+    "going on with a sweep": (["-m", "run.resume=earlier"], r"run\.resume: goes on with a single run"),
+    "a value of a sweep": (["-m", "strategy=local,no"], r"Could not find 'strategy/no'; choose one of "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_line_says_what_is_wrong(refused, case):
+    overrides, message = CASES[case]
+    found = refused("run", *BASE, *overrides)
+    assert re.match(message, found), found
+
+
+def test_a_worker_that_dies_while_starting(refused):
+    found = refused("run", *BASE, "backend=ray", "backend.actors=1", "strategy._target_=mine.Dies")
+    assert re.match(r"backend ray: a worker died 3 times while starting \(.+\); run it with backend=serial", found), (
+        found
+    )
+
+
+def test_a_damaged_checkpoint(refused, folder, capfd):
+    assert main(["run", *BASE, "hydra.run.dir=damaged"]) == 0
+    capfd.readouterr()
+    path = folder / "damaged" / "checkpoint" / "server.safetensors"
+    path.write_bytes(path.read_bytes()[:-7])
+    found = refused("run", "run.resume=damaged")
+    assert re.match(
+        r"\S+damaged/checkpoint/server\.safetensors: damaged or no checkpoint .*; use an earlier one", found
+    ), found
+
+
+def test_an_error_that_speaks_in_several_lines_is_one(refused):
+    assert "\n" not in refused("run", *BASE, "data=function", "data.target=no.such.module.examples")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
+def test_a_ray_that_does_not_answer(folder, address):
+    """In a process of its own, since one process uses one Ray; a closed port, no address."""
+    command = [*COMMAND, "run", *BASE, "backend=ray", f"backend.address={address}"]
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    child = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=30)
+    assert child.returncode == 1
+    last = child.stderr.splitlines()[-1]
+    assert re.match(rf"error: backend\.address={address}: (nothing answers there|cannot reach Ray) \(.+\); ", last), (
+        last
+    )
+
+
+# --- a full disk -------------------------------------------------------------------------------------------------------
+
+
+def limited(size):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    return limit
+
+
+def test_a_file_that_may_not_grow_ends_the_run_which_can_go_on(folder, softmax, monkeypatch, capsys):
+    """The limit of a file's size lets each write fail as a full disk does, wherever the tests run."""
+    given = [
+        *BASE,
+        "run.rounds=500",
+        "strategy=local",
+        "train.epochs=0",
+        "hydra.run.dir=full",
+        "run.evaluate_every=500",
+    ]
+    limit = limited(len(softmax.content) + 100)
+    child = subprocess.run([*COMMAND, "run", *given], cwd=folder, capture_output=True, text=True, preexec_fn=limit)
+    assert child.returncode == 1
+    assert re.match(r"error: \S+full/rounds\.jsonl: cannot be written \(.+\); make room", child.stderr.splitlines()[-1])
+    monkeypatch.chdir(folder)
+    committed = len((folder / "full" / "rounds.jsonl").read_text().splitlines())
+    assert 2 < committed < 500
+    assert main(["run", "run.resume=full", f"run.rounds={committed + 2}"]) == 0
+    assert len((folder / "full" / "rounds.jsonl").read_text().splitlines()) == committed + 2
+
+
+def test_a_model_that_cannot_be_written_ends_the_run(folder, softmax):
+    child = subprocess.run(
+        [*COMMAND, "run", *BASE, "hydra.run.dir=tight"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        preexec_fn=limited(len(softmax.content) - 1),
+    )
+    assert child.returncode == 1
+    [line] = [line for line in child.stderr.splitlines() if line.startswith("error: ")]
+    assert re.match(
+        r"error: \S*tight/model\.tflite: cannot write it \(File too large\); free space or choose another folder", line
+    )
+    assert [path.name for path in (folder / "tight").iterdir() if path.name.startswith((".model", "model"))] == []
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 160 kB; only root may mount one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(place)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a file system")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("backend", ["serial", "ray"])
+def test_a_full_disk_ends_the_run_which_can_go_on(small_disk, backend, monkeypatch, capsys, softmax):
+    monkeypatch.chdir(small_disk.parent)
+    given = ["model=softmax", "strategy=local", "fleet.unseen=0", f"backend={backend}", "run.rounds=2"]
+    assert main(["run", *given, "fleet.devices=30", f"hydra.run.dir={small_disk}"]) == 1
+    _, err = capsys.readouterr()
+    assert re.match(
+        rf"error: {small_disk}/\S+: (cannot write it|cannot be written) \(No space left on device\); ",
+        err.splitlines()[-1],
+    )
+    assert not list(small_disk.rglob(".*.safetensors*"))
+    subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
+    assert main(["run", f"run.resume={small_disk}"]) == 0
+    assert len((small_disk / "rounds.jsonl").read_text().splitlines()) == 2
+
+
+def test_no_case_left_anything_beside_its_own_folder(folder):
+    assert {path.name for path in folder.iterdir() if path.is_dir()} <= {
+        "earlier", "outputs", "multirun", "damaged", "full", "tight", "__pycache__",
+    }  # fmt: skip
+    assert not list(Path(folder).glob("*.tmp"))
