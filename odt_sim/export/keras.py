@@ -13,7 +13,7 @@ from odt_sim.export.check import check_model
 from odt_sim.export.convert import convert
 from odt_sim.export.objective import objective_of, optimizer_of, settings_of
 from odt_sim.export.parameters import parameters_of
-from odt_sim.export.signatures import emit_signatures, ends_in_softmax, trace_infer, trace_train
+from odt_sim.export.signatures import emit_signatures, last_op, trace_infer, trace_train
 from odt_sim.model.flatbuffer import fingerprint, with_metadata
 from odt_sim.model.manifest import METADATA_NAME, Manifest
 
@@ -36,8 +36,8 @@ def export_model(
     Args:
         model: A built Keras 3 Sequential or Functional model with one input and one output.
         path: Where to write the file.
-        loss: `sparse_categorical_crossentropy`, `categorical_crossentropy`, `mean_squared_error` (`mse`), or a Keras loss
-            object of these. By name, the model's output is taken as logits unless it ends in a softmax.
+        loss: One of `odt_sim.model.manifest.LOSSES` by name, or a Keras loss object of these. By name, a cross-entropy takes
+            the model's output as logits unless it ends in a softmax (for the binary one: a sigmoid).
         optimizer: A Keras optimizer object or its name. Its learning rate is only the default in the manifest: the rate is
             an input of `train`.
         batch_size: Rows of one call of `train` and of `infer`.
@@ -55,7 +55,7 @@ def export_model(
     optimizer.build(model.trainable_variables)
     parameters = parameters_of(model, head)
     infer = trace_infer(model, batch_size)
-    objective = objective_of(loss, ends_in_softmax(infer))
+    objective = objective_of(loss, last_op(infer))
     train = trace_train(model, objective, optimizer, infer.concrete.structured_outputs["logits"].shape)
     content = convert(emit_signatures(infer, train, model, optimizer))
     manifest = Manifest(

@@ -12,9 +12,20 @@ from odt_sim.errors import ExportError
 _LOSSES = {
     "sparse_categorical_crossentropy": keras.losses.SparseCategoricalCrossentropy,
     "categorical_crossentropy": keras.losses.CategoricalCrossentropy,
+    "binary_crossentropy": keras.losses.BinaryCrossentropy,
+    "kl_divergence": keras.losses.KLDivergence,
     "mean_squared_error": keras.losses.MeanSquaredError,
+    "mean_absolute_error": keras.losses.MeanAbsoluteError,
+    "huber": keras.losses.Huber,
+    "cosine_similarity": keras.losses.CosineSimilarity,
 }
-_SHORT = {"mse": "mean_squared_error"}
+_SHORT = {"mse": "mean_squared_error", "mae": "mean_absolute_error"}
+_PROBABILITIES = {  # the op that ends a model whose output a cross-entropy takes as probabilities
+    "sparse_categorical_crossentropy": "Softmax",
+    "categorical_crossentropy": "Softmax",
+    "binary_crossentropy": "Sigmoid",
+}
+_FIXED = {"reduction": "sum_over_batch_size", "delta": 1.0, "axis": -1}  # settings that evaluation has no word for
 
 
 @dataclass(frozen=True)
@@ -38,32 +49,33 @@ class Objective:
         return tf.TensorSpec(output, tf.float32, name="y")
 
 
-def objective_of(loss: Any, ends_in_softmax: bool) -> Objective:
+def objective_of(loss: Any, last_op: str) -> Objective:
     """Returns the objective for a loss's name or a Keras loss object.
 
     Args:
-        loss: `sparse_categorical_crossentropy`, `categorical_crossentropy`, `mean_squared_error` (`mse`), or the Keras
-            loss object of one of these.
-        ends_in_softmax: Whether the model's output is that of a softmax, and so no logits for a loss given by name.
+        loss: One of `manifest.LOSSES` (`mse` and `mae` for short), or the Keras loss object of one of these.
+        last_op: The type of the op that ends the model: the output of a softmax, or for binary cross-entropy that of a
+            sigmoid, is no logits for a loss given by name.
 
     Raises:
-        ExportError: The loss is another one, or does not average over the batch.
+        ExportError: The loss is another one, or has settings that evaluation does not know.
     """
     if isinstance(loss, str):
         name = _SHORT.get(loss, loss)
         if name not in _LOSSES:
             raise ExportError(f"loss: expected {', '.join(_LOSSES)} or a Keras loss object of these, found {loss!r}")
-        from_logits = name != "mean_squared_error" and not ends_in_softmax
-        settings = {} if name == "mean_squared_error" else {"from_logits": from_logits}
+        from_logits = name in _PROBABILITIES and last_op != _PROBABILITIES[name]
+        settings = {"from_logits": from_logits} if name in _PROBABILITIES else {}
         return Objective(_LOSSES[name](**settings), name, from_logits)
     name = next((name for name, kind in _LOSSES.items() if type(loss) is kind), "")
     if not name:
         raise ExportError(f"loss: expected a Keras loss object of {', '.join(_LOSSES)}, found {type(loss).__name__}")
-    if loss.reduction != "sum_over_batch_size":
-        raise ExportError(
-            f"loss {name}: expected reduction='sum_over_batch_size' (the default), found {loss.reduction!r}"
-        )
-    return Objective(loss, name, bool(loss.get_config().get("from_logits", False)))
+    settings = {**loss.get_config(), **loss._fn_kwargs}  # Huber's configuration leaves out its delta
+    for setting, expected in _FIXED.items():
+        found = settings.get(setting, expected)
+        if found != expected:
+            raise ExportError(f"loss {name}: expected {setting}={expected!r} (the default), found {found!r}")
+    return Objective(loss, name, bool(settings.get("from_logits", False)))
 
 
 def optimizer_of(optimizer: Any) -> keras.optimizers.Optimizer:

@@ -60,12 +60,12 @@ def trace_train(
     return _trace(train, arguments, model)
 
 
-def ends_in_softmax(infer: Trace) -> bool:
-    """Whether the traced model's output is that of a softmax."""
+def last_op(infer: Trace) -> str:
+    """Returns the type of the op that computes the traced model's output."""
     op = infer.concrete.structured_outputs["logits"].op
     while op.type in ("Identity", "Reshape"):
         op = op.inputs[0].op
-    return bool(op.type == "Softmax")
+    return str(op.type)
 
 
 def emit_signatures(

@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.errors import ModelError
+from odt_sim.model.manifest import REGRESSIONS
 
 Array = NDArray[Any]
 
-_SMALLEST_PROBABILITY = 1e-7  # Keras' epsilon: a probability of zero has a large loss, not an infinite one
+_EPSILON = 1e-7  # Keras' own: a probability of zero has a large loss, not an infinite one
 
 
 def log_softmax(logits: Array) -> Array:
@@ -20,7 +21,7 @@ def log_softmax(logits: Array) -> Array:
 
 
 def example_losses(outputs: Array, y: Array, loss: str, from_logits: bool) -> Array:
-    """Returns each example's loss, as Keras defines it.
+    """Returns each example's loss, as Keras defines it with its default settings: no label smoothing.
 
     Args:
         outputs: `[examples, ...]` float32, what `infer` gave.
@@ -31,8 +32,13 @@ def example_losses(outputs: Array, y: Array, loss: str, from_logits: bool) -> Ar
     Returns:
         `[examples]` float64.
     """
-    if loss == "mean_squared_error":
-        losses = (outputs.astype(np.float64) - y.reshape(outputs.shape)) ** 2
+    if loss in REGRESSIONS:
+        losses = _regression_losses(outputs.astype(np.float64), y.reshape(outputs.shape).astype(np.float64), loss)
+    elif loss == "binary_crossentropy":
+        losses = _binary_losses(outputs.astype(np.float64), y.reshape(outputs.shape), from_logits)
+    elif loss == "kl_divergence":
+        target = np.clip(y.astype(np.float64), _EPSILON, 1.0)
+        losses = (target * np.log(target / np.clip(outputs, _EPSILON, 1.0))).sum(axis=-1)
     else:
         logarithms = log_softmax(outputs) if from_logits else _log_probabilities(outputs)
         if loss == "categorical_crossentropy":
@@ -40,6 +46,22 @@ def example_losses(outputs: Array, y: Array, loss: str, from_logits: bool) -> Ar
         else:
             losses = -np.take_along_axis(logarithms, _labels(outputs, y)[..., np.newaxis], axis=-1)
     return np.asarray(losses.reshape(len(y), -1).mean(axis=1))
+
+
+def _regression_losses(outputs: Array, y: Array, loss: str) -> Array:
+    if loss == "cosine_similarity":
+        lengths = [np.maximum(np.linalg.norm(v, axis=-1), _EPSILON) for v in (outputs, y)]
+        return np.asarray(-(outputs * y).sum(axis=-1) / (lengths[0] * lengths[1]))
+    errors = np.abs(outputs - y)
+    if loss == "huber":
+        return np.asarray(np.where(errors <= 1.0, 0.5 * errors**2, errors - 0.5))
+    return np.asarray(errors if loss == "mean_absolute_error" else errors**2)
+
+
+def _binary_losses(outputs: Array, y: Array, from_logits: bool) -> Array:
+    if not from_logits:
+        return np.asarray(-y * _log_probabilities(outputs) - (1 - y) * _log_probabilities(1.0 - outputs))
+    return np.asarray(np.maximum(outputs, 0.0) - outputs * y + np.log1p(np.exp(-np.abs(outputs))))
 
 
 def figures(outputs: Array, y: Array, loss: str | None, from_logits: bool) -> dict[str, float]:
@@ -62,11 +84,15 @@ def figures(outputs: Array, y: Array, loss: str | None, from_logits: bool) -> di
             "the model has no manifest, so its loss is not known; give it: TrainableModel.load(path, loss=...)"
         )
     mean_loss = float(example_losses(outputs, y, loss, from_logits).mean())
-    if loss == "mean_squared_error":
+    if loss in REGRESSIONS:
         errors = outputs.astype(np.float64) - y.reshape(outputs.shape)
         own = {"mse": float((errors**2).mean()), "mae": float(np.abs(errors).mean())}
+    elif loss == "binary_crossentropy":
+        right = (outputs > (0.0 if from_logits else 0.5)) == (y.reshape(outputs.shape) > 0.5)
+        own = {"accuracy": float((right & ~np.isnan(outputs)).mean())}
     else:
-        labels = y.argmax(axis=-1) if loss == "categorical_crossentropy" else _labels(outputs, y)
+        hot = loss in ("categorical_crossentropy", "kl_divergence")
+        labels = y.argmax(axis=-1) if hot else _labels(outputs, y)
         right = (outputs.argmax(axis=-1) == labels) & ~np.isnan(outputs).any(axis=-1)  # NaN predicts nothing
         own = {"accuracy": float(right.mean())}
     return {**own, "loss": mean_loss, "examples": len(y)}
@@ -78,4 +104,4 @@ def _labels(outputs: Array, y: Array) -> NDArray[np.int64]:
 
 
 def _log_probabilities(outputs: Array) -> Array:
-    return np.asarray(np.log(np.clip(outputs.astype(np.float64), _SMALLEST_PROBABILITY, 1.0 - _SMALLEST_PROBABILITY)))
+    return np.asarray(np.log(np.clip(outputs.astype(np.float64), _EPSILON, 1.0 - _EPSILON)))

@@ -11,7 +11,14 @@ METADATA_NAME = "odt_sim.manifest"
 FORMAT_VERSION = 1
 ROLES = ("trainable", "statistic")
 GROUPS = ("body", "head", "norm")
-LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", "mean_squared_error")
+REGRESSIONS = ("mean_squared_error", "mean_absolute_error", "huber", "cosine_similarity")
+LOSSES = (
+    "sparse_categorical_crossentropy",
+    "categorical_crossentropy",
+    "binary_crossentropy",
+    "kl_divergence",
+    *REGRESSIONS,
+)
 _MORE_THAN_SGD = (  # settings of Keras' SGD that change its step
     "momentum",
     "weight_decay",

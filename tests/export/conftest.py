@@ -48,6 +48,10 @@ class Twins:
             x[::2] = np.round(x[::2])
         if target["dtype"] == np.int32:
             y = self.random.integers(0, self.model.output_shape[-1], target["shape"]).astype(np.int32)
+        elif "binary" in str(self.model.loss).lower():
+            y = self.random.integers(0, 2, target["shape"]).astype(np.float32)
+        elif "kl" in str(self.model.loss).lower():
+            y = self.random.dirichlet(np.ones(target["shape"][-1]), target["shape"][0]).astype(np.float32)
         elif "categorical" in str(self.model.loss).lower() or "Categorical" in type(self.model.loss).__name__:
             classes = target["shape"][-1]
             y = np.eye(classes, dtype=np.float32)[self.random.integers(0, classes, target["shape"][0])]

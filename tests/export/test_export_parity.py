@@ -89,24 +89,6 @@ MODELS: dict[str, Callable[[], Any]] = {
     "nested": lambda: keras.Sequential([layers.Input((6,)), dense_model(layers.Dense(4)), layers.Dense(CLASSES)]),
 }
 
-LOSSES: dict[str, Callable[[], tuple[Any, Any]]] = {
-    "sparse": lambda: (dense_model(), keras.losses.SparseCategoricalCrossentropy(from_logits=True)),
-    "sparse of softmax": lambda: (
-        dense_model(layers.Dense(CLASSES, activation="softmax")),
-        keras.losses.SparseCategoricalCrossentropy(),
-    ),
-    "sparse of probabilities": lambda: (
-        dense_model(layers.Dense(CLASSES, activation="softmax"), layers.Rescaling(1.0)),
-        keras.losses.SparseCategoricalCrossentropy(),
-    ),
-    "categorical": lambda: (dense_model(), keras.losses.CategoricalCrossentropy(from_logits=True)),
-    "categorical of softmax": lambda: (
-        dense_model(layers.Dense(CLASSES, activation="softmax")),
-        keras.losses.CategoricalCrossentropy(),
-    ),
-    "mean squared error": lambda: (dense_model(layers.Dense(2)), "mse"),
-}
-
 
 def check(pair: Any) -> None:
     before = [v.numpy() for v in pair.model.trainable_weights]
@@ -121,10 +103,3 @@ def check(pair: Any) -> None:
 def test_layers_agree_with_keras(name: str, twins: Any) -> None:
     keras.utils.set_random_seed(1)
     check(twins(MODELS[name]()))
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_losses_agree_with_keras(name: str, twins: Any) -> None:
-    keras.utils.set_random_seed(2)
-    model, loss = LOSSES[name]()
-    check(twins(model, loss))
