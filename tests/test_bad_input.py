@@ -16,7 +16,7 @@ COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli import main; sys.
 BASE = ["model=softmax", "backend=serial", "run.rounds=2", "fleet.devices=4", "fleet.unseen=1"]
 NPZ = ["data=npz", "partition=iid"]
 
-MINE = """
+YOURS = """
 import os
 from odt_sim import Strategy
 
@@ -46,7 +46,7 @@ def nothing():
 def folder(tmp_path_factory, softmax, foreign):
     """A working folder with an earlier run, and with files that no run can use."""
     folder = tmp_path_factory.mktemp("bad")
-    (folder / "mine.py").write_text(MINE)
+    (folder / "yours.py").write_text(YOURS)
     (folder / "notes.tflite").write_text("these are only notes")
     (folder / "torn.tflite").write_bytes(softmax.content[: len(softmax.content) // 2])
     (folder / "infers.tflite").write_bytes(softmax.content.replace(b"train", b"brain"))
@@ -125,7 +125,7 @@ CASES = {
     "no path": (["model=tflite"], r"model: Missing mandatory value: .*; set it: model\.path=\.\.\."),
     # data
     "no such data file": ([*NPZ, "data.path=no.npz"], r"data no\.npz: no such file; give the path of an \.npz file"),
-    "no .npz": ([*NPZ, "data.path=mine.py"], r"data mine\.py: is no \.npz file"),
+    "no .npz": ([*NPZ, "data.path=yours.py"], r"data yours\.py: is no \.npz file"),
     "torn .npz": ([*NPZ, "data.path=torn.npz"], r"data torn\.npz: is no \.npz file, or a damaged one"),
     "no such array": ([*NPZ, "data.path=good.npz", "data.y=z"], r"data good\.npz: has no array 'z'; there are: x, y"),
     "objects": ([*NPZ, "data.path=pickled.npz"], r"data pickled\.npz: array 'y' cannot be read .* never loaded"),
@@ -151,26 +151,26 @@ CASES = {
     ),
     "more devices than examples": (["fleet.devices=700", "partition=iid"], r".*(700 devices|devices).*"),
     "no users": (["partition=by_user"], r"data digits: has no user ids.*"),
-    "a function that raises": (["data=function", "data.target=mine.examples"], r"data: KeyError: 'examples'"),
-    "a function that returns no data": (["data=function", "data.target=mine.nothing"], r"data mine\.nothing: returned a int"),
-    "no such function": (["data=function", "data.target=mine.no"], r"data mine\.no: mine has no function 'no'"),
+    "a function that raises": (["data=function", "data.target=yours.examples"], r"data: KeyError: 'examples'"),
+    "a function that returns no data": (["data=function", "data.target=yours.nothing"], r"data yours\.nothing: returned a"),
+    "no such function": (["data=function", "data.target=yours.no"], r"data yours\.no: yours has no function 'no'"),
     "an unknown Keras data set": (["data=keras", "data.name=../mnist"], r"data \.\./mnist: no name of a Keras data set"),
     # strategies
     "a strategy that needs what the model lacks": (
-        ["strategy._target_=mine.Needs"],
+        ["strategy._target_=yours.Needs"],
         r"strategy Needs: needs set_gradient_offset, which .* lacks \(it has .*\); export the model with it or",
     ),
     "nothing to average": (["strategy=fedper"], r"strategy fedper: needs .*body, which .*softmax.* lacks"),
     "no such strategy": (["strategy=fedprox"], r"Could not find 'strategy/fedprox'; choose one of fedavg, "),
-    "no such class": (["strategy._target_=mine.No"], r"strategy: .*mine\.No"),
+    "no such class": (["strategy._target_=yours.No"], r"strategy: .*yours\.No"),
     "no such hyper-parameter": (["+strategy.mu=1"], r"strategy: TypeError: .*FedAvg.*takes no arguments"),
     "a hyper-parameter out of range": (
         ["strategy=fedavg_finetune", "strategy.max_epochs=-1"],
         r"strategy\.max_epochs: expected at least 0, found -1",
     ),
     "a strategy that raises": (
-        ["strategy._target_=mine.Raises"],
-        r"strategy Raises: failed on device \d in round 1 with AttributeError: .*no_such_thing.* \(\S*mine\.py:17\); ",
+        ["strategy._target_=yours.Raises"],
+        r"strategy Raises: failed on device \d in round 1 with AttributeError: .*no_such_thing.* \(\S*yours\.py:17\); ",
     ),
     # settings
     "an unknown override": (["fleet.device=5"], r"Could not override 'fleet\.device'; .*; odt-sim run --cfg job prints"),
@@ -200,7 +200,7 @@ def test_one_line_says_what_is_wrong(refused, case):
 
 
 def test_a_worker_that_dies_while_starting(refused):
-    found = refused("run", *BASE, "backend=ray", "backend.actors=1", "strategy._target_=mine.Dies")
+    found = refused("run", *BASE, "backend=ray", "backend.actors=1", "strategy._target_=yours.Dies")
     assert re.match(r"backend ray: a worker died 3 times while starting \(.+\); run it with backend=serial", found), (
         found
     )
