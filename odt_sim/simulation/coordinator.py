@@ -15,6 +15,7 @@ from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, SimulationError
 from odt_sim.metrics.fleet import TASK_METRICS, evaluation_columns
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Weights
 from odt_sim.report.records import RunFolder
 from odt_sim.report.summary import summarize
 from odt_sim.simulation.backend import Backend
@@ -23,6 +24,7 @@ from odt_sim.simulation.check import check_fit, check_numbers, identity
 from odt_sim.simulation.cohort import Fleet, blocks, choose_cohort, choose_unseen
 from odt_sim.simulation.commit import Commit, CommitFile
 from odt_sim.simulation.failure import blamed, check_tensors
+from odt_sim.simulation.quiet import quiet
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.simulation.store import DeviceStore
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, array_of
@@ -124,13 +126,14 @@ class Simulation:
             raise CheckpointError(
                 f"{self.directory}: this folder or its checkpoint's holds a run already; resume it or choose another folder"
             )
-        commit = self._commits.read() or self._fresh()  # refuses another run's before anything is written
+        with quiet():
+            initial = Runtime(self._job.model).initial
+        commit = self._commits.read() or self._fresh(initial)  # refuses another run's before anything is written
         write_atomically(self.directory / "model.tflite", self._job.model.content)
         self._records.truncate_rounds(commit.round)
         return commit
 
-    def _fresh(self) -> Commit:
-        initial = Runtime(self._job.model).initial
+    def _fresh(self, initial: Weights) -> Commit:
         with blamed(self._job.strategy, "in init"):
             state = _checked(self._job.strategy.init(initial))
         return Commit(0, state, np.zeros(self._job.data.devices, np.int64))
