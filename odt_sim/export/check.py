@@ -38,8 +38,3 @@ def _check_layer(layer: keras.layers.Layer) -> None:
     where = f"layer {layer.name!r}"
     if layer.compute_dtype != "float32":
         raise ExportError(f"{where}: expected to compute in float32, found {layer.compute_dtype}; set its dtype")
-    if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
-        raise ExportError(
-            f"{where}: BatchNormalization would take the padding of a partial batch into its statistics; "
-            "use LayerNormalization or GroupNormalization, or set its trainable to False"
-        )

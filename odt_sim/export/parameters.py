@@ -24,6 +24,13 @@ def leaf_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
             yield layer
 
 
+def all_layers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
+    """Yields a layer and the layers inside it: those of nested models, and those that a wrapper holds."""
+    yield layer
+    for inner in layer._layers:
+        yield from all_layers(inner)
+
+
 def parameters_of(model: keras.Model, head: str | Sequence[str] | None) -> tuple[Parameter, ...]:
     """Describes a model's weights in the order of `model.weights`.
 

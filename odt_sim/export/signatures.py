@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
+from odt_sim.export.batch_normalization import real_rows_only
 from odt_sim.export.lowering import Trace, emit
 from odt_sim.export.objective import Objective
 from odt_sim.export.parameters import leaf_layers
@@ -49,7 +50,7 @@ def trace_train(
     arguments = [_input(model, output[0]), objective.target(output), tf.TensorSpec(output[:1], name="sample_weight")]
 
     def train(x: tf.Tensor, y: tf.Tensor, sample_weight: tf.Tensor) -> dict[str, tf.Tensor]:
-        with tf.GradientTape() as tape:
+        with tf.GradientTape() as tape, real_rows_only(model, sample_weight):
             loss = objective.function(y, model(x, training=True), sample_weight=sample_weight)
             loss = tf.add_n([loss, *model.losses]) if model.losses else loss
             scaled = optimizer.scale_loss(loss)

@@ -133,8 +133,15 @@ def test_weights_and_slots_restored_elsewhere_continue_to_the_bit(adam: Any) -> 
         np.testing.assert_array_equal(value, second.get_signature_runner("parameters")()[name])
 
 
-def test_a_padded_batch_trains_exactly_as_its_real_rows_alone(twins: Any) -> None:
-    pair, rows = twins(small_cnn()), 5
+def batch_normalized() -> Any:
+    keras.utils.set_random_seed(5)
+    head = [layers.Flatten(), layers.BatchNormalization(), layers.Dense(3)]
+    return keras.Sequential([layers.Input((6, 6, 1)), layers.Conv2D(3, 3), layers.BatchNormalization(), *head])
+
+
+@pytest.mark.parametrize("build", [small_cnn, batch_normalized])
+def test_a_padded_batch_trains_exactly_as_its_real_rows_alone(build: Any, twins: Any) -> None:
+    pair, rows = twins(build()), 5
     for seed in range(3):
         random = np.random.default_rng(seed)
         x = random.normal(size=(rows, 6, 6, 1)).astype(np.float32)

@@ -77,6 +77,19 @@ MODELS: dict[str, Callable[[], Any]] = {
         layers.Conv2D(4, 2, groups=4, padding="same"),
     ),
     "grouped convolution of a sequence": lambda: sequences(layers.Conv1D(6, 3, groups=2)),
+    "batch normalization": lambda: images(
+        layers.BatchNormalization(),
+        layers.Activation("tanh"),
+        layers.Conv2D(4, 3, strides=2, use_bias=False),
+        layers.BatchNormalization(momentum=0.9, scale=False),
+        layers.ReLU(),
+        layers.Flatten(),
+        layers.Dense(6, use_bias=False),
+        layers.BatchNormalization(center=False),
+    ),
+    "batch normalization along other axes": lambda: sequences(
+        layers.BatchNormalization(axis=1), layers.Conv1D(3, 2, use_bias=False), layers.BatchNormalization()
+    ),
     "normalizations": lambda: images(
         layers.LayerNormalization(axis=(1, 2)),
         layers.GroupNormalization(2),

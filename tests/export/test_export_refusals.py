@@ -20,6 +20,18 @@ def words() -> Any:
     return keras.Model(x, layers.Dense(3)(layers.Flatten()(layers.Embedding(6, 3)(x))))
 
 
+def rows_merged() -> Any:
+    x = layers.Input((3, 2))
+    h = layers.BatchNormalization(name="bn")(keras.ops.reshape(x, (-1, 2)))
+    return keras.Model(x, layers.Dense(3)(keras.ops.reshape(h, (-1, 6))))
+
+
+def masked() -> Any:
+    x = layers.Input((4,), dtype="int32")
+    h = layers.BatchNormalization(name="bn")(layers.Embedding(5, 3, mask_zero=True)(x))
+    return keras.Model(x, layers.Dense(3)(layers.GlobalAveragePooling1D()(h)))
+
+
 def two_inputs() -> Any:
     a, b = layers.Input((2,)), layers.Input((2,))
     return keras.Model([a, b], layers.Dense(2)(layers.Add()([a, b])))
@@ -28,7 +40,8 @@ def two_inputs() -> Any:
 REFUSED: list[tuple[Any, str]] = [
     (lambda: model(layers.Dropout(0.5, name="drop")), r"layer 'drop': its state is no weight .*leave it out"),
     (lambda: model(layers.LSTM(2, name="memory"), shape=(3, 2)), r"layer 'memory': the op TensorListFromTensor"),
-    (lambda: model(layers.BatchNormalization(name="bn")), r"layer 'bn': BatchNormalization .*use LayerNormalization"),
+    (masked, r"layer 'bn': BatchNormalization of masked sequences"),
+    (rows_merged, r"layer 'bn': BatchNormalization expects the batch as its first axis"),
     (lambda: model(layers.Dense(2, dtype="mixed_float16", name="half")), r"layer 'half': .*float32, found float16"),
     (lambda: model(layers.Dense(2, dtype="float64", name="double")), r"layer 'double': .*float32, found float64"),
     (two_inputs, r"expected one input and one output, found 2 and 1"),

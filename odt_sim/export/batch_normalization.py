@@ -1,0 +1,76 @@
+"""BatchNormalization over the real examples of a batch only: a partial batch is padded by rows of sample weight 0."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from odt_sim.errors import ExportError
+from odt_sim.export.parameters import all_layers
+
+
+@contextmanager
+def real_rows_only(model: keras.Model, sample_weight: tf.Tensor) -> Iterator[None]:
+    """Has the model's BatchNormalization layers leave out the rows of weight 0 while a step is traced.
+
+    Args:
+        model: The model; its layers are afterwards as they were.
+        sample_weight: `[batch]`.
+
+    Raises:
+        ExportError: A layer's input has no row for each example, or a mask of its own.
+    """
+    layers = [layer for layer in all_layers(model) if isinstance(layer, keras.layers.BatchNormalization)]
+    problems: list[str] = []  # raised from inside a layer, Keras would make a page of it
+    for layer in layers:
+        layer._moments = _moments_of(layer, sample_weight, problems)  # hides the method of the class
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer._moments
+    if problems:
+        raise ExportError(problems[0])
+
+
+def _moments_of(layer: keras.layers.BatchNormalization, sample_weight: tf.Tensor, problems: list[str]) -> Any:
+    own = layer._moments
+
+    def moments(inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
+        where = f"layer {layer.name!r}: BatchNormalization"
+        if mask is None and inputs.shape[0] == sample_weight.shape[0] and layer.axis != 0:
+            return real_moments(inputs, list(layer._reduction_axes), sample_weight)
+        expected = "expects the batch as its first axis" if mask is None else "of masked sequences cannot be exported"
+        problems.append(f"{where} {expected}; use LayerNormalization")
+        mean, variance = own(inputs, mask)
+        return mean, variance
+
+    return moments
+
+
+def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns mean and variance over the rows whose weight is not 0: sum_i r_i mean(X_i) / sum_i r_i, for r_i in {0, 1}.
+
+    The mean within each row comes first, because a mask of the size of X would cost more than all the rest.
+
+    Args:
+        x: `[batch, ...]`.
+        axes: The axes to reduce; 0 is among them.
+        sample_weight: `[batch]`.
+
+    Returns:
+        Two tensors of the shape that the other axes have.
+    """
+    real = tf.cast(tf.not_equal(sample_weight, 0.0), x.dtype)
+    share = real / tf.maximum(tf.reduce_sum(real), 1.0)
+    within = [axis for axis in axes if axis != 0]
+
+    def mean_of(values: tf.Tensor) -> tf.Tensor:
+        rows = tf.reduce_mean(values, within) if within else values
+        return tf.reduce_sum(rows * tf.reshape(share, [-1] + [1] * (len(rows.shape) - 1)), 0)
+
+    mean = mean_of(x)
+    shape = [1 if axis in axes else x.shape[axis] for axis in range(len(x.shape))]
+    return mean, mean_of(tf.square(x - tf.reshape(mean, shape)))
