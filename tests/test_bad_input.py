@@ -47,6 +47,7 @@ def folder(tmp_path_factory, softmax, foreign):
     """A working folder with an earlier run, and with files that no run can use."""
     folder = tmp_path_factory.mktemp("bad")
     (folder / "yours.py").write_text(YOURS)
+    (folder / "typo.py").write_text("class Mine(:\n")
     (folder / "notes.tflite").write_text("these are only notes")
     (folder / "torn.tflite").write_bytes(softmax.content[: len(softmax.content) // 2])
     (folder / "infers.tflite").write_bytes(softmax.content.replace(b"train", b"brain"))
@@ -163,6 +164,7 @@ CASES = {
     "nothing to average": (["strategy=fedper"], r"strategy fedper: needs .*body, which .*softmax.* lacks"),
     "no such strategy": (["strategy=fedprox"], r"Could not find 'strategy/fedprox'; choose one of fedavg, "),
     "no such class": (["strategy._target_=yours.No"], r"strategy: .*yours\.No"),
+    "a file with a typing error": (["strategy._target_=typo.Mine"], r"strategy: .*SyntaxError.*typo\.py"),
     "no such hyper-parameter": (["+strategy.mu=1"], r"strategy: TypeError: .*FedAvg.*takes no arguments"),
     "a hyper-parameter out of range": (
         ["strategy=fedavg_finetune", "strategy.max_epochs=-1"],

@@ -297,6 +297,16 @@ def test_one_ray_and_its_actors_serve_all_jobs(odt_sim, folder):
     assert len(first) == 2
 
 
+def test_a_job_of_a_sweep_goes_on_alone(odt_sim, folder):
+    assert odt_sim("run", "+experiment=demo", *FEW)[0] == 0
+    job = runs(folder)[3]
+    code, out, _ = odt_sim("run", f"run.resume={job.relative_to(folder)}", "run.rounds=3")
+    assert code == 0
+    assert [row["strategy"] for row in lines(job / "rounds.jsonl")] == ["fedper"] * 3
+    assert len(runs(folder)) == 4
+    assert out.rstrip().endswith(f"{job.name}/report.html")
+
+
 # --- other commands ----------------------------------------------------------------------------------------------------
 
 

@@ -91,6 +91,17 @@ def test_with_one_device_an_actor_every_device_has_a_process_of_its_own(user, re
     assert len({json.loads(row)["process"] for row in rows.splitlines()}) == 7
 
 
+def test_a_strategy_that_is_no_file_of_its_own_reaches_the_workers(results, tmp_path):
+    class Halfway(FedAvg):  # as in a notebook
+        def deploy(self, device, broadcast):
+            before = super().deploy(device, broadcast)
+            device.train(epochs=1)
+            return 0.5 * (before + device.parameters())
+
+    serial = results(Halfway(), tmp_path / "serial")
+    results(Halfway(), tmp_path / "ray", backend=RayBackend(actors=2)).assert_same_bits(serial)
+
+
 # --- workers that die --------------------------------------------------------------------------------------------------
 
 
