@@ -417,7 +417,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_can(odt_sim, folder, backend):
     os.killpg(child.pid, signal.SIGINT)  # a terminal sends it to all processes of the group
     started = time.monotonic()
     _, err = child.communicate(timeout=30)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < (5 if backend == "serial" else 8)  # Ray's end takes 2 to 3 s on two busy cores
     assert child.returncode == 130
     [run] = runs(folder)
     hint = f"interrupted; go on with: odt-sim run run.resume={run.relative_to(folder)}"
