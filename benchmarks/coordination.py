@@ -28,6 +28,7 @@ from odt_sim.strategies.fedavg import FedAvg
 
 DEVICES, EXAMPLES, LEARNING_RATE = 100, 96, 0.05
 WARM_UP = 3  # rounds
+WORKER_NICENESS = 15  # Ray gives it to its workers: without it, whatever else runs would slow only them
 
 
 class Bare:
@@ -66,6 +67,7 @@ class Bare:
 def _loop(pipe: Connection, content: bytes, batch: int, x: NDArray[np.float32], y: NDArray[np.int32]) -> None:
     from ai_edge_litert.interpreter import Interpreter
 
+    os.nice(WORKER_NICENESS)
     interpreter = Interpreter(model_content=content, num_threads=1)
     train, restore, parameters = map(interpreter.get_signature_runner, ("train", "restore", "parameters"))
     initial = {name: array.copy() for name, array in parameters().items()}

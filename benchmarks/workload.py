@@ -13,11 +13,16 @@ from odt_sim.export.cache import exported
 MODELS = Path(__file__).resolve().parents[1] / "conf" / "model"
 
 
-def shipped_model(name: str) -> TrainableModel:
-    """Returns a model of `conf/model`; it is exported at its first use and cached, as in a run."""
+def shipped_file(name: str) -> Path:
+    """Returns the `.tflite` file of a model of `conf/model`; it is exported at its first use and cached, as in a run."""
     spec = OmegaConf.to_container(OmegaConf.load(MODELS / f"{name}.yaml"))
     assert isinstance(spec, dict)
-    return TrainableModel.load(exported({str(key): value for key, value in spec.items()}))
+    return exported({str(key): value for key, value in spec.items()})
+
+
+def shipped_model(name: str) -> TrainableModel:
+    """Returns a model of `conf/model`."""
+    return TrainableModel.load(shipped_file(name))
 
 
 def fleet_of(x: NDArray[np.float32], y: NDArray[np.int32], devices: int) -> FederatedData:
