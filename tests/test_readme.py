@@ -53,5 +53,5 @@ def test_the_strategy_the_model_and_the_experiment(tmp_path: Path) -> None:
     (skew,) = re.findall(r"`odt-sim (run --config-dir my \+experiment=\S+)`", README.read_text())
     odt_sim = str(Path(sys.executable).with_name("odt-sim"))
     assert "Halfway" in run(tmp_path, odt_sim, *mine.split(), *model.split()[2:], *small)
-    table = run(tmp_path, odt_sim, *skew.split(), *small, "fleet.unseen=1", "model=softmax")
+    table = run(tmp_path, odt_sim, *skew.split(), *small, "fleet.unseen=1", "model=digits_mlp")
     assert all(name in table for name in ("local", "fedavg", "fedper", "3 seeds"))
