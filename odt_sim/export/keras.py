@@ -57,7 +57,8 @@ def export_model(
     infer = trace_infer(model, batch_size)
     objective = objective_of(loss, last_op(infer))
     train = trace_train(model, objective, optimizer, infer.concrete.structured_outputs["logits"].shape)
-    content = convert(emit_signatures(infer, train, model, optimizer))
+    signatures = emit_signatures(infer, train, model, optimizer)
+    content = convert(signatures)
     manifest = Manifest(
         name=name or model.name,
         parameters=parameters,
@@ -66,6 +67,7 @@ def export_model(
         optimizer=settings_of(optimizer),
         batch_size=batch_size,
         fingerprint=fingerprint(content),
+        random_states=signatures.random_states,
     )
     return _write(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
 

@@ -31,6 +31,12 @@ def all_layers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
         yield from all_layers(inner)
 
 
+def random_states_of(model: keras.Model) -> list[keras.Variable]:
+    """Returns the state of each random generator of a model's layers: a seed and a count of draws, `[2]` int64."""
+    weights = {id(v) for v in model.weights}
+    return [v for v in model.variables if id(v) not in weights]
+
+
 def parameters_of(model: keras.Model, head: str | Sequence[str] | None) -> tuple[Parameter, ...]:
     """Describes a model's weights in the order of `model.weights`.
 

@@ -10,7 +10,7 @@ from odt_sim.errors import ExportError
 from odt_sim.export.batch_normalization import real_rows_only
 from odt_sim.export.lowering import Trace, emit
 from odt_sim.export.objective import Objective
-from odt_sim.export.parameters import leaf_layers
+from odt_sim.export.parameters import leaf_layers, random_states_of
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,12 @@ class Signatures:
     Attributes:
         module: What owns the variables.
         functions: A traced function for each signature.
+        random_states: The numbers i of the slots `s<i>` that hold the seed and the count of a random layer.
     """
 
     module: tf.Module
     functions: dict[str, tf.types.experimental.ConcreteFunction]
+    random_states: tuple[int, ...]
 
 
 def trace_infer(model: keras.Model, batch_size: int) -> Trace:
@@ -83,7 +85,8 @@ def emit_signatures(
     weights = {_handle(v): tf.Variable(v.numpy(), name=f"a{i}") for i, v in enumerate(model.weights)}
     infer_operations, train_operations = (trace.live_operations(weights) for trace in (infer, train))
     read = {train.variables[op.name] for op in train_operations if op.name in train.variables}
-    states = [v for v in optimizer.variables if v is not optimizer.learning_rate and _handle(v) in read]
+    generators = random_states_of(model)
+    states = [v for v in [*optimizer.variables, *generators] if v is not optimizer.learning_rate and _handle(v) in read]
     slots = {_handle(v): tf.Variable(v.numpy(), name=f"s{i}") for i, v in enumerate(states)}
     x, y, sample_weight = train.concrete.structured_input_signature[0]
 
@@ -109,7 +112,8 @@ def emit_signatures(
         functions["restore_optimizer_state"] = _writer(list(slots.values()), "s")
     module = tf.Module()
     module.variables_of_model = [*weights.values(), *slots.values()]
-    return Signatures(module, functions)
+    random = {_handle(v) for v in generators}
+    return Signatures(module, functions, tuple(i for i, handle in enumerate(slots) if handle in random))
 
 
 def _input(model: keras.Model, batch_size: int) -> tf.TensorSpec:

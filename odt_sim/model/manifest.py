@@ -63,6 +63,8 @@ class Manifest:
         optimizer: The optimizer's name and settings, as Keras' `get_config` gives them.
         batch_size: Rows of `x` in one call of `train` and of `infer`.
         fingerprint: SHA-256 of the file's content without its metadata, in hexadecimal.
+        random_states: The numbers i of the slots `s<i>` that are the state of a random layer, such as Dropout: `[2]` int64,
+            a seed from 0 to 2^31 - 2 and a count of draws. With equal states two steps draw equal masks.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Manifest:
     optimizer: Mapping[str, Any]
     batch_size: int
     fingerprint: str
+    random_states: tuple[int, ...] = ()
 
     @property
     def plain_sgd(self) -> bool:
@@ -103,7 +106,8 @@ class Manifest:
                     "upgrade odt_sim or export the model again"
                 )
             parameters = tuple(Parameter(**{**p, "shape": tuple(p["shape"])}) for p in fields.pop("parameters"))
-            manifest = cls(parameters=parameters, **fields)
+            random_states = tuple(int(i) for i in fields.pop("random_states", ()))
+            manifest = cls(parameters=parameters, random_states=random_states, **fields)
             manifest._check()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             found = f"{type(error).__name__}: {error}"

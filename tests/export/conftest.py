@@ -89,6 +89,8 @@ class Twins:
             return [], []
         optimizer = self.model.optimizer
         expected = [v.numpy() for v in optimizer.variables if v is not optimizer.learning_rate]
+        weights = {id(v) for v in self.model.weights}
+        expected += [v.numpy() for v in self.model.variables if id(v) not in weights]  # random states
         found = self.listed("optimizer_state", "s")
         return found, expected[len(expected) - len(found) :]
 

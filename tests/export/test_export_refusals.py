@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 import pytest
+import tensorflow as tf
 from keras import layers
 
 from odt_sim.errors import ExportError
@@ -32,14 +33,23 @@ def masked() -> Any:
     return keras.Model(x, layers.Dense(3)(layers.GlobalAveragePooling1D()(h)))
 
 
+def with_variable() -> Any:
+    outside = tf.Variable(2.0)
+    return model(layers.Lambda(lambda x: x * outside, name="double"))
+
+
 def two_inputs() -> Any:
     a, b = layers.Input((2,)), layers.Input((2,))
     return keras.Model([a, b], layers.Dense(2)(layers.Add()([a, b])))
 
 
 REFUSED: list[tuple[Any, str]] = [
-    (lambda: model(layers.Dropout(0.5, name="drop")), r"layer 'drop': its state is no weight .*leave it out"),
+    (
+        lambda: model(layers.GaussianNoise(0.5, name="noise")),
+        r"layer 'noise': the op StatelessRandomNormalV2 .*Dropout",
+    ),
     (lambda: model(layers.LSTM(2, name="memory"), shape=(3, 2)), r"layer 'memory': the op TensorListFromTensor"),
+    (with_variable, r"layer 'double': reads a variable that is no weight"),
     (masked, r"layer 'bn': BatchNormalization of masked sequences"),
     (rows_merged, r"layer 'bn': BatchNormalization expects the batch as its first axis"),
     (lambda: model(layers.Dense(2, dtype="mixed_float16", name="half")), r"layer 'half': .*float32, found float16"),

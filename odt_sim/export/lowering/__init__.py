@@ -14,6 +14,7 @@ from odt_sim.export.lowering import (
     loss,
     max_pooling,
     pooling,
+    random,
     slicing,
     structure,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "loss",
     "max_pooling",
     "pooling",
+    "random",
     "slicing",
     "structure",
 ]

@@ -112,7 +112,7 @@ def _argument(
         variable = variables.get(trace.variables[op.name])
         if variable is None:
             raise ExportError(
-                f"{trace.where(op)}: its state is no weight (random numbers have one) and cannot be exported; leave it out"
+                f"{trace.where(op)}: reads a variable that is no weight of the model; make it a weight of a layer"
             )
         return variable.handle if isinstance(variable, tf.Variable) else variable
     return tf.constant(constants[op.name].numpy()) if op.name in constants else inputs[op.name]

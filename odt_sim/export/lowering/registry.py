@@ -45,6 +45,7 @@ KEPT = frozenset(
 
 INSTEAD = {
     "IsNan": "use SGD, Adam or another optimizer that does not divide the sparse gradient of an Embedding",
+    "StatelessRandomNormalV2": "use Dropout",
     "TensorListFromTensor": "use Conv1D in place of a recurrent layer",
 }
 """What to use in place of the layers that op types without a lowering come from."""

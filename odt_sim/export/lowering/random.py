@@ -1,0 +1,66 @@
+"""Random numbers from a seed and a counter, the very ones that TensorFlow draws: Philox4x32-10.
+
+J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A round takes the words c0..c3 of a counter, with
+the key k0, k1, to hi(M1 c2) ^ c1 ^ k0, lo(M1 c2), hi(M0 c0) ^ c3 ^ k1, lo(M0 c0); the key grows by W0, W1 between rounds.
+Here `even` holds (c0, c2) and `odd` (c1, c3) of all counters, `[2, counters]` int32. The 64 bits of a product are two int32.
+"""
+
+from math import prod
+
+import numpy as np
+import tensorflow as tf
+
+from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
+
+ROUNDS = 10
+FACTORS = np.array([[0xD2511F53], [0xCD9E8D57]], np.int64)
+KEY_STEPS = np.array([[0x9E3779B9], [0xBB67AE85]], np.uint32).astype(np.int32)
+SCRAMBLER = np.array([[0x3EC8F720], [0x02461E29]], np.uint32).astype(
+    np.int32
+)  # the key that TensorFlow hashes a seed with
+AUTO_SELECT, PHILOX = 3, 1  # TensorFlow's numbers; on a CPU the first means the second
+
+
+def philox(even: tf.Tensor, odd: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the words that the ten rounds make of counters.
+
+    Args:
+        even: `[2, counters]` int32.
+        odd: `[2, counters]` int32.
+        key: `[2, 1]` int32.
+    """
+    for _ in range(ROUNDS):
+        wide = tf.cast(even, tf.int64) % 2**32  # without the sign
+        halves = tf.bitcast(wide * FACTORS, tf.int32)  # the low one first
+        # Sliced as they lie, the halves would take half of all the time.
+        low0, low2, high0, high2 = tf.split(tf.reshape(tf.transpose(halves, [2, 0, 1]), [4, -1]), 4)
+        even = tf.bitwise.bitwise_xor(tf.bitwise.bitwise_xor(tf.concat([high2, high0], 0), odd), key)
+        odd = tf.concat([low2, low0], 0)
+        key = key + KEY_STEPS
+    return even, odd
+
+
+@lowers("StatelessRandomGetKeyCounter")
+def key_and_counter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Hashes a seed of two numbers: key (m0, m1) and counter (0, 0, m2, m3), where m is the Philox of the seed's 128 bits."""
+    (seed,) = inputs
+    if seed.dtype != tf.int32:
+        raise Refusal("lowers seeds of int32 only; use those")
+    low = tf.reshape(seed, [2, 1])
+    even, odd = philox(low, tf.minimum(tf.sign(low), 0), tf.constant(SCRAMBLER))
+    return [tf.concat([even[:1], odd[:1]], 0), tf.concat([even[1:], odd[1:]], 0)]
+
+
+@lowers("StatelessRandomUniformV2")
+def uniform(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes numbers in [0, 1): the low 23 bits of each word over 2^23."""
+    _, key, counter, algorithm = inputs
+    if tf.get_static_value(algorithm) not in (AUTO_SELECT, PHILOX) or not op.outputs[0].shape.is_fully_defined():
+        raise Refusal("lowers the algorithm Philox and fixed shapes only; use those")
+    size = prod(op.outputs[0].shape)
+    groups = tf.range(-(-size // 4))[tf.newaxis]
+    rest = [tf.fill(groups.shape, tf.reshape(word, [])) for word in tf.split(counter, 2)]
+    even, odd = tf.concat([groups, rest[0]], 0), tf.concat([tf.zeros_like(groups), rest[1]], 0)
+    words = tf.transpose(tf.stack(philox(even, odd, key), -1), [1, 0, 2])
+    words = tf.reshape(words, [-1])[:size]
+    return [tf.reshape(tf.cast(words % 2**23, tf.float32) * 2.0**-23, op.outputs[0].shape)]
