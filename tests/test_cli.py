@@ -2,15 +2,10 @@
 
 import json
 import os
-import pty
 import re
-import select
-import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +21,7 @@ COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli import main; sys.
 CONTROL = re.compile(r"[^\n -~│━╸╺–±…·]")
 
 MINE = """
-import os, signal, time
+import os
 from pathlib import Path
 
 from odt_sim import Strategy
@@ -37,12 +32,6 @@ class Halfway(Strategy):
         device.train(epochs=1)
         device.records["process"] = os.getpid()
         return 0.5 * (before + device.parameters())
-
-
-class Slow(Strategy):
-    def local(self, device, broadcast):
-        time.sleep(0.02)
-        return super().local(device, broadcast)
 
 
 class Surprises(Strategy):
@@ -370,78 +359,6 @@ def test_a_reader_that_has_gone_is_no_error(folder, digits_mlp):
     os.close(writing)
     assert child.returncode == 1
     assert child.stderr == b""
-
-
-# --- a terminal, and Ctrl-C --------------------------------------------------------------------------------------------
-
-
-def test_a_terminal_without_colours(folder):
-    """A real terminal of 80 columns: a live display, and no colour where NO_COLOR is set."""
-    own, terminal = pty.openpty()
-    environment = {**os.environ, "NO_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "80"}
-    child = subprocess.Popen(
-        [*COMMAND, "run", "strategy=local", *FEW], stdout=terminal, stderr=terminal, stdin=terminal, env=environment
-    )
-    os.close(terminal)
-    shown = b""
-    while child.poll() is None or select.select([own], [], [], 0.1)[0]:
-        if select.select([own], [], [], 0.1)[0]:
-            try:
-                shown += os.read(own, 1 << 16)
-            except OSError:  # the other side was closed
-                break
-    os.close(own)
-    assert child.wait(timeout=60) == 0
-    text = shown.decode()
-    assert "setting up" in text
-    assert "XNNPACK" not in text  # nothing else writes into the live line
-    assert re.search(r"2/2 0:00:\d\d train loss", text)
-    assert "\x1b[?25l" in text  # live: the cursor is hidden, and shown again
-    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
-    assert not re.search(r"\x1b\[[\d;]*[34]\d[\d;]*m", text)
-
-
-def wait_for(condition, child, seconds=60):
-    started = time.monotonic()
-    while not condition():
-        assert child.poll() is None, child.communicate()
-        assert time.monotonic() - started < seconds
-        time.sleep(0.05)
-
-
-@pytest.mark.parametrize("backend", ["serial", "ray"])
-def test_an_interrupted_run_says_how_to_go_on_and_can(odt_sim, folder, backend):
-    given = ["strategy._target_=mine.Slow", *FEW, "run.rounds=400", f"backend={backend}"]
-    child = subprocess.Popen([*COMMAND, "run", *given], stderr=subprocess.PIPE, text=True, start_new_session=True)
-    wait_for(lambda: runs(folder) and len(lines(runs(folder)[0] / "rounds.jsonl")) >= 2, child)
-    os.killpg(child.pid, signal.SIGINT)  # a terminal sends it to all processes of the group
-    started = time.monotonic()
-    _, err = child.communicate(timeout=30)
-    assert time.monotonic() - started < (5 if backend == "serial" else 8)  # Ray's end takes 2 to 3 s on two busy cores
-    assert child.returncode == 130
-    [run] = runs(folder)
-    hint = f"interrupted; go on with: odt-sim run run.resume={run.relative_to(folder)}"
-    assert err.splitlines()[-1] == hint
-    assert "Traceback" not in err
-    committed = len(lines(run / "rounds.jsonl"))
-    arguments = [*shlex.split(hint.partition("odt-sim ")[2]), "backend=serial", f"run.rounds={committed + 1}"]
-    assert odt_sim(*arguments)[0] == 0
-    assert [row["round"] for row in lines(run / "rounds.jsonl")] == list(range(1, committed + 2))
-
-
-def test_an_interrupt_during_the_export_does_not_wait_for_it(folder, tmp_path):
-    environment = {**os.environ, "ODT_SIM_CACHE": str(tmp_path / "empty")}
-    command = [*COMMAND, "run", *FEW]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
-    wait_for(lambda: list(tmp_path.glob("empty/models/*.lock")), child)
-    time.sleep(0.5)
-    child.send_signal(signal.SIGINT)
-    started = time.monotonic()
-    _, err = child.communicate(timeout=60)
-    assert time.monotonic() - started < 5
-    assert child.returncode == 130
-    assert err.splitlines()[-1] == "interrupted; no round was committed yet"
-    assert "Traceback" not in err
 
 
 # --- devices that are left out -----------------------------------------------------------------------------------------
