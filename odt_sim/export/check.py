@@ -36,5 +36,7 @@ def check_model(model: Any, batch_size: int) -> None:
 
 def _check_layer(layer: keras.layers.Layer) -> None:
     where = f"layer {layer.name!r}"
+    if getattr(layer, "stateful", False):
+        raise ExportError(f"{where}: it carries its state from batch to batch; set its stateful to False")
     if layer.compute_dtype != "float32":
         raise ExportError(f"{where}: expected to compute in float32, found {layer.compute_dtype}; set its dtype")

@@ -11,6 +11,7 @@ from odt_sim.export.batch_normalization import real_rows_only
 from odt_sim.export.lowering import Trace, emit
 from odt_sim.export.objective import Objective
 from odt_sim.export.parameters import leaf_layers, random_states_of
+from odt_sim.export.recurrent import unrolled
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,11 @@ def trace_train(
     arguments = [_input(model, output[0]), objective.target(output), tf.TensorSpec(output[:1], name="sample_weight")]
 
     def train(x: tf.Tensor, y: tf.Tensor, sample_weight: tf.Tensor) -> dict[str, tf.Tensor]:
+        weight = tf.reshape(sample_weight, [-1] + [1] * (len(output) - 2))  # of each position in a row, too
         with tf.GradientTape() as tape, real_rows_only(model, sample_weight):
-            loss = objective.function(y, model(x, training=True), sample_weight=sample_weight)
+            outputs = model(x, training=True)
+            _check_unmasked(outputs)
+            loss = objective.function(y, outputs, sample_weight=weight)
             loss = tf.add_n([loss, *model.losses]) if model.losses else loss
             scaled = optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, model.trainable_variables)
@@ -61,6 +65,14 @@ def trace_train(
         return {"loss": loss}
 
     return _trace(train, arguments, model)
+
+
+def _check_unmasked(outputs: tf.Tensor) -> None:
+    if getattr(outputs, "_keras_mask", None) is not None:
+        raise ExportError(
+            "the model's output carries a mask, by which Keras would weigh a padded batch otherwise than its real rows; "
+            "set mask_zero to False, or return_sequences of the last recurrent layer"
+        )
 
 
 def last_op(infer: Trace) -> str:
@@ -128,7 +140,8 @@ def _handle(variable: keras.Variable) -> int:
 def _trace(function: Callable[..., dict[str, tf.Tensor]], arguments: list[tf.TensorSpec], model: keras.Model) -> Trace:
     layers: Collection[str] = {layer.name for layer in leaf_layers(model)}
     try:
-        return Trace(_concrete(function, arguments), layers)
+        with unrolled(model):
+            return Trace(_concrete(function, arguments), layers)
     except (ValueError, TypeError, NotImplementedError, tf.errors.OpError) as error:
         line = str(error).strip().partition("\n")[0]
         raise ExportError(f"model {model.name!r}: `{function.__name__}` cannot be traced: {line}") from error

@@ -65,7 +65,9 @@ class Twins:
         for _ in range(steps):
             x, y, weight = self.batch()
             lite = self.call("train", x=x, y=y, sample_weight=weight, learning_rate=np.float32(RATE))
-            losses.append((float(self.model.train_on_batch(x, y, sample_weight=weight)), float(lite["loss"])))
+            positions = self.model.output_shape[1:-1]  # Keras wants the weight of each
+            each = np.broadcast_to(weight.reshape(-1, *[1] * len(positions)), (len(x), *positions))
+            losses.append((float(self.model.train_on_batch(x, y, sample_weight=each)), float(lite["loss"])))
             self.model.reset_metrics()
         return losses
 

@@ -38,6 +38,23 @@ def with_variable() -> Any:
     return model(layers.Lambda(lambda x: x * outside, name="double"))
 
 
+def masked_output() -> Any:
+    x = layers.Input((4,), dtype="int32")
+    h = layers.SimpleRNN(2, return_sequences=True)(layers.Embedding(5, 3, mask_zero=True)(x))
+    return keras.Model(x, layers.Dense(3)(h))
+
+
+def looping() -> Any:
+    return model(
+        layers.Lambda(lambda x: tf.while_loop(lambda i, _: i < 3, lambda i, v: (i + 1, v * v), (0, x))[1], name="loop")
+    )
+
+
+def stateful() -> Any:
+    memory = layers.LSTM(2, stateful=True, name="memory")
+    return keras.Sequential([layers.Input((3, 2), batch_size=32), memory, layers.Dense(3)])
+
+
 def two_inputs() -> Any:
     a, b = layers.Input((2,)), layers.Input((2,))
     return keras.Model([a, b], layers.Dense(2)(layers.Add()([a, b])))
@@ -48,7 +65,9 @@ REFUSED: list[tuple[Any, str]] = [
         lambda: model(layers.GaussianNoise(0.5, name="noise")),
         r"layer 'noise': the op StatelessRandomNormalV2 .*Dropout",
     ),
-    (lambda: model(layers.LSTM(2, name="memory"), shape=(3, 2)), r"layer 'memory': the op TensorListFromTensor"),
+    (masked_output, r"the model's output carries a mask"),
+    (looping, r"layer 'loop': the op .*use a Keras layer in place of the loop"),
+    (stateful, r"layer 'memory': it carries its state"),
     (with_variable, r"layer 'double': reads a variable that is no weight"),
     (masked, r"layer 'bn': BatchNormalization of masked sequences"),
     (rows_merged, r"layer 'bn': BatchNormalization expects the batch as its first axis"),

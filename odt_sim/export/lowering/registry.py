@@ -46,7 +46,8 @@ KEPT = frozenset(
 INSTEAD = {
     "IsNan": "use SGD, Adam or another optimizer that does not divide the sparse gradient of an Embedding",
     "StatelessRandomNormalV2": "use Dropout",
-    "TensorListFromTensor": "use Conv1D in place of a recurrent layer",
+    "StatelessWhile": "use a Keras layer in place of the loop",
+    "While": "use a Keras layer in place of the loop",
 }
 """What to use in place of the layers that op types without a lowering come from."""
 
