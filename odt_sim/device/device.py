@@ -233,7 +233,8 @@ class Device:
 
     def parameters(self) -> Weights:
         """Returns a copy of the weights."""
-        self._synchronized()
+        if not self._current:
+            return self._pool.acquire(self).read()
         return Weights(self._weights.layout, self._weights.vector.copy())
 
     def restore(self, weights: "Weights | str | os.PathLike[str]") -> None:
@@ -250,7 +251,9 @@ class Device:
         if not isinstance(weights, Weights):
             return self._restore_file(Path(weights))
         self._synchronized()
-        self._place(self._weights.replace(weights), self._slots)
+        whole = weights.layout == self.model.layout
+        after = Weights(weights.layout, weights.vector.copy()) if whole else self._weights.replace(weights)
+        self._place(after, self._slots)
         return None
 
     def optimizer_state(self) -> list[Array]:
