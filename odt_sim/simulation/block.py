@@ -161,7 +161,7 @@ class Worker:
             weight=update.weight,
             contributed=(device.id,),
             stateful=(device.id,) if device.state else (),
-            loss_sum=update.weight * float(update.losses.mean()) if len(update.losses) else 0.0,
+            loss_sum=update.weight * float(update.losses.sum() / len(update.losses)) if len(update.losses) else 0.0,
             loss_weight=update.weight if len(update.losses) else 0.0,
             bytes_up=sum(array_of(tensor).nbytes for _, tensor in tensors),
             each={device.id: update} if strategy.keeps_updates else {},
