@@ -15,6 +15,7 @@ from odt_sim.export.lowering import (
     max_pooling,
     pooling,
     random,
+    reduction,
     slicing,
     structure,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "max_pooling",
     "pooling",
     "random",
+    "reduction",
     "slicing",
     "structure",
 ]

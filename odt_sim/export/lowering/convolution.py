@@ -13,6 +13,7 @@ from odt_sim.export.lowering.registry import Memo, Value, lowers
 from odt_sim.export.lowering.windows import Windows, dilated, element, every, padded, part, sum_of, windows_of
 
 FEW_CHANNELS = 4
+PART = 256  # rows
 
 
 def _windows(op: tf.Operation, image: tf.TensorShape, kernel: tf.TensorShape) -> Windows:
@@ -106,8 +107,23 @@ def _filter_gradient(x: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: 
     kernel, matrix = [*windows.size, x.shape[3], gradient.shape[3]], _matrix(gradient)
     if x.shape[3] <= FEW_CHANNELS:
         return tf.reshape(tf.matmul(_stacked(x, windows, memo), matrix), kernel)
-    products = [tf.matmul(row, matrix, transpose_a=True) for row in _rows(x, windows, memo)]
+    products = [_adjoint_product(row, matrix) for row in _rows(x, windows, memo)]
     return tf.reshape(tf.concat(products, 0), kernel)
+
+
+def _adjoint_product(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """Returns A^T B, `[1, columns of A, columns of B]`, for matrices of many rows: in parts, whose error is smaller.
+
+    The parts have `PART` rows at least, and their products together a quarter of the elements of A and B at most.
+    """
+    _, rows, left = a.shape
+    right = b.shape[2]
+    most = min(rows // PART, rows * (left + right) // (4 * left * right))
+    parts = next(n for n in range(max(most, 1), 0, -1) if rows % n == 0)
+    if parts == 1:
+        return tf.matmul(a, b, transpose_a=True)
+    a, b = tf.reshape(a, [parts, -1, left]), tf.reshape(b, [parts, -1, right])
+    return tf.reduce_sum(tf.matmul(a, b, transpose_a=True), 0, keepdims=True)
 
 
 @lowers("Conv2DBackpropInput")

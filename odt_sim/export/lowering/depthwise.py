@@ -6,6 +6,7 @@ convolution again, of the gradient with the kernel turned round.
 
 import tensorflow as tf
 
+from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 from odt_sim.export.lowering.windows import Windows, dilated, element, padded, windows_of
 
@@ -30,7 +31,7 @@ def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo)
     kernel = op.outputs[0].shape
     windows = _windows(op, x.shape, kernel)
     image = padded(_repeated(x, kernel[3]), windows)
-    sums = [tf.reduce_sum(element(image, windows, offset) * gradient, [0, 1, 2]) for offset in windows.offsets]
+    sums = [sum_over(element(image, windows, offset) * gradient, {0, 1, 2}) for offset in windows.offsets]
     return [tf.reshape(tf.concat(sums, 0), kernel)]
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import tensorflow as tf
 
+from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Deferred, Memo, Refusal, Value, lowers
 from odt_sim.export.lowering.windows import Windows, element, padded, part, scattered, windows_of
 
@@ -171,4 +172,4 @@ def bias_add_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Val
     """Computes db: the sum of dY over all axes but the last."""
     (gradient,) = inputs
     gradient = gradient.gradient if isinstance(gradient, Routed) else gradient
-    return [tf.reduce_sum(gradient, list(range(len(gradient.shape) - 1)))]
+    return [sum_over(gradient, set(range(len(gradient.shape) - 1)))]

@@ -36,7 +36,7 @@ KEPT = frozenset(
     ReadVariableOp AssignVariableOp AssignAddVariableOp AssignSubVariableOp
     Add AddV2 AddN Sub Mul RealDiv DivNoNan FloorMod Maximum Minimum Neg Abs Sign
     Square SquaredDifference Sqrt Rsqrt Pow Exp Log
-    Mean Max Min Prod Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalNot
+    Max Min Prod Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalNot
     Tanh Sigmoid Relu6 LeakyRelu Elu Softmax LogSoftmax AvgPool SpaceToBatchND BatchToSpaceND
     ResizeBilinear ResizeNearestNeighbor ReverseV2 Einsum GatherV2 UnsortedSegmentSum ArgMax
     """.split()  # noqa: SIM905

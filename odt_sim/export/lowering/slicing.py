@@ -1,28 +1,11 @@
-"""Gradients of slices and repetitions."""
+"""Gradients of slices and of resizing."""
 
-from itertools import groupby
 from math import prod
 
 import tensorflow as tf
 
 from odt_sim.export.lowering.folding import known
 from odt_sim.export.lowering.registry import Memo, Value, lowers
-
-MOST_AXES = 4  # XNNPACK sums over the axes of tensors of few axes only
-
-
-@lowers("Sum")
-def sum_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = the sum of X over some axes; where X has many axes, with neighbours joined that share their fate."""
-    x, axes = inputs
-    if len(x.shape) <= MOST_AXES or not x.shape.is_fully_defined():
-        return [tf.reduce_sum(x, axes, keepdims=op.get_attr("keep_dims"))]
-    reduced = {int(axis) % len(x.shape) for axis in known(axes).reshape(-1)}
-    longer = [(axis in reduced, size) for axis, size in enumerate(x.shape) if size > 1]
-    joined = [(gone, prod(size for _, size in run)) for gone, run in groupby(longer, key=lambda axis: axis[0])]
-    flat = tf.reshape(x, [size for _, size in joined])
-    total = tf.reduce_sum(flat, [i for i, (gone, _) in enumerate(joined) if gone])
-    return [tf.reshape(total, op.outputs[0].shape)]
 
 
 @lowers("StridedSliceGrad")
