@@ -51,3 +51,104 @@ def cnn(
         model.add(layers.Dense(width, activation="relu", name=f"dense_{i}"))
     model.add(layers.Dense(classes, name="classifier"))
     return model
+
+
+def resnet8(input_shape: Sequence[int], classes: int, width: int = 16) -> keras.Model:
+    """Returns the ResNet-8 of MLPerf Tiny: three residual blocks of two 3x3 convolutions, with BatchNormalization.
+
+    Banbury et al., arXiv:2106.07597. Its output is `[batch, classes]` logits.
+
+    Args:
+        input_shape: Height, width and channels of one example.
+        classes: The number of classes.
+        width: The filters of the first block; each further block has twice as many on half the height and width.
+    """
+    x = layers.Input(tuple(input_shape))
+    h = layers.ReLU()(_normalized(x, width, 3, 1, "stem"))
+    for i in range(3):
+        filters, stride = width * 2**i, 1 if i == 0 else 2
+        inner = layers.ReLU()(_normalized(h, filters, 3, stride, f"block_{i}_a"))
+        inner = _normalized(inner, filters, 3, 1, f"block_{i}_b")
+        h = h if i == 0 else _normalized(h, filters, 1, stride, f"block_{i}_shortcut")
+        h = layers.ReLU()(layers.Add()([h, inner]))
+    h = layers.GlobalAveragePooling2D()(h)
+    return keras.Model(x, layers.Dense(classes, name="classifier")(h), name="resnet8")
+
+
+def _normalized(x: keras.KerasTensor, filters: int, size: int, stride: int, name: str) -> keras.KerasTensor:
+    h = layers.Conv2D(filters, size, strides=stride, padding="same", use_bias=False, name=f"{name}_conv")(x)
+    return layers.BatchNormalization(momentum=0.9, name=f"{name}_norm")(h)
+
+
+def mobilenet(input_shape: Sequence[int], classes: int, alpha: float, version: int = 1) -> keras.Model:
+    """Returns Keras' MobileNet, arXiv:1704.04861, or MobileNetV2, arXiv:1801.04381, with new weights; its output is logits.
+
+    Args:
+        input_shape: Height, width and channels of one example.
+        classes: The number of classes.
+        alpha: The factor on the number of filters.
+        version: 1 or 2.
+    """
+    kind = {1: keras.applications.MobileNet, 2: keras.applications.MobileNetV2}[version]
+    settings = {"alpha": alpha, "classes": classes, "classifier_activation": None, "weights": None}
+    return kind(input_shape=tuple(input_shape), **settings)
+
+
+def character_lstm(length: int, characters: int, embedding: int, units: int) -> keras.Model:
+    """Returns an LSTM that says the next character at each position; its output is `[batch, length, characters]` logits.
+
+    Args:
+        length: The characters of one example.
+        characters: The size of the alphabet.
+        embedding: The width of a character's vector.
+        units: The LSTM's units.
+    """
+    x = layers.Input((length,), dtype="int32")
+    h = layers.Embedding(characters, embedding, name="embedding")(x)
+    h = layers.LSTM(units, return_sequences=True, name="lstm")(h)
+    return keras.Model(x, layers.Dense(characters, name="classifier")(h), name="character_lstm")
+
+
+def transformer_encoder(
+    length: int, words: int, classes: int, width: int, heads: int, blocks: int, dropout: float = 0.1
+) -> keras.Model:
+    """Returns a classifier of word sequences by a transformer's encoder, arXiv:1706.03762; its output is logits.
+
+    Args:
+        length: The words of one example.
+        words: The size of the vocabulary.
+        classes: The number of classes.
+        width: The width of a word's vector; a multiple of `heads`.
+        heads: The heads of each attention.
+        blocks: The number of blocks.
+        dropout: The share that each block drops of what it adds.
+    """
+    x = layers.Input((length,), dtype="int32")
+    h = layers.Embedding(words, width, name="embedding")(x)
+    h = layers.EinsumDense("btw,tw->btw", output_shape=(length, width), name="place")(h)
+    for i in range(blocks):
+        attended = layers.MultiHeadAttention(heads, width // heads, name=f"attention_{i}")(h, h)
+        h = layers.LayerNormalization(name=f"norm_{i}_a")(layers.Add()([h, layers.Dropout(dropout)(attended)]))
+        inner = layers.Dense(2 * width, activation="gelu", name=f"dense_{i}_a")(h)
+        inner = layers.Dropout(dropout)(layers.Dense(width, name=f"dense_{i}_b")(inner))
+        h = layers.LayerNormalization(name=f"norm_{i}_b")(layers.Add()([h, inner]))
+    h = layers.GlobalAveragePooling1D()(h)
+    return keras.Model(x, layers.Dense(classes, name="classifier")(h), name="transformer_encoder")
+
+
+def cnn_1d(channels: int, length: int, classes: int, filters: Sequence[int]) -> keras.Model:
+    """Returns a convolutional network on signals `[channels, length]`; its output is `[batch, classes]` logits.
+
+    Args:
+        channels: The signals of one example, such as the nine of an accelerometer and a gyroscope.
+        length: The samples of each.
+        classes: The number of classes.
+        filters: The filters of each convolution of 5 samples; a ReLU and a max-pooling by 2 follow each.
+    """
+    model = keras.Sequential([layers.Input((channels, length)), layers.Permute((2, 1))], name="cnn_1d")
+    for i, count in enumerate(filters):
+        model.add(layers.Conv1D(count, 5, padding="same", activation="relu", name=f"conv_{i}"))
+        model.add(layers.MaxPooling1D(2, name=f"pool_{i}"))
+    model.add(layers.GlobalAveragePooling1D())
+    model.add(layers.Dense(classes, name="classifier"))
+    return model

@@ -17,7 +17,18 @@ from odt_sim.export.cache import exported
 from odt_sim.model.trainable import TrainableModel
 
 MODELS = Path(__file__).parents[2] / "conf" / "model"
-SIZES = {"digits_cnn": 13_706, "digits_mlp": 4_810, "mnist_cnn": 56_714, "softmax": 650}
+SIZES = {
+    "character_lstm": 24_528,
+    "digits_cnn": 13_706,
+    "digits_mlp": 4_810,
+    "har_cnn": 12_166,
+    "mnist_cnn": 56_714,
+    "mobilenet": 221_114,
+    "mobilenet_v2": 423_018,
+    "resnet8": 78_714,
+    "softmax": 650,
+    "transformer_encoder": 50_244,
+}
 BUILD = """
 import keras
 
@@ -123,11 +134,12 @@ def test_the_configured_model_exports_and_trains(name: str, tmp_path: Path) -> N
     assert model.layout.size == SIZES[name]
     train = Interpreter(model_content=model.content, num_threads=1).get_signature_runner("train")
     random = np.random.default_rng(0)
+    x = random.normal(size=model.x.shape) if model.x.dtype == "float32" else random.integers(0, 50, model.x.shape)
     batch = {
-        "x": random.normal(size=model.x.shape).astype(np.float32),
-        "y": random.integers(0, 10, model.y.shape).astype(np.int32),
+        "x": x.astype(model.x.dtype),
+        "y": random.integers(0, model.classes or 0, model.y.shape).astype(np.int32),
         "sample_weight": np.ones(model.batch_size, np.float32),
-        "learning_rate": np.float32(0.05),
+        "learning_rate": np.float32(0.005),
     }
     losses = [float(train(**batch)["loss"]) for _ in range(5)]
     assert losses[-1] < losses[0]
