@@ -6,7 +6,6 @@ its last line may be torn where a run was killed; the other files are replaced a
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim.errors import CheckpointError
+from odt_sim.files import write_file
 
 Row = Mapping[str, Any]
 
@@ -29,7 +29,7 @@ SUMMARY_KEYS = (
     *("metrics", "metrics_unseen", "fraction_hurt_global", "fraction_hurt_local"),
     *("excluded", "bytes_down", "bytes_up", "seconds"),
 )
-"""What `summary.json` has; `odt_sim.report.summary.summarize` says what each is."""
+"""What every `summary.json` has; `odt_sim.report.summary.summarize` says what each is."""
 
 
 @dataclass(frozen=True)
@@ -184,16 +184,9 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         CheckpointError: The file cannot be written.
     """
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        write_file(path, content)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise _unwritable(path, error) from error
 
 

@@ -8,7 +8,14 @@ from odt_sim.metrics.fleet import TASK_METRICS, Row, fleet_figures, fraction_hur
 
 
 def summarize(
-    rounds: Sequence[Row], devices: Sequence[Row], *, strategy: str, seed: int, task: str, cohort: int | None
+    rounds: Sequence[Row],
+    devices: Sequence[Row],
+    *,
+    strategy: str,
+    seed: int,
+    task: str,
+    cohort: int | None,
+    settings: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Returns the content of `summary.json`.
 
@@ -19,11 +26,13 @@ def summarize(
         seed: The run's seed.
         task: A key of `TASK_METRICS`: `classification` or `regression`.
         cohort: How many devices take part in a round; None is all that are seen.
+        settings: All that decides the result but the seed, by dotted name; those of the strategy itself are named
+            `strategy` and `strategy.*`. By it runs are told apart, and joined with their local-only run.
 
     Returns:
         | key | value |
         |---|---|
-        | `strategy`, `seed`, `task`, `cohort` | as given |
+        | `strategy`, `seed`, `task`, `cohort`, `settings` | as given |
         | `rounds` | how many rounds were run |
         | `devices`, `unseen` | devices of the fleet, and how many of them took no part in training |
         | `train_examples`, `examples` | of all devices' train and test splits |
@@ -52,6 +61,7 @@ def summarize(
         "bytes_down": _total(rounds, "bytes_down"),
         "bytes_up": _total(rounds, "bytes_up"),
         "seconds": _total(rounds, "seconds"),
+        "settings": None if settings is None else dict(settings),
     }
 
 

@@ -18,7 +18,7 @@ def test_a_summary_adds_up():
         device(2, 0.25, seen=False, local_accuracy=1.0),
     ]
     summary = summarize([ROUND, ROUND], devices, strategy="fedper", seed=3, task="classification", cohort=None)
-    assert tuple(summary) == SUMMARY_KEYS
+    assert tuple(summary) == (*SUMMARY_KEYS, "settings")
     assert (summary["strategy"], summary["seed"], summary["cohort"]) == ("fedper", 3, None)
     assert (summary["rounds"], summary["devices"], summary["unseen"]) == (2, 3, 1)
     assert (summary["train_examples"], summary["examples"]) == (24, 6)
@@ -28,6 +28,13 @@ def test_a_summary_adds_up():
     assert summary["fraction_hurt_local"] == 0.5  # of the two seen devices one; the unseen one does not count
     assert summary["fraction_hurt_global"] is None
     json.dumps(summary, allow_nan=False)
+
+
+def test_settings_stand_in_the_summary_as_given():
+    settings = {"strategy": "local", "run.rounds": "2"}
+    given = summarize([], [], strategy="local", seed=0, task="regression", cohort=None, settings=settings)
+    assert given["settings"] == settings
+    assert summarize([], [], strategy="local", seed=0, task="regression", cohort=None)["settings"] is None
 
 
 def test_what_no_device_knows_is_null():
