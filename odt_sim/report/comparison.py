@@ -23,12 +23,14 @@ class Column:
         title: Its heading, of at most two lines.
         kind: `score` (in the metric's own unit), `fraction` (0 to 1), `megabytes` or `seconds`.
         higher_is_better: Whether a larger value is the better one; None where it follows the metric.
+        ranked: Whether its best value is marked; a machine's noise is no merit.
     """
 
     key: str
     title: str
     kind: str
     higher_is_better: bool | None = None
+    ranked: bool = True
 
 
 COLUMNS = (
@@ -41,7 +43,7 @@ COLUMNS = (
     Column("hurt_local", "hurt vs\nlocal", "fraction", higher_is_better=False),
     Column("hurt_global", "hurt vs\nglobal", "fraction", higher_is_better=False),
     Column("megabytes", "MB\nmoved", "megabytes", higher_is_better=False),
-    Column("seconds", "seconds", "seconds", higher_is_better=False),
+    Column("seconds", "seconds", "seconds", higher_is_better=False, ranked=False),
 )
 
 
@@ -122,9 +124,9 @@ class Comparison:
         return HIGHER_IS_BETTER[self.metric] if column.higher_is_better is None else column.higher_is_better
 
     def best(self, column: Column) -> float | None:
-        """Returns the best mean of a column, or None where fewer than two rows differ in it."""
+        """Returns the best mean of a column, or None where it is not ranked or fewer than two rows differ in it."""
         means = {figure.mean for row in self.rows if (figure := row.values[column.key])}
-        if len(means) < 2:
+        if not column.ranked or len(means) < 2:
             return None
         return max(means) if self.higher_is_better(column) else min(means)
 

@@ -89,6 +89,14 @@ def test_nothing_is_best_of_one(write_run, tmp_path):
     assert [found.best(column) for column in COLUMNS] == [None] * len(COLUMNS)
 
 
+def test_the_fastest_is_not_the_best(write_run, tmp_path):
+    for name in ("local", "fedavg"):
+        write_run(tmp_path / name, name)
+    found = compare([tmp_path])
+    assert len({row.values["seconds"].mean for row in found.rows}) == 2
+    assert found.best(COLUMN["seconds"]) is None
+
+
 def test_runs_of_different_tasks_are_refused(write_run, tmp_path):
     write_run(tmp_path / "0")
     write_run(tmp_path / "1", task="regression")
