@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from odt_sim.data.dataset import Array, Dataset
+from odt_sim.data.targets import as_targets
 from odt_sim.errors import DataError
 
 _INT32 = np.iinfo(np.int32)
@@ -131,7 +132,7 @@ def check_against(
     y_dtype: DTypeLike,
     classes: int | None,
 ) -> None:
-    """Checks that a model can train on data.
+    """Checks that a model can train on data, once `as_targets` has brought the targets into its form.
 
     Args:
         data: A `Dataset` or `FederatedData`.
@@ -145,7 +146,7 @@ def check_against(
         DataError: A shape or dtype differs, or a label is no class of the model.
     """
     _check_fit(data.name, "x", data.x, x_shape, x_dtype)
-    _check_fit(data.name, "y", data.y, y_shape, y_dtype)
+    _check_fit(data.name, "y", as_targets(data.y, y_shape, y_dtype), y_shape, y_dtype)
     if classes is not None and np.issubdtype(data.y.dtype, np.integer):
         check_labels(f"data {data.name}", data.y, classes, "choose a model with an output for each class")
 

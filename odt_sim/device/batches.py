@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.data.targets import as_targets
 from odt_sim.model.trainable import TrainableModel
 
 Array = NDArray[Any]
@@ -16,7 +17,7 @@ class Batch(NamedTuple):
 
     Attributes:
         x: `[batch, ...]`.
-        y: `[batch, ...]`.
+        y: `[batch, ...]`, as the model takes it.
         sample_weight: `[batch]` float32, by which each row's loss is multiplied before the mean over the batch.
     """
 
@@ -34,8 +35,9 @@ def batches(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
     Args:
         model: The model to train.
         x: `[rows, ...]`.
-        y: `[rows, ...]`.
+        y: `[rows, ...]`; `[rows]` also where the model takes `[batch, 1]`: see `odt_sim.data.targets`.
     """
+    y = as_targets(y, model.y.shape[1:], model.y.dtype)
     size = model.batch_size
     for start in range(0, len(x), size):
         stop = start + size

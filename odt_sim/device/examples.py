@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.data.targets import as_targets
 from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.trainable import TrainableModel
@@ -43,13 +44,15 @@ class Examples:
         Args:
             model: The model that will train or infer on them.
             x: `[examples, ...]`.
-            y: `[examples, ...]`.
+            y: `[examples, ...]`; `[examples]` also where the model takes one value each, and 0 and 1 where it takes floats.
             what: What they are, for the error: `device 3, train`.
 
         Raises:
             DataError: A shape, a dtype, the lengths or a value does not fit.
         """
-        x, y = checked_rows(x, model.x, f"{what}, x"), checked_rows(y, model.y, f"{what}, y")
+        x = checked_rows(x, model.x, f"{what}, x")
+        targets = as_targets(_array(y, f"{what}, y"), model.y.shape[1:], model.y.dtype)
+        y = checked_rows(targets, model.y, f"{what}, y")
         if len(x) != len(y):
             raise DataError(f"{what}: x has {len(x)} examples and y has {len(y)}; give one y for each x")
         labels = model.loss == "sparse_categorical_crossentropy"
@@ -70,8 +73,9 @@ def checked_rows(values: Any, tensor: TensorInfo, what: str) -> Array:
     Raises:
         DataError: The shape of a row or the dtype does not fit, or a value is too large, NaN or infinite.
     """
+    array = _array(values, what)
     try:
-        array = _converted(np.asarray(values), np.dtype(tensor.dtype))
+        array = _converted(array, np.dtype(tensor.dtype))
     except ValueError as error:
         raise DataError(f"{what}: {error}") from error
     if array.ndim != len(tensor.shape) or any(
@@ -85,6 +89,13 @@ def checked_rows(values: Any, tensor: TensorInfo, what: str) -> Array:
         row = int(np.argwhere(~np.isfinite(array))[0][0])
         raise DataError(f"{what}: example {row} holds NaN or infinity; clean the data")
     return array
+
+
+def _array(values: Any, what: str) -> Array:
+    try:
+        return np.asarray(values)
+    except ValueError as error:  # rows of different lengths
+        raise DataError(f"{what}: {error}") from error
 
 
 def _converted(array: Array, wanted: np.dtype[Any]) -> Array:
