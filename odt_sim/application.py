@@ -81,6 +81,8 @@ def launch(arguments: Sequence[str]) -> Outcome:
         application()
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigurationError(explained(error)) from error
+    except BrokenPipeError:
+        raise
     except OSError as error:
         if outcome.folder is not None:
             raise

@@ -76,6 +76,14 @@ def regression() -> TrainableModel:
 
 
 @pytest.fixture(scope="session")
+def dropout() -> TrainableModel:
+    """A small transformer, [4, 4] words of 10 to 3 classes, that drops half of what its blocks add."""
+    sizes = {"length": 4, "words": 10, "classes": 3, "width": 4, "heads": 1, "blocks": 1, "dropout": 0.5}
+    build = {"_target_": "odt_sim.export.zoo.transformer_encoder", **sizes}
+    return _small("dropout", build, {"name": "SGD"})
+
+
+@pytest.fixture(scope="session")
 def foreign() -> Path:
     """Returns the folder of the files that another tool exported, without a manifest; see `model/foreign_models.py`."""
     key = hashlib.sha256(FOREIGN.read_bytes() + version("tensorflow").encode()).hexdigest()[:16]

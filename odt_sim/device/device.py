@@ -86,9 +86,17 @@ class Device:
         self.records: dict[str, float] = {}
         self._pool = pool or RuntimePool(model)
         self._weights = self._pool.first.initial
-        self._slots: Sequence[Array] = self._pool.first.initial_slots
+        self._slots: Sequence[Array] = self._fresh_slots(self._pool.first.initial_slots)
         self._current = True  # whether the host's copy of weights and slots is that of the interpreter
         self._epochs = 0
+
+    def _fresh_slots(self, initial: Sequence[Array]) -> Sequence[Array]:
+        """Returns the optimizer's initial slots, and for random layers a seed that only this device has in this round."""
+        slots = list(initial)
+        for i in self.model.random_states:
+            seed = self.random("masks", i).integers(2**31 - 1)  # 0 to 2^31 - 2, as Keras draws its own
+            slots[i] = np.array([seed, 0], slots[i].dtype)
+        return slots
 
     def _examples(self, given: Pair | Examples | None, split: str) -> Examples:
         if isinstance(given, Examples):
@@ -173,8 +181,8 @@ class Device:
             ConfigurationError: The given one is not finite.
             ModelError: The model takes no learning rate, or has none of its own and none is given.
         """
-        if given is not None and not math.isfinite(given):
-            raise ConfigurationError(f"device {self.id}: expected a finite learning rate, found {given}")
+        if given is not None and not (isinstance(given, int | float | np.number) and math.isfinite(given)):
+            raise ConfigurationError(f"device {self.id}: expected a finite learning rate, found {given!r}")
         if given is None:
             given = self.plan.learning_rate
         if given is not None and "learning_rate" not in self.model.capabilities:

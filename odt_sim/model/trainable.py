@@ -145,6 +145,11 @@ class TrainableModel:
         signature = self.signatures.get("optimizer_state")
         return tuple(ordered(signature.outputs.values(), "s", self.where)) if signature else ()
 
+    @property
+    def random_states(self) -> tuple[int, ...]:
+        """The numbers of the slots that are a random layer's seed and count; see `Manifest`."""
+        return self.manifest.random_states if self.manifest else ()
+
     @cached_property
     def capabilities(self) -> frozenset[str]:
         """What a strategy may ask for in `needs`.

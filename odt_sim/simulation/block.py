@@ -136,11 +136,9 @@ class Worker:
 
     def _device(self, id: int, round: int) -> Device:
         job, data = self._job, self._job.data
-        train, validation, test = (
-            Examples(data.x, data.y, split(id)) for split in (data.train, data.validation, data.test)
-        )
+        train, validation = (Examples(data.x, data.y, split(id)) for split in (data.train, data.validation))
         plan, pool = job.plan, self._pool
-        return Device(job.model, train, validation, test, seed=job.seed, id=id, round=round, plan=plan, pool=pool)
+        return Device(job.model, train, validation, seed=job.seed, id=id, round=round, plan=plan, pool=pool)
 
     def _train(self, device: Device, task: Task, broadcast: Tensors) -> Trained:
         strategy = self._job.strategy
@@ -148,6 +146,8 @@ class Worker:
             update = strategy.local(device, broadcast)
             if not isinstance(update, Update):
                 raise TypeError(f"local returned {type(update).__name__}, expected an Update")
+            if not isinstance(update.losses, np.ndarray):
+                raise TypeError(f"the update's losses are a {type(update.losses).__name__}, expected a numpy array")
             check_tensors(update.tensors, "the update's")
             check_tensors(device.state, "device.state's")
             if not (update.isfinite() and 0 < update.weight < math.inf and _isfinite(device.state)):
@@ -170,13 +170,25 @@ class Worker:
     def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
         with blamed(self._job.strategy, f"on device {device.id} after round {task.round}"):
             device.restore(self._job.strategy.deploy(device, broadcast))
+        device.test_examples = Examples(self._job.data.x, self._job.data.y, self._job.data.test(device.id))
         row: Row = {"device": device.id, "train_examples": len(device.train_examples), **device.evaluate()}
-        row |= device.records
+        with blamed(self._job.strategy, f"on device {device.id} after round {task.round}"):
+            row |= _own_records(device, row)
         shared = broadcast.get("weights")
         if task.kind == "final" and isinstance(shared, Weights) and shared.layout == self._job.model.layout:
             device.restore(shared)
             row |= {f"global_{name}": value for name, value in device.evaluate().items() if name != "examples"}
         return row
+
+
+def _own_records(device: Device, row: Row) -> Row:
+    """Returns what the strategy recorded, under names that are not those of measured figures."""
+    for name, value in device.records.items():
+        if name in row or name == "seen" or name.startswith(("global_", "local_")):
+            raise ValueError(f"device.records[{name!r}] has the name of a measured figure; choose another")
+        if not isinstance(value, int | float | np.number):
+            raise TypeError(f"device.records[{name!r}] is a {type(value).__name__}, expected a number")
+    return device.records
 
 
 def join(parts: Iterable[Trained]) -> Trained:

@@ -12,8 +12,9 @@ from odt_sim.data.federated import FederatedData
 from odt_sim.device.checkpoint import write_atomically
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime
-from odt_sim.errors import CheckpointError, SimulationError
+from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError
 from odt_sim.metrics.fleet import TASK_METRICS, evaluation_columns
+from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.report.records import RunFolder
@@ -129,6 +130,10 @@ class Simulation:
         with quiet():
             initial = Runtime(self._job.model).initial
         commit = self._commits.read() or self._fresh(initial)  # refuses another run's before anything is written
+        if commit.round > self._rounds:
+            raise ConfigurationError(
+                f"run.rounds: {self.directory} has {commit.round} rounds already, found {self._rounds}; ask for more"
+            )
         write_atomically(self.directory / "model.tflite", self._job.model.content)
         self._records.truncate_rounds(commit.round)
         return commit
@@ -140,7 +145,7 @@ class Simulation:
 
     def _round(self, commit: Commit, round: int) -> tuple[Commit, list[Row], Row]:
         started = time.perf_counter()
-        cohort = choose_cohort(self._seen, self._fleet.cohort, self._seed, round).tolist()
+        cohort = self._cohort(round)
         tasks = [Task("train", round, block, tuple(commit.versions[list(block)].tolist())) for block in blocks(cohort)]
         trained = join(self._backend.train(tasks, commit.state.broadcast))
         after = self._after(commit, round, trained)
@@ -164,11 +169,16 @@ class Simulation:
         self._drop_old(commit, trained)
         return after, rows, record
 
+    def _cohort(self, round: int) -> list[int]:
+        if self._job.strategy.alone:
+            return list(range(self._job.data.devices))
+        return [int(id) for id in choose_cohort(self._seen, self._fleet.cohort, self._seed, round)]
+
     def _after(self, commit: Commit, round: int, trained: Trained) -> Commit:
         if len(trained.contributed) < self._fleet.min_devices:
             raise SimulationError(
                 f"round {round}: {len(trained.contributed)} devices contributed, fleet.min_devices is "
-                f"{self._fleet.min_devices}; losses or weights of {len(trained.excluded)} were not finite "
+                f"{self._fleet.min_devices}; losses or weights of {len(trained.excluded)} were not finite, or weigh nothing "
                 "(a smaller train.learning_rate may help)"
             )
         versions = commit.versions.copy()
@@ -192,7 +202,7 @@ class Simulation:
         name = self._job.strategy.name
         known = {f"{prefix}_{metric}": None for prefix in ("global", "local") for metric in metrics}
         for row in rows:
-            alone = {f"local_{metric}": row[metric] for metric in metrics} if name == "local" else {}
+            alone = {f"local_{metric}": row[metric] for metric in metrics} if self._job.strategy.alone else {}
             row.update({**known, **row, **alone})
         self._records.write_devices(rows)
         cohort = self._fleet.cohort
@@ -203,7 +213,7 @@ class Simulation:
 
     @property
     def _task(self) -> str:
-        return "regression" if self._job.model.loss == "mean_squared_error" else "classification"
+        return "regression" if self._job.model.loss in REGRESSIONS else "classification"
 
     def _drop_old(self, before: Commit, trained: Trained) -> None:
         for device in trained.stateful:

@@ -7,7 +7,7 @@ McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Dece
 `w <- w + sum_i n_i (w_i - w) / sum_i n_i`, where `w_i` is `w` after the device's local epochs on its `n_i` examples.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,10 +84,13 @@ class Strategy:
     Attributes:
         needs: What the model must have, of `TrainableModel.capabilities`. Checked before a run starts.
         keeps_updates: Whether `aggregate` needs the single updates; a mean is cheaper.
+        alone: Whether nothing travels. Then there is no cohort to choose and nobody to learn from: every device trains in
+            every round, those kept out of the others' training too.
     """
 
     needs: frozenset[str] = frozenset()
     keeps_updates: bool = False
+    alone: bool = False
 
     @property
     def name(self) -> str:
@@ -182,12 +185,18 @@ def recall(device: Device) -> None:
         device.restore(own)
 
 
-def optimizer_of(state: Mapping[str, Weights | NDArray[Any]]) -> Sequence[NDArray[Any]]:
-    """Returns the optimizer's slots that `keep_optimizer` kept; empty where there are none."""
-    return [array_of(state[f"optimizer.{i}"]) for i in range(sum(name.startswith("optimizer.") for name in state))]
-
-
 def keep_optimizer(device: Device) -> None:
     """Keeps the optimizer's slots on the device."""
     for i, slot in enumerate(device.optimizer_state()):
         device.state[f"optimizer.{i}"] = slot
+
+
+def recall_optimizer(device: Device) -> None:
+    """Puts back the slots that `keep_optimizer` kept, if any; a random layer begins each round with a seed of its own."""
+    slots = device.optimizer_state()
+    for i in range(len(slots)):
+        kept = device.state.get(f"optimizer.{i}")
+        if kept is not None and i not in device.model.random_states:
+            slots[i] = array_of(kept)
+    if slots:
+        device.restore_optimizer_state(slots)

@@ -2,7 +2,8 @@
 
 Arivazhagan et al. 2019, Federated Learning with Personalization Layers, algorithms 1 and 2.
 Rule: body and head train together on the device; the body is averaged as in FedAvg, the head never travels.
-Travels: body and norm. Stays: the head; a device that has none yet begins with the exported one.
+Travels: body and norm. Stays: the head; a device that has none yet, such as an unseen one, has the
+exported, untrained one.
 Hyper-parameters: none of its own; which layers are the head is said at export (`head=`, by default the last with weights).
 """
 

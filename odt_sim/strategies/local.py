@@ -1,6 +1,7 @@
 """Local training only: what a device reaches on its own, the baseline of every personalization.
 
-Rule: each device that is in the cohort trains its own weights for the local epochs.
+Rule: in every round every device trains its own weights for the local epochs, whatever the cohort, and those that are
+unseen by other strategies too: a user who trains alone waits for nobody.
 Travels: nothing. Stays: all weights and the optimizer's slots.
 Hyper-parameters: none of its own; `train.epochs`, `train.learning_rate`.
 """
@@ -16,13 +17,15 @@ from odt_sim.strategies.base import (
     Updates,
     keep,
     keep_optimizer,
-    optimizer_of,
     recall,
+    recall_optimizer,
 )
 
 
 class Local(Strategy):
     """Every device trains alone, and its optimizer goes on from round to round."""
+
+    alone = True
 
     def shared(self, parameter: Parameter) -> bool:
         """Nothing travels."""
@@ -35,9 +38,7 @@ class Local(Strategy):
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Trains the device's own weights."""
         recall(device)
-        slots = optimizer_of(device.state)
-        if slots:
-            device.restore_optimizer_state(slots)
+        recall_optimizer(device)
         losses = device.train()
         trained = device.parameters()
         keep(device, trained, trained.layout.select(self.shared))
@@ -49,6 +50,6 @@ class Local(Strategy):
         return state
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Returns the device's own weights; the exported ones on a device that never trained."""
+        """Returns the device's own weights."""
         recall(device)
         return device.parameters()

@@ -17,8 +17,8 @@ from odt_sim.strategies.base import (
     array_of,
     keep,
     keep_optimizer,
-    optimizer_of,
     recall,
+    recall_optimizer,
     weights_of,
 )
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
@@ -99,11 +99,17 @@ def test_slots_are_kept_in_order(adam: TrainableModel, small_data: FederatedData
     device = Device(adam, (small_data.x, small_data.y))
     device.train(1, 0.01)
     keep_optimizer(device)
-    kept = optimizer_of(dict(reversed(device.state.items())))
-    assert len(kept) == len(adam.slots)
+    kept = device.optimizer_state()
+    device.train(1, 0.01)
+    recall_optimizer(device)
     for slot, own in zip(kept, device.optimizer_state(), strict=True):
         np.testing.assert_array_equal(slot, own)
-    assert optimizer_of({"own": weights(1, 2, 3)}) == []
+    fresh = Device(adam, (small_data.x, small_data.y))
+    recall_optimizer(fresh)
+    for slot, own in zip(
+        Device(adam, (small_data.x, small_data.y)).optimizer_state(), fresh.optimizer_state(), strict=True
+    ):
+        np.testing.assert_array_equal(slot, own)
 
 
 def test_tensors_and_their_numbers() -> None:
