@@ -1,15 +1,13 @@
 """The command `odt-sim`: run, report, export, inspect."""
 
 import argparse
-import os
-import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
 from odt_sim.errors import ConfigurationError, OdtSimError
+from odt_sim.files import write_file
 from odt_sim.model.trainable import TrainableModel
 
 USAGE = """usage: odt-sim COMMAND ...
@@ -115,15 +113,9 @@ def export(arguments: Sequence[str]) -> int:
 
 
 def _copy(source: Path, output: Path) -> None:
-    """Copies a file so that the old one is there until the new one is whole."""
-    temporary = output.with_name(f".{output.name}.{os.getpid()}")
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, temporary)
-        temporary.replace(output)
+        write_file(output, source.read_bytes())
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise ConfigurationError(
             f"{output}: cannot write it ({error.strerror}); choose another file with -o"
         ) from error

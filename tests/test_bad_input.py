@@ -5,7 +5,6 @@ import re
 import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -315,4 +314,4 @@ def test_no_case_left_anything_beside_its_own_folder(folder):
     assert {path.name for path in folder.iterdir() if path.is_dir()} <= {
         "earlier", "outputs", "multirun", "damaged", "full", "tight", "__pycache__",
     }  # fmt: skip
-    assert not list(Path(folder).glob("*.tmp"))
+    assert {path.name for path in folder.rglob(".*")} <= {".hydra"}  # no unfinished file

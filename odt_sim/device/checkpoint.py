@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from odt_sim.errors import CheckpointError
+from odt_sim.files import write_file
 
 FORMAT_VERSION = "1"
 
@@ -21,22 +20,14 @@ Array = NDArray[Any]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file beside its place, syncs it and renames it, so that a reader finds the old one or the new one.
+    """Writes a file so that a reader finds the old one or the new one.
 
     Raises:
         CheckpointError: The file cannot be written; what was there before is untouched.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        write_file(path, content)
     except OSError as error:
-        with suppress(OSError):  # there may be no folder to have left anything in
-            temporary.unlink()
         raise CheckpointError(
             f"{path}: cannot write it ({error.strerror}); free space or choose another folder"
         ) from error

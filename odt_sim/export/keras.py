@@ -1,7 +1,6 @@
 """Exports an unchanged Keras model as a trainable `.tflite` file."""
 
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from odt_sim.export.convert import convert
 from odt_sim.export.objective import objective_of, optimizer_of, settings_of
 from odt_sim.export.parameters import parameters_of
 from odt_sim.export.signatures import emit_signatures, last_op, trace_infer, trace_train
+from odt_sim.files import write_file
 from odt_sim.model.flatbuffer import fingerprint, with_metadata
 from odt_sim.model.manifest import METADATA_NAME, Manifest
 
@@ -73,17 +73,8 @@ def export_model(
 
 
 def _write(path: Path, content: bytes) -> Path:
-    """Writes a file whole or not at all."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            try:
-                file.write(content)
-                file.close()
-                Path(file.name).replace(path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        write_file(path, content)
     except OSError as error:
         raise ExportError(
             f"{path}: cannot write the model ({error.strerror}); give a path that can be written"

@@ -1,0 +1,29 @@
+"""Files that are written whole or not at all."""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Writes a file, and its folders, so that whatever happens it holds its earlier content or the whole new one.
+
+    The content goes beside it under a name of its own, which also keeps processes and machines apart that share the
+    folder, is synced, and then takes the file's place.
+
+    Raises:
+        OSError: The file cannot be written; what was there before is untouched, and nothing is left beside it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
