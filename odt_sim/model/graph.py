@@ -1,6 +1,6 @@
 """What the subgraphs of a `.tflite` file compute: their ops, and the variables that they read and set."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ai_edge_litert import schema_py_generated as schema
@@ -40,6 +40,25 @@ def uninitialized_variables(model: Any, indices: list[int]) -> list[str]:
     return sorted(read - {name for i in initializers for name in _variables(model, i, "ASSIGN_VARIABLE")})
 
 
+def unrestored_variables(model: Any, signatures: Mapping[str, int]) -> list[str]:
+    """Returns the names of the variables that training changes and reads, and that no signature of the contract sets.
+
+    They are state that the host cannot give each device for itself: what an interpreter's last device left, its next one
+    would train with.
+
+    Args:
+        model: The flatbuffer's root.
+        signatures: The index of each signature's subgraph by name.
+    """
+    training = [index for name, index in signatures.items() if name == "train" or name.startswith("train_")]
+    restoring = [index for name, index in signatures.items() if name in ("restore", "restore_optimizer_state")]
+    changed, set_by_host = (
+        {name for i in indices for name in _variables(model, i, "ASSIGN_VARIABLE")} for indices in (training, restoring)
+    )
+    read = {name for i in signatures.values() for name in _variables(model, i, "READ_VARIABLE")}
+    return sorted((changed & read) - set_by_host)
+
+
 def _operators(model: Any, index: int) -> Iterator[tuple[str, Any]]:
     """Yields each op's kind and the op."""
     subgraph = model.Subgraphs(index)
@@ -51,14 +70,41 @@ def _operators(model: Any, index: int) -> Iterator[tuple[str, Any]]:
         yield custom.decode() if custom else _KINDS.get(number, str(number)), operator
 
 
-def _variables(model: Any, index: int, wanted: str) -> Iterator[str]:
-    """Yields the names of the variables on which a subgraph's ops of one kind work."""
-    handles: dict[int, str] = {}
+def _variables(
+    model: Any, index: int, wanted: str, given: Mapping[int, str] | None = None, callers: tuple[int, ...] = ()
+) -> Iterator[str]:
+    """Yields the names of the variables on which the ops of one kind work, in a subgraph and in those that it calls.
+
+    Args:
+        model: The flatbuffer's root.
+        index: The subgraph's index.
+        wanted: The kind of op.
+        given: The names of the variables that the subgraph's caller passes, by the position of the input.
+        callers: The subgraphs that led here; a damaged file may hold a circle.
+    """
+    subgraph = model.Subgraphs(index)
+    handles = {subgraph.Inputs(position): name for position, name in (given or {}).items()}
     for kind, operator in _operators(model, index):
         if kind == "VAR_HANDLE":
             handles[operator.Outputs(0)] = _options(operator, schema.VarHandleOptions()).SharedName().decode()
         elif kind == wanted and operator.Inputs(0) in handles:
             yield handles[operator.Inputs(0)]
+        called, first = _called(kind, operator)
+        passed = [operator.Inputs(i) for i in range(first, operator.InputsLength())] if called else []
+        names = {position: handles[tensor] for position, tensor in enumerate(passed) if tensor in handles}
+        for callee in {*called} - {*callers, index}:
+            yield from _variables(model, callee, wanted, names, (*callers, index))
+
+
+def _called(kind: str, operator: Any) -> tuple[list[int], int]:
+    """Returns the subgraphs that an op calls, and which of its inputs is the first that they get."""
+    if kind == "WHILE":
+        loop = _options(operator, schema.WhileOptions())
+        return [loop.CondSubgraphIndex(), loop.BodySubgraphIndex()], 0
+    if kind == "IF":
+        branches = _options(operator, schema.IfOptions())
+        return [branches.ThenSubgraphIndex(), branches.ElseSubgraphIndex()], 1
+    return ([_options(operator, schema.CallOptions()).Subgraph()] if kind == "CALL" else []), 0
 
 
 def _options(operator: Any, options: Any) -> Any:

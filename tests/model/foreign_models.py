@@ -104,7 +104,61 @@ def flex() -> tuple[Regression, dict[str, Any]]:
     return model, functions(model, BATCH, step)
 
 
-MODELS = (plain, dynamic, weighted, proximal, flex)
+def with_velocity(update: Any) -> tuple[Regression, dict[str, Any]]:
+    """A step with momentum in a variable that no signature hands out; `update(velocity, gradient)` sets it."""
+    model = Regression()
+    model.velocity = tf.Variable(tf.zeros([FEATURES, CLASSES]), name="velocity")
+
+    def step(x: tf.Tensor, y: tf.Tensor) -> dict[str, tf.Tensor]:
+        losses, error = model.loss_and_error(x, y)
+        update(model.velocity, tf.matmul(x, error, transpose_a=True))
+        model.kernel.assign_sub(RATE * model.velocity)
+        return {"loss": tf.reduce_mean(losses)}
+
+    return model, functions(model, BATCH, step)
+
+
+def hidden() -> tuple[Regression, dict[str, Any]]:
+    """Momentum that no signature hands out."""
+    return with_velocity(lambda velocity, gradient: velocity.assign(0.9 * velocity + gradient))
+
+
+def hidden_branch() -> tuple[Regression, dict[str, Any]]:
+    """The same, set in the branches of a condition only."""
+
+    def update(velocity: tf.Variable, gradient: tf.Tensor) -> None:
+        small = tf.reduce_sum(gradient) < 1
+        tf.cond(small, lambda: velocity.assign(velocity + gradient), lambda: velocity.assign(gradient))
+
+    return with_velocity(update)
+
+
+def hidden_loop() -> tuple[Regression, dict[str, Any]]:
+    """The same, set in the body of a loop only."""
+
+    def update(velocity: tf.Variable, gradient: tf.Tensor) -> None:
+        def body(i: tf.Tensor) -> list[tf.Tensor]:
+            velocity.assign(0.9 * velocity + gradient)
+            return [i + 1]
+
+        tf.while_loop(lambda i: i < 2, body, [tf.constant(0)])
+
+    return with_velocity(update)
+
+
+def write_only() -> tuple[Regression, dict[str, Any]]:
+    """A step that notes the error in a variable that nothing reads."""
+    model = Regression()
+    model.note = tf.Variable(tf.zeros([CLASSES]))
+
+    def step(x: tf.Tensor, y: tf.Tensor) -> dict[str, tf.Tensor]:
+        model.note.assign(tf.reduce_sum(model.loss_and_error(x, y)[1], axis=0))
+        return model.step(x, y, RATE)
+
+    return model, functions(model, BATCH, step)
+
+
+MODELS = (plain, dynamic, weighted, proximal, flex, hidden, hidden_branch, hidden_loop, write_only)
 
 
 def convert(model: Regression, signatures: dict[str, Any], path: Path) -> None:
