@@ -1,5 +1,6 @@
 """A data set spread over a fleet: index lists over shared arrays, never copies."""
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ class FederatedData:
         classes: The number of classes; None for regression.
         indices: `[used examples]` int64, device by device: the train, then the validation, then the test examples.
         offsets: `[devices, 4]` int64, where in `indices` a device's three parts start, and where the last one ends.
+        spread: How the data was spread and split, such as `dirichlet alpha=0.3 validation=0.2 test=0.2`; for records.
     """
 
     name: str
@@ -32,6 +34,7 @@ class FederatedData:
     classes: int | None
     indices: Indices
     offsets: Indices
+    spread: str = ""
 
     @property
     def devices(self) -> int:
@@ -65,7 +68,7 @@ class FederatedData:
     @classmethod
     def from_arrays(cls, name: str, classes: int | None, arrays: Mapping[str, Array]) -> "FederatedData":
         """Returns the data that `arrays()` came from; the arrays may be read-only."""
-        return cls(name=name, classes=classes, **arrays)
+        return cls(name, arrays["x"], arrays["y"], classes, arrays["indices"], arrays["offsets"])
 
 
 def federate(
@@ -103,7 +106,16 @@ def federate(
         offsets[device] = start, start + len(pieces[0]), start + len(part) - len(pieces[2]), start + len(part)
         np.concatenate(pieces, out=indices[start : start + len(part)])
         start += len(part)
-    return FederatedData(dataset.name, dataset.x, dataset.y, dataset.classes, indices, offsets)
+    spread = f"{_described(partition)} validation={validation} test={test}"
+    return FederatedData(dataset.name, dataset.x, dataset.y, dataset.classes, indices, offsets, spread)
+
+
+def _described(partition: Partition) -> str:
+    """Returns a partition's name and settings."""
+    function = partition.func if isinstance(partition, functools.partial) else partition
+    settings = partition.keywords if isinstance(partition, functools.partial) else {}
+    name = getattr(function, "__name__", type(function).__name__)
+    return " ".join([name, *(f"{key}={value}" for key, value in sorted(settings.items()))])
 
 
 def _check_partition(dataset: Dataset, parts: list[Indices], devices: int | None) -> None:

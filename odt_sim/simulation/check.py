@@ -62,24 +62,35 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
             )
 
 
-def identity(job: Job, fleet: Fleet) -> dict[str, str]:
-    """Returns what must be the same where a run goes on, by the name of the setting.
+def settings(job: Job, fleet: Fleet) -> dict[str, str]:
+    """Returns what decides a run's outcome, but its rounds and its seed, by the name of the setting.
 
-    The strategy is told by its name and its plain settings, the data by its targets and how they are spread.
+    The strategy is told by its name and its plain settings, the data by its name and how it was spread.
     """
     plain = {name: value for name, value in vars(job.strategy).items() if isinstance(value, bool | int | float | str)}
-    arrays = job.data.arrays()
-    digest = hashlib.sha256()
-    for name in ("indices", "offsets", "y"):
-        digest.update(np.ascontiguousarray(arrays[name]).data)
-    settings = {
-        "strategy": " ".join([job.strategy.name, *(f"{name}={value}" for name, value in sorted(plain.items()))]),
-        "seed": job.seed,
+    found = {
+        "strategy": job.strategy.name,
+        **{f"strategy.{name}": value for name, value in sorted(plain.items())},
+        "model": f"{job.model.name} {job.model.fingerprint[:12]}",
+        "data": job.data.name,
+        "partition": job.data.spread,
         "fleet.devices": job.data.devices,
         "fleet.cohort": fleet.cohort,
         "fleet.unseen": fleet.unseen,
         "train.epochs": job.plan.epochs,
         "train.learning_rate": job.plan.learning_rate,
-        "data": f"{job.data.name} {digest.hexdigest()[:16]}",
     }
-    return {name: str(value) for name, value in settings.items()}
+    return {name: str(value) for name, value in found.items()}
+
+
+def identity(job: Job, fleet: Fleet) -> dict[str, str]:
+    """Returns what must be the same where a run goes on, by the name of the setting: the data to the example."""
+    arrays = job.data.arrays()
+    digest = hashlib.sha256()
+    for name in ("indices", "offsets", "y"):
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    data = f"{job.data.name} {digest.hexdigest()[:16]}"
+    known = {
+        name: value for name, value in settings(job, fleet).items() if name != "model"
+    }  # a checkpoint names its own
+    return {**known, "seed": str(job.seed), "data": data}

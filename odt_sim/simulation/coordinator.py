@@ -21,7 +21,7 @@ from odt_sim.report.records import RunFolder
 from odt_sim.report.summary import summarize
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.block import Job, Row, Task, Trained, join, mean
-from odt_sim.simulation.check import check_fit, check_numbers, identity
+from odt_sim.simulation.check import check_fit, check_numbers, identity, settings
 from odt_sim.simulation.cohort import Fleet, blocks, choose_cohort, choose_unseen
 from odt_sim.simulation.commit import Commit, CommitFile
 from odt_sim.simulation.failure import blamed, check_tensors
@@ -199,15 +199,20 @@ class Simulation:
 
     def _finish(self, rows: Sequence[Row]) -> dict[str, Any]:
         metrics = TASK_METRICS[self._task]
-        name = self._job.strategy.name
         known = {f"{prefix}_{metric}": None for prefix in ("global", "local") for metric in metrics}
         for row in rows:
             alone = {f"local_{metric}": row[metric] for metric in metrics} if self._job.strategy.alone else {}
             row.update({**known, **row, **alone})
         self._records.write_devices(rows)
-        cohort = self._fleet.cohort
-        rounds = self._records.rounds()
-        summary = summarize(rounds, rows, strategy=name, seed=self._seed, task=self._task, cohort=cohort)
+        summary = summarize(
+            self._records.rounds(),
+            rows,
+            strategy=self._job.strategy.name,
+            seed=self._seed,
+            task=self._task,
+            cohort=self._fleet.cohort,
+            settings={**settings(self._job, self._fleet), "run.rounds": str(self._rounds)},
+        )
         self._records.write_summary(summary)
         return summary
 

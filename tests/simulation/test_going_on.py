@@ -163,7 +163,7 @@ def test_another_run_is_not_gone_on_with(simulation, fleet_data, tmp_path, reque
 def test_hyper_parameters_of_the_strategy_count(simulation, tmp_path):
     with pytest.raises(DeathError):
         simulation(FedAvgFineTune(2), tmp_path).run(on_round=die_in(2))
-    message = r"strategy fedavg_finetune max_epochs=2, this one has fedavg_finetune max_epochs=3; resume with the same"
+    message = r"strategy.max_epochs 2, this one has 3; resume with the same"
     with pytest.raises(CheckpointError, match=message):
         simulation(FedAvgFineTune(3), tmp_path).run(resume=True)
 
