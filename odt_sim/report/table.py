@@ -15,15 +15,18 @@ _NAME = 15
 """The width below which names are not squeezed."""
 
 
-def comparison_table(comparison: Comparison, width: int = 100) -> Table:
+def comparison_table(comparison: Comparison, width: int = 100) -> Table | Text:
     """Returns the comparison as a table; names are folded where they must be, never cut.
 
-    The best value of a column is bold and carries a star. Below the table stand the failed runs with their errors.
+    The best value of a column is bold and carries a star. Below the table stand the failed runs with their errors; they
+    stand alone where no run was completed.
 
     Args:
         comparison: What `compare` returned.
         width: The terminal's, in characters. With 100 all columns fit; with less than about 95 some are left out.
     """
+    if not comparison.rows:
+        return Text("\n").join(_failures(comparison))
     columns = _fitting(comparison, width)
     table = Table(
         title=_title(comparison),
@@ -77,13 +80,16 @@ def _cell(comparison: Comparison, row: Configuration, column: Column) -> Text:
 
 
 def _caption(comparison: Comparison, *, complete: bool) -> Text:
-    seeds = max((len(row.runs) for row in comparison.rows), default=0)
+    seeds = max(len(row.runs) for row in comparison.rows)
     lines = ["* best of its column; hurt: % of devices worse off than with the local-only or global model"]
     if seeds > 1:
         lines.append(f"± sample standard deviation over up to {seeds} seeds")
     if not complete:
         lines.append("a wider terminal and the page have more columns")
-    text = Text("\n".join(lines), style="dim")
-    for failure in comparison.failures:
-        text.append("\nfailed  ", style="bold red").append(f"{failure.label}: {failure.error}", style="none")
-    return text
+    return Text("\n").join([Text("\n".join(lines), style="dim"), *_failures(comparison)])
+
+
+def _failures(comparison: Comparison) -> list[Text]:
+    return [
+        Text.assemble(("failed  ", "bold red"), f"{failure.label}: {failure.error}") for failure in comparison.failures
+    ]

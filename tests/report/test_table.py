@@ -82,6 +82,8 @@ def test_a_narrow_terminal_keeps_names_and_the_main_columns(write_run, tmp_path,
         assert re.search(r"^fedavg_finetune ", text, re.MULTILINE)
 
 
-def test_a_table_of_failures_only_still_names_them(tmp_path):
-    RunFolder(tmp_path).write_failure("no memory", ["strategy=fedavg"])
-    assert "failed  fedavg: no memory" in render(tmp_path)
+def test_where_no_run_was_completed_only_the_failures_are_named(tmp_path):
+    for name in ("local", "fedavg"):
+        (tmp_path / name).mkdir()
+        RunFolder(tmp_path / name).write_failure("no memory", [f"strategy={name}"])
+    assert render(tmp_path) == "failed  fedavg: no memory\nfailed  local: no memory\n"
