@@ -8,18 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.metrics.fleet import Row, gains
-from odt_sim.report.labels import settings_of
+from odt_sim.report.labels import overrides_of
 from odt_sim.report.run import Run
 
 _WITHOUT_EFFECT = ("backend", "tracker", "strategy")
-"""Groups whose overrides do not change what a device trains alone; `strategy.*` belongs to the other strategy."""
+"""Groups that do not change what a device trains alone; `strategy.*` belongs to the other strategy."""
 
 
 def join_local(runs: Sequence[Run], metrics: Sequence[str]) -> list[Run]:
     """Returns the runs with the columns `local_m` of every device taken from the matching run of the strategy `local`.
 
-    Runs match where seed and overrides are equal, apart from those that have no effect on local training. A run without
-    a match keeps the columns that it recorded itself. Where several match, the first counts.
+    Runs match where seed and settings are equal, apart from the strategy's own; those of runs that recorded no settings,
+    where seed and overrides are, apart from those that have no effect on local training. A run without a match keeps the
+    columns that it recorded itself. Where several match, the first counts.
 
     Args:
         runs: Complete runs.
@@ -49,8 +50,9 @@ def known_gains(rows: Sequence[Row], metrics: Sequence[str], reference: str) -> 
 
 
 def _conditions(run: Run) -> tuple[Any, ...]:
-    settings = {key: value for key, value in settings_of(run).items() if key.split(".")[0] not in _WITHOUT_EFFECT}
-    return (run.summary or {}).get("seed"), *settings.items()
+    settings = overrides_of(run) if run.settings is None else run.settings
+    common = {key: value for key, value in settings.items() if key.split(".")[0] not in _WITHOUT_EFFECT}
+    return (run.summary or {}).get("seed"), run.settings is None, *sorted(common.items())
 
 
 def _joined(run: Run, baseline: Run, metrics: Sequence[str]) -> Run:

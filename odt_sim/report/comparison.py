@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER, TASK_METRICS, Row, fraction_hurt, split_seen
 from odt_sim.report.baseline import join_local, known_gains
-from odt_sim.report.labels import differing_settings, find_runs, label, settings_of, short_names
+from odt_sim.report.grouping import configurations
+from odt_sim.report.labels import details, differing_overrides, find_runs
 from odt_sim.report.run import Run, load_run
 
 
@@ -65,7 +65,7 @@ class Configuration:
     """One row: the runs that differ only in their seed.
 
     Attributes:
-        label: The strategy and the overrides in which the compared runs differ.
+        label: The strategy, and the overrides and settings in which the compared runs differ.
         runs: A run a seed, with `local_m` of every device from the local-only run where the comparison has one.
         values: For the key of every column, its figure, or None where not known.
     """
@@ -142,11 +142,10 @@ def compare(folders: Sequence[Path]) -> Comparison:
     complete = [run for run in runs if run.summary]
     failed = [run for run in runs if run.error]
     metric = _common_metric(complete)
-    keys = differing_settings(complete)
     joined = join_local(complete, TASK_METRICS[_task(complete)]) if complete else []
-    rows = [Configuration(name, tuple(group), _values(group, metric)) for name, group in _group(joined, keys).items()]
-    keys_of_all = ["seed", *differing_settings(runs)]
-    failures = [Failure(label(run, keys_of_all), run.path, str(run.error)) for run in failed]
+    rows = [Configuration(name, tuple(group), _values(group, metric)) for name, group in configurations(joined).items()]
+    keys = ["seed", *differing_overrides(runs)]
+    failures = [Failure(_failed_label(run, keys), run.path, str(run.error)) for run in failed]
     return Comparison(metric, tuple(rows), (*failures, *damaged))
 
 
@@ -158,6 +157,10 @@ def _load(paths: Iterable[Path]) -> tuple[list[Run], list[Failure]]:
         except CheckpointError as error:
             damaged.append(Failure(path.name, path, str(error)))
     return runs, damaged
+
+
+def _failed_label(run: Run, keys: Sequence[str]) -> str:
+    return " ".join([run.name, *(f"{key}={value}" for key, value in details([run], keys).items())])
 
 
 def _task(runs: Sequence[Run]) -> str:
@@ -175,21 +178,6 @@ def _common_metric(runs: Sequence[Run]) -> str:
                 "report them apart"
             )
     return TASK_METRICS[_task(runs) if runs else "classification"][0]
-
-
-def _group(runs: Sequence[Run], keys: Sequence[str]) -> dict[str, list[Run]]:
-    """Returns for each label its runs, one a seed; where a seed was run twice, the folder's name tells them apart."""
-    groups: dict[tuple[Any, ...], list[Run]] = {}
-    for run in runs:
-        groups.setdefault((run.name, *settings_of(run).items()), []).append(run)
-    labelled: dict[str, list[Run]] = {}
-    for group in groups.values():
-        if len({_summary(run)["seed"] for run in group}) == len(group):
-            labelled[label(group[0], keys)] = group
-        else:
-            names = short_names([run.path for run in group])
-            labelled |= {f"{label(run, keys)} ({name})": [run] for run, name in zip(group, names, strict=True)}
-    return labelled
 
 
 def _values(runs: Sequence[Run], metric: str) -> dict[str, Spread | None]:

@@ -2,12 +2,15 @@
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from odt_sim.errors import CheckpointError
 from odt_sim.report.records import is_run_folder
 from odt_sim.report.run import Run
+
+_SILENT = re.compile(r"seed|strategy|run\.(storage|resume|evaluate_every)|hydra[./].*")
 
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:
@@ -25,22 +28,24 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
     return list(found.values())
 
 
-def settings_of(run: Run) -> dict[str, str]:
-    """Returns a run's overrides other than its seed and strategy, by key in alphabetic order."""
-    return {key: value for key, value in sorted(run.settings.items()) if key not in ("seed", "strategy")}
+def overrides_of(run: Run) -> dict[str, str]:
+    """Returns a run's overrides by key, in alphabetic order.
+
+    Without its seed and strategy, and without those that tell only where it is kept and when it is looked at.
+    """
+    return {key: value for key, value in sorted(run.overridden.items()) if not _SILENT.fullmatch(key)}
 
 
-def differing_settings(runs: Sequence[Run]) -> list[str]:
-    """Returns the overridden keys, other than seed and strategy, that do not have one value in all runs."""
-    settings = [settings_of(run) for run in runs]
-    keys = dict.fromkeys(key for some in settings for key in some)
-    return [key for key in keys if len({some.get(key) for some in settings}) > 1]
+def differing_overrides(runs: Sequence[Run]) -> list[str]:
+    """Returns the overridden keys, as in `overrides_of`, that did not have one value in all runs."""
+    keys = dict.fromkeys(key for run in runs for key in overrides_of(run))
+    return [key for key in keys if len({_value(run, key) for run in runs}) > 1]
 
 
-def label(run: Run, keys: Sequence[str]) -> str:
-    """Returns a run's strategy, followed by its overrides of `keys`."""
-    settings = run.settings
-    return " ".join([run.name, *(f"{key}={settings[key]}" for key in keys if key in settings)])
+def details(runs: Sequence[Run], keys: Sequence[str]) -> dict[str, str]:
+    """Returns those overrides of `keys` that have one value in all the runs, as they were written."""
+    shared = [key for key in keys if len({_value(run, key) for run in runs}) == 1]
+    return {key: run.overridden[key] for key in shared for run in reversed(runs) if key in run.overridden}
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
@@ -58,3 +63,15 @@ def _runs_below(folder: Path) -> Iterable[Path]:
 
 def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path))]
+
+
+def _value(run: Run, key: str) -> str | None:
+    """Returns the value that a key had in a run, by an override or by default; None where it is not known."""
+    if run.settings and key in run.settings:
+        return run.settings[key]
+    if key in run.choices:
+        return str(run.choices[key])
+    value: Any = run.config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return run.overridden.get(key) if value is None else str(value)

@@ -34,7 +34,12 @@ class Run:
     choices: Mapping[str, Any]
 
     @property
-    def settings(self) -> dict[str, str]:
+    def settings(self) -> Mapping[str, str] | None:
+        """All that decided the result but the seed; None where the summary does not say, or there is none."""
+        return (self.summary or {}).get("settings")
+
+    @property
+    def overridden(self) -> dict[str, str]:
         """For each overridden key, its value."""
         pairs = (override.lstrip("+~").partition("=") for override in self.overrides)
         return {key: value for key, _, value in pairs}
@@ -43,7 +48,7 @@ class Run:
     def name(self) -> str:
         """The strategy's name as the run recorded it; as configured, or the folder's name, where it ended early."""
         recorded = (self.summary or {}).get("strategy")
-        return str(recorded or self.settings.get("strategy") or self.choices.get("strategy") or self.path.name)
+        return str(recorded or self.overridden.get("strategy") or self.choices.get("strategy") or self.path.name)
 
 
 def load_run(path: Path) -> Run:

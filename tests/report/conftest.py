@@ -1,6 +1,6 @@
 """Run folders as a coordinator would leave them, with figures that only look like those of a real fleet."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ def write_run(
     overrides: Sequence[str] = (),
     hydra: bool = True,
     references: bool = True,
+    settings: Mapping[str, str] | None = None,
 ) -> Path:
     """Writes a run: devices' figures are drawn at random, everything else is computed from them as a real run does."""
     path.mkdir(parents=True)
@@ -56,8 +57,8 @@ def write_run(
         if strategy == "fedavg_finetune":
             row["epochs"] = int(rng.integers(0, 5))
     folder.write_devices(rows)
-    cohort = None
-    folder.write_summary(summarize(lines, rows, strategy=strategy, seed=seed, task=task, cohort=cohort))
+    summary = summarize(lines, rows, strategy=strategy, seed=seed, task=task, cohort=None, settings=settings)
+    folder.write_summary(summary)
     if hydra:
         write_hydra(path, [f"strategy={strategy}", f"seed={seed}", *overrides], devices, unseen, rounds)
     return path
@@ -80,7 +81,12 @@ def write_hydra(path: Path, overrides: Sequence[str], devices: int = 20, unseen:
         "train": {"epochs": 2, "learning_rate": 0.05},
         "partition": {"_target_": "odt_sim.data.partition.dirichlet", "alpha": 0.3},
     }
-    OmegaConf.save(OmegaConf.create(config), path / ".hydra" / "config.yaml")
+    merged = OmegaConf.create(config)
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        if "." in key:
+            OmegaConf.update(merged, key, value)
+    OmegaConf.save(merged, path / ".hydra" / "config.yaml")
     OmegaConf.save(OmegaConf.create({"hydra": {"runtime": {"choices": choices}}}), path / ".hydra" / "hydra.yaml")
     OmegaConf.save(OmegaConf.create(list(overrides)), path / ".hydra" / "overrides.yaml")
 

@@ -9,12 +9,12 @@ from odt_sim.report.run import Run
 METRICS = ("accuracy", "loss")
 
 
-def make(strategy, accuracies, *overrides, seed=0, examples=10):
+def make(strategy, accuracies, *overrides, seed=0, examples=10, settings=None):
     devices = [
         {"device": i, "seen": True, "examples": examples, "accuracy": value, "loss": 1 - value, "local_accuracy": None}
         for i, value in enumerate(accuracies)
     ]
-    summary = {"strategy": strategy, "seed": seed}
+    summary = {"strategy": strategy, "seed": seed, "settings": settings}
     return Run(Path(strategy), (), tuple(devices), summary, None, (f"strategy={strategy}", *overrides), {}, {})
 
 
@@ -50,6 +50,43 @@ def test_a_local_run_of_other_conditions_is_not_joined(other):
 def test_settings_that_do_not_reach_local_training_do_not_part_runs(override):
     (fedavg, _) = join_local([make("fedavg", [0.5], override), make("local", [0.75])], METRICS)
     assert local_accuracies(fedavg) == [0.75]
+
+
+@pytest.mark.parametrize(
+    ("changed", "seed", "joined"),
+    [
+        ({}, 0, 0.75),
+        ({"strategy.mu": "0.1"}, 0, 0.75),
+        ({}, 1, None),
+        ({"run.rounds": "5"}, 0, None),
+        ({"train.learning_rate": "0.5"}, 0, None),
+        ({"model": "mlp ba9876543210"}, 0, None),
+        ({"partition": "dirichlet alpha=1.0"}, 0, None),
+    ],
+)
+def test_recorded_settings_decide_over_the_baseline(changed, seed, joined):
+    common = {
+        "run.rounds": "2",
+        "train.learning_rate": "0.1",
+        "model": "mlp 0123456789ab",
+        "partition": "dirichlet alpha=0.3",
+    }
+    local = make("local", [0.75], settings={**common, "strategy": "local", "strategy.patience": "3"})
+    fedprox = make("fedprox", [0.5], seed=seed, settings={**common, "strategy": "fedprox", **changed})
+    assert local_accuracies(join_local([fedprox, local], METRICS)[0]) == [joined]
+
+
+@pytest.mark.parametrize("override", ["run.storage=x", "run.evaluate_every=5", "run.resume=x", "train.epochs=1"])
+def test_overrides_do_not_lose_the_baseline_where_settings_are_recorded(override):
+    (fedavg, _) = join_local(
+        [make("fedavg", [0.5], override, settings={}), make("local", [0.75], settings={})], METRICS
+    )
+    assert local_accuracies(fedavg) == [0.75]
+
+
+def test_a_run_with_settings_is_not_joined_with_one_without():
+    (fedavg, _) = join_local([make("fedavg", [0.5], settings={}), make("local", [0.75])], METRICS)
+    assert local_accuracies(fedavg) == [None]
 
 
 def test_each_condition_has_its_own_baseline():

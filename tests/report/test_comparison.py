@@ -54,6 +54,22 @@ def test_rows_are_told_apart_by_their_overrides(write_run, tmp_path):
     assert labels == [f"{name} partition.alpha={alpha}" for name in ("fedavg", "local") for alpha in (0.1, 1.0)]
 
 
+def test_runs_from_python_are_told_apart_and_joined_by_their_settings(write_run, tmp_path):
+    for strategy in ("local", "fedavg"):
+        for rounds in ("2", "5"):
+            settings = {"strategy": strategy, "run.rounds": rounds}
+            for seed in (0, 1):
+                folder = tmp_path / f"{strategy}-{rounds}-{seed}"
+                write_run(folder, strategy, seed, hydra=False, settings=settings, rounds=int(rounds))
+    rows = {row.label: row for row in compare([tmp_path]).rows}
+    assert list(rows) == [f"{name} run.rounds={rounds}" for name in ("fedavg", "local") for rounds in (2, 5)]
+    for rounds in (2, 5):
+        for run, alone in zip(*(rows[f"{name} run.rounds={rounds}"].runs for name in ("fedavg", "local")), strict=True):
+            assert run.summary["seed"] == alone.summary["seed"]
+            joined = [device["local_accuracy"] for device in run.devices]
+            assert joined == [device["accuracy"] for device in alone.devices]
+
+
 def test_the_same_seed_run_twice_is_not_two_seeds(write_run, tmp_path):
     for name in ("first", "second"):
         write_run(tmp_path / name, "fedavg", 0)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from odt_sim.errors import CheckpointError
-from odt_sim.report.labels import differing_settings, find_runs, label, short_names
+from odt_sim.report.labels import details, differing_overrides, find_runs, short_names
 from odt_sim.report.records import RunFolder
 from odt_sim.report.run import Run
 
@@ -48,9 +48,9 @@ def test_a_label_is_what_sets_a_run_apart():
         run("strategy=fedavg", "seed=1", "fleet.devices=50", "partition.alpha=1"),
         run("strategy=fedper", "seed=0", "fleet.devices=50"),
     ]
-    keys = differing_settings(runs)
+    keys = differing_overrides(runs)
     assert keys == ["partition.alpha"]
-    assert [label(some, keys) for some in runs] == ["fedavg partition.alpha=0.1", "fedavg partition.alpha=1", "fedper"]
+    assert [details([some], keys) for some in runs] == [{"partition.alpha": "0.1"}, {"partition.alpha": "1"}, {}]
 
 
 def test_short_names_are_relative_to_the_common_folder():

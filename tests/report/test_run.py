@@ -9,21 +9,21 @@ def test_a_run_is_read_back_whole(write_run, tmp_path):
     run = load_run(write_run(tmp_path / "run", "fedper", 7, overrides=["fleet.devices=20", "+extra=a=b"]))
     assert (run.name, run.summary["seed"], run.error) == ("fedper", 7, None)
     assert (len(run.rounds), len(run.devices)) == (10, 20)
-    assert run.settings == {"strategy": "fedper", "seed": "7", "fleet.devices": "20", "extra": "a=b"}
+    assert run.overridden == {"strategy": "fedper", "seed": "7", "fleet.devices": "20", "extra": "a=b"}
     assert run.choices["partition"] == "dirichlet"
     assert run.config["run"]["storage"] == "${hydra:runtime.output_dir}"  # as written: nothing is resolved
 
 
 def test_a_run_from_python_needs_no_hydra(write_run, tmp_path):
     run = load_run(write_run(tmp_path / "run", "fedavg", hydra=False))
-    assert (run.name, run.overrides, run.settings, run.config, run.choices) == ("fedavg", (), {}, {}, {})
+    assert (run.name, run.overrides, run.overridden, run.config, run.choices) == ("fedavg", (), {}, {}, {})
 
 
 def test_a_failed_run_says_why(tmp_path):
     RunFolder(tmp_path).write_failure("a worker died", ["strategy=fedprox", "seed=2"])
     run = load_run(tmp_path)
     assert (run.summary, run.error, run.name) == (None, "a worker died", "fedprox")
-    assert run.settings["seed"] == "2"
+    assert run.overridden["seed"] == "2"
 
 
 def test_an_interrupted_run_is_a_failed_one(tmp_path):

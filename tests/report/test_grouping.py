@@ -1,0 +1,139 @@
+from pathlib import Path
+
+import pytest
+
+from odt_sim.report.grouping import configurations
+from odt_sim.report.run import Run
+
+SETTINGS = {
+    "strategy": "fedavg",
+    "model": "digits_cnn 0123456789ab",
+    "data": "digits",
+    "partition": "dirichlet alpha=0.3 validation=0.2 test=0.2",
+    "fleet.devices": "20",
+    "fleet.cohort": "None",
+    "train.epochs": "1",
+    "train.learning_rate": "0.1",
+    "run.rounds": "40",
+}
+CONFIG = {
+    "model": {"name": "digits_cnn", "seed": 0},
+    "partition": {"alpha": 0.3},
+    "train": {"epochs": 1, "learning_rate": 0.1},
+    "run": {"rounds": 40, "storage": None},
+}
+
+
+def python(strategy="fedavg", seed=0, path="run", **changed):
+    """A run that was started from Python: it has settings, and no overrides."""
+    settings = {**SETTINGS, "strategy": strategy, **{key.replace("__", "."): value for key, value in changed.items()}}
+    return Run(Path(path), (), (), {"strategy": strategy, "seed": seed, "settings": settings}, None, (), {}, {})
+
+
+def command(*overrides, strategy="fedavg", seed=0, path="run", config=CONFIG, **changed):
+    """A run of the command, whose configuration is known."""
+    summary = python(strategy, seed, **changed).summary
+    choices = {"backend": "ray", "model": "digits_cnn"}
+    choices |= dict(override.split("=", 1) for override in overrides if "." not in override.split("=")[0])
+    return Run(Path(path), (), (), summary, None, overrides, config, choices)
+
+
+def seeds(runs):
+    return {label: [run.summary["seed"] for run in group] for label, group in configurations(runs).items()}
+
+
+def test_settings_tell_runs_from_python_apart():
+    runs = [python(seed=seed, run__rounds=rounds) for rounds in ("2", "5") for seed in (0, 1)]
+    assert seeds(runs) == {"fedavg run.rounds=2": [0, 1], "fedavg run.rounds=5": [0, 1]}
+
+
+def test_seeds_of_one_configuration_are_one_row_even_where_settings_differ_between_rows():
+    runs = [python(train__learning_rate="0.1"), python(seed=1, train__learning_rate="0.5")]
+    assert seeds(runs) == {"fedavg train.learning_rate=0.1": [0], "fedavg train.learning_rate=0.5": [1]}
+
+
+def test_what_differs_between_strategies_is_said_too():
+    runs = [python("fedavg", run__rounds="2"), python("local", run__rounds="5")]
+    assert list(seeds(runs)) == ["fedavg run.rounds=2", "local run.rounds=5"]
+
+
+def test_a_partition_is_told_by_its_own_settings():
+    runs = [python(partition=f"dirichlet alpha={alpha} validation=0.2 test=0.2") for alpha in ("0.1", "1.0")]
+    assert list(seeds(runs)) == ["fedavg partition.alpha=0.1", "fedavg partition.alpha=1.0"]
+    other = python(partition="pathological classes=[2, 3] validation=0.2 test=0.2")
+    assert list(seeds([runs[0], other])) == ["fedavg partition=dirichlet", "fedavg partition=pathological"]
+
+
+def test_a_model_is_told_by_name_and_content():
+    runs = [python(), python(model="digits_mlp 0123456789ab"), python(model="digits_cnn ba9876543210")]
+    assert list(seeds(runs)) == [
+        "fedavg model=digits_cnn model.fingerprint=0123456789ab",
+        "fedavg model=digits_mlp model.fingerprint=0123456789ab",
+        "fedavg model=digits_cnn model.fingerprint=ba9876543210",
+    ]
+
+
+def test_settings_of_a_strategy_are_compared_within_it():
+    finetune = [python("fedavg_finetune", strategy__max_epochs=epochs) for epochs in ("3", "5")]
+    assert list(seeds([python(), finetune[0]])) == ["fedavg", "fedavg_finetune"]
+    labels = [f"fedavg_finetune strategy.max_epochs={epochs}" for epochs in (3, 5)]
+    assert list(seeds([python(), *finetune])) == ["fedavg", *labels]
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "train.epochs=1",
+        "train.learning_rate=0.10",
+        "run.storage=elsewhere",
+        "run.resume=earlier",
+        "run.evaluate_every=5",
+        "hydra.run.dir=there",
+        "hydra/launcher=ray",
+        "backend=serial",
+    ],
+)
+def test_an_override_without_effect_neither_parts_seeds_nor_is_named(override):
+    assert seeds([command(), command(override, seed=1)]) == {"fedavg": [0, 1]}
+
+
+def test_overrides_that_differ_name_the_row_and_settings_do_not_repeat_them():
+    other = {**CONFIG, "train": {"epochs": 5, "learning_rate": 0.1}}
+    runs = [command("train.epochs=1"), command("train.epochs=5", config=other, train__epochs="5")]
+    assert list(seeds(runs)) == ["fedavg train.epochs=1", "fedavg train.epochs=5"]
+    runs = [command(), command("model=digits_mlp", model="digits_mlp ba9876543210")]
+    assert list(seeds(runs)) == ["fedavg", "fedavg model=digits_mlp"]
+
+
+def test_a_model_that_follows_the_seed_does_not_part_seeds():
+    config = {**CONFIG, "model": {"name": "digits_cnn", "build": {"dense": [64]}, "seed": "${seed}"}}
+    wide = {**CONFIG, "model": {**config["model"], "build": {"dense": [128]}}}
+    runs = [command("model.seed=${seed}", seed=seed, config=config, model=f"digits_cnn {seed}") for seed in (0, 1)]
+    assert seeds(runs) == {"fedavg": [0, 1]}
+    overrides = ["model.seed=${seed}", "model.build.dense=[128]"]
+    other = command(*overrides, seed=2, config=wide, model="digits_cnn 2")
+    assert seeds([*runs, other]) == {"fedavg": [0, 1], "fedavg model.build.dense=[128]": [2]}
+
+
+def test_a_seed_run_twice_is_told_by_the_backend():
+    runs = [command(f"backend={name}", seed=seed) for name in ("ray", "serial") for seed in (0, 1)]
+    assert seeds(runs) == {"fedavg backend=ray": [0, 1], "fedavg backend=serial": [0, 1]}
+
+
+def test_a_seed_run_twice_without_a_difference_is_told_by_its_folder():
+    runs = [python(path="/runs/first"), python(path="/runs/second"), python("local", path="/runs/third")]
+    assert seeds(runs) == {"fedavg (first)": [0], "fedavg (second)": [0], "local": [0]}
+    written_out = [command(path="/runs/first"), command("train.epochs=1", path="/runs/second")]
+    assert list(seeds(written_out)) == ["fedavg (first)", "fedavg (second)"]
+
+
+def test_no_run_is_lost_or_counted_twice():
+    runs = [
+        python(strategy, seed, f"/runs/{number}/{strategy}{seed}{rounds}", run__rounds=rounds)
+        for number in range(2)
+        for strategy in ("local", "fedavg")
+        for seed in (0, 1)
+        for rounds in ("2", "5")
+    ]
+    grouped = [run.path for group in configurations(runs).values() for run in group]
+    assert sorted(grouped) == sorted(run.path for run in runs)
