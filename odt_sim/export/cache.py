@@ -8,8 +8,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from importlib.machinery import PathFinder
+from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from odt_sim.errors import ConfigurationError, ExportError
 
 ERROR_MARK = "odt_sim.export error: "  # the child's last line begins with it
 SETTINGS = {"name", "build", "loss", "optimizer", "batch_size", "seed"}
+_INSTALLED = {"site-packages", "dist-packages"}
 QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "CUDA_VISIBLE_DEVICES": "-1",
@@ -31,8 +32,8 @@ QUIET = {
 def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
     """Returns the `.tflite` file of a model's configuration; exports it unless that was done before.
 
-    The file is cached under a hash of the specification, of the source of the exporter and of the module that builds the
-    model, and of the versions of TensorFlow and LiteRT. Processes that ask for the same model wait for one export.
+    The file is cached under a hash of the specification, of the source of the exporter and of what builds the model, and of
+    the versions of TensorFlow and LiteRT. Processes that ask for the same model wait for one export.
 
     Args:
         spec: A node of `conf/model` as plain values: `name`, `build` (`_target_` and arguments of a function that returns a
@@ -69,9 +70,10 @@ def default_directory() -> Path:
 
 def _key(spec: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode())
-    for path in [*sorted(Path(__file__).parent.rglob("*.py")), *_build_source(spec)]:
+    for path in [*sorted(Path(__file__).parent.rglob("*.py")), *_build_sources(spec)]:
         digest.update(path.read_bytes())
-    for package in ("tensorflow", "keras", "ai-edge-litert"):
+    builder = str(spec["build"]["_target_"]).partition(".")[0]
+    for package in ("tensorflow", "keras", "ai-edge-litert", builder):
         digest.update(f"{package} {_version(package)}".encode())
     return digest.hexdigest()[:32]
 
@@ -83,21 +85,43 @@ def _version(package: str) -> str:
         return "none"
 
 
-def _build_source(spec: Mapping[str, Any]) -> Iterator[Path]:
-    """Yields the file of the module that holds the build function, found without importing anything."""
+def _build_sources(spec: Mapping[str, Any]) -> list[Path]:
+    """Returns the files that decide what the build function returns, as far as they can be told without an import.
+
+    Of a user's own module these are all beside it, since it may import them: the files of its folder and of the folders in
+    that, and the whole package that it is in. Of an installed one it is the module; its helpers change with its version.
+    """
+    module, top = _build_module(spec)
+    if module is None or top is None:
+        return []
+    if top == Path(__file__).parents[1] or _INSTALLED & set(top.parts):
+        return [module]
+    beside = {*top.parent.glob("*.py"), *top.parent.glob("*/*.py"), *(top.rglob("*.py") if top.is_dir() else ())}
+    return sorted(path for path in beside if path.is_file())
+
+
+def _build_module(spec: Mapping[str, Any]) -> tuple[Path | None, Path | None]:
+    """Returns the file of the build function's module, and the file or folder of the outermost package that it is in."""
     search: Sequence[str] | None = [*spec.get("sys_path", ()), *sys.path]
-    found = None
+    module, top = None, None
     name = ""
     for part in str(spec["build"]["_target_"]).split("."):
         name = f"{name}.{part}" if name else part
-        module = PathFinder.find_spec(name, search)
-        if module is None:
+        found = PathFinder.find_spec(name, search) or (None if module or top else _hooked(name))
+        if found is None:
             break
-        found, search = module.origin, module.submodule_search_locations
+        search = found.submodule_search_locations
+        origin = Path(found.origin) if found.origin and found.origin.endswith(".py") else None
+        module = origin or module
+        top = top or (Path(next(iter(search))) if search else origin)
         if search is None:
             break
-    if found and Path(found).suffix == ".py":
-        yield Path(found)
+    return module, top
+
+
+def _hooked(name: str) -> ModuleSpec | None:
+    """Returns what an import hook knows of a top-level module, as editable installations leave them."""
+    return next(filter(None, (finder.find_spec(name, None) for finder in sys.meta_path)), None)
 
 
 def _export(spec: Mapping[str, Any], path: Path) -> None:
