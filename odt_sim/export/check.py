@@ -28,8 +28,8 @@ def check_model(model: Any, batch_size: int) -> None:
         raise ExportError(f"{where}: expected an input of fixed shape, found {found}; give Input the full shape")
     if not model.trainable_weights:
         raise ExportError(f"{where}: nothing to train; it needs a layer with trainable weights")
-    if batch_size < 1:
-        raise ExportError(f"batch_size: expected at least 1, found {batch_size}")
+    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+        raise ExportError(f"batch_size: expected a whole number of at least 1, found {batch_size!r}")
     for layer in leaf_layers(model):
         _check_layer(layer)
 
