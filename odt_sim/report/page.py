@@ -79,9 +79,9 @@ def _comparison(comparison: Comparison) -> str:
     left_out = f'<p class="note">{escape(note)}</p>\n' if note else ""
     return (
         "<h2>Comparison</h2>\n"
-        '<p class="caption">Test figures of the seen devices; the best but of seconds is marked. Hurt: devices that the '
-        "local-only or the global model would serve better; – is not known, or the strategy is that model itself."
-        f"{deviation}</p>\n{comparison_html(comparison)}{left_out}"
+        '<p class="caption">Test figures of the seen devices; the best of each column but seconds is marked. Hurt: '
+        "devices that the local-only or the global model would serve better; – is not known, or the strategy is that model "
+        f"itself.{deviation}</p>\n{comparison_html(comparison)}{left_out}"
     )
 
 
