@@ -1,5 +1,6 @@
 """From a configuration to the objects of a run."""
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from odt_sim.data.failure import blamed
 from odt_sim.data.federated import FederatedData, federate
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import ConfigurationError, OdtSimError
@@ -125,11 +127,34 @@ def federated(config: DictConfig) -> FederatedData:
 
     Raises:
         DataError: The data cannot be read, or cannot be spread over so many devices.
+        ConfigurationError: The partition does not take a setting, or fails.
     """
     dataset = build(config.data, "data")
     partition = build(config.partition, "partition")
+    _check_numbers(partition, "partition")
     fractions = {"validation": float(config.split.validation), "test": float(config.split.test)}
-    return federate(dataset, partition, config.fleet.devices, config.seed, **fractions)
+    with blamed(partition, "partition", ConfigurationError):
+        return federate(dataset, partition, config.fleet.devices, config.seed, **fractions)
+
+
+def _check_numbers(built: Any, name: str) -> None:
+    """Checks the settings of a function that is called later, where its signature says that they are numbers.
+
+    Raises:
+        ConfigurationError: A value is of another type.
+    """
+    if not isinstance(built, functools.partial):
+        return
+    for key, value in built.keywords.items():
+        kind = getattr(built.func, "__annotations__", {}).get(key)
+        if (kind is int or kind is float) and not _is_a(value, kind):
+            raise ConfigurationError(f"{name}.{key}: expected {TYPE_NAMES[kind]}, found {value!r}")
+
+
+def _is_a(value: Any, *types: type) -> bool:
+    """Whether a value is of one of these types; whole numbers are numbers, truth values are not."""
+    accepted = (*types, int) if float in types else types
+    return isinstance(value, accepted) and not isinstance(value, bool)
 
 
 def check(config: DictConfig) -> None:
@@ -140,8 +165,7 @@ def check(config: DictConfig) -> None:
     """
     for key, types in SCHEMA.items():
         value = OmegaConf.select(config, key)
-        accepted = (*types, int) if float in types else types
-        if not isinstance(value, accepted) or isinstance(value, bool):
+        if not _is_a(value, *types):
             names = " or ".join(TYPE_NAMES[kind] for kind in types)
             raise ConfigurationError(f"{key}: expected {names}, found {value!r}")
     if config.seed < 0:

@@ -151,7 +151,12 @@ CASES = {
     ),
     "more devices than examples": (["fleet.devices=700", "partition=iid"], r".*(700 devices|devices).*"),
     "no users": (["partition=by_user"], r"data digits: has no user ids.*"),
-    "a function that raises": (["data=function", "data.target=yours.examples"], r"data: KeyError: 'examples'"),
+    "a function that raises": (
+        ["data=function", "data.target=yours.examples"],
+        r"data yours\.examples: failed with KeyError: 'examples' \(\S*yours\.py:20\); correct it",
+    ),
+    "a partition's number": (["partition.alpha=abc"], r"partition\.alpha: expected a number, found 'abc'"),
+    "a batch size": (["model.batch_size=2.5"], r"batch_size: expected a whole number of at least 1, found 2\.5"),
     "a function that returns no data": (["data=function", "data.target=yours.nothing"], r"data yours\.nothing: returned a"),
     "no such function": (["data=function", "data.target=yours.no"], r"data yours\.no: yours has no function 'no'"),
     "an unknown Keras data set": (["data=keras", "data.name=../mnist"], r"data \.\./mnist: no name of a Keras data set"),

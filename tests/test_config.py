@@ -102,8 +102,35 @@ def test_a_targets_own_error_passes_through():
 def test_what_a_users_function_raises_says_its_type(tmp_path):
     (tmp_path / "mine.py").write_text("def examples():\n    return {}['x']\n")
     built = node(_target_="odt_sim.data.sources.function", target=f"{tmp_path / 'mine.py'}:examples")
-    with pytest.raises(ConfigurationError, match=r"^data: KeyError: 'x'"):
+    with pytest.raises(
+        DataError, match=r"^data \S+:examples: failed with KeyError: 'x' \(\S+mine\.py:2\); correct it$"
+    ):
         config.build(built, "data")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["partition.alpha=abc"], r"^partition\.alpha: expected a number, found 'abc'$"),
+        (["partition.alpha=null"], r"^partition\.alpha: expected a number, found None$"),
+        (["partition.min_examples=1.5"], r"^partition\.min_examples: expected a whole number, found 1\.5$"),
+        (
+            ["partition=pathological", "partition.classes_per_device=two"],
+            r"^partition\.classes_per_device: expected a whole number, found 'two'$",
+        ),
+        (["partition=iid", "+partition.alpha=1"], r"^partition: failed with TypeError: .*'alpha'; correct it$"),
+        (
+            ["partition=iid", "partition._target_=parting.halves"],
+            r"^partition: .* ZeroDivisionError: .*parting\.py:2\)",
+        ),
+    ],
+)
+def test_a_partition_that_cannot_be_made_is_one_line(overrides, message, tmp_path, monkeypatch):
+    (tmp_path / "parting.py").write_text("def halves(dataset, devices, seed):\n    return devices / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        config.federated(composed(overrides))
+    assert "\n" not in str(caught.value)
 
 
 # --- models ------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import numpy as np
 
 from odt_sim.data.check import check
 from odt_sim.data.dataset import Array, Dataset
+from odt_sim.data.failure import blamed
 from odt_sim.data.keras_cache import cached_keras_file
 from odt_sim.errors import DataError
 
@@ -106,7 +107,7 @@ def function(target: str, **arguments: Any) -> Dataset:
         **arguments: What to call it with. It returns a `Dataset`, `(x, y)` or `(x, y, users)`.
 
     Raises:
-        DataError: The function cannot be found, does not take the arguments, or returns something else.
+        DataError: The function cannot be found, does not take the arguments, fails, or returns something else.
     """
     call = _find(target)
     where = f"data {target}"
@@ -114,7 +115,8 @@ def function(target: str, **arguments: Any) -> Dataset:
         inspect.signature(call).bind(**arguments)
     except TypeError as error:
         raise DataError(f"{where}: {error}; the function takes {inspect.signature(call)}") from error
-    result = call(**arguments)
+    with blamed(call, where, DataError):
+        result = call(**arguments)
     if isinstance(result, Dataset):
         return check(result)
     if isinstance(result, tuple) and len(result) in (2, 3):
