@@ -38,6 +38,7 @@ def summarize(
         | `train_examples`, `examples` | of all devices' train and test splits |
         | `metrics` | for each metric, the `FleetFigures` over the seen devices, or null |
         | `metrics_unseen` | the same over the unseen devices |
+        | `metrics_validation` | the same over the seen devices, on their validation examples: to choose settings by |
         | `fraction_hurt_global`, `fraction_hurt_local` | of the seen devices, by the task's first metric, or null |
         | `excluded` | updates left out, over all rounds, since loss or weights were not finite |
         | `bytes_down`, `bytes_up`, `seconds` | sums over all rounds |
@@ -55,6 +56,7 @@ def summarize(
         "examples": _total(devices, "examples"),
         "metrics": _figures(seen, task),
         "metrics_unseen": _figures(unseen, task),
+        "metrics_validation": _figures([_on_validation(row, task) for row in seen], task),
         "fraction_hurt_global": _fraction_hurt(seen, task, "global"),
         "fraction_hurt_local": _fraction_hurt(seen, task, "local"),
         "excluded": _total(rounds, "excluded"),
@@ -68,6 +70,11 @@ def summarize(
 def _figures(rows: Sequence[Row], task: str) -> Mapping[str, Any]:
     figures = {metric: fleet_figures(rows, metric) for metric in TASK_METRICS[task]}
     return {metric: asdict(found) if found else None for metric, found in figures.items()}
+
+
+def _on_validation(row: Row, task: str) -> Row:
+    names = ("examples", *TASK_METRICS[task])
+    return {name: row.get(f"validation_{name}", 0 if name == "examples" else None) for name in names}
 
 
 def _fraction_hurt(rows: Sequence[Row], task: str, reference: str) -> float | None:

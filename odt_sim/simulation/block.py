@@ -117,8 +117,9 @@ class Worker:
         """Evaluates what each device of a block would deploy; keeps nothing.
 
         Returns:
-            A row a device: `device`, `train_examples`, `examples`, the metrics, `global_` and metric where asked for
-            and the whole model travels, and what the strategy records.
+            A row a device: `device`, `train_examples`, `examples`, the metrics, and what the strategy records; at the end
+            also the metrics on the validation examples as `validation_`, and those of the global model as `global_` where
+            the whole model travels.
 
         Raises:
             SimulationError: The strategy failed on a device.
@@ -174,6 +175,8 @@ class Worker:
         row: Row = {"device": device.id, "train_examples": len(device.train_examples), **device.evaluate()}
         with blamed(self._job.strategy, f"on device {device.id} after round {task.round}"):
             row |= _own_records(device, row)
+        if task.kind == "final" and len(device.validation_examples):
+            row |= {f"validation_{name}": value for name, value in device.evaluate("validation").items()}
         shared = broadcast.get("weights")
         if task.kind == "final" and isinstance(shared, Weights) and shared.layout == self._job.model.layout:
             device.restore(shared)
@@ -184,7 +187,7 @@ class Worker:
 def _own_records(device: Device, row: Row) -> Row:
     """Returns what the strategy recorded, under names that are not those of measured figures."""
     for name, value in device.records.items():
-        if name in row or name == "seen" or name.startswith(("global_", "local_")):
+        if name in row or name == "seen" or name.startswith(("global_", "local_", "validation_")):
             raise ValueError(f"device.records[{name!r}] has the name of a measured figure; choose another")
         if not isinstance(value, int | float | np.number):
             raise TypeError(f"device.records[{name!r}] is a {type(value).__name__}, expected a number")

@@ -13,18 +13,20 @@ def device(number, accuracy, **columns):
 
 def test_a_summary_adds_up():
     devices = [
-        device(0, 0.5, local_accuracy=0.75),
-        device(1, 1.0, local_accuracy=0.75),
+        device(0, 0.5, local_accuracy=0.75, validation_accuracy=0.5, validation_examples=3),
+        device(1, 1.0, local_accuracy=0.75, validation_accuracy=1.0, validation_examples=1),
         device(2, 0.25, seen=False, local_accuracy=1.0),
     ]
     summary = summarize([ROUND, ROUND], devices, strategy="fedper", seed=3, task="classification", cohort=None)
-    assert tuple(summary) == (*SUMMARY_KEYS, "settings")
+    assert {*SUMMARY_KEYS, "settings", "metrics_validation"} == set(summary)
     assert (summary["strategy"], summary["seed"], summary["cohort"]) == ("fedper", 3, None)
     assert (summary["rounds"], summary["devices"], summary["unseen"]) == (2, 3, 1)
     assert (summary["train_examples"], summary["examples"]) == (24, 6)
     assert (summary["bytes_down"], summary["bytes_up"], summary["seconds"], summary["excluded"]) == (200, 100, 1.0, 2)
     assert summary["metrics"]["accuracy"]["mean"] == 0.75
     assert summary["metrics_unseen"]["accuracy"]["mean"] == 0.25
+    validation = summary["metrics_validation"]["accuracy"]
+    assert (validation["mean"], validation["weighted_mean"]) == (0.75, 0.625)
     assert summary["fraction_hurt_local"] == 0.5  # of the two seen devices one; the unseen one does not count
     assert summary["fraction_hurt_global"] is None
     json.dumps(summary, allow_nan=False)
