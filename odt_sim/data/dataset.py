@@ -45,7 +45,18 @@ class Dataset:
         if not self.has_labels:
             kind = "values to regress" if self.classes is None else f"labels of shape {list(self.y.shape[1:])}"
             raise DataError(
-                f"data {self.name}: each example needs one class label, found {kind}; "
+                f"data {self.name}: each example needs one class label, found {kind}; {self._if_one_hot()}"
                 "use a partition that needs no labels: iid, quantity_skew or by_user"
             )
         return self.y if self.y.ndim == 1 else self.y.argmax(axis=1).astype(np.int32)
+
+    def _if_one_hot(self) -> str:
+        """Returns the advice for rows that look like class probabilities while nobody said how many classes there are."""
+        y = self.y
+        if y.ndim != 2 or y.shape[1] < 2 or y.dtype != np.float32 or (y < 0).any() or not np.allclose(y.sum(axis=1), 1):
+            return ""
+        classes = y.shape[1]
+        return (
+            f"if its rows are one-hot, say so: data.classes={classes} of an .npz, or return "
+            f"odt_sim.data.Dataset(name, x, y, classes={classes}) from a function; else "
+        )

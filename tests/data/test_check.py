@@ -57,6 +57,21 @@ def test_one_hot_targets_have_labels():
     assert dataset.labels().tolist() == [2, 0, 1]
 
 
+def test_one_hot_targets_whose_classes_nobody_named():
+    one_hot = check(Dataset("d", X, np.eye(4)[[2, 0, 1]]))
+    with pytest.raises(
+        DataError, match=r"data\.classes=4 .*Dataset\(name, x, y, classes=4\) from a function; else use a"
+    ) as caught:
+        one_hot.labels()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("y", [np.full((3, 4), 0.5), np.array([[-1, 2.0]] * 3), np.ones((3, 1))])
+def test_values_that_are_no_probabilities_are_not_called_one_hot(y):
+    with pytest.raises(DataError, match="found values to regress; use a partition"):
+        check(Dataset("d", X, y)).labels()
+
+
 def test_labels_of_sequences_are_no_label_of_an_example():
     dataset = check(Dataset("text", X, np.array([[0, 1], [1, 1], [2, 0]])))
     assert dataset.classes == 3
