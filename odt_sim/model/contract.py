@@ -49,7 +49,8 @@ def check_parameters(flat: FlatModel, parameters: tuple[Parameter, ...], where: 
         where: The file's name, for the error.
 
     Raises:
-        ModelError: A pair of signatures does not fit together, or a weight is not float32 of a fixed shape.
+        ModelError: A pair of signatures does not fit together, a weight is not float32 of a fixed shape, or training changes
+            a variable that no signature sets.
     """
     declared = ordered(flat.signatures["parameters"].outputs.values(), "a", where)
     for tensor in declared:
@@ -63,6 +64,12 @@ def check_parameters(flat: FlatModel, parameters: tuple[Parameter, ...], where: 
     _check_pair(flat, "parameters", "restore", where)
     if "optimizer_state" in flat.signatures:
         _check_pair(flat, "optimizer_state", "restore_optimizer_state", where)
+    if flat.unrestored:
+        raise ModelError(
+            f"{where}: 'train' changes the variable {flat.unrestored[0]}, which neither 'restore' nor "
+            "'restore_optimizer_state' sets: a device would train with what another left in it; hand it out by "
+            f"'optimizer_state' and take it back by 'restore_optimizer_state' as s0..sM, or {_EXPORT}"
+        )
 
 
 def ordered(tensors: Iterable[TensorInfo], prefix: str, where: str) -> list[TensorInfo]:

@@ -13,7 +13,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from odt_sim.errors import ModelError
-from odt_sim.model.graph import operator_counts, uninitialized_variables
+from odt_sim.model.graph import operator_counts, uninitialized_variables, unrestored_variables
 
 IDENTIFIER = b"TFL3"
 _DTYPES = {
@@ -52,12 +52,14 @@ class FlatModel:
         signatures: The entry points by name.
         operators: For each signature the number of ops of each kind; custom and Flex ops by their own names.
         uninitialized: The variables that a signature reads and that no initializer of the file sets.
+        unrestored: The variables that `train` changes and reads, and that no signature sets.
         metadata: The metadata entries by name.
     """
 
     signatures: dict[str, Signature]
     operators: dict[str, dict[str, int]]
     uninitialized: list[str]
+    unrestored: list[str]
     metadata: dict[str, bytes]
 
 
@@ -76,10 +78,12 @@ def read(content: bytes, where: str) -> FlatModel:
     try:
         model = schema.Model.GetRootAs(content, 0)
         signatures = [model.SignatureDefs(i) for i in range(model.SignatureDefsLength())]
+        indices = {_text(s.SignatureKey()): s.SubgraphIndex() for s in signatures}
         return FlatModel(
             signatures={_text(s.SignatureKey()): _signature(model, s) for s in signatures},
-            operators={_text(s.SignatureKey()): operator_counts(model, s.SubgraphIndex()) for s in signatures},
-            uninitialized=uninitialized_variables(model, [s.SubgraphIndex() for s in signatures]),
+            operators={name: operator_counts(model, index) for name, index in indices.items()},
+            uninitialized=uninitialized_variables(model, list(indices.values())),
+            unrestored=unrestored_variables(model, indices),
             metadata=_metadata(model),
         )
     except (struct.error, IndexError, TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:

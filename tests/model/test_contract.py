@@ -134,6 +134,18 @@ def test_the_optimizer_must_be_restorable(momentum: TrainableModel, edited: Edit
         TrainableModel.from_content(edited(momentum.content, change))
 
 
+@pytest.mark.parametrize("name", ["hidden", "hidden_branch", "hidden_loop"])
+def test_momentum_that_no_signature_sets_is_refused(foreign: Path, name: str) -> None:
+    message = rf"{name}\.tflite: 'train' changes the variable \S+, which neither .* sets: .*; hand it out by"
+    with pytest.raises(ModelError, match=message) as caught:
+        TrainableModel.load(foreign / f"{name}.tflite")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_variable_that_nothing_reads_is_accepted(foreign: Path) -> None:
+    assert "train" in TrainableModel.load(foreign / "write_only.tflite").signatures
+
+
 def test_the_manifest_must_fit_the_signatures(softmax: TrainableModel, edited: Edit) -> None:
     def transpose(model: Any) -> None:
         for key, side in (("parameters", "outputs"), ("restore", "inputs")):
