@@ -5,6 +5,9 @@ Both train the same `.tflite` file, the same devices, the same number of steps, 
 is LiteRT and nothing else: restore the weights, three steps on batches as they stand, read the weights; no shuffling, no
 sum, no wait for the other processes at the end of a round.
 
+The CPU time that each kind of process takes is measured, too: where other programs use the machine, it tells more than the
+wall clock.
+
     python benchmarks/coordination.py [--cohort 10] [--repetitions 11] [--seconds 2]
 """
 
@@ -13,11 +16,14 @@ import multiprocessing
 import os
 import tempfile
 import time
+from collections import Counter
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 from workload import fleet_of, random_images, shipped_model
 
@@ -82,12 +88,28 @@ def _loop(pipe: Connection, content: bytes, batch: int, x: NDArray[np.float32], 
         pipe.send(None)
 
 
+def cpu_seconds() -> Counter[str]:
+    """Returns the CPU time that this run has taken so far, by kind of process."""
+    seconds = Counter[str]()
+    own = psutil.Process()
+    for process in (own, *own.children(recursive=True)):
+        with suppress(psutil.Error):  # it has ended
+            command = " ".join(process.cmdline())
+            kind = "coordinator" if process == own else "Ray"
+            kind = "bare loops" if "spawn_main" in command else "actors" if "_Host" in command else kind
+            times = process.cpu_times()
+            seconds[kind] += times.user + times.system
+    return seconds
+
+
 class Turns:
     """Measures some rounds of a simulation, then lets the bare loops train as many devices, again and again.
 
     Attributes:
         coordinated: Updates a second of each turn of the simulation.
         bare: Updates a second of each turn of the bare loops.
+        coordinated_cpu: CPU seconds of the simulation's turns, by kind of process.
+        bare_cpu: The same of the bare loops' turns.
     """
 
     def __init__(self, bare: Bare, cohort: int, rounds: int) -> None:
@@ -102,16 +124,25 @@ class Turns:
         self._devices = [device % DEVICES for device in range(cohort * rounds)]
         self.coordinated: list[float] = []
         self.bare: list[float] = []
-        self._started = 0.0
+        self.coordinated_cpu, self.bare_cpu = Counter[str](), Counter[str]()
+        self._started, self._before = 0.0, Counter[str]()
 
     def on_round(self, record: dict[str, Any]) -> None:
         """Ends a turn where it is over, and has the bare loops take theirs."""
         done = record["round"] - WARM_UP
         if done > 0 and done % self._rounds == 0:
             self.coordinated.append(len(self._devices) / (time.perf_counter() - self._started))
+            between = cpu_seconds()
             self.bare.append(len(self._devices) / self._loops.seconds(self._devices))
+            self.coordinated_cpu += between - self._before
+            self.bare_cpu += cpu_seconds() - between
         if done >= 0 and done % self._rounds == 0:
-            self._started = time.perf_counter()
+            self._started, self._before = time.perf_counter(), cpu_seconds()
+
+    def milliseconds(self, cpu: Counter[str]) -> dict[str, float]:
+        """Returns CPU milliseconds an update, by kind of process."""
+        updates = len(self._devices) * len(self.bare)
+        return {kind: 1e3 * seconds / updates for kind, seconds in cpu.most_common()}
 
 
 def measure(cohort: int, repetitions: int, seconds: float, processes: int) -> Turns:
@@ -139,6 +170,21 @@ def measure(cohort: int, repetitions: int, seconds: float, processes: int) -> Tu
     return turns
 
 
+def print_turns(cohort: int, processes: int, turns: Turns) -> None:
+    """Prints the medians and where the CPU time went."""
+    ratios = np.divide(turns.coordinated, turns.bare)
+    low, high = np.quantile(ratios, [0.25, 0.75])
+    print(f"cohort {cohort}, {processes} processes, {len(ratios)} turns each, load {os.getloadavg()[0]:.1f}")
+    print(
+        f"  updates/s: Ray backend {np.median(turns.coordinated):.1f}, bare loops {np.median(turns.bare):.1f} (medians)"
+    )
+    print(f"  ratio {np.median(ratios):.3f} (quartiles {low:.3f}..{high:.3f})")
+    coordinated, bare = turns.milliseconds(turns.coordinated_cpu), turns.milliseconds(turns.bare_cpu)
+    parts = ", ".join(f"{kind} {value:.2f}" for kind, value in coordinated.items())
+    whole, loops = sum(coordinated.values()), bare["bare loops"]
+    print(f"  CPU ms an update: {whole:.2f} ({parts}), bare loops {loops:.2f}; ratio {loops / whole:.3f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what coordination costs.")
     parser.add_argument("--cohort", type=int, nargs="+", default=[10, 100], help="devices of a round")
@@ -147,15 +193,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="actors, and bare loops")
     options = parser.parse_args()
     for cohort in options.cohort:
-        turns = measure(cohort, options.repetitions, options.seconds, options.processes)
-        ratios = np.divide(turns.coordinated, turns.bare)
-        print(
-            f"cohort {cohort:3d}, {options.processes} processes, {options.repetitions} turns each, medians: "
-            f"Ray backend {np.median(turns.coordinated):.1f}, bare loops {np.median(turns.bare):.1f} updates/s; "
-            f"ratio {np.median(ratios):.3f} (quartiles {np.quantile(ratios, 0.25):.3f}..{np.quantile(ratios, 0.75):.3f})"
-            f"; load {os.getloadavg()[0]:.1f}",
-            flush=True,
-        )
+        print_turns(cohort, options.processes, measure(cohort, options.repetitions, options.seconds, options.processes))
 
 
 if __name__ == "__main__":

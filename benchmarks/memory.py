@@ -57,7 +57,6 @@ ACTORS = """
 import json, os, sys
 from pathlib import Path
 import psutil
-from omegaconf import OmegaConf
 from workload import shipped_model
 from odt_sim import Simulation, Fleet
 from odt_sim.data.federated import federate
