@@ -65,7 +65,9 @@ def test_a_tracker_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "tracker_of_mine.py").write_text(MINE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    folder = launch([*SMALL, "tracker._target_=tracker_of_mine.Mine", "+tracker.greeting=hello", "strategy=local"]).folder
+    folder = launch(
+        [*SMALL, "tracker._target_=tracker_of_mine.Mine", "+tracker.greeting=hello", "strategy=local"]
+    ).folder
     assert folder is not None
     name = "local backend=serial model=softmax fleet.devices=4 fleet.unseen=1"
     calls = ["hello", ["start", name, 1, []], ["round", 1], ["round", 2], ["end", "local"]]
