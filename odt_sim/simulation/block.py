@@ -157,7 +157,7 @@ class Worker:
             self._store.save(device.id, task.round, device.state)
         tensors = update.tensors.items()
         return Trained(
-            sums={name: update.weight * array_of(tensor).astype(np.float64) for name, tensor in tensors},
+            sums={name: np.multiply(array_of(tensor), update.weight, dtype=np.float64) for name, tensor in tensors},
             layouts={name: tensor.layout if isinstance(tensor, Weights) else None for name, tensor in tensors},
             weight=update.weight,
             contributed=(device.id,),
@@ -197,9 +197,19 @@ def _own_records(device: Device, row: Row) -> Row:
 def join(parts: Iterable[Trained]) -> Trained:
     """Adds what devices of a block, or the blocks of a round, did: in the order given, so that the bits are the same."""
     joined = Trained()
+    sums: dict[str, NDArray[np.float64]] = {}
+    own: set[str] = set()  # sums that were made here: only to these may be added in place
     for part in parts:
+        for name, array in part.sums.items():
+            if name in own:
+                sums[name] += array
+            elif name in sums:
+                sums[name] = sums[name] + array
+                own.add(name)
+            else:
+                sums[name] = array
         joined = Trained(
-            sums={**joined.sums, **{name: _plus(joined.sums.get(name), array) for name, array in part.sums.items()}},
+            sums=sums,
             layouts={**joined.layouts, **part.layouts},
             weight=joined.weight + part.weight,
             contributed=joined.contributed + part.contributed,
@@ -211,10 +221,6 @@ def join(parts: Iterable[Trained]) -> Trained:
             each={**joined.each, **part.each},
         )
     return joined
-
-
-def _plus(total: NDArray[np.float64] | None, array: NDArray[np.float64]) -> NDArray[np.float64]:
-    return array if total is None else total + array
 
 
 def mean(trained: Trained) -> Updates:

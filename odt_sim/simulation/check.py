@@ -65,12 +65,13 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
 def settings(job: Job, fleet: Fleet) -> dict[str, str]:
     """Returns what decides a run's outcome, but its rounds and its seed, by the name of the setting.
 
-    The strategy is told by its name and its plain settings, the data by its name and how it was spread.
+    The strategy is told by its name and its plain, public settings, the data by its name and how it was spread.
     """
     plain = {name: value for name, value in vars(job.strategy).items() if isinstance(value, bool | int | float | str)}
+    public = {f"strategy.{name}": plain[name] for name in sorted(plain) if not name.startswith("_")}
     found = {
         "strategy": job.strategy.name,
-        **{f"strategy.{name}": value for name, value in sorted(plain.items())},
+        **public,
         "model": f"{job.model.name} {job.model.fingerprint[:12]}",
         "data": job.data.name,
         "partition": job.data.spread,

@@ -136,7 +136,7 @@ def test_every_worker_killed_between_two_rounds_changes_no_bit(serial, simulatio
 def test_a_block_that_always_kills_its_worker_ends_the_run_in_one_line(user, simulation, tmp_path):
     run = simulation(**killed(user, tmp_path / "always", 100), directory=tmp_path, backend=RayBackend(actors=1))
     message = (
-        r"backend ray: workers died 3 times on devices 1\.\.3 in round 2 \(.+\); check memory, or run it with backend="
+        r"backend ray: workers died 3 times on devices 0\.\.3 in round 2 \(.+\); check memory, or run it with backend="
     )
     with pytest.raises(SimulationError, match=message) as caught:
         run.run()
