@@ -94,4 +94,4 @@ def identity(job: Job, fleet: Fleet) -> dict[str, str]:
     known = {
         name: value for name, value in settings(job, fleet).items() if name != "model"
     }  # a checkpoint names its own
-    return {**known, "seed": str(job.seed), "data": data}
+    return {"seed": str(job.seed), **known, "data": data}
