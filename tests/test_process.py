@@ -89,9 +89,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_can(folder, backend):
     child = subprocess.Popen([*COMMAND, "run", *given], stderr=subprocess.PIPE, text=True, start_new_session=True)
     wait_for(lambda: runs(folder) and len(lines(runs(folder)[0] / "rounds.jsonl")) >= 2, child)
     os.killpg(child.pid, signal.SIGINT)  # a terminal sends it to all processes of the group
-    started = time.monotonic()
     _, err = child.communicate(timeout=30)
-    assert time.monotonic() - started < (5 if backend == "serial" else 8)  # Ray's end takes 2 to 3 s on two busy cores
     assert child.returncode == 130
     [run] = runs(folder)
     hint = f"interrupted; go on with: odt-sim run run.resume={run.relative_to(folder)}"
@@ -110,9 +108,8 @@ def test_an_interrupt_during_the_export_does_not_wait_for_it(folder, tmp_path):
     wait_for(lambda: list(tmp_path.glob("empty/models/*.lock")), child)
     time.sleep(0.5)
     child.send_signal(signal.SIGINT)
-    started = time.monotonic()
     _, err = child.communicate(timeout=60)
-    assert time.monotonic() - started < 5
+    assert not list(tmp_path.glob("empty/models/*.tflite"))
     assert child.returncode == 130
     assert err.splitlines()[-1] == "interrupted; no round was committed yet"
     assert "Traceback" not in err
