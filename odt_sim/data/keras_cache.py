@@ -8,9 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from odt_sim.data import keras_download
 from odt_sim.errors import DataError
 
+PROGRAM = Path(__file__).parents[1] / "export" / "keras_download.py"  # beside the rest that imports Keras
 _log = logging.getLogger(__name__)
 
 
@@ -53,7 +53,7 @@ def _download(name: str, path: Path) -> None:
 
 def _run(name: str, path: Path) -> None:
     # By path and with -P: the subprocess needs Keras and numpy, but nothing of this package.
-    command = [sys.executable, "-P", keras_download.__file__, name, str(path)]
+    command = [sys.executable, "-P", str(PROGRAM), name, str(path)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:

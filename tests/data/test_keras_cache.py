@@ -10,9 +10,9 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from odt_sim.data.keras_cache import cached_keras_file
-from odt_sim.data.keras_download import TEXT_LENGTH, join
 from odt_sim.data.sources import keras_dataset
 from odt_sim.errors import DataError
+from odt_sim.export.keras_download import TEXT_LENGTH, join
 
 needs_keras = pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="needs Keras (the extra export)")
 
