@@ -75,6 +75,11 @@ def test_a_terminal_without_colours(folder):
     assert not re.search(r"\x1b\[[\d;]*[34]\d[\d;]*m", text)
 
 
+def heed_interrupts():
+    """In the child: takes SIGINT as a terminal's programs do, even where these tests run in the background of a shell."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def wait_for(condition, child, seconds=60):
     started = time.monotonic()
     while not condition():
@@ -86,7 +91,9 @@ def wait_for(condition, child, seconds=60):
 @pytest.mark.parametrize("backend", ["serial", "ray"])
 def test_an_interrupted_run_says_how_to_go_on_and_can(folder, backend):
     given = ["strategy._target_=slow.Slow", *FEW, "run.rounds=400", f"backend={backend}"]
-    child = subprocess.Popen([*COMMAND, "run", *given], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    child = subprocess.Popen(
+        [*COMMAND, "run", *given], stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_interrupts
+    )
     wait_for(lambda: runs(folder) and len(lines(runs(folder)[0] / "rounds.jsonl")) >= 2, child)
     os.killpg(child.pid, signal.SIGINT)  # a terminal sends it to all processes of the group
     _, err = child.communicate(timeout=30)
@@ -104,7 +111,9 @@ def test_an_interrupted_run_says_how_to_go_on_and_can(folder, backend):
 def test_an_interrupt_during_the_export_does_not_wait_for_it(folder, tmp_path):
     environment = {**os.environ, "ODT_SIM_CACHE": str(tmp_path / "empty")}
     command = [*COMMAND, "run", *FEW]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    child = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True, preexec_fn=heed_interrupts
+    )
     wait_for(lambda: list(tmp_path.glob("empty/models/*.lock")), child)
     time.sleep(0.5)
     child.send_signal(signal.SIGINT)
