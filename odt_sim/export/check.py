@@ -1,11 +1,13 @@
 """What a Keras model must be before anything of it is traced."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
 from odt_sim.errors import ExportError
 from odt_sim.export.parameters import leaf_layers
+from odt_sim.model.manifest import GROUPS
 
 
 def check_model(model: Any, batch_size: int) -> None:
@@ -32,6 +34,24 @@ def check_model(model: Any, batch_size: int) -> None:
         raise ExportError(f"batch_size: expected a whole number of at least 1, found {batch_size!r}")
     for layer in leaf_layers(model):
         _check_layer(layer)
+
+
+def check_groups(model: keras.Model, groups: Mapping[int, str], wanted: Sequence[str]) -> None:
+    """Checks that each group, or several joined by `_`, that is to be trained alone has something to train.
+
+    Raises:
+        ExportError: A name is unknown, or the model has no trainable weight in these groups.
+    """
+    if isinstance(wanted, str):
+        raise ExportError(f"train_groups: expected a list of groups, found {wanted!r}; write [{wanted!r}]")
+    for name in wanted:
+        parts = str(name).split("_")
+        unknown = [part for part in parts if part not in GROUPS]
+        if unknown:
+            raise ExportError(f"train_groups: expected {', '.join(GROUPS)}, or several joined by _, found {name!r}")
+        layers = [layer for layer in leaf_layers(model) if groups.get(id(layer)) in parts]
+        if not any(layer.trainable_weights for layer in layers):
+            raise ExportError(f"train_groups: model {model.name!r} has nothing to train in {name!r}; leave it out")
 
 
 def _check_layer(layer: keras.layers.Layer) -> None:

@@ -1,18 +1,22 @@
 """Exports an unchanged Keras model as a trainable `.tflite` file."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.check import check_model
+from odt_sim.export.check import check_groups, check_model
 from odt_sim.export.convert import convert
-from odt_sim.export.objective import objective_of, optimizer_of, settings_of
-from odt_sim.export.parameters import parameters_of
-from odt_sim.export.signatures import emit_signatures, last_op, trace_infer, trace_train
+from odt_sim.export.head import check_not_random, split_before_head
+from odt_sim.export.lowering import Trace
+from odt_sim.export.objective import class_weight_of, objective_of, optimizer_of, settings_of
+from odt_sim.export.parameters import group_of_layers, leaf_layers, parameters_of, random_states_of
+from odt_sim.export.signatures import Program, emit_signatures
+from odt_sim.export.steps import Training, last_op, only, trace_infer, trace_train
 from odt_sim.files import write_file
 from odt_sim.model.flatbuffer import fingerprint, with_metadata
 from odt_sim.model.manifest import METADATA_NAME, Manifest
@@ -27,11 +31,15 @@ def export_model(
     batch_size: int = 32,
     name: str | None = None,
     head: str | Sequence[str] | None = None,
+    class_weight: Mapping[int, float] | None = None,
+    train_groups: Sequence[str] = (),
+    embed: bool = False,
+    gradient_offset: bool = False,
 ) -> Path:
     """Exports a Keras model with its current weights as a `.tflite` file that trains on any LiteRT interpreter.
 
     The training step is traced as Keras runs it and emitted again with TFLite's built-in ops. The model and the optimizer
-    are left as they are.
+    are left as they are. Layers whose `trainable` is False stay frozen in the file.
 
     Args:
         model: A built Keras 3 Sequential or Functional model with one input and one output.
@@ -43,6 +51,13 @@ def export_model(
         batch_size: Rows of one call of `train` and of `infer`.
         name: The model's name in the manifest; None takes Keras' name.
         head: The layer, or layers, that form the head; None takes the last layer with weights that is no normalization.
+        class_weight: For each class the factor on its examples' losses in training, 1 where it is left out.
+        train_groups: Groups of parameters that get a signature `train_<group>` of their own, which trains these alone:
+            `head`, `body`, `norm`, or several joined by `_`, such as `body_norm`.
+        embed: Adds `embed`, from `x` to the `embedding` that goes into the head, and `head_train` and `head_infer`, which
+            take an `embedding` in place of `x`: what a frozen body says of an example is then computed once.
+        gradient_offset: Adds `set_gradient_offset`, which sets a b for each trainable parameter, and the input `mu` of each
+            training step: steps then use g + mu w + b in place of the gradient g.
 
     Returns:
         The path of the file.
@@ -51,17 +66,33 @@ def export_model(
         ExportError: The model, the loss or the optimizer cannot be exported, or the file cannot be written.
     """
     check_model(model, batch_size)
+    groups = group_of_layers(model, head)
+    check_groups(model, groups, train_groups)
     optimizer = optimizer_of(optimizer)
     optimizer.build(model.trainable_variables)
-    parameters = parameters_of(model, head)
     infer = trace_infer(model, batch_size)
     objective = objective_of(loss, last_op(infer))
-    train = trace_train(model, objective, optimizer, infer.concrete.structured_outputs["logits"].shape)
-    signatures = emit_signatures(infer, train, model, optimizer)
+    offsets = {id(v): tf.Variable(tf.zeros(v.shape)) for v in model.weights if v.trainable} if gradient_offset else {}
+    training = Training(objective, optimizer, offsets, class_weight_of(class_weight, objective, model.output_shape))
+    traces = {"train": trace_train(model, training, batch_size), "infer": infer}
+    for group in train_groups:
+        with only(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) in group.split("_")]):
+            traces[f"train_{group}"] = trace_train(model, training, batch_size)
+    traces |= _trace_halves(model, groups, training, batch_size) if embed else {}
+    signatures = emit_signatures(
+        Program(
+            traces=traces,
+            weights=model.weights,
+            states=[*(v for v in optimizer.variables if v is not optimizer.learning_rate), *random_states_of(model)],
+            generators=random_states_of(model),
+            offsets=list(offsets.values()),
+            inputs={"learning_rate": optimizer.learning_rate},
+        )
+    )
     content = convert(signatures)
     manifest = Manifest(
         name=name or model.name,
-        parameters=parameters,
+        parameters=parameters_of(model, groups),
         loss=objective.name,
         from_logits=objective.from_logits,
         optimizer=settings_of(optimizer),
@@ -70,6 +101,21 @@ def export_model(
         random_states=signatures.random_states,
     )
     return _write(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
+
+
+def _trace_halves(
+    model: keras.Model, groups: Mapping[int, str], training: Training, batch_size: int | None
+) -> dict[str, Trace]:
+    """Traces what embeds examples, and what trains the head and answers from embeddings."""
+    body, head = split_before_head(model, groups)
+    with only(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) == "head"]):
+        check_not_random(body, trace_infer(body, batch_size, training=True))
+        head_train = trace_train(head, training, batch_size, x="embedding")
+    return {
+        "embed": trace_infer(body, batch_size, output="embedding"),
+        "head_train": head_train,
+        "head_infer": trace_infer(head, batch_size, x="embedding"),
+    }
 
 
 def _write(path: Path, content: bytes) -> Path:

@@ -1,13 +1,17 @@
 """What a training step minimizes, and how: a loss and an optimizer as the caller gave them."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError
+from odt_sim.model.manifest import REGRESSIONS
 
 _LOSSES = {
     "sparse_categorical_crossentropy": keras.losses.SparseCategoricalCrossentropy,
@@ -76,6 +80,36 @@ def objective_of(loss: Any, last_op: str) -> Objective:
         if found != expected:
             raise ExportError(f"loss {name}: expected {setting}={expected!r} (the default), found {found!r}")
     return Objective(loss, name, bool(settings.get("from_logits", False)))
+
+
+def class_weight_of(
+    given: Mapping[int, float] | None, objective: Objective, output: tuple[int | None, ...]
+) -> NDArray[np.float32] | None:
+    """Returns the factor of each class, `[classes]`; None where none is given.
+
+    Args:
+        given: The factors by class; 1 for those left out.
+        objective: The loss.
+        output: The shape of the model's output, `[batch, ..., classes]`, or 1 in place of the classes for a binary one.
+
+    Raises:
+        ExportError: The loss has no classes, or a class or a factor is out of range.
+    """
+    if given is None:
+        return None
+    classes = 2 if output[-1] == 1 else int(output[-1] or 0)
+    if objective.name in REGRESSIONS or (objective.name == "binary_crossentropy" and output[-1] != 1):
+        raise ExportError(
+            f"class_weight: the loss {objective.name} of {output[-1]} outputs has no classes; leave it out"
+        )
+    weights = np.ones(classes, np.float32)
+    for key, value in given.items():
+        if not (isinstance(key, int) and 0 <= key < classes and math.isfinite(value) and value >= 0):
+            raise ExportError(
+                f"class_weight: expected classes 0..{classes - 1} and factors of at least 0, found {key!r}: {value!r}"
+            )
+        weights[key] = value
+    return weights
 
 
 def optimizer_of(optimizer: Any) -> keras.optimizers.Optimizer:

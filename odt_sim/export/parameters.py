@@ -1,6 +1,6 @@
 """The weights of a Keras model as the parameters of a manifest: name, role and group."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import keras
 
@@ -37,33 +37,54 @@ def random_states_of(model: keras.Model) -> list[keras.Variable]:
     return [v for v in model.variables if id(v) not in weights]
 
 
-def parameters_of(model: keras.Model, head: str | Sequence[str] | None) -> tuple[Parameter, ...]:
-    """Describes a model's weights in the order of `model.weights`.
+def group_of_layers(model: keras.Model, head: str | Sequence[str] | None) -> dict[int, str]:
+    """Returns for the `id` of each layer with weights its group, one of `manifest.GROUPS`.
 
     Args:
         model: A built Keras model.
         head: The name or names of the layers that form the head; None is the last layer with weights but normalizations.
 
     Raises:
-        ExportError: A weight is not float32, or `head` names no layer with weights.
+        ExportError: `head` names no layer with weights.
     """
     layers = [layer for layer in leaf_layers(model) if layer.weights]
     heads = _heads(layers, head)
-    norms = [layer for layer in layers if isinstance(layer, NORMALIZATIONS)]
-    groups = {id(v): "norm" for layer in norms for v in layer.weights}
-    groups |= {id(v): "head" for layer in layers if layer.name in heads for v in layer.weights}
+    groups = {id(layer): "norm" if isinstance(layer, NORMALIZATIONS) else "body" for layer in layers}
+    return groups | {id(layer): "head" for layer in layers if layer.name in heads}
+
+
+def parameters_of(model: keras.Model, groups: Mapping[int, str]) -> tuple[Parameter, ...]:
+    """Describes a model's weights in the order of `model.weights`.
+
+    Args:
+        model: A built Keras model.
+        groups: The group of each layer, from `group_of_layers`.
+
+    Raises:
+        ExportError: A weight is not float32.
+    """
+    layers = [layer for layer in leaf_layers(model) if layer.weights]
+    group = {id(v): groups[id(layer)] for layer in layers for v in layer.weights}
+    roles = {id(v): role for layer in layers for v, role in _roles(layer)}
     names = _unique([v.path for v in model.weights])
-    trainable = {id(v) for v in model.trainable_weights}
     return tuple(
         Parameter(
             name=name,
             shape=tuple(v.shape),
             dtype=_float32(v),
-            role="trainable" if id(v) in trainable else "statistic",
-            group=groups.get(id(v), "body"),
+            role=roles.get(id(v), "frozen"),
+            group=group.get(id(v), "body"),
         )
         for name, v in zip(names, model.weights, strict=True)
     )
+
+
+def _roles(layer: keras.layers.Layer) -> Iterator[tuple[keras.Variable, str]]:
+    """Yields a layer's weights and their roles; a frozen BatchNormalization's statistics do not move either."""
+    trainable = {id(v) for v in layer.trainable_weights}
+    frozen = {id(v) for inner in all_layers(layer) if not inner.trainable for v in inner.weights}
+    for v in layer.weights:
+        yield v, "trainable" if id(v) in trainable else "frozen" if id(v) in frozen else "statistic"
 
 
 def _heads(layers: Sequence[keras.layers.Layer], head: str | Sequence[str] | None) -> set[str]:

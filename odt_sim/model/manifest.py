@@ -9,7 +9,7 @@ from odt_sim.errors import ModelError
 
 METADATA_NAME = "odt_sim.manifest"
 FORMAT_VERSION = 1
-ROLES = ("trainable", "statistic")
+ROLES = ("trainable", "statistic", "frozen")
 GROUPS = ("body", "head", "norm")
 REGRESSIONS = ("mean_squared_error", "mean_absolute_error", "huber", "cosine_similarity")
 LOSSES = (
@@ -40,7 +40,8 @@ class Parameter:
         name: The path of the variable in the author's model, such as `dense/kernel`; unique within a model.
         shape: The tensor's shape; empty for a scalar.
         dtype: Always `float32`.
-        role: `trainable`, or `statistic` for what moves without a gradient (BatchNorm's running mean).
+        role: `trainable`; `statistic` for what moves without a gradient (BatchNorm's running mean); `frozen` for what no
+            step changes (a backbone that is not trained).
         group: `head` for the last layer with weights, `norm` for normalization layers, `body` for the rest.
     """
 

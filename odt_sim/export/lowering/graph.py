@@ -39,6 +39,15 @@ class Trace:
         captures = self.concrete.graph.captures
         return {placeholder.op.name: id(outer) for outer, placeholder in captures if outer.dtype == tf.resource}
 
+    @cached_property
+    def arguments(self) -> dict[str, tf.TensorSpec]:
+        """For the name of each placeholder that stands for an argument, its spec under the argument's own name."""
+        positional, named = self.concrete.structured_input_signature
+        specs = [spec for spec in tf.nest.flatten(positional) if isinstance(spec, tf.TensorSpec)]
+        specs += [tf.TensorSpec.from_spec(named[key], key) for key in sorted(named)]
+        tensors = self.concrete.inputs[: len(specs)]  # the captures follow
+        return {tensor.op.name: spec for tensor, spec in zip(tensors, specs, strict=True)}
+
     def live_operations(self, weights: Collection[int]) -> list[tf.Operation]:
         """Returns in order the ops that the outputs, or the variables whose handles' ids are `weights`, depend on.
 
@@ -115,7 +124,7 @@ def _argument(
                 f"{trace.where(op)}: reads a variable that is no weight of the model; make it a weight of a layer"
             )
         return variable.handle if isinstance(variable, tf.Variable) else variable
-    return tf.constant(constants[op.name].numpy()) if op.name in constants else inputs[op.name]
+    return tf.constant(constants[op.name].numpy()) if op.name in constants else inputs[trace.arguments[op.name].name]
 
 
 def _emit_operation(op: tf.Operation, values: dict[str, Value], memo: Memo, taken: tf.Tensor | None) -> None:

@@ -1,0 +1,146 @@
+"""Traces what a Keras model does: its answer, and a step of its training on all or on some of its weights."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from odt_sim.errors import ExportError
+from odt_sim.export.batch_normalization import real_rows_only
+from odt_sim.export.lowering import Trace
+from odt_sim.export.objective import Objective
+from odt_sim.export.parameters import all_layers, leaf_layers
+from odt_sim.export.recurrent import unrolled
+from odt_sim.export.tracing import traced
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained.
+
+    Attributes:
+        objective: What to minimize.
+        optimizer: A built optimizer; its learning rate stays a variable in the traces.
+        offsets: For the `id` of each trainable weight a variable b; a step then uses g + mu w + b in place of the gradient g.
+            Empty for steps without.
+        class_weight: For each class the factor on its examples' losses, `[classes]`; None for no factors.
+    """
+
+    objective: Objective
+    optimizer: keras.optimizers.Optimizer
+    offsets: Mapping[int, tf.Variable] = field(default_factory=dict)
+    class_weight: NDArray[np.float32] | None = None
+
+    def gradient(self, gradient: tf.Tensor, weight: keras.Variable, mu: tf.Tensor | None) -> tf.Tensor:
+        """Returns what a step takes as the gradient; with an offset it is dense, that of an Embedding, too."""
+        if mu is None:
+            return gradient
+        scale = self.optimizer.loss_scale_factor or 1.0
+        return tf.convert_to_tensor(gradient) + scale * (mu * weight.value + self.offsets[id(weight)])
+
+    def sample_weight(self, y: tf.Tensor, sample_weight: tf.Tensor, output: tf.TensorShape) -> tf.Tensor:
+        """Returns the weight of each loss: of each example, or of each position in it."""
+        weight = tf.reshape(sample_weight, [-1] + [1] * (len(output) - 2))
+        return weight if self.class_weight is None else weight * tf.gather(self.class_weight, _classes(y, output))
+
+
+def _classes(y: tf.Tensor, output: tf.TensorShape) -> tf.Tensor:
+    """Returns the class of each example, or of each position in it."""
+    if y.dtype.is_integer:
+        return y
+    return tf.cast(tf.squeeze(y, -1), tf.int32) if output[-1] == 1 else tf.argmax(y, -1, tf.int32)
+
+
+def trace_infer(
+    model: keras.Model, batch_size: int | None, *, x: str = "x", output: str = "logits", training: bool = False
+) -> Trace:
+    """Traces `infer(x) -> logits`, or with other names for input and output; `training` is Keras' argument."""
+
+    def infer(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {output: model(x, training=training)}
+
+    with unrolled(model):
+        return traced(infer, [_input(model, batch_size, x)], names_of(model))
+
+
+def trace_train(model: keras.Model, training: Training, batch_size: int | None, *, x: str = "x") -> Trace:
+    """Traces `train(x, y, sample_weight) -> loss`, which changes what is trainable in the model; with offsets, also `mu`.
+
+    Args:
+        model: The model.
+        training: How it is trained.
+        batch_size: Rows of a step; None for any number.
+        x: The name of the input.
+    """
+    output = tf.TensorShape([batch_size, *model.outputs[0].shape[1:]])
+    arguments = [_input(model, batch_size, x), training.objective.target(output)]
+    arguments += [tf.TensorSpec(output[:1], name="sample_weight")]
+    arguments += [tf.TensorSpec([], name="mu")] if training.offsets else []
+    optimizer, variables = training.optimizer, model.trainable_variables
+
+    def train(
+        x: tf.Tensor, y: tf.Tensor, sample_weight: tf.Tensor, mu: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        weight = training.sample_weight(y, sample_weight, output)
+        with tf.GradientTape() as tape, real_rows_only(model, sample_weight):
+            outputs = model(x, training=True)
+            _check_unmasked(outputs)
+            loss = training.objective.function(y, outputs, sample_weight=weight)
+            loss = tf.add_n([loss, *model.losses]) if model.losses else loss
+            scaled = optimizer.scale_loss(loss)
+        gradients = zip(tape.gradient(scaled, variables), variables, strict=True)
+        optimizer.apply_gradients([(training.gradient(g, v, mu), v) for g, v in gradients if g is not None])
+        return {"loss": loss}
+
+    with unrolled(model):
+        return traced(train, arguments, names_of(model))
+
+
+def _check_unmasked(outputs: tf.Tensor) -> None:
+    if getattr(outputs, "_keras_mask", None) is not None:
+        raise ExportError(
+            "the model's output carries a mask, by which Keras would weigh a padded batch otherwise than its real rows; "
+            "set mask_zero to False, or return_sequences of the last recurrent layer"
+        )
+
+
+@contextmanager
+def only(model: keras.Model, trained: Sequence[keras.layers.Layer]) -> Iterator[None]:
+    """Has all of a model's layers but some frozen, as by `trainable = False`: BatchNormalization then keeps its statistics.
+
+    Args:
+        model: The model; its layers are afterwards as they were.
+        trained: The layers that are left as they are.
+    """
+    kept = {id(inner) for layer in trained for inner in all_layers(layer)}
+    frozen = [layer for layer in leaf_layers(model) if id(layer) not in kept]
+    before = [(inner, inner.trainable) for layer in frozen for inner in all_layers(layer)]
+    for layer in frozen:
+        layer.trainable = False
+    try:
+        yield
+    finally:
+        for layer, trainable in before:  # the outer ones first: a layer sets what is inside it, too
+            layer.trainable = trainable
+
+
+def names_of(model: keras.Model) -> list[str]:
+    """Returns the names of a model's layers."""
+    return [layer.name for layer in leaf_layers(model)]
+
+
+def _input(model: keras.Model, batch_size: int | None, name: str) -> tf.TensorSpec:
+    (x,) = model.inputs
+    return tf.TensorSpec([batch_size, *x.shape[1:]], x.dtype, name=name)
+
+
+def last_op(infer: Trace) -> str:
+    """Returns the type of the op that computes a traced model's output."""
+    op = infer.concrete.structured_outputs["logits"].op
+    while op.type in ("Identity", "Reshape"):
+        op = op.inputs[0].op
+    return str(op.type)

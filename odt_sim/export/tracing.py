@@ -1,0 +1,42 @@
+"""Traces functions as their author wrote them."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from odt_sim.errors import ExportError
+from odt_sim.export.lowering import Trace
+
+Function = Any
+"""A `tf.types.experimental.ConcreteFunction`."""
+
+
+def traced(
+    function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec], layers: Collection[str]
+) -> Trace:
+    """Traces a function of tensors that returns named tensors.
+
+    Args:
+        function: The function; it takes the arguments by position.
+        arguments: The specs of its arguments, with names.
+        layers: The names of the model's layers, for messages.
+
+    Raises:
+        ExportError: TensorFlow or Keras failed to run it.
+    """
+    try:
+        return Trace(concrete(function, arguments), layers)
+    except (ValueError, TypeError, NotImplementedError, tf.errors.OpError) as error:
+        line = str(error).strip().partition("\n")[0]
+        raise ExportError(f"`{function.__name__}` cannot be traced: {line}") from error
+
+
+def concrete(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:
+    """Returns the graph of a function that takes its arguments by position."""
+    return tf.function(function, input_signature=list(arguments), autograph=False).get_concrete_function()
+
+
+def named(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:
+    """Returns the graph of a function that takes any arguments by name."""
+    return tf.function(function, autograph=False).get_concrete_function(**{spec.name: spec for spec in arguments})
