@@ -20,7 +20,10 @@ def check_model(model: Any, batch_size: int) -> None:
     if keras.backend.backend() != "tensorflow":
         raise ExportError(f"Keras runs on {keras.backend.backend()}, expected tensorflow; set KERAS_BACKEND=tensorflow")
     if not isinstance(model, keras.Model) or not model.built or not getattr(model, "inputs", None):
-        raise ExportError("model: expected a built Keras Sequential or Functional model; give its first layer an Input")
+        raise ExportError(
+            "model: expected a built Keras Sequential or Functional model; give its first layer an Input, or wrap a model "
+            "class of your own: x = keras.Input(shape); keras.Model(x, model(x))"
+        )
     where = f"model {model.name!r}"
     if len(model.inputs) != 1 or len(model.outputs) != 1:
         found = f"{len(model.inputs)} and {len(model.outputs)}"

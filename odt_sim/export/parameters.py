@@ -16,9 +16,9 @@ NORMALIZATIONS = (
 
 
 def leaf_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
-    """Yields a model's layers in order, those of nested models in their places."""
+    """Yields a model's layers in order, a nested model's in its place; a model with weights of its own counts as one."""
     for layer in model.layers:
-        if isinstance(layer, keras.Model):
+        if isinstance(layer, keras.Model) and not layer._trainable_variables and not layer._non_trainable_variables:
             yield from leaf_layers(layer)
         else:
             yield layer
@@ -65,26 +65,19 @@ def parameters_of(model: keras.Model, groups: Mapping[int, str]) -> tuple[Parame
     """
     layers = [layer for layer in leaf_layers(model) if layer.weights]
     group = {id(v): groups[id(layer)] for layer in layers for v in layer.weights}
-    roles = {id(v): role for layer in layers for v, role in _roles(layer)}
     names = _unique([v.path for v in model.weights])
+    trainable = {id(v) for v in model.trainable_weights}
+    frozen = {id(v) for layer in all_layers(model) if not layer.trainable for v in layer.weights}
     return tuple(
         Parameter(
             name=name,
             shape=tuple(v.shape),
             dtype=_float32(v),
-            role=roles.get(id(v), "frozen"),
-            group=group.get(id(v), "body"),
+            role="trainable" if id(v) in trainable else "frozen" if id(v) in frozen else "statistic",
+            group=group[id(v)],
         )
         for name, v in zip(names, model.weights, strict=True)
     )
-
-
-def _roles(layer: keras.layers.Layer) -> Iterator[tuple[keras.Variable, str]]:
-    """Yields a layer's weights and their roles; a frozen BatchNormalization's statistics do not move either."""
-    trainable = {id(v) for v in layer.trainable_weights}
-    frozen = {id(v) for inner in all_layers(layer) if not inner.trainable for v in inner.weights}
-    for v in layer.weights:
-        yield v, "trainable" if id(v) in trainable else "frozen" if id(v) in frozen else "statistic"
 
 
 def _heads(layers: Sequence[keras.layers.Layer], head: str | Sequence[str] | None) -> set[str]:

@@ -176,6 +176,40 @@ def test_a_frozen_backbone_stays_as_it_is(tmp_path: Path) -> None:
         assert np.array_equal(after[f"a{i}"], before.numpy()) == (p.role == "frozen"), p.name
 
 
+class Scaled(keras.Model):  # type: ignore[misc]
+    """A model class of a user's own, with a weight of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(name="scaled")
+        self.dense = layers.Dense(3)
+        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+
+    def call(self, x: Any) -> Any:
+        return self.dense(x) * self.scale
+
+
+def test_a_wrapped_model_class_is_one_layer(tmp_path: Path) -> None:
+    x = keras.Input((4,))
+    network = keras.Model(x, layers.Dense(2, name="head")(Scaled()(x)))
+    path = export_model(
+        network, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=2, train_groups=["head"]
+    )
+    said = [(p.name, p.role, p.group) for p in TrainableModel.load(path).parameters]
+    assert said == [
+        ("scaled/scale", "trainable", "body"),
+        ("scaled/dense/kernel", "trainable", "body"),
+        ("scaled/dense/bias", "trainable", "body"),
+        ("head/kernel", "trainable", "head"),
+        ("head/bias", "trainable", "head"),
+    ]
+    interpreter = Interpreter(str(path), num_threads=1)
+    before = interpreter.get_signature_runner("parameters")()
+    rows = {"x": np.ones((2, 4), np.float32), "y": np.ones((2, 2), np.float32), "sample_weight": np.ones(2, np.float32)}
+    interpreter.get_signature_runner("train_head")(**rows, learning_rate=RATE)
+    after = interpreter.get_signature_runner("parameters")()
+    assert [np.array_equal(after[f"a{i}"], before[f"a{i}"]) for i in range(5)] == [True] * 3 + [False] * 2
+
+
 def test_the_model_is_left_trainable(path: Path) -> None:
     twin = network()
     twin.layers[0].trainable = False
