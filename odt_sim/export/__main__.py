@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from odt_sim.errors import ExportError, OdtSimError
-from odt_sim.export.cache import ERROR_MARK
+from odt_sim.export.cache import ERROR_MARK, OPTIONS
 
 
 def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
@@ -28,7 +28,7 @@ def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
         optimizer=dict(spec["optimizer"]),
         batch_size=spec["batch_size"],
         name=spec["name"],
-        head=spec.get("head"),
+        **{option: spec[option] for option in OPTIONS if option in spec},
     )
 
 

@@ -20,6 +20,7 @@ from odt_sim.errors import ConfigurationError, ExportError
 
 ERROR_MARK = "odt_sim.export error: "  # the child's last line begins with it
 SETTINGS = {"name", "build", "loss", "optimizer", "batch_size", "seed"}
+OPTIONS = ("head", "train_groups", "embed", "gradient_offset")  # of `export_model`, by the same names
 _INSTALLED = {"site-packages", "dist-packages"}
 QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -37,7 +38,7 @@ def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
 
     Args:
         spec: A node of `conf/model` as plain values: `name`, `build` (`_target_` and arguments of a function that returns a
-            Keras model), `loss`, `optimizer` (`name` and settings), `batch_size`, `seed`, and optionally `head` and
+            Keras model), `loss`, `optimizer` (`name` and settings), `batch_size`, `seed`, and optionally `OPTIONS` and
             `sys_path`, directories where the build function's module is found.
         directory: The cache; None is `$ODT_SIM_CACHE`, or `~/.cache/odt_sim`, with `models` behind it.
 
