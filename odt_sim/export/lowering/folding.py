@@ -36,11 +36,11 @@ def folded(op: tf.Operation, inputs: list[Value]) -> list[tf.Tensor] | None:
     constants = [np.asarray(value) for value in values if value is not None]
     if len(constants) < len(inputs):
         return None
-    return [tf.constant(value, t.dtype) for value, t in zip(_computed(op, constants), op.outputs, strict=True)]
+    return [tf.constant(value, t.dtype) for value, t in zip(computed(op, constants), op.outputs, strict=True)]
 
 
-def _computed(op: tf.Operation, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Runs one op in TensorFlow."""
+def computed(op: tf.Operation, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Runs one op in TensorFlow: its outputs for these inputs."""
     attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
     with tf.Graph().as_default() as graph:
         given = [tf.constant(value, t.dtype) for value, t in zip(inputs, op.inputs, strict=True)]

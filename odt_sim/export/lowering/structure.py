@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from odt_sim.export.lowering.folding import computed, known
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 
@@ -15,3 +16,10 @@ def identity(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 def shape_n(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Returns the shape of each input."""
     return [tf.shape(t, out_type=op.outputs[0].dtype) for t in inputs]
+
+
+@lowers("MatrixDiagV3")
+def matrix_diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Returns the matrix of a constant diagonal, such as the unit matrix, as a constant."""
+    (matrix,) = computed(op, [known(t) for t in inputs])
+    return [tf.constant(matrix)]

@@ -1,0 +1,36 @@
+"""Whole models: those of `conf/model`, on smaller inputs where the number of weights does not depend on their size."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.utils import get_method
+
+from parity.case import Case, Family
+
+CONFIGURED = Path(__file__).parents[3] / "conf" / "model"
+OF_THE_USER = ("keras", "tflite")  # they name no model
+SMALLER: dict[str, dict[str, Any]] = {
+    "character_lstm": {"length": 6},
+    "mobilenet": {"input_shape": [32, 32, 3]},
+    "mobilenet_v2": {"input_shape": [32, 32, 3]},
+    "resnet8": {"input_shape": [16, 16, 3]},
+}
+
+
+def configured(name: str) -> Case:
+    """Returns the case of a configured model with its own loss and optimizer."""
+    spec = yaml.safe_load((CONFIGURED / f"{name}.yaml").read_text())
+
+    def build() -> Any:
+        arguments = {**spec["build"], **SMALLER.get(name, {})}
+        return get_method(arguments.pop("_target_"))(**arguments)
+
+    return Case(name, (f"`{name}`",), build, lambda: spec["loss"], lambda: dict(spec["optimizer"]))
+
+
+MODELS = Family(
+    "Whole models, of `conf/model`",
+    "parity/models.py",
+    tuple(configured(path.stem) for path in sorted(CONFIGURED.glob("*.yaml")) if path.stem not in OF_THE_USER),
+)

@@ -1,0 +1,69 @@
+"""Optimizers, on a dense layer and on an embedding, whose gradient is sparse."""
+
+from collections.abc import Callable
+from typing import Any
+
+from keras import optimizers
+
+from parity.case import Case, Family, perceptron, words
+
+
+def sparse(name: str, covers: str, optimizer: Callable[[], Any]) -> Case:
+    return Case(name, (covers,), words, optimizer=optimizer)
+
+
+def dense(name: str, covers: str, optimizer: Callable[[], Any]) -> Case:
+    """Returns a case of an optimizer that divides a sparse gradient by dynamic shapes, or not at all."""
+    return Case(name, (covers,), perceptron, optimizer=optimizer)
+
+
+OPTIMIZERS = Family(
+    "Optimizers",
+    "parity/optimizers.py",
+    (
+        sparse("SGD", "SGD", lambda: optimizers.SGD()),
+        sparse("momentum", "SGD: momentum", lambda: optimizers.SGD(momentum=0.9)),
+        sparse("Nesterov", "SGD: Nesterov", lambda: optimizers.SGD(momentum=0.9, nesterov=True)),
+        dense("RMSprop", "RMSprop", lambda: optimizers.RMSprop()),
+        dense(
+            "centered RMSprop with momentum",
+            "RMSprop: centered, momentum",
+            lambda: optimizers.RMSprop(momentum=0.9, centered=True),
+        ),
+        dense("Adagrad", "Adagrad", lambda: optimizers.Adagrad()),
+        dense("Adadelta", "Adadelta", lambda: optimizers.Adadelta()),
+        sparse("Adam", "Adam", lambda: optimizers.Adam()),
+        sparse("AMSGrad", "Adam: AMSGrad", lambda: optimizers.Adam(amsgrad=True)),
+        sparse("AdamW", "AdamW", lambda: optimizers.AdamW(weight_decay=0.1)),
+        sparse("Adamax", "Adamax", lambda: optimizers.Adamax()),
+        sparse("Nadam", "Nadam", lambda: optimizers.Nadam()),
+        sparse("Lion", "Lion", lambda: optimizers.Lion()),
+        sparse(
+            "Ftrl", "Ftrl", lambda: optimizers.Ftrl(l1_regularization_strength=0.01, l2_regularization_strength=0.01)
+        ),
+        sparse("Lamb", "Lamb", lambda: optimizers.Lamb()),
+        sparse("Muon", "Muon", lambda: optimizers.Muon()),
+        dense("Adafactor", "Adafactor", lambda: optimizers.Adafactor()),
+        dense("ScheduleFreeAdamW", "ScheduleFreeAdamW", lambda: optimizers.ScheduleFreeAdamW()),
+    ),
+)
+
+STEPS = Family(
+    "What every optimizer may add",
+    "parity/optimizers.py",
+    (
+        sparse("weight decay", "weight decay", lambda: optimizers.SGD(momentum=0.9, weight_decay=0.1)),
+        sparse("clipping by value", "clipping: by value", lambda: optimizers.SGD(clipvalue=0.02)),
+        sparse("clipping by norm", "clipping: by norm", lambda: optimizers.SGD(clipnorm=0.1)),
+        sparse("clipping by global norm", "clipping: by global norm", lambda: optimizers.SGD(global_clipnorm=0.1)),
+        dense("loss scale", "loss scale", lambda: optimizers.SGD(loss_scale_factor=4.0)),
+        sparse(
+            "moving averages that overwrite",
+            "moving averages",
+            lambda: optimizers.SGD(use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2),
+        ),
+        sparse(
+            "gradient accumulation", "gradient accumulation", lambda: optimizers.Adam(gradient_accumulation_steps=2)
+        ),
+    ),
+)

@@ -1,0 +1,39 @@
+"""The cases cover what Keras has, and the page says what the cases cover."""
+
+import inspect
+
+import keras
+import pytest
+from coverage_table import FAMILIES, PAGE, page
+
+from odt_sim.model.manifest import LOSSES
+
+COVERED = {subject for family in FAMILIES for case in family.cases for subject in case.subjects}
+WRAPPERS = {"Optimizer", "OptimizerMap", "MultiOptimizer", "LossScaleOptimizer"}
+ALIASES = {"hard_swish", "swish"}
+REFUSED = {"sparsemax"}  # it sorts
+
+
+def test_the_page_has_the_table_of_the_cases() -> None:
+    text = PAGE.read_text()
+    assert page(text) == text, "docs/export.md is stale; run: python tests/export/coverage_table.py"
+
+
+def test_every_optimizer_of_keras_is_covered() -> None:
+    optimizers = {name for name, kind in vars(keras.optimizers).items() if inspect.isclass(kind)}
+    assert optimizers - WRAPPERS <= COVERED
+
+
+def test_every_activation_of_keras_is_covered() -> None:
+    functions = {name for name, kind in vars(keras.activations).items() if inspect.isfunction(kind)}
+    assert functions - {"get", "serialize", "deserialize"} - ALIASES - REFUSED <= COVERED
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_is_covered(loss: str) -> None:
+    assert loss.replace("_", "") in {subject.lower() for subject in COVERED}
+
+
+def test_no_two_cases_have_one_name() -> None:
+    names = [case.name for family in FAMILIES for case in family.cases]
+    assert len(set(names)) == len(names)
