@@ -181,7 +181,7 @@ class Scaled(keras.Model):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__(name="scaled")
-        self.dense = layers.Dense(3)
+        self.dense = layers.Dense(3, name="dense")
         self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
 
     def call(self, x: Any) -> Any:

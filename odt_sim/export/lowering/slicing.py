@@ -58,16 +58,16 @@ def resize_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value
     batch, height, width, channels = op.outputs[0].shape
     _, rows, columns, _ = gradient.shape
     down, across = _resizing(op, height, rows), _resizing(op, width, columns)
-    upright = tf.matmul(down, tf.reshape(gradient, [batch, rows, columns * channels]), transpose_a=True)
-    dx = tf.matmul(across, tf.reshape(upright, [batch * height, columns, channels]), transpose_a=True)
+    upright = tf.matmul(down, tf.reshape(gradient, [batch, rows, columns * channels]))
+    dx = tf.matmul(across, tf.reshape(upright, [batch * height, columns, channels]))
     return [tf.reshape(dx, [batch, height, width, channels])]
 
 
 def _resizing(op: tf.Operation, size: int, new_size: int) -> tf.Tensor:
-    """Returns the matrix that resizes one axis, `[1, new_size, size]`: what becomes of each unit vector."""
+    """Returns the matrix that resizes one axis, transposed, `[1, size, new_size]`: what becomes of each unit vector."""
     settings = {name: op.get_attr(name) for name in ("align_corners", "half_pixel_centers")}
     resize = tf.raw_ops.ResizeBilinear if op.type == "ResizeBilinearGrad" else tf.raw_ops.ResizeNearestNeighbor
     with tf.init_scope():
         units = tf.reshape(tf.eye(size), [1, size, 1, size])
         matrix = resize(images=units, size=[new_size, 1], **settings).numpy()
-    return tf.constant(matrix.reshape(1, new_size, size))
+    return tf.constant(matrix.reshape(1, new_size, size).swapaxes(1, 2))

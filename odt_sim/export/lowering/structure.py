@@ -18,8 +18,8 @@ def shape_n(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     return [tf.shape(t, out_type=op.outputs[0].dtype) for t in inputs]
 
 
-@lowers("MatrixDiagV3")
+@lowers("MatrixDiagV3", "MatrixSetDiagV3")
 def matrix_diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Returns the matrix of a constant diagonal, such as the unit matrix, as a constant."""
+    """Returns a matrix of constants with its diagonal, such as the unit matrix, as a constant."""
     (matrix,) = computed(op, [known(t) for t in inputs])
     return [tf.constant(matrix)]

@@ -1,0 +1,295 @@
+"""For each op type that has a lowering, calls of TensorFlow's own op over a grid of shapes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle, product
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+raw = tf.raw_ops
+SHAPES = [(), (5,), (3, 4), (2, 3, 4), (2, 3, 1, 2), (2, 1, 2, 2, 3)]
+KINKS = np.array([-7.0, -1.0, 0.0, 0.5, 1.0, 5.9, 6.0, 7.0, -1e-30, 1e-30, 0.25, -0.3], np.float32)
+RANDOM = np.random.default_rng(0)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an op.
+
+    Attributes:
+        function: Takes a tensor for each input and returns a tensor or a list of tensors.
+        inputs: The inputs.
+        tolerance: How far an output may be from TensorFlow's, absolutely and relatively.
+    """
+
+    function: Callable[..., Any]
+    inputs: tuple[NDArray[Any], ...]
+    tolerance: float = 1e-6
+
+
+def whole(*shape: int, dtype: Any = np.float32) -> NDArray[Any]:
+    """Returns whole numbers: their products and sums are exact in float32, so that both ways must agree to the bit."""
+    return RANDOM.integers(-4, 5, size=shape).astype(dtype)
+
+
+def kinks(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Returns numbers at which functions bend, and some between."""
+    return np.resize(KINKS, shape)
+
+
+def each(function: Callable[..., Any], arguments: int = 1) -> list[Call]:
+    """Returns calls with tensors of every rank: `x` first, then a gradient."""
+    return [Call(function, (kinks(shape), whole(*shape))[:arguments]) for shape in SHAPES]
+
+
+def convolutions(call: Callable[..., Any], inputs: Callable[..., list[Any]], multiplied: bool = False) -> list[Call]:
+    """Returns calls of a convolution or a gradient of one: few and many channels, windows that overlap or lie apart."""
+    grid = [((3, 3), 1, 1), ((2, 3), 2, 1), ((1, 1), 1, 1), ((5, 1), 1, 1), ((2, 2), 3, 1), ((3, 2), 1, 2)]
+    grid = grid[:-1] if multiplied else grid  # TensorFlow's own gradients of a depthwise one take no dilation
+    calls = []
+    for ((kernel, stride, dilation), channels), padding in product(zip(grid, cycle((3, 6))), ("SAME", "VALID")):
+        filters = [channels, 2] if multiplied else [channels, 4]
+        settings = {"strides": [1, stride, stride, 1], "padding": padding, "dilations": [1, dilation, dilation, 1]}
+        x, w = whole(2, 8, 7, channels), whole(*kernel, *filters)
+        calls.append(Call(lambda *given, settings=settings: call(*given, settings), tuple(inputs(x, w, settings)), 0.0))
+    return calls
+
+
+def of_gradient(forward: Callable[..., Any], *kept: int) -> Callable[..., list[Any]]:
+    """Returns what makes the inputs of a gradient op: those of x and w in `kept`, and a gradient of the output's shape."""
+
+    def inputs(x: Any, w: Any, settings: Any) -> list[Any]:
+        return [*((x, w)[i] for i in kept), whole(*forward(x, w, settings).shape)]
+
+    return inputs
+
+
+def conv2d(x: Any, w: Any, settings: Any) -> Any:
+    return raw.Conv2D(input=x, filter=w, **settings)
+
+
+def conv2d_filter(x: Any, w: Any, dy: Any, settings: Any) -> Any:
+    return raw.Conv2DBackpropFilter(input=x, filter_sizes=w.shape, out_backprop=dy, **settings)
+
+
+def conv2d_input(x: Any, w: Any, dy: Any, settings: Any) -> Any:
+    return raw.Conv2DBackpropInput(input_sizes=x.shape, filter=w, out_backprop=dy, **settings)
+
+
+def depthwise(x: Any, w: Any, settings: Any) -> Any:
+    return raw.DepthwiseConv2dNative(input=x, filter=w, **settings)
+
+
+def depthwise_filter(x: Any, w: Any, dy: Any, settings: Any) -> Any:
+    return raw.DepthwiseConv2dNativeBackpropFilter(input=x, filter_sizes=w.shape, out_backprop=dy, **settings)
+
+
+def depthwise_input(x: Any, w: Any, dy: Any, settings: Any) -> Any:
+    return raw.DepthwiseConv2dNativeBackpropInput(input_sizes=x.shape, filter=w, out_backprop=dy, **settings)
+
+
+def poolings(call: Callable[..., Any], pool: Any, with_gradient: bool, tolerance: float) -> list[Call]:
+    """Returns calls of a pooling or its gradient, on three values only: most windows tie."""
+    grid = [((2, 2), 2), ((3, 3), 3), ((3, 3), 2), ((2, 1), 1), ((1, 2), 3)]
+    calls = []
+    for (size, stride), padding in product(grid, ("SAME", "VALID")):
+        settings = {"ksize": [1, *size, 1], "strides": [1, stride, stride, 1], "padding": padding}
+        x = RANDOM.integers(-1, 2, size=(2, 7, 6, 3)).astype(np.float32)
+        inputs = [x, whole(*pool(x, **settings).shape)] if with_gradient else [x]
+        calls.append(Call(lambda *given, settings=settings: call(*given, **settings), tuple(inputs), tolerance))
+    return calls
+
+
+def max_pool(x: Any, **settings: Any) -> Any:
+    return raw.MaxPool(input=x, **settings)
+
+
+def max_pool_grad(x: Any, dy: Any, **settings: Any) -> Any:
+    return raw.MaxPoolGrad(orig_input=x, orig_output=max_pool(x, **settings), grad=dy, **settings)
+
+
+def avg_pool(x: Any, **settings: Any) -> Any:
+    return raw.AvgPool(value=x, **settings)
+
+
+def avg_pool_grad(dy: Any, **settings: Any) -> Any:
+    return raw.AvgPoolGrad(orig_input_shape=[2, 7, 6, 3], grad=dy, **settings)
+
+
+def reductions(op: Any) -> list[Call]:
+    """Returns calls over each set of axes of some shapes, few and many numbers."""
+    shapes: list[tuple[int, ...]] = [(5,), (3, 4), (2, 3, 4), (2, 3, 1, 2), (2, 1, 2, 2, 3), (20, 30, 2)]
+    axes: list[list[int]] = [[0], [-1], [0, 1], [1, 2], [0, 2], [0, 1, 2, 3]]
+    return [
+        Call(lambda x, a=a, keep=keep: op(input=x, axis=a, keep_dims=keep), (whole(*shape),))
+        for shape, a, keep in product(shapes, axes, (True, False))
+        if max(a) < len(shape)
+    ]
+
+
+def products(op: Any, shapes: list[tuple[tuple[int, ...], tuple[int, ...]]], *names: str) -> list[Call]:
+    """Returns calls of a matrix product, its operands as they are and transposed."""
+    calls = []
+    for (a, b), turn_a, turn_b in product(shapes, (True, False), (True, False)):
+        settings = dict(zip(names, (turn_a, turn_b), strict=True))
+        left, right = whole(*a), whole(*b)
+        inputs = (left.swapaxes(-1, -2) if turn_a else left, right.swapaxes(-1, -2) if turn_b else right)
+        calls.append(Call(lambda a, b, settings=settings: op(a, b, settings), inputs, 0.0))
+    return calls
+
+
+def matmul(a: Any, b: Any, settings: Any) -> Any:
+    return raw.MatMul(a=a, b=b, **settings)
+
+
+def batch_matmul(a: Any, b: Any, settings: Any) -> Any:
+    return raw.BatchMatMulV2(x=a, y=b, **settings)
+
+
+def resizings(grad: Any, shape: Callable[..., Any]) -> list[Call]:
+    sizes = [((3, 4), (6, 8)), ((5, 4), (3, 9)), ((1, 2), (4, 1))]
+    calls = []
+    for (old, new), (corners, centers) in product(sizes, [(False, False), (False, True), (True, False)]):
+        settings = {"align_corners": corners, "half_pixel_centers": centers}
+        function = lambda dy, old=old, settings=settings: grad(dy, shape(old), settings)  # noqa: E731
+        calls.append(Call(function, (whole(2, *new, 3),)))
+    return calls
+
+
+def bilinear_grad(dy: Any, original: Any, settings: Any) -> Any:
+    return raw.ResizeBilinearGrad(grads=dy, original_image=original, **settings)
+
+
+def nearest_grad(dy: Any, size: Any, settings: Any) -> Any:
+    return raw.ResizeNearestNeighborGrad(grads=dy, size=size, **settings)
+
+
+def slices() -> list[Call]:
+    """Returns calls of the gradient of a slice, made by TensorFlow's own differentiation."""
+    chosen: list[Callable[[Any], Any]] = [
+        lambda x: x[:, 1:3, :-2],
+        lambda x: x[::2, 3::-2, 1:6:3],
+        lambda x: x[1, ..., -1],
+        lambda x: x[:, tf.newaxis, 2:],
+        lambda x: x[-1],
+    ]
+    return [Call(lambda x, part=part: tf.gradients(part(x) * part(x), x)[0], (whole(4, 5, 7),), 0.0) for part in chosen]
+
+
+def scatters(op: Any) -> list[Call]:
+    """Returns calls that write to rows of a variable, some of them twice; they answer with all of its rows."""
+    calls = []
+    for shape, rows in product([(6, 3), (5,), (4, 2, 3)], ([0, 2, 2, 3], [1])):
+        variable = tf.Variable(whole(*shape))
+
+        def function(indices: Any, updates: Any, variable: tf.Variable = variable) -> Any:
+            op(resource=variable.handle, indices=indices, updates=updates)
+            return variable.read_value()
+
+        calls.append(Call(function, (np.array(rows, np.int32), whole(len(rows), *shape[1:])), 0.0))
+    return calls
+
+
+def cross_entropies(op: Any, sparse: bool) -> list[Call]:
+    calls = []
+    for rows, classes in [(1, 2), (4, 3), (7, 11)]:
+        logits = RANDOM.normal(size=(rows, classes)).astype(np.float32)
+        logits[0, 0] = 1000.0
+        labels = RANDOM.integers(0, classes, rows).astype(np.int32)
+        given = labels if sparse else RANDOM.dirichlet(np.ones(classes), rows).astype(np.float32)
+        calls.append(Call(lambda z, y: list(op(features=z, labels=y)), (logits, given)))
+    return calls
+
+
+def uniforms(seeds: list[tuple[int, int]], shapes: list[tuple[int, ...]]) -> list[Call]:
+    return [
+        Call(lambda seed, shape=shape: tf.random.stateless_uniform(shape, seed), (np.array(seed, np.int32),), 0.0)
+        for seed, shape in product(seeds, shapes)
+    ]
+
+
+def floor_divisions() -> list[Call]:
+    numbers, divisors = np.array([[-7, -6, 0, 6, 7]] * 2), np.array([[2], [-3]])
+    kinds = (np.int32, np.int64, np.float32)
+    return [
+        Call(lambda a, b: raw.FloorDiv(x=a, y=b), (numbers.astype(kind), divisors.astype(kind)), 0.0) for kind in kinds
+    ]
+
+
+def unit_matrices(*shapes: tuple[int, int]) -> list[Call]:
+    return [Call(lambda x, shape=shape: x @ tf.eye(*shape), (whole(2, 4),), 0.0) for shape in shapes]
+
+
+def positive(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    return np.resize(np.array([0.1, 0.5, 1.0, 2.0, 30.0], np.float32), shape)
+
+
+def of_positive(function: Callable[..., Any], arguments: int = 1) -> list[Call]:
+    return [Call(function, (positive(shape), whole(*shape))[:arguments]) for shape in SHAPES]
+
+
+BIASED: list[tuple[int, ...]] = [(3, 4), (2, 3, 4), (2, 3, 2, 4), (20, 30, 4)]
+BATCHES = [((2, 3, 4), (2, 4, 5)), ((2, 2, 3, 4), (2, 2, 4, 1)), ((3, 2, 4), (1, 4, 5)), ((3, 1), (2, 1, 4))]
+OPS: dict[str, Callable[[], list[Call]]] = {
+    "AvgPoolGrad": lambda: [
+        Call(call.function, call.inputs[1:], 1e-6) for call in poolings(avg_pool_grad, avg_pool, True, 1e-6)
+    ],
+    "BatchMatMulV2": lambda: products(batch_matmul, BATCHES, "adj_x", "adj_y"),
+    "BiasAdd": lambda: [Call(lambda x, b: raw.BiasAdd(value=x, bias=b), (whole(*s), whole(4)), 0.0) for s in BIASED],
+    "BiasAddGrad": lambda: [Call(lambda dy: raw.BiasAddGrad(out_backprop=dy), (whole(*s),), 0.0) for s in BIASED],
+    "Conv2D": lambda: convolutions(conv2d, lambda x, w, _: [x, w]),
+    "Conv2DBackpropFilter": lambda: convolutions(conv2d_filter, of_gradient(conv2d, 0, 1)),
+    "Conv2DBackpropInput": lambda: convolutions(conv2d_input, of_gradient(conv2d, 0, 1)),
+    "DepthwiseConv2dNative": lambda: convolutions(depthwise, lambda x, w, _: [x, w], multiplied=True),
+    "DepthwiseConv2dNativeBackpropFilter": lambda: convolutions(depthwise_filter, of_gradient(depthwise, 0, 1), True),
+    "DepthwiseConv2dNativeBackpropInput": lambda: convolutions(depthwise_input, of_gradient(depthwise, 0, 1), True),
+    "EluGrad": lambda: each(lambda x, dy: raw.EluGrad(gradients=dy, outputs=tf.nn.elu(x)), 2),
+    "Erf": lambda: each(lambda x: raw.Erf(x=x)),
+    "Erfc": lambda: each(lambda x: raw.Erfc(x=x)),
+    "Expm1": lambda: each(lambda x: raw.Expm1(x=x)),
+    "FloorDiv": floor_divisions,
+    "IdentityN": lambda: each(lambda x, y: list(raw.IdentityN(input=[x, y])), 2),
+    "Inv": lambda: of_positive(lambda x: raw.Inv(x=x)),
+    "InvGrad": lambda: of_positive(lambda y, dy: raw.InvGrad(y=y, dy=dy), 2),
+    "LeakyReluGrad": lambda: each(lambda x, dy: raw.LeakyReluGrad(gradients=dy, features=x, alpha=0.3), 2),
+    "Log1p": lambda: of_positive(lambda x: raw.Log1p(x=x)),
+    "MatMul": lambda: products(matmul, [((3, 4), (4, 5)), ((1, 4), (4, 1))], "transpose_a", "transpose_b"),
+    "MatrixDiagV3": lambda: unit_matrices((4, 4)),
+    "MatrixSetDiagV3": lambda: unit_matrices((4, 3), (4, 6)),
+    "MaxPool": lambda: poolings(max_pool, max_pool, False, 0.0),
+    "MaxPoolGrad": lambda: poolings(max_pool_grad, max_pool, True, 0.0),
+    "Mean": lambda: reductions(raw.Mean),
+    "PreventGradient": lambda: each(lambda x: raw.PreventGradient(input=x)),
+    "Reciprocal": lambda: of_positive(lambda x: raw.Reciprocal(x=x)),
+    "ReciprocalGrad": lambda: of_positive(lambda y, dy: raw.ReciprocalGrad(y=y, dy=dy), 2),
+    "Relu": lambda: each(lambda x: raw.Relu(features=x)),
+    "Relu6Grad": lambda: each(lambda x, dy: raw.Relu6Grad(gradients=dy, features=x), 2),
+    "ReluGrad": lambda: each(lambda x, dy: raw.ReluGrad(gradients=dy, features=x), 2),
+    "ResizeBilinearGrad": lambda: resizings(bilinear_grad, lambda size: tf.zeros([2, *size, 3])),
+    "ResizeNearestNeighborGrad": lambda: resizings(nearest_grad, list),
+    "ResourceScatterAdd": lambda: scatters(raw.ResourceScatterAdd),
+    "ResourceScatterSub": lambda: scatters(raw.ResourceScatterSub),
+    "RsqrtGrad": lambda: of_positive(lambda y, dy: raw.RsqrtGrad(y=y, dy=dy), 2),
+    "Selu": lambda: each(lambda x: raw.Selu(features=x)),
+    "SeluGrad": lambda: each(lambda x, dy: raw.SeluGrad(gradients=dy, outputs=tf.nn.selu(x - 0.1)), 2),
+    "ShapeN": lambda: each(lambda x, y: list(raw.ShapeN(input=[x, y])), 2)[1:],
+    "SigmoidGrad": lambda: each(lambda y, dy: raw.SigmoidGrad(y=y / 8, dy=dy), 2),
+    "SoftmaxCrossEntropyWithLogits": lambda: cross_entropies(raw.SoftmaxCrossEntropyWithLogits, sparse=False),
+    "Softplus": lambda: each(lambda x: raw.Softplus(features=x)),
+    "SoftplusGrad": lambda: each(lambda x, dy: raw.SoftplusGrad(gradients=dy, features=x), 2),
+    "Softsign": lambda: each(lambda x: raw.Softsign(features=x)),
+    "SoftsignGrad": lambda: each(lambda x, dy: raw.SoftsignGrad(gradients=dy, features=x), 2),
+    "SparseSoftmaxCrossEntropyWithLogits": lambda: cross_entropies(
+        raw.SparseSoftmaxCrossEntropyWithLogits, sparse=True
+    ),
+    "SqrtGrad": lambda: of_positive(lambda y, dy: raw.SqrtGrad(y=y, dy=dy), 2),
+    "StatelessRandomGetKeyCounter": lambda: uniforms([(0, 0), (5, 7), (2**31 - 3, 12345), (-4, 9)], [(5,)]),
+    "StatelessRandomUniformV2": lambda: uniforms([(3, 4)], [(), (2, 3, 4)]),
+    "StopGradient": lambda: each(lambda x: tf.stop_gradient(x)),
+    "StridedSliceGrad": slices,
+    "Sum": lambda: reductions(raw.Sum),
+    "TanhGrad": lambda: each(lambda y, dy: raw.TanhGrad(y=y / 8, dy=dy), 2),
+}

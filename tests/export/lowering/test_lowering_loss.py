@@ -1,0 +1,35 @@
+"""Gradients of losses and of biases against TensorFlow's own."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_cross_entropy_of_large_logits_is_tensorflows(sparse: bool, same: Any) -> None:
+    def function(logits: Any, target: Any, weight: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            if sparse:
+                loss = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.argmax(target, -1), logits)
+            else:
+                loss = tf.nn.softmax_cross_entropy_with_logits(target, logits)
+            total = tf.reduce_sum(loss * weight)
+        return {"loss": loss, "dz": tape.gradient(total, logits)}
+
+    logits = np.array([[1000.0, -1000.0, 0.0], [0.1, 0.2, 0.3]], np.float32)
+    target = np.array([[0, 1, 0], [0, 0, 1]], np.float32)
+    same(function, logits=logits, target=target, weight=np.array([0.5, 2.0], np.float32))
+
+
+def test_bias_gradient_is_the_sum_over_all_places(both_ways: Any) -> None:
+    def function(x: Any, b: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch(b)
+            total = tf.reduce_sum(tf.nn.bias_add(x, b) * x)
+        return {"db": tape.gradient(total, b)}
+
+    _, found = both_ways(function, x=np.arange(12, dtype=np.float32).reshape(2, 3, 2), b=np.zeros(2, np.float32))
+    assert found["db"].tolist() == [0 + 2 + 4 + 6 + 8 + 10, 1 + 3 + 5 + 7 + 9 + 11]

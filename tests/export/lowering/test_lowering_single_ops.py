@@ -1,0 +1,78 @@
+"""Every lowering alone on LiteRT against TensorFlow's own op, over a grid of shapes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
+from numpy.typing import NDArray
+from single_ops import OPS, Call
+
+from odt_sim.export.convert import convert
+from odt_sim.export.lowering import Trace
+from odt_sim.export.lowering.registry import LOWERINGS
+from odt_sim.export.signatures import Program, emit_signatures
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The calls of one op type as one function, traced and run by TensorFlow.
+
+    Attributes:
+        calls: The calls by name.
+        inputs: What they are given, by the name of the function's arguments.
+        trace: The function, whose outputs are those of all calls.
+    """
+
+    calls: Mapping[str, Call]
+    inputs: Mapping[str, NDArray[Any]]
+    trace: Trace
+
+    def expected(self) -> dict[str, NDArray[Any]]:
+        outputs = self.trace.concrete(*map(tf.constant, self.inputs.values()))
+        return {name: value.numpy() for name, value in outputs.items()}
+
+
+def grid_of(op_type: str) -> Grid:
+    calls = {f"call_{i}": call for i, call in enumerate(OPS[op_type]())}
+    inputs = {f"{name}_x{i}": x for name, call in calls.items() for i, x in enumerate(call.inputs)}
+
+    def function(*values: tf.Tensor) -> dict[str, tf.Tensor]:
+        given, outputs = dict(zip(inputs, values, strict=True)), {}
+        for name, call in calls.items():
+            result = call.function(*(given[f"{name}_x{i}"] for i in range(len(call.inputs))))
+            outputs |= {f"{name}_y{i}": y for i, y in enumerate(result if isinstance(result, list) else [result])}
+        return outputs
+
+    specs = [tf.TensorSpec(x.shape, x.dtype, name) for name, x in inputs.items()]
+    concrete = tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
+    return Grid(calls, inputs, Trace(concrete, layers=()))
+
+
+@pytest.fixture(scope="module")
+def grids() -> dict[str, Grid]:
+    return {op_type: grid_of(op_type) for op_type in OPS}
+
+
+@pytest.fixture(scope="module")
+def lowered(grids: dict[str, Grid]) -> Interpreter:
+    """All grids in one file, a signature for each."""
+    variables = [v for grid in grids.values() for v in grid.trace.concrete.graph.variables]
+    program = Program({op_type: grid.trace for op_type, grid in grids.items()}, variables)
+    return Interpreter(model_content=convert(emit_signatures(program)), num_threads=1)
+
+
+@pytest.mark.parametrize("op_type", sorted(LOWERINGS))
+def test_the_lowering_computes_what_tensorflow_does(op_type: str, grids: dict[str, Grid], lowered: Interpreter) -> None:
+    assert op_type in OPS, f"{op_type} has a lowering and no row in single_ops.py"
+    grid = grids[op_type]
+    assert op_type in {op.type for op in grid.trace.concrete.graph.get_operations()}
+    found, expected = lowered.get_signature_runner(op_type)(**grid.inputs), grid.expected()
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        call = grid.calls[name.rpartition("_")[0]]
+        assert found[name].dtype == value.dtype
+        np.testing.assert_allclose(found[name], value, rtol=call.tolerance, atol=call.tolerance, err_msg=name)
