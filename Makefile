@@ -1,13 +1,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
+FLEX_BIN := .venv-flex/bin
 
-.PHONY: demo test check benchmarks clean
+.PHONY: demo test test-flex check benchmarks clean
 
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
 
 test: .venv/.dev-installed  ## run all tests
 	$(BIN)/pytest
+
+test-flex: .venv-flex/.installed  ## run the tests of the Flex flavour, in TensorFlow 2.19
+	$(FLEX_BIN)/pytest tests/flex
 
 check: .venv/.dev-installed  ## lint, check the formatting and the types
 	$(BIN)/ruff check
@@ -29,5 +33,12 @@ benchmarks: .venv/.dev-installed  ## measure; see benchmarks/README.md
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@ .venv/.demo-installed
 
-clean:  ## remove the environment and what tools left
-	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+.venv-flex/bin/pip:
+	$(PYTHON) -m venv .venv-flex
+
+.venv-flex/.installed: pyproject.toml constraints-flex.txt | .venv-flex/bin/pip
+	$(FLEX_BIN)/pip install --quiet --constraint constraints-flex.txt --editable '.[flex]' hypothesis pytest
+	touch $@
+
+clean:  ## remove the environments and what tools left
+	rm -rf .venv .venv-flex build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,6 +9,8 @@ from odt_sim.errors import ExportError
 from odt_sim.export.parameters import leaf_layers
 from odt_sim.model.manifest import GROUPS
 
+FLAVOURS = ("builtin", "flex")
+
 
 def check_model(model: Any, batch_size: int) -> None:
     """Checks a model, its layers and the batch size.
@@ -37,6 +39,16 @@ def check_model(model: Any, batch_size: int) -> None:
         raise ExportError(f"batch_size: expected a whole number of at least 1, found {batch_size!r}")
     for layer in leaf_layers(model):
         _check_layer(layer)
+
+
+def check_flavour(flavour: str) -> None:
+    """Checks the kind of ops that a file is to have.
+
+    Raises:
+        ExportError: The flavour is unknown.
+    """
+    if flavour not in FLAVOURS:
+        raise ExportError(f"flavour: expected {' or '.join(FLAVOURS)}, found {flavour!r}")
 
 
 def check_groups(model: keras.Model, groups: Mapping[int, str], wanted: Sequence[str]) -> None:

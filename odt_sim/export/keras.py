@@ -9,12 +9,13 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.check import check_groups, check_model
+from odt_sim.export.check import check_flavour, check_groups, check_model
 from odt_sim.export.convert import convert
+from odt_sim.export.flex import checkpoint_of, flex_signatures
 from odt_sim.export.head import check_not_random, split_before_head
 from odt_sim.export.lowering import Trace
 from odt_sim.export.objective import class_weight_of, objective_of, optimizer_of, settings_of
-from odt_sim.export.parameters import group_of_layers, leaf_layers, parameters_of, random_states_of
+from odt_sim.export.parameters import group_of_layers, leaf_layers, parameter_names, parameters_of, random_states_of
 from odt_sim.export.signatures import Program, emit_signatures
 from odt_sim.export.steps import Training, last_op, only, trace_infer, trace_train
 from odt_sim.files import write_file
@@ -35,6 +36,7 @@ def export_model(
     train_groups: Sequence[str] = (),
     embed: bool = False,
     gradient_offset: bool = False,
+    flavour: str = "builtin",
 ) -> Path:
     """Exports a Keras model with its current weights as a `.tflite` file that trains on any LiteRT interpreter.
 
@@ -58,6 +60,10 @@ def export_model(
             take an `embedding` in place of `x`: what a frozen body says of an example is then computed once.
         gradient_offset: Adds `set_gradient_offset`, which sets a b for each trainable parameter, and the input `mu` of each
             training step: steps then use g + mu w + b in place of the gradient g.
+        flavour: `builtin`, or `flex` for a file that LiteRT cannot run: it needs TensorFlow 2.19, or the Select TF ops
+            library in an app. Nothing is lowered; `save` and `restore` take a `checkpoint_path`, `set_parameters` takes
+            `a0..aN`, and each training step also returns the gradient of each parameter under the parameter's name in
+            the manifest, such as `cnn/dense/kernel`, as the loss gives it: before clipping, decay and offset.
 
     Returns:
         The path of the file.
@@ -65,6 +71,7 @@ def export_model(
     Raises:
         ExportError: The model, the loss or the optimizer cannot be exported, or the file cannot be written.
     """
+    check_flavour(flavour)
     check_model(model, batch_size)
     groups = group_of_layers(model, head)
     check_groups(model, groups, train_groups)
@@ -73,23 +80,25 @@ def export_model(
     infer = trace_infer(model, batch_size)
     objective = objective_of(loss, last_op(infer))
     offsets = {id(v): tf.Variable(tf.zeros(v.shape)) for v in model.weights if v.trainable} if gradient_offset else {}
-    training = Training(objective, optimizer, offsets, class_weight_of(class_weight, objective, model.output_shape))
+    names = dict(zip(map(id, model.weights), parameter_names(model), strict=True)) if flavour == "flex" else {}
+    factors = class_weight_of(class_weight, objective, model.output_shape)
+    training = Training(objective, optimizer, offsets, factors, names)
     traces = {"train": trace_train(model, training, batch_size), "infer": infer}
     for group in train_groups:
         with only(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) in group.split("_")]):
             traces[f"train_{group}"] = trace_train(model, training, batch_size)
     traces |= _trace_halves(model, groups, training, batch_size) if embed else {}
-    signatures = emit_signatures(
-        Program(
-            traces=traces,
-            weights=model.weights,
-            states=[*(v for v in optimizer.variables if v is not optimizer.learning_rate), *random_states_of(model)],
-            generators=random_states_of(model),
-            offsets=list(offsets.values()),
-            inputs={"learning_rate": optimizer.learning_rate},
-        )
+    program = Program(
+        traces=traces,
+        weights=model.weights,
+        states=[*(v for v in optimizer.variables if v is not optimizer.learning_rate), *random_states_of(model)],
+        generators=random_states_of(model),
+        offsets=list(offsets.values()),
+        inputs={"learning_rate": optimizer.learning_rate},
     )
-    content = convert(signatures)
+    flex = flavour == "flex"
+    signatures = flex_signatures(program, checkpoint_of(model, optimizer)) if flex else emit_signatures(program)
+    content = convert(signatures, flex=flex)
     manifest = Manifest(
         name=name or model.name,
         parameters=parameters_of(model, groups),

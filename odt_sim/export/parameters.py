@@ -53,6 +53,11 @@ def group_of_layers(model: keras.Model, head: str | Sequence[str] | None) -> dic
     return groups | {id(layer): "head" for layer in layers if layer.name in heads}
 
 
+def parameter_names(model: keras.Model) -> list[str]:
+    """Returns the names of a model's weights in their order: the paths of the variables, made unique."""
+    return unique([v.path for v in model.weights])
+
+
 def parameters_of(model: keras.Model, groups: Mapping[int, str]) -> tuple[Parameter, ...]:
     """Describes a model's weights in the order of `model.weights`.
 
@@ -65,7 +70,7 @@ def parameters_of(model: keras.Model, groups: Mapping[int, str]) -> tuple[Parame
     """
     layers = [layer for layer in leaf_layers(model) if layer.weights]
     group = {id(v): groups[id(layer)] for layer in layers for v in layer.weights}
-    names = _unique([v.path for v in model.weights])
+    names = parameter_names(model)
     trainable = {id(v) for v in model.trainable_weights}
     frozen = {id(v) for layer in all_layers(model) if not layer.trainable for v in layer.weights}
     return tuple(
@@ -91,7 +96,7 @@ def _heads(layers: Sequence[keras.layers.Layer], head: str | Sequence[str] | Non
     return wanted
 
 
-def _unique(names: Sequence[str]) -> list[str]:
+def unique(names: Sequence[str]) -> list[str]:
     """Returns the names, with `_1`, `_2` ... behind those that came before."""
     taken: set[str] = set()
     result = []

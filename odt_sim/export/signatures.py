@@ -63,7 +63,7 @@ def emit_signatures(program: Program) -> Signatures:
     Raises:
         ExportError: An op cannot be emitted with TFLite's built-in ops.
     """
-    weights, offsets = _copies(program.weights, "a"), _copies(program.offsets, "b")
+    weights, offsets = copies(program.weights, "a"), copies(program.offsets, "b")
     operations = {key: trace.live_operations(weights) for key, trace in program.traces.items()}
     read = {
         trace.variables[op.name]
@@ -71,22 +71,23 @@ def emit_signatures(program: Program) -> Signatures:
         for op in operations[key]
         if op.name in trace.variables
     }
-    slots = _copies([v for v in program.states if handle(v) in read], "s")
+    slots = copies([v for v in program.states if handle(v) in read], "s")
     variables = {**weights, **slots, **offsets}
     inputs = {handle(v): tf.TensorSpec(v.shape, v.dtype, name) for name, v in program.inputs.items()}
     functions = {key: _emitted(trace, operations[key], variables, inputs) for key, trace in program.traces.items()}
-    functions["parameters"], functions["restore"] = _reader(weights, "a"), _writer(weights, "a")
+    functions["parameters"], functions["restore"] = reader(weights, "a"), writer(weights, "a")
     if slots:
-        functions["optimizer_state"], functions["restore_optimizer_state"] = _reader(slots, "s"), _writer(slots, "s")
+        functions["optimizer_state"], functions["restore_optimizer_state"] = reader(slots, "s"), writer(slots, "s")
     if offsets:
-        functions["set_gradient_offset"] = _writer(offsets, "b")
+        functions["set_gradient_offset"] = writer(offsets, "b")
     module = tf.Module()
     module.variables_of_model = list(variables.values())
     random = {handle(v) for v in program.generators}
     return Signatures(module, functions, tuple(i for i, key in enumerate(slots) if key in random))
 
 
-def _copies(variables: Sequence[Variable], prefix: str) -> dict[int, tf.Variable]:
+def copies(variables: Sequence[Variable], prefix: str) -> dict[int, tf.Variable]:
+    """Returns for the handle of each variable a new one that holds its value, named `<prefix>0`, `<prefix>1`, ..."""
     return {handle(v): tf.Variable(v.numpy(), name=f"{prefix}{i}") for i, v in enumerate(variables)}
 
 
@@ -106,12 +107,12 @@ def _emitted(
     return named(function, [*trace.arguments.values(), *replaced.values()])
 
 
-def _reader(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
+def reader(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
     """Returns a function that hands the variables out as `<prefix>0`, `<prefix>1`, ..."""
     return named(lambda: {f"{prefix}{i}": tf.identity(v) for i, v in enumerate(variables.values())}, [])
 
 
-def _writer(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
+def writer(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
     """Returns a function that takes the variables back; its output only keeps the converter from removing it."""
 
     def restore(**values: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -28,12 +28,15 @@ class Training:
         offsets: For the `id` of each trainable weight a variable b; a step then uses g + mu w + b in place of the gradient g.
             Empty for steps without.
         class_weight: For each class the factor on its examples' losses, `[classes]`; None for no factors.
+        gradient_names: For the `id` of each trainable weight the name under which a step also returns the gradient of its
+            loss; empty for steps that return the loss alone.
     """
 
     objective: Objective
     optimizer: keras.optimizers.Optimizer
     offsets: Mapping[int, tf.Variable] = field(default_factory=dict)
     class_weight: NDArray[np.float32] | None = None
+    gradient_names: Mapping[int, str] = field(default_factory=dict)
 
     def gradient(self, gradient: tf.Tensor, weight: keras.Variable, mu: tf.Tensor | None) -> tf.Tensor:
         """Returns what a step takes as the gradient; with an offset it is dense, that of an Embedding, too."""
@@ -41,6 +44,12 @@ class Training:
             return gradient
         scale = self.optimizer.loss_scale_factor or 1.0
         return tf.convert_to_tensor(gradient) + scale * (mu * weight.value + self.offsets[id(weight)])
+
+    def named_gradients(self, gradients: Sequence[tuple[tf.Tensor, keras.Variable]]) -> dict[str, tf.Tensor]:
+        """Returns the gradients that a step hands out, without the optimizer's factor on the loss."""
+        factor = self.optimizer.scale_loss(tf.ones([]))
+        named = [(gradient, self.gradient_names.get(id(weight))) for gradient, weight in gradients]
+        return {name: tf.convert_to_tensor(gradient) / factor for gradient, name in named if name is not None}
 
     def sample_weight(self, y: tf.Tensor, sample_weight: tf.Tensor, output: tf.TensorShape) -> tf.Tensor:
         """Returns the weight of each loss: of each example, or of each position in it."""
@@ -70,6 +79,8 @@ def trace_infer(
 def trace_train(model: keras.Model, training: Training, batch_size: int | None, *, x: str = "x") -> Trace:
     """Traces `train(x, y, sample_weight) -> loss`, which changes what is trainable in the model; with offsets, also `mu`.
 
+    Where the training names gradients, they are returned, too.
+
     Args:
         model: The model.
         training: How it is trained.
@@ -92,9 +103,10 @@ def trace_train(model: keras.Model, training: Training, batch_size: int | None, 
             loss = training.objective.function(y, outputs, sample_weight=weight)
             loss = tf.add_n([loss, *model.losses]) if model.losses else loss
             scaled = optimizer.scale_loss(loss)
-        gradients = zip(tape.gradient(scaled, variables), variables, strict=True)
-        optimizer.apply_gradients([(training.gradient(g, v, mu), v) for g, v in gradients if g is not None])
-        return {"loss": loss}
+        pairs = zip(tape.gradient(scaled, variables), variables, strict=True)
+        gradients = [(g, v) for g, v in pairs if g is not None]
+        optimizer.apply_gradients([(training.gradient(g, v, mu), v) for g, v in gradients])
+        return {**training.named_gradients(gradients), "loss": loss}
 
     with unrolled(model):
         return traced(train, arguments, names_of(model))

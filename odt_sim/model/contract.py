@@ -24,13 +24,11 @@ def check_signatures(flat: FlatModel, where: str) -> None:
     Raises:
         ModelError: A signature, an input or an output is missing, unknown or of no use.
     """
+    _check_ops(flat, where)
     found = ", ".join(flat.signatures) or "none"
     for name in REQUIRED:
         if name not in flat.signatures:
             raise ModelError(f"{where}: no signature {name!r}, found {found}; it is not trainable, {_EXPORT}")
-    flex = sorted({op for ops in flat.operators.values() for op in ops if op.startswith("Flex")})
-    if flex:
-        raise ModelError(f"{where}: holds Flex ops ({', '.join(flex)}) that LiteRT cannot run; {_EXPORT}")
     if flat.uninitialized:
         first, count = flat.uninitialized[0], len(flat.uninitialized)
         raise ModelError(f"{where}: {count} of its variables have no initial values, the first is {first}; {_EXPORT}")
@@ -84,6 +82,19 @@ def ordered(tensors: Iterable[TensorInfo], prefix: str, where: str) -> list[Tens
         odd = sorted(name for name in found if not re.fullmatch(prefix + r"\d+", name)) or sorted(found)
         raise ModelError(f"{where}: expected the weights as {prefix}0..{prefix}{len(found) - 1}, found {odd[0]!r}")
     return [found[name] for name in expected]
+
+
+def _check_ops(flat: FlatModel, where: str) -> None:
+    flex = sorted({op for ops in flat.operators.values() for op in ops if op.startswith("Flex")})
+    if not flex:
+        return
+    some = ", ".join(flex[:3]) + (f" and {len(flex) - 3} more" if len(flex) > 3 else "")
+    if "save" in flat.signatures and "checkpoint_path" in flat.signatures["save"].inputs:
+        raise ModelError(
+            f"{where}: is of the flex flavour, whose Flex ops ({some}) LiteRT cannot run; "
+            "export the model without flavour='flex', or run the file in TensorFlow 2.19 (docs/export.md)"
+        )
+    raise ModelError(f"{where}: holds Flex ops ({some}) that LiteRT cannot run; {_EXPORT}")
 
 
 def _check_rows(flat: FlatModel, signature: str, names: tuple[str, ...], where: str) -> None:

@@ -100,7 +100,7 @@ def emit(
     memo: Memo = {}
     for op in operations:
         if op.type == "Placeholder":
-            values[op.outputs[0].name] = _argument(trace, op, inputs, variables, constants)
+            values[op.outputs[0].name] = argument(trace, op, inputs, variables, constants)
             continue
         try:
             _emit_operation(op, values, memo, None)
@@ -109,14 +109,25 @@ def emit(
     return {name: values[t.name] for name, t in trace.concrete.structured_outputs.items()}
 
 
-def _argument(
+def argument(
     trace: Trace,
     op: tf.Operation,
     inputs: Mapping[str, tf.Tensor],
     variables: Mapping[int, tf.Variable | tf.Tensor],
     constants: Mapping[str, tf.Tensor],
 ) -> tf.Tensor:
-    """Returns what a placeholder stands for: a variable's handle or value, a captured constant, or an argument."""
+    """Returns what a placeholder stands for: a variable's handle or value, a captured constant, or an argument.
+
+    Args:
+        trace: The traced function.
+        op: The placeholder.
+        inputs: The new tensor for each of the function's arguments, by name.
+        variables: For the id of each captured handle what takes its place.
+        constants: For the name of each placeholder of a captured tensor, that tensor.
+
+    Raises:
+        ExportError: It stands for a variable that nothing takes the place of.
+    """
     if op.name in trace.variables:
         variable = variables.get(trace.variables[op.name])
         if variable is None:

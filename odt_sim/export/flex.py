@@ -1,0 +1,139 @@
+"""The Flex flavour: traced functions as TensorFlow runs them, with `save` and `restore` of TensorFlow's checkpoints.
+
+Nothing is lowered: TFLite's built-in ops stand beside Flex ops, which are full TensorFlow's. The signatures `save` and
+`restore` and the single-file format are those of "On-Device Training with TensorFlow Lite", so that apps written for it find
+what they expect.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import keras
+import tensorflow as tf
+
+from odt_sim.export.lowering import Trace
+from odt_sim.export.lowering.graph import argument
+from odt_sim.export.parameters import parameter_names, random_states_of, unique
+from odt_sim.export.signatures import Program, Signatures, Variable, copies, handle, reader, writer
+from odt_sim.export.tracing import Function, named
+
+CHECKPOINT_PATH = tf.TensorSpec([], tf.string, "checkpoint_path")
+
+
+def checkpoint_of(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, Variable]:
+    """Returns what a checkpoint of a model's training holds, by name.
+
+    These are the weights under their parameters' names, the optimizer's slots as `optimizer/...`, and the states of random
+    layers as `random_state/0`, `random_state/1`, ... Keras' own names of the latter two tell how many a process made before.
+    """
+    slots = [v for v in optimizer.variables if v is not optimizer.learning_rate]
+    generators = random_states_of(model)
+    names = parameter_names(model)
+    names += [f"optimizer/{v.path.partition('/')[2]}" for v in slots]
+    names += [f"random_state/{i}" for i in range(len(generators))]
+    return dict(zip(unique(names), [*model.weights, *slots, *generators], strict=True))
+
+
+def flex_signatures(program: Program, checkpoint: Mapping[str, Variable]) -> Signatures:
+    """Copies every signature over new variables that hold the current values.
+
+    Beside the program's own there are `parameters` and `set_parameters` (arrays `a0..aN`), `save` and `restore` (a
+    checkpoint), and `set_gradient_offset` where there are offsets.
+
+    Args:
+        program: The traced functions and their variables.
+        checkpoint: Those of its weights and states that a checkpoint holds, by name.
+
+    Raises:
+        ExportError: A trace reads a variable that is not the program's.
+    """
+    weights, states, offsets = copies(program.weights, "a"), copies(program.states, "s"), copies(program.offsets, "b")
+    inputs = {handle(v): tf.Variable(v.numpy(), name=name) for name, v in program.inputs.items()}
+    variables = {**weights, **states, **offsets, **inputs}
+    names = {handle(v): name for name, v in program.inputs.items()}
+    functions = {key: _copied(trace, variables, names) for key, trace in program.traces.items()}
+    functions["parameters"], functions["set_parameters"] = reader(weights, "a"), writer(weights, "a")
+    if offsets:
+        functions["set_gradient_offset"] = writer(offsets, "b")
+    saved = {name: variables[handle(v)] for name, v in checkpoint.items()}
+    functions["save"], functions["restore"] = _save(saved), _restore(saved)
+    module = tf.Module()
+    module.variables_of_model = list(variables.values())
+    return Signatures(module, functions, random_states=())
+
+
+def _copied(trace: Trace, variables: Mapping[int, tf.Variable], inputs: Mapping[int, str]) -> Function:
+    """Returns the function that a trace becomes; the variables that are inputs are set before anything reads them."""
+    read = set(trace.variables.values())
+    given = {name: variables[key] for key, name in inputs.items() if key in read}
+
+    def function(**values: tf.Tensor) -> dict[str, tf.Tensor]:
+        for name, variable in given.items():
+            variable.assign(values[name])
+        return copied_graph(trace, values, variables)
+
+    return named(function, [*trace.arguments.values(), *(tf.TensorSpec(v.shape, v.dtype, k) for k, v in given.items())])
+
+
+def copied_graph(
+    trace: Trace, inputs: Mapping[str, tf.Tensor], variables: Mapping[int, tf.Variable]
+) -> dict[str, tf.Tensor]:
+    """Copies a traced function into the current graph as it is.
+
+    Args:
+        trace: The traced function.
+        inputs: The new tensor for each of its arguments, by name.
+        variables: For the id of each captured handle the variable that takes its place.
+
+    Returns:
+        The outputs by name.
+
+    Raises:
+        ExportError: It reads a variable that nothing takes the place of.
+    """
+    graph, new = trace.concrete.graph, tf.compat.v1.get_default_graph()
+    constants = {placeholder.op.name: outer for outer, placeholder in graph.captures}
+    replaced = {
+        op.outputs[0].name: new.capture(argument(trace, op, inputs, variables, constants))
+        for op in graph.get_operations()
+        if op.type == "Placeholder"
+    }
+    definition = graph.as_graph_def()
+    for node in definition.node:
+        node.attr.pop("_gradient_op_type", None)  # names a Python function that only the traced graph knows
+    outputs = trace.concrete.structured_outputs
+    tensors = tf.graph_util.import_graph_def(definition, replaced, [t.name for t in outputs.values()], name="")
+    return dict(zip(outputs, tensors, strict=True))
+
+
+def _save(checkpoint: Mapping[str, tf.Variable]) -> Function:
+    """Returns a function that writes variables under their names into one file."""
+
+    def save(checkpoint_path: tf.Tensor) -> dict[str, tf.Tensor]:
+        data = [v.read_value() for v in checkpoint.values()]
+        tf.raw_ops.Save(filename=checkpoint_path, tensor_names=list(checkpoint), data=data)
+        return {"checkpoint_path": checkpoint_path}
+
+    return named(save, [CHECKPOINT_PATH])
+
+
+def _restore(checkpoint: Mapping[str, tf.Variable]) -> Function:
+    """Returns a function that reads what `save` wrote, and what it read.
+
+    One op reads all, and the shapes are checked, before the first variable is set: a file that does not fit changes nothing.
+    """
+    variables: Sequence[tf.Variable] = list(checkpoint.values())
+
+    def restore(checkpoint_path: tf.Tensor) -> dict[str, tf.Tensor]:
+        tensors = tf.raw_ops.RestoreV2(
+            prefix=checkpoint_path,
+            tensor_names=list(checkpoint),
+            shape_and_slices=[""] * len(variables),
+            dtypes=[v.dtype for v in variables],
+        )
+        tensors = [tf.ensure_shape(tensor, v.shape) for tensor, v in zip(tensors, variables, strict=True)]
+        with tf.control_dependencies(tensors):
+            for tensor, variable in zip(tensors, variables, strict=True):
+                variable.assign(tensor)
+        return dict(zip(checkpoint, tensors, strict=True))
+
+    return named(restore, [CHECKPOINT_PATH])

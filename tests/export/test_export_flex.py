@@ -1,0 +1,62 @@
+"""A file of the Flex flavour, exported here; `tests/flex` runs such files where TensorFlow can."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+from keras import layers
+
+from odt_sim.cli import main
+from odt_sim.errors import ExportError, ModelError
+from odt_sim.export import export_model
+from odt_sim.model.flatbuffer import read
+from odt_sim.model.trainable import TrainableModel
+
+REFUSAL = (
+    r"m\.tflite: is of the flex flavour, whose Flex ops \(\w+, \w+, \w+ and \d+ more\) LiteRT cannot run; "
+    r"export the model without flavour='flex', or run the file in TensorFlow 2\.19"
+)
+
+
+def small_cnn() -> Any:
+    body = [layers.Conv2D(2, 3, activation="relu", name="conv"), layers.Flatten()]
+    return keras.Sequential([layers.Input((5, 5, 1)), *body, layers.Dense(3, name="dense")], name="cnn")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("flex") / "m.tflite"
+    return export_model(small_cnn(), path, loss="mse", optimizer="adam", batch_size=4, flavour="flex")
+
+
+def test_its_signatures(path: Path) -> None:
+    signatures = read(path.read_bytes(), "m").signatures
+    said = {key: (list(signature.inputs), sorted(signature.outputs)) for key, signature in signatures.items()}
+    names = sorted(f"cnn/{layer}/{part}" for layer in ("conv", "dense") for part in ("kernel", "bias"))
+    slots = [f"optimizer/{name.replace('/', '_')}_{slot}" for name in names for slot in ("momentum", "velocity")]
+    arrays = ["a0", "a1", "a2", "a3"]
+    assert sorted(said.pop("train")[0]) == ["learning_rate", "sample_weight", "x", "y"]
+    assert sorted(signatures["train"].outputs) == [*names, "loss"]
+    assert {t.shape for name, t in signatures["train"].outputs.items() if "conv" in name} == {(3, 3, 1, 2), (2,)}
+    assert said == {
+        "infer": (["x"], ["logits"]),
+        "parameters": ([], arrays),
+        "set_parameters": (arrays, ["count"]),
+        "save": (["checkpoint_path"], ["checkpoint_path"]),
+        "restore": (["checkpoint_path"], [*names, *slots, "optimizer/iteration"]),
+    }
+    assert signatures["save"].inputs["checkpoint_path"].dtype == "string"
+
+
+def test_what_cannot_run_it_says_so(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ModelError, match=REFUSAL):
+        TrainableModel.load(path)
+    assert main(["inspect", str(path)]) == 1
+    assert re.search(REFUSAL, capsys.readouterr().err)
+
+
+def test_an_unknown_flavour_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="flavour: expected builtin or flex, found 'select'"):
+        export_model(small_cnn(), tmp_path / "m.tflite", loss="mse", optimizer="sgd", flavour="select")
