@@ -31,6 +31,10 @@ collect_ignore = [] if version("tensorflow").startswith("2.19.") else ["flex"]  
 CONFIGURED = Path(__file__).parents[1] / "conf" / "model"
 FOREIGN = Path(__file__).parent / "model" / "foreign_models.py"
 SMALL_MLP = {"_target_": "odt_sim.export.zoo.mlp", "input_shape": [6], "classes": 3, "hidden": [5]}
+TRANSFER = {
+    "sys_path": [str(Path(__file__).parent / "networks")],
+    "train_groups": ["head", "body", "norm", "body_norm"],
+}
 LINEAR = {"_target_": "odt_sim.export.zoo.softmax_regression", "input_shape": [6], "classes": 2}
 SMALL = {"loss": "sparse_categorical_crossentropy", "batch_size": 4, "seed": 0}
 
@@ -83,6 +87,30 @@ def dropout() -> TrainableModel:
     sizes = {"length": 4, "words": 10, "classes": 3, "width": 4, "heads": 1, "blocks": 1, "dropout": 0.5}
     build = {"_target_": "odt_sim.export.zoo.transformer_encoder", **sizes}
     return _small("dropout", build, {"name": "SGD"})
+
+
+@pytest.fixture(scope="session")
+def grouped() -> TrainableModel:
+    """`networks/transfer.py`, [4, 6] to 3 classes, plain SGD: steps of each group, on embeddings, with a gradient offset."""
+    return _transfer("grouped", embed=True, gradient_offset=True)
+
+
+@pytest.fixture(scope="session")
+def grouped_without_offset() -> TrainableModel:
+    """The same with steps that take no gradient offset, and none on embeddings."""
+    return _transfer("grouped_without_offset")
+
+
+@pytest.fixture(scope="session")
+def frozen() -> TrainableModel:
+    """The same network with a frozen body: a step on its head, from examples or from embeddings."""
+    return _transfer("frozen", {"frozen": True}, train_groups=[], embed=True)
+
+
+@pytest.fixture(scope="session")
+def adam_with_offset() -> TrainableModel:
+    """The perceptron of `adam` whose steps take a gradient offset."""
+    return _small("adam_with_offset", SMALL_MLP, {"name": "Adam"}, gradient_offset=True)
 
 
 @pytest.fixture(scope="session")
@@ -149,3 +177,8 @@ def _plain(path: Path) -> Any:
 
 def _small(name: str, build: dict[str, Any], optimizer: dict[str, Any], **more: Any) -> TrainableModel:
     return TrainableModel.load(exported({**SMALL, "name": name, "build": build, "optimizer": optimizer, **more}))
+
+
+def _transfer(name: str, arguments: dict[str, Any] | None = None, **options: Any) -> TrainableModel:
+    build = {"_target_": "transfer.build", **(arguments or {})}
+    return _small(name, build, {"name": "SGD"}, **{**TRANSFER, **options})

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from math import prod
 
 from odt_sim.errors import ModelError
-from odt_sim.model.flatbuffer import FlatModel, TensorInfo
+from odt_sim.model.flatbuffer import FlatModel, Signature, TensorInfo
 from odt_sim.model.manifest import Parameter
 
 REQUIRED = ("train", "infer", "parameters", "restore")
@@ -34,8 +34,13 @@ def check_signatures(flat: FlatModel, where: str) -> None:
         raise ModelError(f"{where}: {count} of its variables have no initial values, the first is {first}; {_EXPORT}")
     _check_rows(flat, "train", ("x", "y"), where)
     _check_rows(flat, "infer", ("x",), where)
-    _check_train(flat, where)
-    _check_infer(flat, where)
+    unknown = sorted(set(flat.signatures["train"].inputs) - set(TRAIN_INPUTS))
+    if unknown:
+        raise ModelError(
+            f"{where}: signature 'train' has an input {unknown[0]!r}; expected {', '.join(TRAIN_INPUTS)} at most"
+        )
+    check_loss(flat, "train", where)
+    check_answer(flat, "infer", where)
 
 
 def check_parameters(flat: FlatModel, parameters: tuple[Parameter, ...], where: str) -> None:
@@ -53,7 +58,7 @@ def check_parameters(flat: FlatModel, parameters: tuple[Parameter, ...], where: 
     declared = ordered(flat.signatures["parameters"].outputs.values(), "a", where)
     for tensor in declared:
         if tensor.dtype != "float32" or min(tensor.shape, default=1) < 0:
-            shape = _short(tensor.shape)
+            shape = shape_text(tensor.shape)
             raise ModelError(
                 f"{where}: parameter {tensor.name} is {tensor.dtype} {shape}; expected float32 of a fixed shape"
             )
@@ -84,6 +89,47 @@ def ordered(tensors: Iterable[TensorInfo], prefix: str, where: str) -> list[Tens
     return [found[name] for name in expected]
 
 
+def check_loss(flat: FlatModel, signature: str, where: str) -> None:
+    """Checks that a training step returns its loss.
+
+    Raises:
+        ModelError: It has no output `loss`, or one that is no float32 number.
+    """
+    outputs = flat.signatures[signature].outputs
+    loss = outputs.get("loss")
+    if loss is None or loss.dtype != "float32" or prod(loss.shape) != 1:
+        found = ", ".join(f"{t.name} {t.dtype} {shape_text(t.shape)}" for t in outputs.values()) or "none"
+        raise ModelError(
+            f"{where}: signature {signature!r} has no output 'loss', a float32 number, found {found}; "
+            "return the batch's mean loss"
+        )
+
+
+def answer_of(signature: Signature) -> TensorInfo:
+    """Returns the output of an inference that counts: `logits`, `embedding`, or the only one."""
+    outputs = signature.outputs
+    return outputs.get("logits") or outputs.get("embedding") or next(iter(outputs.values()))
+
+
+def check_answer(flat: FlatModel, signature: str, where: str) -> None:
+    """Checks that it is clear which output of an inference is its answer.
+
+    Raises:
+        ModelError: It has several and none is `logits`, or it has none.
+    """
+    outputs = flat.signatures[signature].outputs
+    if "logits" not in outputs and len(outputs) != 1:
+        found = ", ".join(outputs) or "none"
+        raise ModelError(
+            f"{where}: signature {signature!r} should have an output 'logits' or a single one, found {found}"
+        )
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """Returns a shape for a message; that of a damaged file may be endless."""
+    return str(list(shape)) if len(shape) <= 8 else f"of {len(shape)} axes"
+
+
 def _check_ops(flat: FlatModel, where: str) -> None:
     flex = sorted({op for ops in flat.operators.values() for op in ops if op.startswith("Flex")})
     if not flex:
@@ -108,31 +154,9 @@ def _check_rows(flat: FlatModel, signature: str, names: tuple[str, ...], where: 
         tensor = inputs[name]
         if not tensor.shape or tensor.dtype not in _NUMBERS:
             raise ModelError(
-                f"{where}: input {name!r} of {signature!r} is {tensor.dtype} {_short(tensor.shape)}; "
+                f"{where}: input {name!r} of {signature!r} is {tensor.dtype} {shape_text(tensor.shape)}; "
                 "expected numbers whose first axis is the batch"
             )
-
-
-def _check_train(flat: FlatModel, where: str) -> None:
-    train = flat.signatures["train"]
-    unknown = sorted(set(train.inputs) - set(TRAIN_INPUTS))
-    if unknown:
-        raise ModelError(
-            f"{where}: signature 'train' has an input {unknown[0]!r}; expected {', '.join(TRAIN_INPUTS)} at most"
-        )
-    loss = train.outputs.get("loss")
-    if loss is None or loss.dtype != "float32" or prod(loss.shape) != 1:
-        found = ", ".join(f"{t.name} {t.dtype} {_short(t.shape)}" for t in train.outputs.values()) or "none"
-        raise ModelError(
-            f"{where}: signature 'train' has no output 'loss', a float32 number, found {found}; return the batch's mean loss"
-        )
-
-
-def _check_infer(flat: FlatModel, where: str) -> None:
-    outputs = flat.signatures["infer"].outputs
-    if "logits" not in outputs and len(outputs) != 1:
-        found = ", ".join(outputs) or "none"
-        raise ModelError(f"{where}: signature 'infer' should have an output 'logits' or a single one, found {found}")
 
 
 def _check_pair(flat: FlatModel, reader: str, writer: str, where: str) -> None:
@@ -141,8 +165,3 @@ def _check_pair(flat: FlatModel, reader: str, writer: str, where: str) -> None:
     written = flat.signatures[writer].inputs.values() if writer in flat.signatures else ()
     if {(t.name, t.shape, t.dtype) for t in read} != {(t.name, t.shape, t.dtype) for t in written}:
         raise ModelError(f"{where}: the inputs of {writer!r} are not the outputs of {reader!r}; they must pair")
-
-
-def _short(shape: tuple[int, ...]) -> str:
-    """Returns a shape for a message; that of a damaged file may be endless."""
-    return str(list(shape)) if len(shape) <= 8 else f"of {len(shape)} axes"

@@ -50,7 +50,9 @@ def unrestored_variables(model: Any, signatures: Mapping[str, int]) -> list[str]
         model: The flatbuffer's root.
         signatures: The index of each signature's subgraph by name.
     """
-    training = [index for name, index in signatures.items() if name == "train" or name.startswith("train_")]
+    training = [
+        index for name, index in signatures.items() if name in ("train", "head_train") or name.startswith("train_")
+    ]
     restoring = [index for name, index in signatures.items() if name in ("restore", "restore_optimizer_state")]
     changed, set_by_host = (
         {name for i in indices for name in _variables(model, i, "ASSIGN_VARIABLE")} for indices in (training, restoring)

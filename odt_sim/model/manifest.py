@@ -51,6 +51,11 @@ class Parameter:
     role: str = "trainable"
     group: str = "body"
 
+    @property
+    def moves(self) -> bool:
+        """Whether training may change it: all but frozen parameters, which therefore never travel."""
+        return self.role != "frozen"
+
 
 @dataclass(frozen=True)
 class Manifest:

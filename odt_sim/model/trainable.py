@@ -7,9 +7,10 @@ from pathlib import Path
 
 from odt_sim.errors import ModelError
 from odt_sim.model import flatbuffer
-from odt_sim.model.contract import check_parameters, check_signatures, ordered
+from odt_sim.model.contract import answer_of, check_parameters, check_signatures, ordered
 from odt_sim.model.flatbuffer import Signature, TensorInfo
 from odt_sim.model.manifest import LOSSES, METADATA_NAME, Manifest, Parameter
+from odt_sim.model.optional import check_optional
 from odt_sim.model.weights import Layout
 
 DEFAULT_BATCH_SIZE = 32  # for a model of dynamic batch that has no manifest
@@ -75,6 +76,7 @@ class TrainableModel:
         declared = ordered(flat.signatures["parameters"].outputs.values(), "a", where)
         parameters = manifest.parameters if manifest else tuple(Parameter(t.name, t.shape) for t in declared)
         check_parameters(flat, parameters, where)
+        check_optional(flat, parameters, where)
         if manifest:
             loss, from_logits = manifest.loss, manifest.from_logits
         elif loss is not None and loss not in LOSSES:
@@ -106,6 +108,11 @@ class TrainableModel:
         return self.layout.parameters
 
     @cached_property
+    def trainable_layout(self) -> Layout:
+        """The parameters that a step changes by gradients: those of a gradient offset, in the order `b0..bK`."""
+        return self.layout.select(lambda p: p.role == "trainable")
+
+    @cached_property
     def x(self) -> TensorInfo:
         """The input `x` of `train`: `[batch, ...]`."""
         return self.signatures["train"].inputs["x"]
@@ -118,8 +125,7 @@ class TrainableModel:
     @cached_property
     def output(self) -> TensorInfo:
         """The output of `infer`: `logits`, or the only one."""
-        outputs = self.signatures["infer"].outputs
-        return outputs.get("logits") or next(iter(outputs.values()))
+        return answer_of(self.signatures["infer"])
 
     @property
     def fixed_batch(self) -> bool:
@@ -155,10 +161,14 @@ class TrainableModel:
         """What a strategy may ask for in `needs`.
 
         The names of the signatures, `sample_weight` and `learning_rate` where `train` takes them, the groups that the
-        parameters form, `mu` where a step has a proximal term, `plain_sgd` where a step is nothing else.
+        parameters form, `mu` where a step has a proximal term, `plain_sgd` where a step is nothing else, `gradient_offset`
+        where `Device.set_gradient_offset` works, in the graph or on the host.
         """
         names = {*self.signatures, *self.signatures["train"].inputs, *(p.group for p in self.parameters)} - {"x", "y"}
-        return frozenset(names | ({"plain_sgd"} if self.manifest and self.manifest.plain_sgd else set()))
+        plain = {"plain_sgd"} if self.manifest and self.manifest.plain_sgd else set()
+        on_host = plain and "learning_rate" in names
+        offset = {"gradient_offset"} if on_host or "set_gradient_offset" in names else set()
+        return frozenset(names | plain | offset)
 
 
 def _rebuild(content: bytes, where: str, loss: str | None, from_logits: bool) -> TrainableModel:

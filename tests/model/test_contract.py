@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from ai_edge_litert import schema_py_generated as schema
+from edits import drop, rename, reshape, retype, signature, tensor
 
 from odt_sim import TrainableModel
 from odt_sim.errors import ModelError
@@ -13,47 +14,6 @@ from odt_sim.model.contract import ordered
 from odt_sim.model.flatbuffer import TensorInfo
 
 Edit = Callable[[bytes, Callable[[Any], None]], bytes]
-
-
-def signature(model: Any, key: str) -> Any:
-    return next(s for s in model.signatureDefs if s.signatureKey == key.encode())
-
-
-def entry(model: Any, key: str, side: str, name: str) -> Any:
-    return next(e for e in getattr(signature(model, key), side) if e.name == name.encode())
-
-
-def tensor(model: Any, key: str, side: str, name: str) -> Any:
-    subgraph = model.subgraphs[signature(model, key).subgraphIndex]
-    return subgraph.tensors[entry(model, key, side, name).tensorIndex]
-
-
-def drop(key: str) -> Callable[[Any], None]:
-    def change(model: Any) -> None:
-        model.signatureDefs.remove(signature(model, key))
-
-    return change
-
-
-def rename(key: str, side: str, name: str, new: str) -> Callable[[Any], None]:
-    def change(model: Any) -> None:
-        entry(model, key, side, name).name = new
-
-    return change
-
-
-def retype(key: str, side: str, name: str, kind: int) -> Callable[[Any], None]:
-    def change(model: Any) -> None:
-        tensor(model, key, side, name).type = kind
-
-    return change
-
-
-def reshape(key: str, side: str, name: str, shape: list[int]) -> Callable[[Any], None]:
-    def change(model: Any) -> None:
-        tensor(model, key, side, name).shape = shape
-
-    return change
 
 
 def no_signatures(model: Any) -> None:

@@ -41,9 +41,29 @@ def test_an_exported_model_describes_itself(digits_cnn: TrainableModel) -> None:
 def test_capabilities(digits_cnn: TrainableModel, momentum: TrainableModel, foreign: Path) -> None:
     common = {"train", "infer", "parameters", "restore"}
     inputs = {"sample_weight", "learning_rate"}
-    assert digits_cnn.capabilities == common | inputs | {"body", "head", "plain_sgd"}
+    assert digits_cnn.capabilities == common | inputs | {"body", "head", "plain_sgd", "gradient_offset"}
     assert momentum.capabilities == common | inputs | {"body", "head", "optimizer_state", "restore_optimizer_state"}
     assert TrainableModel.load(foreign / "plain.tflite").capabilities == common | {"body"}
+
+
+def test_capabilities_of_an_offset(
+    grouped: TrainableModel,
+    grouped_without_offset: TrainableModel,
+    adam: TrainableModel,
+    adam_with_offset: TrainableModel,
+) -> None:
+    """It works in the graph, or on the host where a step is plain gradient descent."""
+    models = (grouped, grouped_without_offset, adam_with_offset, adam)
+    assert ["gradient_offset" in model.capabilities for model in models] == [True, True, True, False]
+    assert ["set_gradient_offset" in model.capabilities for model in models] == [True, False, True, False]
+
+
+def test_layouts_of_what_is_trained_and_of_what_moves(grouped: TrainableModel, frozen: TrainableModel) -> None:
+    statistics = {"transfer/norm/moving_mean", "transfer/norm/moving_variance"}
+    assert set(grouped.layout.names) - set(grouped.trainable_layout.names) == statistics
+    assert all(p.moves for p in grouped.parameters)
+    assert frozen.trainable_layout.names == ("transfer/classifier/kernel", "transfer/classifier/bias")
+    assert frozen.layout.select(lambda p: p.moves) == frozen.trainable_layout
 
 
 def test_slots_are_ordered(momentum: TrainableModel, adam: TrainableModel) -> None:

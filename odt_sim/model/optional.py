@@ -1,0 +1,124 @@
+"""The check of the signatures that a trainable `.tflite` file may offer beside the required ones.
+
+| signature | inputs | outputs |
+|---|---|---|
+| `train_<group>` | as `train` | as `train`; trains one group of parameters, or several joined by `_` |
+| `embed` | `x` | `embedding`, the input of the head |
+| `head_train` | as `train`, with `embedding` in place of `x` | as `train`; trains the head |
+| `head_infer` | `embedding` | as `infer` |
+| `set_gradient_offset` | `b0..bK`, one for each trainable parameter | something |
+
+With `set_gradient_offset`, every training step takes `mu` and uses g + mu w + b in place of the gradient g. Signatures by
+other names are the author's own, and nothing is asked of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from odt_sim.errors import ModelError
+from odt_sim.model.contract import answer_of, check_answer, check_loss, ordered, shape_text
+from odt_sim.model.flatbuffer import FlatModel, Signature, TensorInfo
+from odt_sim.model.manifest import GROUPS, Parameter
+
+ON_EMBEDDINGS = ("embed", "head_train", "head_infer")
+
+
+def parts_of(group: str) -> tuple[str, ...]:
+    """Returns the groups of parameters that a name such as `body_norm` joins; empty for a name of no groups."""
+    parts = tuple(group.split("_"))
+    return parts if set(parts) <= set(GROUPS) else ()
+
+
+def check_optional(flat: FlatModel, parameters: Sequence[Parameter], where: str) -> None:
+    """Checks the signatures that devices call where a file has them.
+
+    Args:
+        flat: What the file declares; its required signatures were checked.
+        parameters: The weights in the order `a0..aN`.
+        where: The file's name, for the error.
+
+    Raises:
+        ModelError: An input or an output is missing, unknown or of another shape than elsewhere.
+    """
+    train = flat.signatures["train"].inputs
+    for name, signature in flat.signatures.items():
+        if name.startswith("train_") and parts_of(name.removeprefix("train_")):
+            _check_inputs(signature, train, f"{where}: signature {name!r} should take what 'train' takes")
+            check_loss(flat, name, where)
+    if any(name in flat.signatures for name in ON_EMBEDDINGS):
+        _check_embeddings(flat, where)
+    if "set_gradient_offset" in flat.signatures:
+        _check_offset(flat, parameters, where)
+
+
+def _check_embeddings(flat: FlatModel, where: str) -> None:
+    """Checks that what `embed` says is what the head takes; `embed` may stand alone, the head's signatures may not."""
+    missing = [name for name in ON_EMBEDDINGS if name not in flat.signatures]
+    if missing and missing != ["head_train", "head_infer"]:
+        raise ModelError(
+            f"{where}: {', '.join(ON_EMBEDDINGS)} go together, or embed alone; found no signature {missing[0]!r}"
+        )
+    train, infer = flat.signatures["train"], flat.signatures["infer"]
+    embed = flat.signatures["embed"]
+    _check_inputs(embed, infer.inputs, f"{where}: signature 'embed' should take what 'infer' takes")
+    embedding = embed.outputs.get("embedding")
+    if embedding is None:
+        raise ModelError(f"{where}: signature 'embed' has no output 'embedding', found {_names(embed.outputs)}")
+    if missing:
+        return
+    others = {name: tensor for name, tensor in train.inputs.items() if name != "x"}
+    expected = {"embedding": _in_place_of(train.inputs["x"], embedding), **others}
+    rule = f"{where}: signature 'head_train' should take what 'train' takes, with the embedding in place of x"
+    _check_inputs(flat.signatures["head_train"], expected, rule)
+    check_loss(flat, "head_train", where)
+    expected = {"embedding": _in_place_of(infer.inputs["x"], embedding)}
+    rule = f"{where}: signature 'head_infer' should take the embedding alone"
+    _check_inputs(flat.signatures["head_infer"], expected, rule)
+    check_answer(flat, "head_infer", where)
+    found, answer = answer_of(flat.signatures["head_infer"]), answer_of(infer)
+    if (found.shape[1:], found.dtype) != (answer.shape[1:], answer.dtype):
+        raise ModelError(
+            f"{where}: 'head_infer' answers with {found.dtype} {shape_text(found.shape)}, 'infer' with {answer.dtype} "
+            f"{shape_text(answer.shape)}; they should be alike"
+        )
+
+
+def _in_place_of(x: TensorInfo, embedding: TensorInfo) -> TensorInfo:
+    """Returns the embedding as an input: of as many rows as x has, which an output does not always say."""
+    return replace(embedding, shape=(*x.shape[:1], *embedding.shape[1:]))
+
+
+def _check_offset(flat: FlatModel, parameters: Sequence[Parameter], where: str) -> None:
+    if "mu" not in flat.signatures["train"].inputs:
+        raise ModelError(
+            f"{where}: has a signature 'set_gradient_offset' but 'train' no input 'mu'; steps should use g + mu w + b"
+        )
+    trainable = [p for p in parameters if p.role == "trainable"]
+    found = ordered(flat.signatures["set_gradient_offset"].inputs.values(), "b", where)
+    if len(found) != len(trainable):
+        raise ModelError(
+            f"{where}: signature 'set_gradient_offset' takes {len(found)} tensors; expected one for each of the "
+            f"{len(trainable)} trainable parameters"
+        )
+    for tensor, parameter in zip(found, trainable, strict=True):
+        if (tensor.shape, tensor.dtype) != (parameter.shape, "float32"):
+            raise ModelError(
+                f"{where}: input {tensor.name} of 'set_gradient_offset' is {tensor.dtype} {shape_text(tensor.shape)}; "
+                f"expected float32 {shape_text(parameter.shape)}, as the parameter {parameter.name}"
+            )
+
+
+def _check_inputs(signature: Signature, expected: Mapping[str, TensorInfo], rule: str) -> None:
+    if set(signature.inputs) != set(expected):
+        raise ModelError(f"{rule}: {_names(expected)}; found {_names(signature.inputs)}")
+    for key, tensor in expected.items():
+        found = signature.inputs[key]
+        if (found.shape, found.dtype) != (tensor.shape, tensor.dtype):
+            raise ModelError(
+                f"{rule}; its {key!r} is {found.dtype} {shape_text(found.shape)}, expected {tensor.dtype} "
+                f"{shape_text(tensor.shape)}"
+            )
+
+
+def _names(tensors: Mapping[str, TensorInfo]) -> str:
+    return ", ".join(tensors) or "none"

@@ -1,0 +1,115 @@
+"""Optional signatures that do not fit the others, each in a real file with a single change, and what is said of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from edits import drop, drop_input, rename, reshape, signature
+
+from odt_sim import TrainableModel
+from odt_sim.errors import ModelError
+from odt_sim.model.optional import parts_of
+
+Edit = Callable[[bytes, Callable[[Any], None]], bytes]
+OFFSET = "set_gradient_offset"
+
+
+def name(key: str, new: str) -> Callable[[Any], None]:
+    def change(model: Any) -> None:
+        signature(model, key).signatureKey = new
+
+    return change
+
+
+def without_mu(model: Any) -> None:
+    for key in ("train", "train_head", "train_body", "train_norm", "train_body_norm", "head_train"):
+        drop_input(key, "mu")(model)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            drop_input("train_head", "sample_weight"),
+            "signature 'train_head' should take what 'train' takes: learning_rate, mu, sample_weight, x, y; found",
+        ),
+        (
+            reshape("train_norm", "inputs", "x", [8, 6]),
+            r"'train_norm' should take what 'train' takes; its 'x' is float32 \[8, 6\], expected float32 \[4, 6\]",
+        ),
+        (
+            rename("train_body", "outputs", "loss", "cost"),
+            "signature 'train_body' has no output 'loss', a float32 number",
+        ),
+        (drop("embed"), "embed, head_train, head_infer go together, or embed alone; found no signature 'embed'"),
+        (drop("head_infer"), "embed alone; found no signature 'head_infer'"),
+        (rename("embed", "outputs", "embedding", "h"), "signature 'embed' has no output 'embedding', found h"),
+        (rename("embed", "inputs", "x", "image"), "signature 'embed' should take what 'infer' takes: x; found image"),
+        (
+            reshape("head_train", "inputs", "embedding", [4, 7]),
+            r"'embedding' is float32 \[4, 7\], expected float32 \[4, 5\]",
+        ),
+        (drop_input("head_train", "y"), "with the embedding in place of x: embedding, .*y; found"),
+        (
+            rename("head_infer", "inputs", "embedding", "x"),
+            "'head_infer' should take the embedding alone: embedding; found x",
+        ),
+        (
+            reshape("head_infer", "outputs", "logits", [4, 2]),
+            r"'head_infer' answers with float32 \[4, 2\], 'infer' with float32 \[4, 3\]; they should be alike",
+        ),
+        (drop_input(OFFSET, "b5"), f"signature '{OFFSET}' takes 5 tensors; expected one for each of the 6 trainable"),
+        (rename(OFFSET, "inputs", "b1", "bias"), r"expected the weights as b0\.\.b5, found 'bias'"),
+        (
+            reshape(OFFSET, "inputs", "b0", [5, 6]),
+            rf"input b0 of '{OFFSET}' is float32 \[5, 6\]; expected float32 \[6, 5\], as the parameter transfer/hidden",
+        ),
+        (without_mu, f"has a signature '{OFFSET}' but 'train' no input 'mu'"),
+    ],
+)
+def test_a_signature_that_does_not_fit_is_one_clear_line(
+    grouped: TrainableModel, edited: Edit, change: Any, message: str
+) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        TrainableModel.from_content(edited(grouped.content, change), where="model.tflite")
+    assert str(caught.value).startswith("model.tflite: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        drop("head_train", "head_infer"),
+        drop("embed", "head_train", "head_infer"),
+        drop(OFFSET),
+        name("train_norm", "validate"),
+        name("train_norm", "train_on_server"),
+    ],
+)
+def test_what_is_optional_may_be_left_out_and_others_may_be_added(
+    grouped: TrainableModel, edited: Edit, change: Any
+) -> None:
+    model = TrainableModel.from_content(edited(grouped.content, change))
+    assert model.capabilities >= {"train", "infer", "train_head", "mu"}
+
+
+def test_groups_joined() -> None:
+    assert [parts_of(group) for group in ("head", "body_norm", "step", "head_step", "")] == [
+        ("head",),
+        ("body", "norm"),
+        (),
+        (),
+        (),
+    ]
+
+
+def test_an_offset_for_each_parameter_of_a_file_that_says_nothing_of_them(
+    grouped: TrainableModel, edited: Edit
+) -> None:
+    """Without a manifest all eight are taken to be trainable, statistics included."""
+
+    def forget(model: Any) -> None:
+        model.metadata = []
+
+    with pytest.raises(ModelError, match="takes 6 tensors; expected one for each of the 8 trainable parameters"):
+        TrainableModel.from_content(edited(grouped.content, forget))

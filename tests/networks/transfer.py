@@ -1,0 +1,17 @@
+"""A small network for transfer learning: a body with normalization, and a head behind a Dropout."""
+
+import keras
+from keras import layers
+
+
+def build(frozen: bool = False) -> keras.Model:
+    """Returns a network from 6 features to 3 classes.
+
+    Args:
+        frozen: Whether all but the head is frozen.
+    """
+    body = [layers.Dense(5, activation="tanh", name="hidden"), layers.BatchNormalization(name="norm")]
+    for layer in body:
+        layer.trainable = not frozen
+    head = [layers.Dropout(0.5, name="drop"), layers.Dense(3, name="classifier")]
+    return keras.Sequential([layers.Input((6,)), *body, *head], name="transfer")
