@@ -12,10 +12,14 @@ from numpy.typing import NDArray
 from odt_sim.device.batches import Batch, batches, padded
 from odt_sim.device.checkpoint import read_tensors, write_tensors
 from odt_sim.device.examples import Examples, checked_rows
+from odt_sim.device.features import digest_of_body
+from odt_sim.device.offset import GradientOffset, run_step
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime, RuntimePool
+from odt_sim.device.step import Step, embeds, step_of
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ModelError
 from odt_sim.metrics.device import figures
+from odt_sim.model.contract import answer_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 
@@ -89,6 +93,8 @@ class Device:
         self._slots: Sequence[Array] = self._fresh_slots(self._pool.first.initial_slots)
         self._current = True  # whether the host's copy of weights and slots is that of the interpreter
         self._epochs = 0
+        self._offset: GradientOffset | None = None
+        self._body: str | None = None  # the digest of the parameters outside the head, where it is known
 
     def _fresh_slots(self, initial: Sequence[Array]) -> Sequence[Array]:
         """Returns the optimizer's initial slots, and for random layers a seed that only this device has in this round."""
@@ -129,50 +135,77 @@ class Device:
 
     # --- training --------------------------------------------------------------------------------------------------
 
-    def train(self, epochs: int | None = None, learning_rate: float | None = None) -> NDArray[np.float32]:
+    def train(
+        self, epochs: int | None = None, learning_rate: float | None = None, group: str | None = None
+    ) -> NDArray[np.float32]:
         """Trains on the device's own examples, in an order that its seed, id, round and epoch decide.
 
-        The last batch of an epoch may be smaller than the others: see `odt_sim.device.batches.batches`.
+        The last batch of an epoch may be smaller than the others: see `odt_sim.device.batches.batches`. Where only the head
+        is trained and the model can embed, each example is embedded once and not in every epoch.
 
         Args:
             epochs: Passes over the examples; the plan's by default.
             learning_rate: The step size; the plan's by default, and else the one the model was exported with.
+            group: The group of parameters to train alone: `head`, `body`, `norm`, or several joined by `_`.
 
         Returns:
             `[steps]` float32: the loss of each step, before its update.
 
         Raises:
             ConfigurationError: The epochs or the learning rate are out of range.
-            ModelError: The model takes no learning rate, or has none of its own and none is given.
+            ModelError: The model takes no learning rate, or has none of its own and none is given, or cannot train the group
+                alone.
         """
+        step = step_of(self.model, group)
         plan = self.plan if epochs is None else TrainingPlan(epochs)
         rate = self.learning_rate(learning_rate)
         losses = []
+        rows = self._embedded("train") if step.on_embeddings else self.train_examples
         for _ in range(plan.epochs):
-            order = self.random("batches", self._epochs).permutation(len(self.train_examples))
-            x, y = self.train_examples.take(order)
-            losses += [self._step(batch, rate) for batch in batches(self.model, x, y)]
+            order = self.random("batches", self._epochs).permutation(len(rows))
+            x, y = rows.take(order)
+            losses += [self._step(step, batch, rate) for batch in batches(self.model, x, y)]
             self._epochs += 1
         return np.asarray(losses, np.float32)
 
-    def train_batch(self, x: Any, y: Any, learning_rate: float | None = None) -> float:
+    def train_batch(self, x: Any, y: Any, learning_rate: float | None = None, group: str | None = None) -> float:
         """Runs one step on up to one batch of rows of the caller's choice and returns its loss.
 
         Raises:
             DataError: The rows do not fit the model, or are none or more than a batch.
             ConfigurationError: The learning rate is out of range.
-            ModelError: The model takes no learning rate, or has none of its own and none is given.
+            ModelError: The model takes no learning rate, or has none of its own and none is given, or cannot train the group
+                alone.
         """
+        step = step_of(self.model, group)
         rows = Examples.checked(self.model, x, y, f"device {self.id}, batch")
         if not 0 < len(rows) <= self.model.batch_size:
             raise DataError(f"device {self.id}: a batch has 1 to {self.model.batch_size} rows, found {len(rows)}")
+        rows = rows.with_features(self._answers("embed", rows.x)) if step.on_embeddings else rows
         (batch,) = batches(self.model, rows.x, rows.y)
-        return self._step(batch, self.learning_rate(learning_rate))
+        return self._step(step, batch, self.learning_rate(learning_rate))
 
-    def _step(self, batch: Batch, learning_rate: float) -> float:
+    def _step(self, step: Step, batch: Batch, learning_rate: float) -> float:
         runtime = self._pool.acquire(self)
         self._current = False
-        return runtime.train(*batch, learning_rate)
+        if not step.only_head:
+            self._body = None
+        return run_step(runtime, step, batch, learning_rate, self._offset)
+
+    def set_gradient_offset(self, offset: Weights | None, mu: float = 0.0) -> None:
+        """Has every later step use `g + mu w + offset` in place of the gradient `g`, on the parameters that it trains.
+
+        It stays until another one is set; None and 0 end it. A checkpoint does not hold it.
+
+        Args:
+            offset: The trainable parameters, of the layout `model.trainable_layout`; None for zero.
+            mu: The factor of the proximal term.
+
+        Raises:
+            ConfigurationError: `mu` is not finite.
+            ModelError: The offset holds other parameters, or the model's steps take none; see `capabilities`.
+        """
+        self._offset = GradientOffset.checked(self.model, offset, mu)
 
     def learning_rate(self, given: float | None = None) -> float:
         """Returns the step size that a step takes: the given one, else the plan's, else the model's own.
@@ -209,16 +242,34 @@ class Device:
         Raises:
             DataError: The rows do not fit the model.
         """
-        return self._infer(checked_rows(x, self.model.signatures["infer"].inputs["x"], f"device {self.id}, x"))
+        x = checked_rows(x, self.model.signatures["infer"].inputs["x"], f"device {self.id}, x")
+        return self._answers("infer", x)
 
-    def _infer(self, x: Array) -> Array:
-        declared = self.model.signatures["infer"].inputs["x"].shape[0]
-        size = declared if declared > 0 else self.model.batch_size
+    def _answers(self, signature: str, x: Array) -> Array:
+        """Returns what `infer`, `embed` or `head_infer` says of any number of rows."""
+        declared = self.model.signatures[signature]
+        (rows,) = declared.inputs.values()
+        size = rows.shape[0] if rows.shape[0] > 0 else self.model.batch_size
         runtime = self._pool.acquire(self)
-        parts = [runtime.infer(padded(x[start : start + size], size)) for start in range(0, len(x), size)]
+        parts = [runtime.infer(padded(x[start : start + size], size), signature) for start in range(0, len(x), size)]
         if not parts:
-            return np.zeros((0, *self.model.output.shape[1:]), np.float32)
+            return np.zeros((0, *answer_of(declared).shape[1:]), np.float32)
         return np.concatenate(parts)[: len(x)]
+
+    def _embedded(self, split: str) -> Examples:
+        """Returns a split whose `x` are embeddings, computed only where the same body has not embedded it before."""
+        if self._body is None:
+            self._synchronized()
+            self._body = digest_of_body(self._weights)
+        examples = self._splits[split]
+        features = self._pool.features.features(
+            self.id, split, examples, self._body, lambda: self._answers("embed", examples.take()[0])
+        )
+        return examples.with_features(features)
+
+    @property
+    def _splits(self) -> dict[str, Examples]:
+        return {"test": self.test_examples, "validation": self.validation_examples, "train": self.train_examples}
 
     def evaluate(self, split: str = "test") -> dict[str, float]:
         """Returns `accuracy`, `loss` and `examples` of a classifier, or `mse`, `mae`, `loss`, `examples`.
@@ -229,13 +280,15 @@ class Device:
         Raises:
             DataError: The device has no such examples.
         """
-        splits = {"test": self.test_examples, "validation": self.validation_examples, "train": self.train_examples}
+        splits = self._splits
         if split not in splits:
             raise DataError(f"device {self.id}: no split {split!r}; there are {', '.join(splits)}")
         if not len(splits[split]):
             raise DataError(f"device {self.id}: has no {split} examples; give it some")
-        x, y = splits[split].take()
-        return figures(self._infer(x), y, self.model.loss, self.model.from_logits)
+        by_head = embeds(self.model)
+        x, y = (self._embedded(split) if by_head else splits[split]).take()
+        outputs = self._answers("head_infer" if by_head else "infer", x)
+        return figures(outputs, y, self.model.loss, self.model.from_logits)
 
     # --- weights ---------------------------------------------------------------------------------------------------
 
@@ -284,7 +337,7 @@ class Device:
         self._place(self._weights, copies)
 
     def _place(self, weights: Weights, slots: Sequence[Array]) -> None:
-        self._weights, self._slots, self._current = weights, slots, True
+        self._weights, self._slots, self._current, self._body = weights, slots, True, None
         self._pool.release(self)  # written into an interpreter when the device next runs
 
     # --- checkpoints -----------------------------------------------------------------------------------------------

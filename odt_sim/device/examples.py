@@ -37,6 +37,10 @@ class Examples:
         rows = self.index if order is None else order if self.index is None else self.index[order]
         return (self.x, self.y) if rows is None else (self.x[rows], self.y[rows])
 
+    def with_features(self, features: Array) -> "Examples":
+        """Returns the examples with something else in place of `x`, `[examples, ...]` in their order."""
+        return Examples(features, self.y if self.index is None else self.y[self.index])
+
     @classmethod
     def checked(cls, model: TrainableModel, x: Any, y: Any, what: str) -> "Examples":
         """Returns all rows of `x` and `y`, after a check that the model can take them.

@@ -8,7 +8,9 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, SignatureRunner
 from numpy.typing import NDArray
 
+from odt_sim.device.features import FeatureCache
 from odt_sim.errors import ModelError
+from odt_sim.model.contract import answer_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 
@@ -36,7 +38,7 @@ class Runtime:
         except (ValueError, RuntimeError) as error:
             raise ModelError(f"{model.where}: LiteRT cannot load it: {_one_line(error)}") from error
         self._runners: dict[str, SignatureRunner] = {}
-        self._train_inputs = tuple(model.signatures["train"].inputs)
+        self._offset: Weights | None = None
         self._restore_names = [f"a{i}" for i in range(len(model.parameters))]
         self._slot_names = [f"s{i}" for i in range(len(model.slots))]
         self.initial = self.read()
@@ -57,16 +59,52 @@ class Runtime:
             raise ModelError(f"{self.model.where}: signature {signature!r} failed: {_one_line(error)}") from error
         return outputs
 
-    def train(self, x: Array, y: Array, sample_weight: Array, learning_rate: float) -> float:
-        """Runs one step, without a proximal term, and returns its loss; the model gets the inputs that it has."""
-        known = {"x": x, "y": y, "sample_weight": sample_weight, "learning_rate": np.float32(learning_rate)}
-        known["mu"] = np.float32(0)
-        inputs = {name: known[name] for name in self._train_inputs}
-        return float(self.call("train", **inputs)["loss"].item())
+    def train(
+        self,
+        x: Array,
+        y: Array,
+        sample_weight: Array,
+        learning_rate: float,
+        *,
+        signature: str = "train",
+        b: Weights | None = None,
+        mu: float = 0.0,
+    ) -> float:
+        """Runs one step and returns its loss; the model gets the inputs that it has.
 
-    def infer(self, x: Array) -> Array:
-        """Runs the model on one batch."""
-        return self.call("infer", x=x)[self.model.output.name]
+        Args:
+            x: `[batch, ...]`; embeddings where the signature takes these.
+            y: `[batch, ...]`.
+            sample_weight: `[batch]`.
+            learning_rate: The step size.
+            signature: `train`, or another that trains.
+            b: What is added to the gradients, where the model has `set_gradient_offset`; None for nothing.
+            mu: The factor of the proximal term.
+        """
+        self._write_offset(b)
+        known: dict[str, Any] = {"x": x, "embedding": x, "y": y, "sample_weight": sample_weight}
+        known |= {"learning_rate": np.float32(learning_rate), "mu": np.float32(mu)}
+        inputs = {name: known[name] for name in self.model.signatures[signature].inputs}
+        return float(self.call(signature, **inputs)["loss"].item())
+
+    def _write_offset(self, b: Weights | None) -> None:
+        """Sets b, which is zero for None; only where another one is set, be it of a device that was here before."""
+        if b is self._offset or "set_gradient_offset" not in self.model.signatures:
+            return
+        tensors = (Weights.zeros(self.model.trainable_layout) if b is None else b).tensors()
+        self.call("set_gradient_offset", **{f"b{i}": tensor for i, tensor in enumerate(tensors)})
+        self._offset = b
+
+    def infer(self, x: Array, signature: str = "infer") -> Array:
+        """Runs the model, or a part of it, on one batch.
+
+        Args:
+            x: `[batch, ...]`; embeddings where the signature takes these.
+            signature: `infer`, `embed` or `head_infer`.
+        """
+        declared = self.model.signatures[signature]
+        outputs = self.call(signature, **dict.fromkeys(declared.inputs, x))
+        return outputs[answer_of(declared).name]
 
     def read(self) -> Weights:
         """Returns a copy of the weights."""
@@ -105,11 +143,16 @@ class RuntimePool:
 
     A device whose interpreter is taken away keeps its weights and slots on the host and gets an interpreter again when
     it next runs: nothing but time tells the difference.
+
+    Attributes:
+        model: What the interpreters run.
+        features: What the model's body said of the devices' examples, where it was asked.
     """
 
     def __init__(self, model: TrainableModel, capacity: int = 1) -> None:
         """Starts no interpreter yet."""
         self.model = model
+        self.features = FeatureCache()
         self._capacity = capacity
         self._lent: OrderedDict[Tenant, Runtime] = OrderedDict()
         self._free: list[Runtime] = []

@@ -1,5 +1,6 @@
 """Rows that fit the shared models."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from odt_sim import TrainableModel
+from odt_sim.device.runtime import Runtime
 
 Rows = tuple[NDArray[Any], NDArray[Any]]
 
@@ -24,3 +26,17 @@ def rows() -> Callable[..., Rows]:
         return x, random.integers(0, model.output.shape[-1], count).astype(np.int32)
 
     return draw
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts how often each signature really runs."""
+    counter = Counter[str]()
+    call = Runtime.call
+
+    def counted(self: Runtime, signature: str, **inputs: Any) -> Any:
+        counter[signature] += 1
+        return call(self, signature, **inputs)
+
+    monkeypatch.setattr(Runtime, "call", counted)
+    return counter
