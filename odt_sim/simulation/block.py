@@ -178,10 +178,14 @@ class Worker:
         if task.kind == "final" and len(device.validation_examples):
             row |= {f"validation_{name}": value for name, value in device.evaluate("validation").items()}
         shared = broadcast.get("weights")
-        if task.kind == "final" and isinstance(shared, Weights) and shared.layout == self._job.model.layout:
-            device.restore(shared)
+        if task.kind == "final" and isinstance(shared, Weights) and self._is_whole(shared.layout):
+            device.restore(self._pool.first.initial.replace(shared))
             row |= {f"global_{name}": value for name, value in device.evaluate().items() if name != "examples"}
         return row
+
+    def _is_whole(self, layout: Layout) -> bool:
+        """Whether it holds everything that training changes."""
+        return layout == self._job.model.layout.select(lambda p: p.moves)
 
 
 def _own_records(device: Device, row: Row) -> Row:

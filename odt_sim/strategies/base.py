@@ -99,7 +99,10 @@ class Strategy:
         return module if package == __package__ else type(self).__name__
 
     def shared(self, parameter: Parameter) -> bool:
-        """Whether a parameter travels; what does not travel stays on the device from round to round."""
+        """Whether a parameter travels; what does not travel stays on the device from round to round.
+
+        Frozen parameters never travel, whatever this says: every device has them in its file.
+        """
         return True
 
     def init(self, initial: Weights) -> ServerState:
@@ -108,7 +111,7 @@ class Strategy:
         Args:
             initial: All the weights that the model was exported with.
         """
-        return ServerState({"weights": initial.select(initial.layout.select(self.shared))})
+        return ServerState({"weights": initial.select(initial.layout.select(lambda p: p.moves and self.shared(p)))})
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Does a device's work of one round.
@@ -172,8 +175,8 @@ def array_of(tensor: Weights | NDArray[Any]) -> NDArray[Any]:
 
 
 def keep(device: Device, trained: Weights, shared: Layout) -> None:
-    """Keeps on the device the parameters that do not travel."""
-    own = device.model.layout.select(lambda p: p.name not in shared.slices)
+    """Keeps on the device the parameters that do not travel; frozen ones need not be kept."""
+    own = device.model.layout.select(lambda p: p.moves and p.name not in shared.slices)
     if own.size:
         device.state["own"] = trained.select(own)
 

@@ -71,6 +71,13 @@ def test_every_backend_gives_the_bits_of_the_serial_one(backend, strategy, seria
     found.assert_same_bits(serial(strategy))
 
 
+def test_features_of_a_frozen_body_change_no_bit(frozen, results, tmp_path):
+    """Every actor embeds what it has not embedded before, and devices change actors from round to round."""
+    serial = results(FedAvgFineTune(max_epochs=1), tmp_path / "serial", model=frozen)
+    ray = results(FedAvgFineTune(max_epochs=1), tmp_path / "ray", model=frozen, backend=RayBackend(actors=2))
+    ray.assert_same_bits(serial)
+
+
 def test_strategies_differ(serial):
     assert len({serial(name).devices for name in STRATEGIES}) == len(STRATEGIES)
 

@@ -44,7 +44,8 @@ def test_needs_are_checked(softmax: TrainableModel, digits_mlp: TrainableModel) 
     Strategy().check(softmax)
     FedPer().check(digits_mlp)
     with pytest.raises(
-        StrategyError, match=r"needs embed, set_gradient_offset, which the model softmax lacks \(it has head, infer, "
+        StrategyError,
+        match=r"needs embed, set_gradient_offset, which the model softmax lacks \(it has gradient_offset, head, ",
     ):
         Demanding().check(softmax)
 

@@ -1,0 +1,69 @@
+"""Frozen parameters do not travel, whatever the strategy."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odt_sim import Device, Strategy, TrainableModel, Weights
+from odt_sim.data.federated import FederatedData
+from odt_sim.device.runtime import Runtime
+from odt_sim.strategies.base import keep
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.local import Local
+
+Simulate = Callable[..., Any]
+HEAD = 4 * (5 * 3 + 3)
+"""The bytes of the head: five features, three classes."""
+
+
+def rounds(run: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "size"), [(FedAvg(), HEAD), (FedAvgFineTune(max_epochs=1), HEAD), (FedPer(), 0), (Local(), 0)]
+)
+def test_only_what_moves_is_exchanged_and_kept(
+    simulate: Simulate, frozen: TrainableModel, small_data: FederatedData, strategy: Strategy, size: int
+) -> None:
+    run = simulate(strategy, frozen, small_data)
+    assert {(row["bytes_down"], row["bytes_up"]) for row in rounds(run)} == {(3 * size, 3 * size)}
+    initial = Runtime(frozen).initial
+    for id in range(3):
+        deployed, own = run.deployed(id), run.device(id).state.get("own")
+        differ = {p.group for p in frozen.parameters if not np.array_equal(deployed[p.name], initial[p.name])}
+        assert differ == {"head"}
+        assert (own.vector.nbytes if own else 0) == HEAD - size
+
+
+def test_the_global_model_is_evaluated(simulate: Simulate, frozen: TrainableModel, small_data: FederatedData) -> None:
+    run = simulate(FedAvgFineTune(max_epochs=2), frozen, small_data)
+    for row in run.rows:
+        device = run.device(row["device"])
+        device.restore(run.weights)
+        found = device.evaluate()
+        assert (row["global_loss"], row["global_accuracy"]) == (found["loss"], found["accuracy"])
+
+
+def test_a_deployed_model_with_another_body_leaves_the_global_one(
+    simulate: Simulate, frozen: TrainableModel, small_data: FederatedData
+) -> None:
+    class DeploysAnotherBody(FedAvg):
+        def deploy(self, device: Device, broadcast: Any) -> Weights:
+            return 2 * super().deploy(device, broadcast)
+
+    known, other = (simulate(strategy, frozen, small_data) for strategy in (FedAvg(), DeploysAnotherBody()))
+    for one, two in zip(known.rows, other.rows, strict=True):
+        assert one["global_loss"] == two["global_loss"] == one["loss"]
+        assert two["loss"] != one["loss"]
+
+
+def test_what_is_frozen_is_not_kept(frozen: TrainableModel, small_data: FederatedData) -> None:
+    device = Device(frozen, (small_data.x, small_data.y))
+    keep(device, device.parameters(), frozen.layout.select(lambda p: False))
+    assert device.state["own"].layout == frozen.trainable_layout
