@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 import keras
@@ -53,7 +54,9 @@ def _moments_of(layer: keras.layers.BatchNormalization, sample_weight: tf.Tensor
 def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns mean and variance over the rows whose weight is not 0: sum_i r_i mean(X_i) / sum_i r_i, for r_i in {0, 1}.
 
-    The mean within each row comes first, because a mask of the size of X would cost more than all the rest.
+    The mean within each row comes first, because a mask of the size of X would cost more than all the rest. The gradient is
+    dX_i = r_i / (sum_j r_j n) (dmean + 2 dvariance (X_i - mean)), for n elements of a row to a mean: a GradientTape would derive
+    from these lines one that passes over X twice as often.
 
     Args:
         x: `[batch, ...]`.
@@ -66,11 +69,24 @@ def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tup
     real = tf.cast(tf.not_equal(sample_weight, 0.0), x.dtype)
     share = real / tf.maximum(tf.reduce_sum(real), 1.0)
     within = [axis for axis in axes if axis != 0]
+    shape = [1 if axis in axes else x.shape[axis] for axis in range(len(x.shape))]
 
     def mean_of(values: tf.Tensor) -> tf.Tensor:
         rows = tf.reduce_mean(values, within) if within else values
         return tf.reduce_sum(rows * tf.reshape(share, [-1] + [1] * (len(rows.shape) - 1)), 0)
 
-    mean = mean_of(x)
-    shape = [1 if axis in axes else x.shape[axis] for axis in range(len(x.shape))]
-    return mean, mean_of(tf.square(x - tf.reshape(mean, shape)))
+    @tf.custom_gradient
+    def moments(x: tf.Tensor) -> Any:
+        mean = mean_of(x)
+
+        def gradient(of_mean: tf.Tensor, of_variance: tf.Tensor) -> tf.Tensor:
+            count = prod(x.shape[axis] for axis in within)
+            slope = of_variance * (2.0 / count)
+            constant = of_mean * (1.0 / count) - slope * mean
+            line = x * tf.reshape(slope, shape) + tf.reshape(constant, shape)
+            return line * tf.reshape(share, [-1] + [1] * (len(shape) - 1))
+
+        return (mean, mean_of(tf.math.squared_difference(x, tf.reshape(mean, shape)))), gradient
+
+    mean, variance = moments(x)
+    return mean, variance

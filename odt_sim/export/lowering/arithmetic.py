@@ -3,6 +3,13 @@
 import tensorflow as tf
 
 from odt_sim.export.lowering.registry import Memo, Value, lowers
+from odt_sim.export.lowering.windows import sum_of
+
+
+@lowers("AddN")
+def add_n(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = the sum of the inputs."""
+    return [sum_of(inputs)]
 
 
 @lowers("Reciprocal", "Inv")

@@ -1,56 +1,41 @@
-"""Conv2D and its gradients as matrix products.
+"""Conv2D and its gradients, as matrix products (see `products`).
 
-A product of variable weights is fastest as a BATCH_MATMUL of rank 3, and moving memory costs as much as the products. So
-im2col is done along one axis of the kernel only, as few wide copies, and the products add up along the other:
-rows(X)[i] holds, for the kernel's row i and each place of the kernel, the elements of X under that row.
-With few channels these copies would be tiny: there all elements are stacked on the first axis instead.
+A grey image has one channel: to lay columns of it side by side would be copies of single numbers, so the elements under each
+place of the kernel are stacked on the first axis instead.
 """
 
 import tensorflow as tf
 
+from odt_sim.export.lowering.bands import backward, forward
 from odt_sim.export.lowering.max_pooling import BeforePooling, following_pooling, pooling_windows
+from odt_sim.export.lowering.products import SPARE, Bands, convolved, filter_gradient
 from odt_sim.export.lowering.registry import Memo, Value, lowers
-from odt_sim.export.lowering.windows import Windows, dilated, element, every, padded, part, sum_of, windows_of
+from odt_sim.export.lowering.windows import Windows, element, padded, windows_of
 
-FEW_CHANNELS = 4
-PART = 256  # rows
+LANES = 32  # columns of a product that XNNPACK computes at once
+BLOCKS = (4, 2)
 
 
 def _windows(op: tf.Operation, image: tf.TensorShape, kernel: tf.TensorShape) -> Windows:
     return windows_of(op, image, (int(kernel[0]), int(kernel[1])))
 
 
-def _stacked(x: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
-    """Returns `[1, height * width * channels, batch * rows * columns]`: all elements of the windows, stacked."""
-    key = ("stacked", x.ref(), windows)
-    if key not in memo:
-        image = padded(x, windows)
-        channels = tf.split(image, image.shape[3], -1) if image.shape[3] > 1 else [image]
-        elements = [element(channel, windows, offset) for offset in windows.offsets for channel in channels]
-        memo[key] = tf.concat([tf.reshape(x, [1, 1, -1]) for x in elements], 1)
-    return memo[key]
+def _forward(windows: Windows, filters: int) -> Bands:
+    """Returns the bands of the output; as many columns make a block as fill the lanes."""
+    fitting = (n for n in BLOCKS if n * filters <= LANES and windows.count[1] % n == 0)
+    return forward(windows, 0, 1), forward(windows, 1, next(fitting, 1) if windows.size[1] > 1 else 1)
 
 
-def _rows(x: tf.Tensor, windows: Windows, memo: Memo) -> list[tf.Tensor]:
-    """Returns for each row of the kernel `[1, batch * rows * columns, width * channels]`: the elements under that row."""
-    key = ("rows", x.ref(), windows)
-    if key not in memo:
-        image = padded(x, windows)
-        (height, width), (count, across), (down, right) = windows.size, windows.count, windows.dilation
-        steps = [part(image, columns=every(j * right, across, windows.stride[1])) for j in range(width)]
-        joined = tf.concat(steps, -1) if width > 1 else steps[0]
-        rows = [part(joined, every(i * down, count, windows.stride[0])) for i in range(height)]
-        memo[key] = [_matrix(row) for row in rows]
-    return list(memo[key])
-
-
-def _matrix(x: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(x, [1, -1, x.shape[-1]])
+def _backward(windows: Windows, channels: int) -> Bands:
+    """Returns the bands of the input's gradient, whose last block may reach a little over the image's edge."""
+    step, width = windows.stride[1], windows.image[1]
+    fitting = (n for n in BLOCKS if n * step * channels <= LANES and -width % (n * step) * SPARE <= width)
+    return backward(windows, 0, 1), backward(windows, 1, next(fitting, 1) if windows.size[1] > 1 else 1)
 
 
 @lowers("Conv2D")
 def conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y: the sum over the kernel's rows i of rows(X)[i] W[i]."""
+    """Computes Y = the sum over the kernel's places p of X[p] W[p], where X[p] is what lies under place p."""
     x, kernel = inputs
     windows = _windows(op, x.shape, kernel.shape)
     groups = x.shape[3] // kernel.shape[2]
@@ -73,13 +58,24 @@ def _split(x: tf.Tensor, groups: int, memo: Memo) -> list[tf.Tensor]:
 
 
 def _convolved(x: tf.Tensor, kernel: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
-    height, width, channels, filters = kernel.shape
-    if channels <= FEW_CHANNELS:
+    filters = kernel.shape[3]
+    if _grey(x, windows):
         flat = tf.matmul(_stacked(x, windows, memo), tf.reshape(kernel, [1, -1, filters]), transpose_a=True)
-    else:
-        weights = tf.reshape(kernel, [height, 1, width * channels, filters])
-        flat = sum_of([tf.matmul(row, weights[i]) for i, row in enumerate(_rows(x, windows, memo))])
-    return tf.reshape(flat, [x.shape[0], *windows.count, filters])
+        return tf.reshape(flat, [-1, *windows.count, filters])
+    return convolved(x, kernel, _forward(windows, filters), memo)
+
+
+def _grey(x: tf.Tensor, windows: Windows) -> bool:
+    return x.shape[3] == 1 and windows.stride == (1, 1)
+
+
+def _stacked(x: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
+    """Returns what lies under each place of the kernel, stacked: `[1, height * width, batch * rows * columns]`."""
+    key = ("stacked", x.ref(), windows)
+    if key not in memo:
+        image = padded(x, windows)
+        memo[key] = tf.concat([tf.reshape(element(image, windows, o), [1, 1, -1]) for o in windows.offsets], 1)
+    return memo[key]
 
 
 def _used(windows: Windows, pooling: tf.Operation, image: tf.TensorShape) -> Windows:
@@ -92,7 +88,7 @@ def _used(windows: Windows, pooling: tf.Operation, image: tf.TensorShape) -> Win
 
 @lowers("Conv2DBackpropFilter")
 def conv2d_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dW: for the kernel's row i, dW[i] = rows(X)[i]^T dY."""
+    """Computes dW[p] = X[p]^T dY for the kernel's places p."""
     x, _, gradient = inputs
     kernel = op.outputs[0].shape
     windows = _windows(op, x.shape, kernel).first(*gradient.shape[1:3])
@@ -104,72 +100,27 @@ def conv2d_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) ->
 
 
 def _filter_gradient(x: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
-    kernel, matrix = [*windows.size, x.shape[3], gradient.shape[3]], _matrix(gradient)
-    if x.shape[3] <= FEW_CHANNELS:
-        return tf.reshape(tf.matmul(_stacked(x, windows, memo), matrix), kernel)
-    products = [_adjoint_product(row, matrix) for row in _rows(x, windows, memo)]
-    return tf.reshape(tf.concat(products, 0), kernel)
-
-
-def _adjoint_product(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """Returns A^T B, `[1, columns of A, columns of B]`, for matrices of many rows: in parts, whose error is smaller.
-
-    The parts have `PART` rows at least, and their products together a quarter of the elements of A and B at most.
-    """
-    _, rows, left = a.shape
-    right = b.shape[2]
-    most = min(rows // PART, rows * (left + right) // (4 * left * right))
-    parts = next(n for n in range(max(most, 1), 0, -1) if rows % n == 0)
-    if parts == 1:
-        return tf.matmul(a, b, transpose_a=True)
-    a, b = tf.reshape(a, [parts, -1, left]), tf.reshape(b, [parts, -1, right])
-    return tf.reduce_sum(tf.matmul(a, b, transpose_a=True), 0, keepdims=True)
+    filters = gradient.shape[3]
+    if _grey(x, windows):
+        flat = tf.matmul(_stacked(x, windows, memo), tf.reshape(gradient, [1, -1, filters]))
+        return tf.reshape(flat, [*windows.size, 1, filters])
+    return filter_gradient(x, gradient, _forward(windows, filters), memo)
 
 
 @lowers("Conv2DBackpropInput")
 def conv2d_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dX: the sum over the kernel's rows i, each i rows further down, of columns(dY) W[i]^T.
-
-    columns(dY) holds for each column of the image the elements of dY whose windows reach it, `width * filters` of them.
-    """
+    """Computes dX: at each place of the image the sum of dY W[p]^T over the places p that lay on it."""
     _, kernel, gradient = inputs
     image = op.outputs[0].shape
     windows = _windows(op, image, kernel.shape).first(*gradient.shape[1:3])
     groups = image[3] // kernel.shape[2]
     if groups == 1:
-        return [_input_gradient(kernel, gradient, windows)]
+        return [_input_gradient(kernel, gradient, windows, memo)]
     pairs = zip(tf.split(kernel, groups, -1), _split(gradient, groups, memo), strict=True)
-    return [tf.concat([_input_gradient(weights, own, windows) for weights, own in pairs], -1)]
+    return [tf.concat([_input_gradient(weights, own, windows, memo) for weights, own in pairs], -1)]
 
 
-def _input_gradient(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
-    height, width, channels, filters = kernel.shape
-    columns = _columns(gradient, windows)
-    weights = tf.reshape(tf.transpose(kernel, [1, 3, 0, 2]), [1, width * filters, height * channels])
-    product = tf.matmul(_matrix(columns), weights)
-    product = tf.reshape(product, [*columns.shape[:3], height * channels])
-    return _down(product, windows)
-
-
-def _columns(gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
-    """Returns `[batch, rows, width of the image, width of the kernel * filters]`."""
-    spread = dilated(gradient, 1, windows.stride[1])
-    reach, before, image = (windows.size[1] - 1) * windows.dilation[1], windows.before[1], windows.image[1]
-    after = max(before + image - spread.shape[2], 0)
-    spread = tf.pad(spread, [[0, 0], [0, 0], [reach, after], [0, 0]]) if reach or after else spread
-    starts = [before + reach - j * windows.dilation[1] for j in range(windows.size[1])]
-    parts = [part(spread, columns=slice(start, start + image)) for start in starts]
-    return tf.concat(parts, -1) if len(parts) > 1 else parts[0]
-
-
-def _down(product: tf.Tensor, windows: Windows) -> tf.Tensor:
-    """Adds up the kernel's rows, each at its height: `[batch, height, width, channels]`."""
-    spread = dilated(product, windows.stride[0], 1)
-    before, image = windows.before[0], windows.image[0]
-    reach = (windows.size[0] - 1) * windows.dilation[0]
-    after = max(before + image - spread.shape[1] - reach, 0)
-    rows = []
-    for i, row in enumerate(tf.split(spread, windows.size[0], -1)):
-        down = i * windows.dilation[0]
-        rows.append(tf.pad(row, [[0, 0], [down, reach - down + after], [0, 0], [0, 0]]) if reach or after else row)
-    return part(sum_of(rows), slice(before, before + image))
+def _input_gradient(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
+    height, width = windows.image
+    dx = convolved(gradient, kernel, _backward(windows, kernel.shape[2]), memo, adjoint=True)
+    return dx if tuple(dx.shape[1:3]) == (height, width) else dx[:, :height, :width]

@@ -34,7 +34,7 @@ KEPT = frozenset(
     Const Identity Reshape Squeeze ExpandDims Cast Shape Fill Tile Pack Unpack Split SplitV ConcatV2 ConcatOffset
     StridedSlice Slice Transpose Pad PadV2
     ReadVariableOp AssignVariableOp AssignAddVariableOp AssignSubVariableOp
-    Add AddV2 AddN Sub Mul RealDiv DivNoNan FloorMod Maximum Minimum Neg Abs Sign
+    Add AddV2 Sub Mul RealDiv DivNoNan FloorMod Maximum Minimum Neg Abs Sign
     Square SquaredDifference Sqrt Rsqrt Pow Exp Log
     Max Min Prod Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalNot
     Tanh Sigmoid Relu6 LeakyRelu Elu Softmax LogSoftmax AvgPool SpaceToBatchND BatchToSpaceND

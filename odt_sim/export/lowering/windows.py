@@ -85,6 +85,26 @@ def _axis(image: int, size: int, stride: int, dilation: int, same: bool) -> tupl
     return count, before, total - before
 
 
+def padded_by(x: tf.Tensor, before: tuple[int, int], size: tuple[int, int], value: float = 0.0) -> tf.Tensor:
+    """Returns an image with so many rows and columns of `value` before it, cut or filled up to a size.
+
+    Args:
+        x: `[batch, height, width, channels]`.
+        before: The rows above and the columns to the left.
+        size: Rows and columns of the result.
+        value: What to fill up with.
+    """
+    (top, left), (height, width), channels = before, size, x.shape[3]
+    x = part(x, slice(min(x.shape[1], height - top)), slice(min(x.shape[2], width - left)))
+    below, right = height - top - x.shape[1], width - left - x.shape[2]
+    if (top, left, below, right) == (0, 0, 0, 0):
+        return x
+    # Columns and channels as one axis: padding is done row by row then, not pixel by pixel.
+    flat = tf.reshape(x, [-1, x.shape[1], x.shape[2] * channels])
+    flat = tf.pad(flat, [[0, 0], [top, below], [left * channels, right * channels]], constant_values=value)
+    return tf.reshape(flat, [-1, height, width, channels])
+
+
 def padded(x: tf.Tensor, windows: Windows, value: float = 0.0) -> tf.Tensor:
     """Returns `x` with its edges padded by `value`, and without the rows and columns that are in no window."""
     (top, left), (bottom, right) = windows.before, windows.after

@@ -1,0 +1,150 @@
+"""Convolutions by bands (see `bands`) as matrix products: BATCH_MATMUL of rank 3, which XNNPACK runs.
+
+Moving memory costs as much as the products, so columns only are laid side by side, a few wide blocks of them; each row of
+the kernel gives one product, and the products add up, each at its height.
+"""
+
+from functools import reduce
+
+import numpy as np
+import tensorflow as tf
+
+from odt_sim.export.lowering.bands import Band
+from odt_sim.export.lowering.registry import Memo
+from odt_sim.export.lowering.windows import padded_by
+
+Bands = tuple[Band, Band]
+"""Of the rows and of the columns."""
+
+PART = 256  # places of a sum
+SPARE = 8  # of so many rows or columns, one may be computed in vain
+
+
+def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjoint: bool = False) -> tf.Tensor:
+    """Returns the sum over the rows' taps of joined(X) W[j], where W is the kernel as the columns' band has it.
+
+    Args:
+        x: `[batch, height, width, channels]`.
+        kernel: `[height, width, channels, filters]`, or with channels and filters exchanged if `adjoint`.
+        bands: How the output depends on `x`.
+        memo: What the lowerings share.
+        adjoint: Whether the kernel's filters are the channels of `x`.
+
+    Returns:
+        `[batch, rows, columns, filters]`; the last rows and columns may be more than were asked for.
+    """
+    rows, columns = bands
+    weights = _placed(kernel, columns, adjoint=adjoint)
+    joined = _joined(x, bands, memo)
+    phases: list[tf.Tensor | None] = []
+    for place in range(rows.outputs):
+        products = [_product(joined, weights[j : j + 1], m, bands) for o, j, m in rows.taps if o == place]
+        phases.append(reduce(tf.add, products) if products else None)
+    zeros = tf.zeros_like(next(phase for phase in phases if phase is not None))
+    width = columns.blocks * weights.shape[2]
+    lines = [tf.reshape(zeros if phase is None else phase, [-1, rows.blocks, 1, width]) for phase in phases]
+    shape = [-1, rows.blocks * rows.outputs, columns.blocks * columns.outputs, weights.shape[2] // columns.outputs]
+    return tf.reshape(tf.concat(lines, 2) if len(lines) > 1 else lines[0], shape)
+
+
+def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo) -> tf.Tensor:
+    """Returns dW, `[height, width, channels, filters]`: for its row j the rows of joined(X) that it meets, times dY.
+
+    Args:
+        x: `[batch, height, width, channels]`.
+        gradient: Of the output of `convolved`, `[batch, rows, columns, filters]`.
+        bands: How that output depends on `x`.
+        memo: What the lowerings share.
+    """
+    rows, columns = bands
+    joined = _joined(x, bands, memo)
+    channels, filters = x.shape[3], gradient.shape[3]
+    gradient = tf.reshape(gradient, [-1, rows.blocks, columns.blocks, columns.outputs * filters])
+    products = [_adjoint_product(_met(joined, m, rows), gradient) for _, _, m in rows.taps]
+    total = tf.concat(products, 0) if len(products) > 1 else products[0]
+    if not _trivial(columns):
+        total = tf.reshape(total, [rows.kernel, -1, channels, columns.outputs, filters])
+        total = tf.reshape(tf.transpose(total, [0, 1, 3, 2, 4]), [rows.kernel, -1, channels * filters])
+        total = tf.matmul(_placement(columns, rows.kernel), total, transpose_a=True)
+    return tf.reshape(total, [rows.kernel, columns.kernel, channels, filters])
+
+
+def _joined(x: tf.Tensor, bands: Bands, memo: Memo) -> list[tf.Tensor]:
+    """Returns the input with the columns that meet side by side: a tensor for each row of a block of rows.
+
+    Returns:
+        Each is `[batch, blocks of rows, blocks of columns, offsets * columns of a block * channels]`.
+    """
+    key = ("joined", x.ref(), bands)
+    if key not in memo:
+        rows, columns = bands
+        size = rows.input_blocks * rows.inputs, columns.input_blocks * columns.inputs
+        image = padded_by(x, (rows.before, columns.before), size)
+        lines = tf.reshape(image, [-1, rows.input_blocks, rows.inputs, size[1] * x.shape[3]])
+        phases = [lines[:, :, i : i + 1] for i in range(rows.inputs)] if rows.inputs > 1 else [lines]
+        shape = [-1, rows.input_blocks, columns.input_blocks, columns.inputs * x.shape[3]]
+        memo[key] = [_side_by_side(tf.reshape(phase, shape), columns) for phase in phases]
+    return list(memo[key])
+
+
+def _side_by_side(blocks: tf.Tensor, columns: Band) -> tf.Tensor:
+    if columns.input_blocks == 1:
+        return blocks
+    parts = [blocks[:, :, k : k + columns.blocks] for k in columns.offsets]
+    return tf.concat(parts, -1) if len(parts) > 1 else parts[0]
+
+
+def _met(joined: list[tf.Tensor], m: int, rows: Band) -> tf.Tensor:
+    """Returns the rows that meet a row of the kernel: m, m + inputs, ..., as many as the output has."""
+    phase, first = joined[m % rows.inputs], m // rows.inputs
+    return phase[:, first : first + rows.blocks] if rows.input_blocks > rows.blocks else phase
+
+
+def _product(joined: list[tf.Tensor], weights: tf.Tensor, m: int, bands: Bands) -> tf.Tensor:
+    """Returns what one row of the kernel adds to the output: the rows that it meets times its weights.
+
+    A slice copies, so the smaller one of input and output is sliced, unless too many rows would be multiplied in vain.
+    """
+    rows, columns = bands
+    _, taken, given = weights.shape
+    vain = rows.input_blocks - rows.blocks
+    late = taken > given and vain * SPARE <= rows.blocks
+    x = joined[m % rows.inputs] if late else _met(joined, m, rows)
+    product = tf.reshape(tf.matmul(tf.reshape(x, [1, -1, taken]), weights), [-1, x.shape[1], columns.blocks, given])
+    return _met([product] * rows.inputs, m, rows) if late else product
+
+
+def _adjoint_product(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """Returns A^T B, `[1, columns of A, columns of B]`; where places are many, summed in parts, whose error is smaller.
+
+    Args:
+        a: `[batch, rows, blocks, columns of A]`.
+        b: `[batch, rows, blocks, columns of B]`.
+    """
+    _, rows, blocks, left = a.shape
+    right = b.shape[3]
+    together = next((n for n in range(1, rows + 1) if rows % n == 0 and n * blocks >= PART), None)
+    if together is None:
+        return tf.matmul(tf.reshape(a, [1, -1, left]), tf.reshape(b, [1, -1, right]), transpose_a=True)
+    a, b = tf.reshape(a, [-1, together * blocks, left]), tf.reshape(b, [-1, together * blocks, right])
+    return tf.reduce_sum(tf.matmul(a, b, transpose_a=True), 0, keepdims=True)
+
+
+def _placed(kernel: tf.Tensor, columns: Band, *, adjoint: bool) -> tf.Tensor:
+    """Returns the kernel where the band has it: `[height, offsets * inputs * channels, outputs * filters]`."""
+    height, width, channels, filters = kernel.shape
+    if not adjoint and _trivial(columns):
+        return tf.reshape(kernel, [height, width * channels, filters])
+    placed = tf.matmul(_placement(columns, height), tf.reshape(kernel, [height, width, channels * filters]))
+    placed = tf.reshape(placed, [height, -1, columns.outputs, channels, filters])
+    turned = tf.transpose(placed, [0, 1, 4, 2, 3] if adjoint else [0, 1, 3, 2, 4])
+    return tf.reshape(turned, [height, -1, columns.outputs * (channels if adjoint else filters)])
+
+
+def _placement(columns: Band, height: int) -> tf.Tensor:
+    return tf.constant(np.repeat(columns.placement[np.newaxis], height, 0))
+
+
+def _trivial(columns: Band) -> bool:
+    """Returns whether the band holds the kernel as it is."""
+    return np.array_equal(columns.placement, np.eye(columns.kernel))
