@@ -55,8 +55,8 @@ def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tup
     """Returns mean and variance over the rows whose weight is not 0: sum_i r_i mean(X_i) / sum_i r_i, for r_i in {0, 1}.
 
     The mean within each row comes first, because a mask of the size of X would cost more than all the rest. The gradient is
-    dX_i = r_i / (sum_j r_j n) (dmean + 2 dvariance (X_i - mean)), for n elements of a row to a mean: a GradientTape would derive
-    from these lines one that passes over X twice as often.
+    dX_i = r_i / (sum_j r_j n) (dmean + 2 dvariance (X_i - mean)), for n elements of a row to a mean: what a GradientTape
+    makes of these lines would pass over X twice as often.
 
     Args:
         x: `[batch, ...]`.
@@ -75,7 +75,6 @@ def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tup
         rows = tf.reduce_mean(values, within) if within else values
         return tf.reduce_sum(rows * tf.reshape(share, [-1] + [1] * (len(rows.shape) - 1)), 0)
 
-    @tf.custom_gradient
     def moments(x: tf.Tensor) -> Any:
         mean = mean_of(x)
 
@@ -88,5 +87,5 @@ def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tup
 
         return (mean, mean_of(tf.math.squared_difference(x, tf.reshape(mean, shape)))), gradient
 
-    mean, variance = moments(x)
+    mean, variance = tf.custom_gradient(moments)(x)
     return mean, variance

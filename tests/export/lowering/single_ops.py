@@ -234,6 +234,7 @@ def of_positive(function: Callable[..., Any], arguments: int = 1) -> list[Call]:
 BIASED: list[tuple[int, ...]] = [(3, 4), (2, 3, 4), (2, 3, 2, 4), (20, 30, 4)]
 BATCHES = [((2, 3, 4), (2, 4, 5)), ((2, 2, 3, 4), (2, 2, 4, 1)), ((3, 2, 4), (1, 4, 5)), ((3, 1), (2, 1, 4))]
 OPS: dict[str, Callable[[], list[Call]]] = {
+    "AddN": lambda: [Call(lambda *x: raw.AddN(inputs=x), tuple(whole(2, 3) for _ in range(n)), 0.0) for n in (1, 2, 5)],
     "AvgPoolGrad": lambda: [
         Call(call.function, call.inputs[1:], 1e-6) for call in poolings(avg_pool_grad, avg_pool, True, 1e-6)
     ],
