@@ -40,7 +40,7 @@ def test_the_python_examples(tmp_path: Path) -> None:
 
 
 def test_the_strategy_the_model_and_the_experiment(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(code("python", "class Halfway"))
+    (tmp_path / "mine.py").write_text(code("python", "class Halfway") + code("python", "class Proximal"))
     network = "import keras\n\ndef build(width):\n    layers = [keras.Input((8, 8, 1)), keras.layers.Flatten()]\n"
     network += "    return keras.Sequential([*layers, keras.layers.Dense(width), keras.layers.Dense(10)])\n"
     (tmp_path / "network.py").write_text(network)
@@ -53,5 +53,6 @@ def test_the_strategy_the_model_and_the_experiment(tmp_path: Path) -> None:
     (skew,) = re.findall(r"`odt-sim (run --config-dir my \+experiment=\S+)`", README.read_text())
     odt_sim = str(Path(sys.executable).with_name("odt-sim"))
     assert "Halfway" in run(tmp_path, odt_sim, *mine.split(), *model.split()[2:], *small)
+    assert "Proximal" in run(tmp_path, odt_sim, "run", "strategy._target_=mine.Proximal", "model=digits_mlp", *small)
     table = run(tmp_path, odt_sim, *skew.split(), *small, "fleet.unseen=1", "model=digits_mlp")
     assert all(name in table for name in ("local", "fedavg", "fedper", "3 seeds"))

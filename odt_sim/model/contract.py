@@ -34,11 +34,12 @@ def check_signatures(flat: FlatModel, where: str) -> None:
         raise ModelError(f"{where}: {count} of its variables have no initial values, the first is {first}; {_EXPORT}")
     _check_rows(flat, "train", ("x", "y"), where)
     _check_rows(flat, "infer", ("x",), where)
-    unknown = sorted(set(flat.signatures["train"].inputs) - set(TRAIN_INPUTS))
-    if unknown:
-        raise ModelError(
-            f"{where}: signature 'train' has an input {unknown[0]!r}; expected {', '.join(TRAIN_INPUTS)} at most"
-        )
+    for name, known in (("train", TRAIN_INPUTS), ("infer", ("x",))):
+        unknown = sorted(set(flat.signatures[name].inputs) - set(known))
+        if unknown:
+            raise ModelError(
+                f"{where}: signature {name!r} has an input {unknown[0]!r}; expected {', '.join(known)} at most"
+            )
     check_loss(flat, "train", where)
     check_answer(flat, "infer", where)
 

@@ -81,6 +81,16 @@ def test_an_unknown_input_of_train(foreign: Path, edited: Edit) -> None:
         TrainableModel.from_content(content)
 
 
+def test_an_unknown_input_of_infer(foreign: Path, edited: Edit) -> None:
+    def add(model: Any) -> None:
+        more = schema.TensorMapT()
+        more.name, more.tensorIndex = "mask", signature(model, "infer").inputs[0].tensorIndex
+        signature(model, "infer").inputs.append(more)
+
+    with pytest.raises(ModelError, match="'infer' has an input 'mask'; expected x at most"):
+        TrainableModel.from_content(edited((foreign / "plain.tflite").read_bytes(), add))
+
+
 def test_flex_ops_are_named(foreign: Path) -> None:
     with pytest.raises(ModelError, match=r"flex.tflite: holds Flex ops \(FlexSoftplusGrad\) that LiteRT cannot run"):
         TrainableModel.load(foreign / "flex.tflite")
