@@ -99,12 +99,13 @@ def export_model(
     flex = flavour == "flex"
     signatures = flex_signatures(program, checkpoint_of(model, optimizer)) if flex else emit_signatures(program)
     content = convert(signatures, flex=flex)
+    constraints = {"constraints": True} if any(v.constraint is not None for v in model.trainable_weights) else {}
     manifest = Manifest(
         name=name or model.name,
         parameters=parameters_of(model, groups),
         loss=objective.name,
         from_logits=objective.from_logits,
-        optimizer=settings_of(optimizer),
+        optimizer={**settings_of(optimizer), **constraints},
         batch_size=batch_size,
         fingerprint=fingerprint(content),
         random_states=signatures.random_states,

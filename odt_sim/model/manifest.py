@@ -19,7 +19,8 @@ LOSSES = (
     "kl_divergence",
     *REGRESSIONS,
 )
-_MORE_THAN_SGD = (  # settings of Keras' SGD that change its step
+_MORE_THAN_SGD = (  # settings of Keras' SGD that change its step, and what weights are projected on after it
+    "constraints",
     "momentum",
     "weight_decay",
     "clipnorm",
@@ -66,7 +67,8 @@ class Manifest:
         parameters: The weights in the order of the signature `parameters`: `a0..aN`.
         loss: The loss that `train` minimizes, one of `LOSSES`.
         from_logits: Whether the loss takes the output of `infer` as logits rather than as probabilities.
-        optimizer: The optimizer's name and settings, as Keras' `get_config` gives them.
+        optimizer: The optimizer's name and settings, as Keras' `get_config` gives them; `constraints` where weights have
+            some.
         batch_size: Rows of `x` in one call of `train` and of `infer`.
         fingerprint: SHA-256 of the file's content without its metadata, in hexadecimal.
         random_states: The numbers i of the slots `s<i>` that are the state of a random layer, such as Dropout: `[2]` int64,

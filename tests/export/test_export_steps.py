@@ -281,3 +281,18 @@ def test_class_weights_are_those_of_keras(kind: Any, outputs: int, y: Any, tmp_p
     found = train(x=x, y=y, sample_weight=np.ones(4, np.float32), learning_rate=RATE)["loss"]
     twin.compile(loss=loss, jit_compile=False)
     assert float(found) == pytest.approx(float(twin.train_on_batch(x, y, class_weight=weights)), rel=1e-5)
+
+
+def test_a_step_with_a_constraint_is_more_than_gradient_descent(tmp_path: Path) -> None:
+    """The host cannot add an offset to it; the gradient of the mean squared error pulls every weight below zero."""
+    dense = layers.Dense(2, kernel_constraint="non_neg", kernel_initializer="ones")
+    network = keras.Sequential([layers.Input((3,)), dense])
+    path = export_model(network, tmp_path / "model.tflite", loss="mse", optimizer="sgd", batch_size=1)
+    interpreter = Interpreter(str(path), num_threads=1)
+    x, y, one = np.ones((1, 3), np.float32), np.full((1, 2), -9, np.float32), np.ones(1, np.float32)
+    interpreter.get_signature_runner("train")(x=x, y=y, sample_weight=one, learning_rate=RATE)
+    kernel, bias = (interpreter.get_signature_runner("parameters")()[name] for name in ("a0", "a1"))
+    assert (kernel == 0).all()
+    assert (bias < 0).all()
+    capabilities = TrainableModel.load(path).capabilities
+    assert not capabilities & {"plain_sgd", "gradient_offset"}
