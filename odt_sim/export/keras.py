@@ -8,9 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from odt_sim.errors import ExportError
 from odt_sim.export.check import check_flavour, check_groups, check_model
-from odt_sim.export.convert import convert
+from odt_sim.export.convert import convert, write_model
 from odt_sim.export.flex import checkpoint_of, flex_signatures
 from odt_sim.export.head import check_not_random, split_before_head
 from odt_sim.export.lowering import Trace
@@ -18,7 +17,6 @@ from odt_sim.export.objective import class_weight_of, objective_of, optimizer_of
 from odt_sim.export.parameters import group_of_layers, leaf_layers, parameter_names, parameters_of, random_states_of
 from odt_sim.export.signatures import Program, emit_signatures
 from odt_sim.export.steps import Training, last_op, only, trace_infer, trace_train
-from odt_sim.files import write_file
 from odt_sim.model.flatbuffer import fingerprint, with_metadata
 from odt_sim.model.manifest import METADATA_NAME, Manifest
 
@@ -110,7 +108,7 @@ def export_model(
         fingerprint=fingerprint(content),
         random_states=signatures.random_states,
     )
-    return _write(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
+    return write_model(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
 
 
 def _trace_halves(
@@ -126,13 +124,3 @@ def _trace_halves(
         "head_train": head_train,
         "head_infer": trace_infer(head, batch_size, x="embedding"),
     }
-
-
-def _write(path: Path, content: bytes) -> Path:
-    try:
-        write_file(path, content)
-    except OSError as error:
-        raise ExportError(
-            f"{path}: cannot write the model ({error.strerror}); give a path that can be written"
-        ) from error
-    return path

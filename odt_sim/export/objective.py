@@ -82,6 +82,20 @@ def objective_of(loss: Any, last_op: str) -> Objective:
     return Objective(loss, name, bool(settings.get("from_logits", False)))
 
 
+def compiled_objective(model: keras.Model) -> Objective | None:
+    """Returns what a compiled Keras model minimizes; None where that is no loss that evaluation knows.
+
+    A loss by name takes the model's output as Keras does: as probabilities.
+    """
+    given = model.loss
+    name = given if isinstance(given, str) else getattr(given, "__name__", "")
+    name = _SHORT.get(name, name)
+    try:
+        return objective_of(_LOSSES[name]() if name in _LOSSES else given, last_op="")
+    except ExportError:
+        return None
+
+
 def class_weight_of(
     given: Mapping[int, float] | None, objective: Objective, output: tuple[int | None, ...]
 ) -> NDArray[np.float32] | None:

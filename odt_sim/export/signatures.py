@@ -1,12 +1,15 @@
 """Emits traced functions that share variables as the signatures of a trainable model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from odt_sim.export.lowering import Trace, emit
+from odt_sim.export.lowering.calls import written
 from odt_sim.export.tracing import Function, named
 
 Variable = Any
@@ -18,9 +21,10 @@ class Program:
     """Traced functions, and the variables that they read and write.
 
     Attributes:
-        traces: A traced function for each signature.
+        traces: A traced function for each signature; `parameters` and `restore` only where they are the author's own.
         weights: The model's weights, in the order `a0..aN`.
-        states: What else a step changes, such as an optimizer's slots: those that a trace reads become `s0..sM`.
+        states: What else the traces use, such as an optimizer's slots: those that they change and read become `s0..sM`, and
+            those that they only read become constants.
         generators: Those of the states that are the state of a random layer.
         offsets: What `set_gradient_offset` sets, in the order `b0..bK`.
         inputs: Variables whose value is an input of each signature that reads them, by the input's name.
@@ -64,18 +68,19 @@ def emit_signatures(program: Program) -> Signatures:
         ExportError: An op cannot be emitted with TFLite's built-in ops.
     """
     weights, offsets = copies(program.weights, "a"), copies(program.offsets, "b")
-    operations = {key: trace.live_operations(weights) for key, trace in program.traces.items()}
-    read = {
-        trace.variables[op.name]
-        for key, trace in program.traces.items()
-        for op in operations[key]
-        if op.name in trace.variables
-    }
-    slots = copies([v for v in program.states if handle(v) in read], "s")
+    operations = _live(program.traces, weights)
+    changed = _changed(program.traces, operations)
+    slots = copies([v for v in program.states if handle(v) in changed], "s")
     variables = {**weights, **slots, **offsets}
+    constants = {handle(v): np.asarray(v.numpy()) for v in program.states if handle(v) not in slots}
     inputs = {handle(v): tf.TensorSpec(v.shape, v.dtype, name) for name, v in program.inputs.items()}
-    functions = {key: _emitted(trace, operations[key], variables, inputs) for key, trace in program.traces.items()}
-    functions["parameters"], functions["restore"] = reader(weights, "a"), writer(weights, "a")
+    functions = {
+        key: _emitted(trace, operations[key], {**variables, **constants}, inputs)
+        for key, trace in program.traces.items()
+    }
+    for key, function in (("parameters", reader), ("restore", writer)):
+        if key not in functions:
+            functions[key] = function(weights, "a")
     if slots:
         functions["optimizer_state"], functions["restore_optimizer_state"] = reader(slots, "s"), writer(slots, "s")
     if offsets:
@@ -86,6 +91,24 @@ def emit_signatures(program: Program) -> Signatures:
     return Signatures(module, functions, tuple(i for i, key in enumerate(slots) if key in random))
 
 
+def _live(traces: Mapping[str, Trace], weights: Collection[int]) -> dict[str, list[tf.Operation]]:
+    """Returns the ops of each trace that are needed: for its outputs, for the weights, or for what any trace reads."""
+    kept = set(weights)
+    while True:
+        operations = {key: trace.live_operations(kept) for key, trace in traces.items()}
+        named = [(trace.variables, op.name) for key, trace in traces.items() for op in operations[key]]
+        used = {variables[name] for variables, name in named if name in variables}
+        if used <= kept:
+            return operations
+        kept |= used
+
+
+def _changed(traces: Mapping[str, Trace], operations: Mapping[str, list[tf.Operation]]) -> set[int]:
+    """Returns the ids of the handles of the variables that these ops change."""
+    places = [(trace, t.op.name) for key, trace in traces.items() for op in operations[key] for t in written(op)]
+    return {trace.variables[name] for trace, name in places if name in trace.variables}
+
+
 def copies(variables: Sequence[Variable], prefix: str) -> dict[int, tf.Variable]:
     """Returns for the handle of each variable a new one that holds its value, named `<prefix>0`, `<prefix>1`, ..."""
     return {handle(v): tf.Variable(v.numpy(), name=f"{prefix}{i}") for i, v in enumerate(variables)}
@@ -94,7 +117,7 @@ def copies(variables: Sequence[Variable], prefix: str) -> dict[int, tf.Variable]
 def _emitted(
     trace: Trace,
     operations: list[tf.Operation],
-    variables: Mapping[int, tf.Variable],
+    variables: Mapping[int, tf.Variable | NDArray[Any]],
     inputs: Mapping[int, tf.TensorSpec],
 ) -> Function:
     """Returns the function that a trace becomes; of `inputs`, it takes those whose variables it reads."""
@@ -102,7 +125,10 @@ def _emitted(
     replaced = {key: spec for key, spec in inputs.items() if key in read}
 
     def function(**values: tf.Tensor) -> dict[str, tf.Tensor]:
-        return emit(trace, operations, values, {**variables, **{k: values[spec.name] for k, spec in replaced.items()}})
+        used = {key: variable for key, variable in variables.items() if key in read}
+        constants = {key: tf.constant(value) for key, value in used.items() if isinstance(value, np.ndarray)}
+        given = {key: values[spec.name] for key, spec in replaced.items()}
+        return emit(trace, operations, values, {**used, **constants, **given})
 
     return named(function, [*trace.arguments.values(), *replaced.values()])
 

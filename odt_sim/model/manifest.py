@@ -65,10 +65,10 @@ class Manifest:
     Attributes:
         name: The model's name.
         parameters: The weights in the order of the signature `parameters`: `a0..aN`.
-        loss: The loss that `train` minimizes, one of `LOSSES`.
+        loss: The loss that `train` minimizes, one of `LOSSES`; None where the author's own function says it only in code.
         from_logits: Whether the loss takes the output of `infer` as logits rather than as probabilities.
         optimizer: The optimizer's name and settings, as Keras' `get_config` gives them; `constraints` where weights have
-            some.
+            some. Empty where not known.
         batch_size: Rows of `x` in one call of `train` and of `infer`.
         fingerprint: SHA-256 of the file's content without its metadata, in hexadecimal.
         random_states: The numbers i of the slots `s<i>` that are the state of a random layer, such as Dropout: `[2]` int64,
@@ -77,7 +77,7 @@ class Manifest:
 
     name: str
     parameters: tuple[Parameter, ...]
-    loss: str
+    loss: str | None
     from_logits: bool
     optimizer: Mapping[str, Any]
     batch_size: int
@@ -133,7 +133,7 @@ class Manifest:
                 raise ValueError(
                     f"{p.name} has role {p.role!r}, group {p.group!r}, dtype {p.dtype!r}; expected {ROLES}, {GROUPS}, float32"
                 )
-        if self.loss not in LOSSES:
+        if self.loss is not None and self.loss not in LOSSES:
             raise ValueError(f"its loss is {self.loss!r}, expected one of {', '.join(LOSSES)}")
         if self.batch_size < 1:
             raise ValueError(f"its batch_size is {self.batch_size}, expected at least 1")

@@ -50,7 +50,8 @@ class TrainableModel:
 
         Args:
             path: The file.
-            loss: The loss of a file that has no manifest, one of `manifest.LOSSES`, so that devices can evaluate it.
+            loss: The loss of a file whose manifest does not say it, or that has none: one of `manifest.LOSSES`, so that
+                devices can evaluate it.
             from_logits: Whether that loss takes the output of `infer` as logits.
 
         Raises:
@@ -77,7 +78,7 @@ class TrainableModel:
         parameters = manifest.parameters if manifest else tuple(Parameter(t.name, t.shape) for t in declared)
         check_parameters(flat, parameters, where)
         check_optional(flat, parameters, where)
-        if manifest:
+        if manifest and manifest.loss:
             loss, from_logits = manifest.loss, manifest.from_logits
         elif loss is not None and loss not in LOSSES:
             raise ModelError(f"{where}: unknown loss {loss!r}; expected one of {', '.join(LOSSES)}")

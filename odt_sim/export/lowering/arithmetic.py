@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.registry import Memo, Value, lowers
+from odt_sim.export.lowering.folding import known
+from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
 from odt_sim.export.lowering.windows import sum_of
 
 
@@ -58,3 +59,13 @@ def expm1(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 def log1p(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Computes Y = log(1 + X)."""
     return [tf.math.log(1.0 + inputs[0])]
+
+
+@lowers("BitwiseAnd")
+def bitwise_and(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = the sign bit of X, as whoever asks for the sign of a zero does."""
+    x, mask = inputs
+    sign = x.dtype.min
+    if not (known(mask) == sign).all():
+        raise Refusal("lowers the sign bit only; use arithmetic in place of bits")
+    return [tf.where(x < 0, tf.constant(sign, x.dtype), tf.zeros_like(x))]

@@ -1,0 +1,54 @@
+"""What Keras 2 called otherwise: lets a training function that was written for it run on Keras 3."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+def _read_value(variable: keras.Variable) -> tf.Tensor:
+    return variable.value.read_value()
+
+
+def _minimize(
+    optimizer: keras.optimizers.Optimizer,
+    loss: tf.Tensor | Callable[[], tf.Tensor],
+    var_list: Sequence[Any] | Callable[[], Sequence[Any]],
+    tape: tf.GradientTape | None = None,
+) -> None:
+    """Takes a step against the gradient of a loss, or of what a function returns."""
+    tape = tape or tf.GradientTape()
+    if callable(loss):
+        with tape:
+            loss = loss()
+    variables = var_list() if callable(var_list) else var_list
+    optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+
+_WORDS: tuple[tuple[type, str, Any], ...] = (
+    (keras.Variable, "read_value", _read_value),
+    (keras.optimizers.Optimizer, "minimize", _minimize),
+    (keras.optimizers.Optimizer, "lr", property(lambda optimizer: optimizer.learning_rate)),
+    (keras.metrics.Metric, "reset_states", lambda metric: metric.reset_state()),
+)
+
+
+@contextmanager
+def keras2_words() -> Iterator[None]:
+    """Gives Keras' classes the names of Keras 2 that they have no more, and says nothing about those they still have.
+
+    These are `weight.read_value()`, `optimizer.minimize(loss, var_list, tape)`, `optimizer.lr` and `metric.reset_states()`.
+    """
+    added = [(owner, name, value) for owner, name, value in _WORDS if not hasattr(owner, name)]
+    for owner, name, value in added:
+        setattr(owner, name, value)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"`model\.compiled_(loss|metrics)\(\)` is deprecated")
+            yield
+    finally:
+        for owner, name, _ in added:
+            delattr(owner, name)

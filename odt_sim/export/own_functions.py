@@ -1,0 +1,178 @@
+"""The functions that an author's class has for a model's signatures, traced as the author wrote them."""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from odt_sim.errors import ExportError
+from odt_sim.export.keras2 import keras2_words
+from odt_sim.export.tracing import Function, traced
+from odt_sim.model.contract import REQUIRED, TRAIN_INPUTS
+
+INITIALIZE = "initialize"
+
+
+def keras_models(module: tf.Module) -> list[keras.Model]:
+    """Returns the Keras models among a module's attributes."""
+    return [value for value in vars(module).values() if isinstance(value, keras.Model)]
+
+
+def as_function(cls: type, name: str) -> Any:
+    """Returns a method of a model class as a `tf.function`; one that is none yet takes the shapes of the class.
+
+    Before a step that has targets the metrics start anew: the loss that Keras' `train_step` returns is the mean of all since
+    they did, and so becomes this batch's.
+
+    Raises:
+        ExportError: The method has an argument whose shape is not known.
+    """
+    method = inspect.getattr_static(cls, name)
+    if _is_function(method):
+        return method
+    specs = None if name == "restore" else specs_of(cls, name)
+    own = tf.function(method)
+
+    @wraps(method)
+    def prepared(self: tf.Module, *arguments: tf.Tensor, **named: tf.Tensor) -> Any:
+        return _run(self, specs, lambda: own(self, *arguments, **named))
+
+    return tf.function(prepared, input_signature=specs, autograph=False)
+
+
+def specs_of(cls: Any, name: str) -> list[tf.TensorSpec]:
+    """Returns the arguments of a method by the shapes of its class: the first is `x`, the second `y`.
+
+    Raises:
+        ExportError: There is another argument than those of the contract.
+    """
+    known = {
+        "x": tf.TensorSpec([cls.BATCH_SIZE, *cls.X_SHAPE], name="x"),
+        "y": tf.TensorSpec([cls.BATCH_SIZE, *cls.Y_SHAPE], name="y"),
+        "sample_weight": tf.TensorSpec([cls.BATCH_SIZE], name="sample_weight"),
+        "learning_rate": tf.TensorSpec([], name="learning_rate"),
+        "mu": tf.TensorSpec([], name="mu"),
+    }
+    own = _arguments(getattr(cls, name))
+    names = [*TRAIN_INPUTS[: min(2, len(own))], *own[2:]]
+    unknown = [argument for argument in names if argument not in known]
+    if unknown:
+        raise ExportError(
+            f"{cls.__name__}.{name}: the shape of its argument {unknown[0]!r} is not known; "
+            f"expected {', '.join(TRAIN_INPUTS)}, or decorate it by tf.function with an input_signature"
+        )
+    return [known[argument] for argument in names]
+
+
+def trace_functions(model: tf.Module) -> dict[str, Function]:
+    """Traces the signatures of an author's object.
+
+    Args:
+        model: It has `train`, `infer`, `parameters` and `restore`. Of its other public methods, each `tf.function` becomes a
+            signature; of a class with `X_SHAPE` also those that take `x` or `x, y` and return a dictionary, and `initialize`.
+
+    Returns:
+        The graph of each, whose outputs have names.
+
+    Raises:
+        ExportError: One is missing, cannot be traced, or returns no named tensors.
+    """
+    missing = [name for name in REQUIRED if not callable(getattr(model, name, None))]
+    if missing:
+        raise ExportError(f"{type(model).__name__}: no method {missing[0]!r}; it needs {', '.join(REQUIRED)}")
+    functions: dict[str, Function] = {}
+    for name in [*REQUIRED, *_further(type(model))]:
+        function = _trace(model, name, functions)
+        if isinstance(function.structured_outputs, dict):
+            functions[name] = function
+        elif name in REQUIRED or _is_function(inspect.getattr_static(type(model), name)):
+            raise ExportError(f"{_where(model, name)}: expected to return a dictionary of tensors; give each a name")
+    return functions
+
+
+def _further(cls: type) -> Iterator[str]:
+    for name in dir(cls):
+        if name.startswith("_") or name in REQUIRED or hasattr(tf.Module, name):
+            continue
+        method = inspect.getattr_static(cls, name)
+        if _is_function(method):
+            yield name
+        elif inspect.isfunction(method) and hasattr(cls, "X_SHAPE"):
+            own = _arguments(method)
+            if name == INITIALIZE or own in (["x"], ["x", "y"]):
+                yield name
+
+
+def _trace(model: tf.Module, name: str, before: dict[str, Function]) -> Function:
+    method = getattr(model, name)
+    with keras2_words():
+        specs = _specs(model, name, before)
+    own = method if _is_function(method) else tf.function(method)
+
+    def run(*values: tf.Tensor) -> Any:
+        named = {spec.name: value for spec, value in zip(specs, values, strict=True)} if name == "restore" else {}
+        result = _run(model, specs, lambda: own(**named) if named else own(*values))
+        return {"done": tf.constant(1)} if result is None else result
+
+    run.__name__ = _where(model, name)
+    layers = [layer.name for keras_model in keras_models(model) for layer in keras_model.layers]
+    return traced(run, specs, layers).concrete
+
+
+def _specs(model: tf.Module, name: str, before: dict[str, Function]) -> list[tf.TensorSpec]:
+    method = inspect.getattr_static(type(model), name)
+    if not _is_function(method):
+        return specs_of(type(model), name) if name != "restore" else _outputs(before["parameters"])
+    if name == "restore" and method.input_signature is None:
+        return _outputs(before["parameters"])
+    try:
+        positional, named = getattr(model, name).get_concrete_function().structured_input_signature
+    except (TypeError, ValueError) as error:
+        line = str(error).strip().partition("\n")[0]
+        raise ExportError(
+            f"{_where(model, name)}: cannot be traced ({line}); give its tf.function an input_signature"
+        ) from error
+    return [spec for spec in tf.nest.flatten((positional, named)) if isinstance(spec, tf.TensorSpec)]
+
+
+def _outputs(parameters: Function) -> list[tf.TensorSpec]:
+    outputs = parameters.structured_outputs
+    return [tf.TensorSpec(outputs[name].shape, outputs[name].dtype, name) for name in outputs]
+
+
+def _run(model: tf.Module, specs: Sequence[tf.TensorSpec] | None, function: Callable[[], Any]) -> Any:
+    """Runs an author's function with the words of Keras 2 and, where there are targets, with metrics of this call alone."""
+    alone = any(spec.name == "y" for spec in specs or ())
+    with keras2_words(), _fresh_metrics(keras_models(model) if alone else []):
+        result = function()
+    if isinstance(result, dict):
+        return {name: tf.convert_to_tensor(value) for name, value in result.items()}
+    return result
+
+
+@contextmanager
+def _fresh_metrics(models: Sequence[keras.Model]) -> Iterator[None]:
+    """Resets the metrics of models; those that the first call makes are reset behind it, for the sake of the next call."""
+    known = [len(model.metrics_variables) for model in models]
+    for model in models:
+        model.reset_metrics()
+    yield
+    for model, count in zip(models, known, strict=True):
+        if len(model.metrics_variables) > count:
+            model.reset_metrics()
+
+
+def _arguments(method: Any) -> list[str]:
+    return list(inspect.signature(method).parameters)[1:]
+
+
+def _is_function(method: Any) -> bool:
+    return isinstance(method, tf.types.experimental.PolymorphicFunction)
+
+
+def _where(model: tf.Module, name: str) -> str:
+    return f"{type(model).__name__}.{name}"

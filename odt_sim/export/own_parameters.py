@@ -1,0 +1,94 @@
+"""What can be told of the weights that an author's own `parameters` hands out: name, role and group."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from odt_sim.errors import ExportError
+from odt_sim.export.lowering import Trace
+from odt_sim.export.lowering.calls import written
+from odt_sim.export.parameters import unique
+from odt_sim.model.manifest import Parameter
+
+NORMALIZING = {"gamma", "beta", "moving_mean", "moving_variance"}  # weights by which Keras' normalizations are known
+GENERATOR = "seed_generator_state"
+
+
+@dataclass(frozen=True)
+class OwnParameter:
+    """A tensor that `parameters` hands out.
+
+    Attributes:
+        variable: What it shows; None where it depends on none or on several.
+        parameter: Its description.
+    """
+
+    variable: tf.Variable | None
+    parameter: Parameter
+
+
+def parameters_of(traces: Mapping[str, Trace], variables: Mapping[int, tf.Variable]) -> list[OwnParameter]:
+    """Describes the tensors that `parameters` hands out, in the order `a0..aN`.
+
+    What no training step changes is frozen, and what one changes is trainable, or a statistic where its variable is not
+    trainable. The head is the layer of the last trainable weight that is no normalization; layers are told by the names of
+    their variables.
+
+    Args:
+        traces: The signatures; those of `train` and `train_<group>` tell what is trained.
+        variables: The variables by the ids of their handles.
+
+    Raises:
+        ExportError: The tensors are not named `a0..aN`.
+    """
+    outputs = traces["parameters"].concrete.structured_outputs
+    names = [f"a{i}" for i in range(len(outputs))]
+    if set(outputs) != set(names):
+        odd = sorted(set(outputs) - set(names)) or sorted(outputs)
+        raise ExportError(
+            f"parameters: expected to return a0..a{len(names) - 1}, found {odd[0]!r}; name the weights so"
+        )
+    shown = [_shown(traces["parameters"], outputs[name], variables) for name in names]
+    paths = unique([name if v is None else v.name.partition(":")[0] for name, v in zip(names, shown, strict=True)])
+    trained = {key for name, trace in traces.items() if name.startswith("train") for key in _changed(trace)}
+    roles = ["trainable" if v is None else _role(v, trained) for v in shown]
+    groups = _groups(paths, roles)
+    return [
+        OwnParameter(v, Parameter(path, tuple(outputs[name].shape), outputs[name].dtype.name, role, group))
+        for v, name, path, role, group in zip(shown, names, paths, roles, groups, strict=True)
+    ]
+
+
+def is_generator(variable: tf.Variable) -> bool:
+    """Whether a variable is the state of a random layer of Keras 3: a seed and a count of draws."""
+    return GENERATOR in variable.name and variable.shape == [2] and variable.dtype == tf.int64
+
+
+def _shown(trace: Trace, output: tf.Tensor, variables: Mapping[int, tf.Variable]) -> tf.Variable | None:
+    found, pending = set(), [output.op]
+    while pending:
+        op = pending.pop()
+        found |= {trace.variables[op.name]} if op.name in trace.variables else set()
+        pending += [t.op for t in op.inputs]
+    return variables[found.pop()] if len(found) == 1 else None
+
+
+def _changed(trace: Trace) -> Iterator[int]:
+    for op in trace.concrete.graph.get_operations():
+        yield from (trace.variables[t.op.name] for t in written(op))
+
+
+def _role(variable: tf.Variable, trained: set[int]) -> str:
+    if id(variable.handle) not in trained:
+        return "frozen"
+    return "trainable" if variable.trainable else "statistic"
+
+
+def _groups(paths: list[str], roles: list[str]) -> list[str]:
+    layers = [path.rpartition("/")[0] for path in paths]
+    norms = {
+        layer for layer, path in zip(layers, paths, strict=True) if layer and path.rpartition("/")[2] in NORMALIZING
+    }
+    others = [layer for layer, role in zip(layers, roles, strict=True) if layer not in norms and role == "trainable"]
+    return ["norm" if layer in norms else "head" if layer in others[-1:] else "body" for layer in layers]

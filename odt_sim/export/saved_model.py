@@ -1,0 +1,137 @@
+"""Writes an author's functions as a SavedModel, and lowers those of any SavedModel."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from odt_sim.errors import ExportError
+from odt_sim.export.convert import convert
+from odt_sim.export.inlining import inlined
+from odt_sim.export.lowering import Trace
+from odt_sim.export.objective import compiled_objective, settings_of
+from odt_sim.export.own_functions import keras_models
+from odt_sim.export.own_parameters import is_generator, parameters_of
+from odt_sim.export.scratch import scratch_variables
+from odt_sim.export.signatures import Program, emit_signatures, handle
+from odt_sim.export.tracing import Function, traced
+from odt_sim.model.contract import REQUIRED
+from odt_sim.model.flatbuffer import fingerprint, with_metadata
+from odt_sim.model.manifest import METADATA_NAME, Manifest
+from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
+
+DESCRIPTION = Path("assets.extra") / "odt_sim.json"  # where the format has a place for files of one's own
+
+
+def write_saved_model(model: tf.Module, functions: dict[str, Function], path: Path, *, steps_of_keras: bool) -> None:
+    """Writes a SavedModel with a description of what a manifest says beyond the graph.
+
+    Args:
+        model: The author's object.
+        functions: Its signatures.
+        path: The directory.
+        steps_of_keras: Whether `train` is Keras' own step, so that its optimizer is that of the compiled model.
+
+    Raises:
+        ExportError: The directory cannot be written.
+    """
+    variables = {id(v): v for function in functions.values() for v in function.variables}
+    model.variables_of_signatures = list(variables.values())  # Keras leaves some out, and TensorFlow asks for all
+    try:
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        tf.saved_model.save(model, str(path), signatures=functions, options=options)
+        (path / DESCRIPTION).parent.mkdir(exist_ok=True)
+        (path / DESCRIPTION).write_text(json.dumps(_description(model, steps_of_keras)))
+    except (OSError, tf.errors.OpError) as error:
+        line = str(error).strip().partition("\n")[0]
+        raise ExportError(
+            f"{path}: cannot write the SavedModel ({line}); give a directory that can be written"
+        ) from error
+    finally:
+        del model.variables_of_signatures
+
+
+def _description(model: tf.Module, steps_of_keras: bool) -> dict[str, Any]:
+    compiled = [keras_model for keras_model in keras_models(model) if keras_model.compiled]
+    objective = compiled_objective(compiled[0]) if compiled else None
+    return {
+        "name": type(model).__name__,
+        "loss": objective.name if objective else None,
+        "from_logits": objective.from_logits if objective else True,
+        "optimizer": settings_of(compiled[0].optimizer) if compiled and steps_of_keras else {},
+    }
+
+
+def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int | None) -> bytes:
+    """Returns the `.tflite` file of a SavedModel; see `tflite_model.convert_saved_model`."""
+    loaded = _loaded(path)
+    functions = _chosen(loaded, signature_keys, path)
+    variables = {handle(v): v for function in functions.values() for v in function.variables}
+    layers = {layer for v in variables.values() for layer in v.name.split("/")[:-1]}
+    traces = {key: inlined(_trace(key, function, layers), batch_size) for key, function in functions.items()}
+    described = parameters_of(traces, variables) if "parameters" in traces else []
+    weights = {handle(own.variable): own.variable for own in described if own.variable is not None}
+    scratch = scratch_variables(traces.values()) - set(weights)
+    states = [v for key, v in variables.items() if key not in weights]
+    signatures = emit_signatures(
+        Program(
+            traces={key: inlined(trace, scratch=scratch) for key, trace in traces.items()} if scratch else traces,
+            weights=list(weights.values()),
+            states=states,
+            generators=[v for v in states if is_generator(v)],
+        )
+    )
+    content = convert(signatures)
+    if not functions.keys() >= set(REQUIRED):
+        return content
+    manifest = Manifest(
+        **{"name": path.name, "loss": None, "from_logits": True, "optimizer": {}} | _read_description(path),
+        parameters=tuple(own.parameter for own in described),
+        batch_size=_rows(traces["train"]) or DEFAULT_BATCH_SIZE,
+        fingerprint=fingerprint(content),
+        random_states=signatures.random_states,
+    )
+    return with_metadata(content, METADATA_NAME, manifest.to_json().encode())
+
+
+def _loaded(path: Path) -> Any:
+    try:
+        return tf.saved_model.load(str(path))
+    except (OSError, ValueError, tf.errors.OpError) as error:
+        line = str(error).strip().partition("\n")[0]
+        raise ExportError(f"{path}: no SavedModel that can be read ({line}); give the directory of one") from error
+
+
+def _chosen(loaded: Any, keys: Sequence[str] | None, path: Path) -> dict[str, Function]:
+    found = dict(loaded.signatures)
+    wanted = REQUIRED if keys is None else keys
+    missing = [key for key in wanted if key not in found]
+    if missing:
+        raise ExportError(
+            f"{path}: no signature {missing[0]!r}, found {', '.join(found) or 'none'}; save it with the model"
+        )
+    return {key: found[key] for key in (found if keys is None else keys)}
+
+
+def _trace(key: str, function: Function, layers: set[str]) -> Trace:
+    _, named = function.structured_input_signature
+    specs = [tf.TensorSpec.from_spec(named[name], name) for name in named]
+
+    def call(*values: tf.Tensor) -> dict[str, tf.Tensor]:
+        return dict(function(**{spec.name: value for spec, value in zip(specs, values, strict=True)}))
+
+    call.__name__ = key
+    return traced(call, specs, layers)
+
+
+def _rows(train: Trace) -> int | None:
+    return next((spec.shape[0] for spec in train.arguments.values() if spec.name == "x"), None)
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((path / DESCRIPTION).read_text()))
+    except FileNotFoundError:
+        return {}

@@ -1,0 +1,58 @@
+"""Variables that every function sets before it reads them, such as the sums of a metric: of these nothing has to stay."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from odt_sim.export.lowering import Trace
+
+_CHANGES = {
+    "AssignVariableOp": lambda old, new: new,
+    "AssignAddVariableOp": lambda old, new: old + new,
+    "AssignSubVariableOp": lambda old, new: old - new,
+}
+_KNOWN = {*_CHANGES, "ReadVariableOp"}
+
+
+@dataclass
+class Scratch:
+    """Such a variable within one function: a tensor that changes.
+
+    Attributes:
+        value: What it holds; None before it was set.
+    """
+
+    value: tf.Tensor | None = None
+
+    def outputs(self, op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the outputs of an op on the variable, whose further inputs are `inputs`."""
+        if op.type == "ReadVariableOp":
+            return [self.value]
+        self.value = _CHANGES[op.type](self.value, *inputs)
+        return []
+
+
+def scratch_variables(traces: Iterable[Trace]) -> set[int]:
+    """Returns the `id` of the handle of each variable that all of the traces that touch it set before anything else.
+
+    Args:
+        traces: Traces without calls and conditions; see `inlining.inlined`.
+    """
+    set_first: set[int] = set()
+    others: set[int] = set()
+    for trace in traces:
+        for key, operations in _touching(trace).items():
+            plain = operations[0].type == "AssignVariableOp" and _KNOWN.issuperset(op.type for op in operations)
+            (set_first if plain else others).add(key)
+    return set_first - others
+
+
+def _touching(trace: Trace) -> dict[int, list[tf.Operation]]:
+    """Returns for each variable the ops that take its handle, in order."""
+    found: dict[int, list[tf.Operation]] = {}
+    for op in trace.concrete.graph.get_operations():
+        for t in op.inputs:
+            if t.op.name in trace.variables:
+                found.setdefault(trace.variables[t.op.name], []).append(op)
+    return found
