@@ -28,7 +28,7 @@ def _minimize(
     optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
 
-_WORDS: tuple[tuple[type, str, Any], ...] = (
+_NAMES: tuple[tuple[type, str, Any], ...] = (
     (keras.Variable, "read_value", _read_value),
     (keras.optimizers.Optimizer, "minimize", _minimize),
     (keras.optimizers.Optimizer, "lr", property(lambda optimizer: optimizer.learning_rate)),
@@ -36,19 +36,19 @@ _WORDS: tuple[tuple[type, str, Any], ...] = (
 )
 
 
-@contextmanager
-def keras2_words() -> Iterator[None]:
-    """Gives Keras' classes the names of Keras 2 that they have no more, and says nothing about those they still have.
+def add_keras2_names() -> None:
+    """Gives Keras' classes the names of Keras 2 that they have no more; what they have is left as it is.
 
     These are `weight.read_value()`, `optimizer.minimize(loss, var_list, tape)`, `optimizer.lr` and `metric.reset_states()`.
     """
-    added = [(owner, name, value) for owner, name, value in _WORDS if not hasattr(owner, name)]
-    for owner, name, value in added:
-        setattr(owner, name, value)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", r"`model\.compiled_(loss|metrics)\(\)` is deprecated")
-            yield
-    finally:
-        for owner, name, _ in added:
-            delattr(owner, name)
+    for owner, name, value in _NAMES:
+        if not hasattr(owner, name):
+            setattr(owner, name, value)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Leaves out what Keras says of names of Keras 2 that it still has."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"`model\.compiled_(loss|metrics)\(\)` is deprecated")
+        yield

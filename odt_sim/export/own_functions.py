@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.keras2 import keras2_words
+from odt_sim.export.keras2 import quiet
 from odt_sim.export.tracing import Function, traced
 from odt_sim.model.contract import REQUIRED, TRAIN_INPUTS
 
@@ -109,7 +109,7 @@ def _further(cls: type) -> Iterator[str]:
 
 def _trace(model: tf.Module, name: str, before: dict[str, Function]) -> Function:
     method = getattr(model, name)
-    with keras2_words():
+    with quiet():
         specs = _specs(model, name, before)
     own = method if _is_function(method) else tf.function(method)
 
@@ -145,9 +145,9 @@ def _outputs(parameters: Function) -> list[tf.TensorSpec]:
 
 
 def _run(model: tf.Module, specs: Sequence[tf.TensorSpec] | None, function: Callable[[], Any]) -> Any:
-    """Runs an author's function with the words of Keras 2 and, where there are targets, with metrics of this call alone."""
+    """Runs an author's function and, where there are targets, has the metrics show this call alone."""
     alone = any(spec.name == "y" for spec in specs or ())
-    with keras2_words(), _fresh_metrics(keras_models(model) if alone else []):
+    with quiet(), _fresh_metrics(keras_models(model) if alone else []):
         result = function()
     if isinstance(result, dict):
         return {name: tf.convert_to_tensor(value) for name, value in result.items()}

@@ -10,6 +10,7 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 from odt_sim.export.convert import convert
 from odt_sim.export.inlining import inlined
+from odt_sim.export.keras2 import quiet
 from odt_sim.export.lowering import Trace
 from odt_sim.export.objective import compiled_objective, settings_of
 from odt_sim.export.own_functions import keras_models
@@ -41,7 +42,8 @@ def write_saved_model(model: tf.Module, functions: dict[str, Function], path: Pa
     model.variables_of_signatures = list(variables.values())  # Keras leaves some out, and TensorFlow asks for all
     try:
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-        tf.saved_model.save(model, str(path), signatures=functions, options=options)
+        with quiet():
+            tf.saved_model.save(model, str(path), signatures=functions, options=options)
         (path / DESCRIPTION).parent.mkdir(exist_ok=True)
         (path / DESCRIPTION).write_text(json.dumps(_description(model, steps_of_keras)))
     except (OSError, tf.errors.OpError) as error:

@@ -11,7 +11,7 @@
     save_model(Network(), "saved_model")
     save_tflite_model(convert_saved_model("saved_model"), "network.tflite")
 
-A class written for Keras 2 needs no change: see `keras2.keras2_words`.
+A class written for Keras 2 needs no change: see `keras2.add_keras2_names`.
 """
 
 import inspect
@@ -24,6 +24,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.export.convert import write_model
+from odt_sim.export.keras2 import add_keras2_names
 from odt_sim.export.own_functions import as_function, trace_functions
 from odt_sim.export.saved_model import converted, write_saved_model
 from odt_sim.model.contract import REQUIRED
@@ -31,6 +32,8 @@ from odt_sim.model.contract import REQUIRED
 Class = TypeVar("Class", bound=type)
 
 SAVED_MODEL_DIR = "saved_model"
+
+add_keras2_names()
 
 
 class BaseTFLiteModel(tf.Module):  # type: ignore[misc]  # TensorFlow has no types
