@@ -7,16 +7,13 @@ from typing import Any
 
 import keras
 import numpy as np
+import own_models
 import pytest
-import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
-
-from odt_sim.device.device import Device
-from odt_sim.export import convert_saved_model, save_model, save_tflite_model
-from odt_sim.model.trainable import TrainableModel
-import own_models
 from own_models import BATCH
+
+from odt_sim.export import convert_saved_model, save_model
 
 Batch = dict[str, NDArray[Any]]
 
