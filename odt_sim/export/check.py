@@ -12,7 +12,7 @@ from odt_sim.model.manifest import GROUPS
 FLAVOURS = ("builtin", "flex")
 
 
-def check_model(model: Any, batch_size: int) -> None:
+def check_model(model: Any, batch_size: int | None) -> None:
     """Checks a model, its layers and the batch size.
 
     Raises:
@@ -35,8 +35,9 @@ def check_model(model: Any, batch_size: int) -> None:
         raise ExportError(f"{where}: expected an input of fixed shape, found {found}; give Input the full shape")
     if not model.trainable_weights:
         raise ExportError(f"{where}: nothing to train; it needs a layer with trainable weights")
-    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-        raise ExportError(f"batch_size: expected a whole number of at least 1, found {batch_size!r}")
+    whole = isinstance(batch_size, int) and not isinstance(batch_size, bool)
+    if batch_size is not None and (not whole or batch_size < 1):
+        raise ExportError(f"batch_size: expected a whole number of at least 1, or null for any, found {batch_size!r}")
     for layer in leaf_layers(model):
         _check_layer(layer)
 

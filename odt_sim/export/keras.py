@@ -19,6 +19,7 @@ from odt_sim.export.signatures import Program, emit_signatures
 from odt_sim.export.steps import Training, last_op, only, trace_infer, trace_train
 from odt_sim.model.flatbuffer import fingerprint, with_metadata
 from odt_sim.model.manifest import METADATA_NAME, Manifest
+from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
 
 
 def export_model(
@@ -27,7 +28,7 @@ def export_model(
     *,
     loss: Any,
     optimizer: Any,
-    batch_size: int = 32,
+    batch_size: int | None = DEFAULT_BATCH_SIZE,
     name: str | None = None,
     head: str | Sequence[str] | None = None,
     class_weight: Mapping[int, float] | None = None,
@@ -48,7 +49,8 @@ def export_model(
             the model's output as logits unless it ends in a softmax (for the binary one: a sigmoid).
         optimizer: A Keras optimizer object or its name. Its learning rate is only the default in the manifest: the rate is
             an input of `train`.
-        batch_size: Rows of one call of `train` and of `infer`.
+        batch_size: Rows of one call of `train` and of `infer`; None makes a file that takes any number of them, and whose
+            manifest says `DEFAULT_BATCH_SIZE` for the rows of a device's step.
         name: The model's name in the manifest; None takes Keras' name.
         head: The layer, or layers, that form the head; None takes the last layer with weights that is no normalization.
         class_weight: For each class the factor on its examples' losses in training, 1 where it is left out.
@@ -104,7 +106,7 @@ def export_model(
         loss=objective.name,
         from_logits=objective.from_logits,
         optimizer={**settings_of(optimizer), **constraints},
-        batch_size=batch_size,
+        batch_size=DEFAULT_BATCH_SIZE if batch_size is None else batch_size,
         fingerprint=fingerprint(content),
         random_states=signatures.random_states,
     )

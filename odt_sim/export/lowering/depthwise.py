@@ -39,9 +39,9 @@ def _repeated(x: tf.Tensor, times: int) -> tf.Tensor:
     """Returns an image in which every channel stands `times` times."""
     if times == 1:
         return x
-    *image, channels = x.shape
+    _, height, width, channels = x.shape
     flat = tf.reshape(x, [-1, channels, 1])
-    return tf.reshape(tf.concat([flat] * times, 2), [*image, channels * times])
+    return tf.reshape(tf.concat([flat] * times, 2), [-1, height, width, channels * times])
 
 
 @lowers("DepthwiseConv2dNativeBackpropInput")
@@ -58,4 +58,6 @@ def depthwise_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) 
     spread = tf.pad(spread, [[0, 0], [before[0], after[0]], [before[1], after[1]], [0, 0]])
     turned = tf.reverse(tf.reshape(kernel, [height, width, channels * times, 1]), [0, 1])
     dx = tf.nn.depthwise_conv2d(spread, turned, [1, 1, 1, 1], "VALID", dilations=windows.dilation)
-    return [dx if times == 1 else tf.reshape(tf.reduce_sum(tf.reshape(dx, [-1, channels, times]), -1), image)]
+    if times == 1:
+        return [dx]
+    return [tf.reshape(tf.reduce_sum(tf.reshape(dx, [-1, channels, times]), -1), [-1, *image[1:]])]

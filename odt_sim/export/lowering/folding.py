@@ -21,6 +21,14 @@ def known(tensor: tf.Tensor) -> NDArray[Any]:
     return np.asarray(value)
 
 
+def copied(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Adds an op with the attributes of a traced one to the current graph and returns its outputs."""
+    attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
+    graph = tf.compat.v1.get_default_graph()
+    new = graph.create_op(op.type, inputs, [t.dtype for t in op.outputs], attrs=attributes, op_def=op.op_def)
+    return list(new.outputs)
+
+
 def folded(op: tf.Operation, inputs: list[Value]) -> list[tf.Tensor] | None:
     """Returns the outputs of an op, whole numbers or booleans, as constants; None unless all of its inputs are constants.
 
@@ -30,8 +38,10 @@ def folded(op: tf.Operation, inputs: list[Value]) -> list[tf.Tensor] | None:
     """
     if not inputs or not op.outputs or not all(t.dtype.is_integer or t.dtype.is_bool for t in op.outputs):
         return None
-    if op.type == "Shape" and inputs[0].shape.is_fully_defined():
-        return [tf.constant(inputs[0].shape.as_list(), op.outputs[0].dtype)]
+    if op.type in ("Shape", "ShapeN") and all(t.shape.is_fully_defined() for t in inputs):
+        return [tf.constant(t.shape.as_list(), own.dtype) for t, own in zip(inputs, op.outputs, strict=True)]
+    if op.type == "Size" and inputs[0].shape.is_fully_defined():
+        return [tf.constant(inputs[0].shape.num_elements(), op.outputs[0].dtype)]
     values = [tf.get_static_value(t) for t in inputs if t.dtype != tf.resource]
     constants = [np.asarray(value) for value in values if value is not None]
     if len(constants) < len(inputs):
@@ -41,9 +51,7 @@ def folded(op: tf.Operation, inputs: list[Value]) -> list[tf.Tensor] | None:
 
 def computed(op: tf.Operation, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
     """Runs one op in TensorFlow: its outputs for these inputs."""
-    attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
     with tf.Graph().as_default() as graph:
-        given = [tf.constant(value, t.dtype) for value, t in zip(inputs, op.inputs, strict=True)]
-        new = graph.create_op(op.type, given, [t.dtype for t in op.outputs], attrs=attributes, op_def=op.op_def)
+        outputs = copied(op, [tf.constant(value, t.dtype) for value, t in zip(inputs, op.inputs, strict=True)])
         with tf.compat.v1.Session(graph=graph) as session:
-            return [np.asarray(value) for value in session.run(new.outputs)]
+            return [np.asarray(value) for value in session.run(outputs)]

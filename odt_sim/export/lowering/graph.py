@@ -1,14 +1,15 @@
 """Emits a traced graph again, op by op, with TFLite's built-in ops only."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering.calls import CONDITIONS, bodies, needed, write_where, written
-from odt_sim.export.lowering.folding import folded
+from odt_sim.export.lowering.folding import copied, folded
 from odt_sim.export.lowering.registry import (
     INSTEAD,
     KEPT,
@@ -18,7 +19,9 @@ from odt_sim.export.lowering.registry import (
     Memo,
     Refusal,
     Value,
+    tensor_of,
 )
+from odt_sim.export.lowering.rows import Probed, Probes
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,33 @@ class Trace:
         return f"layer {layer!r}" if layer else f"{op.name!r} (in no layer: the loss, the optimizer or the step itself)"
 
 
+class Emitted(NamedTuple):
+    """What a traced tensor became.
+
+    Attributes:
+        value: Its new value.
+        probed: The traced tensor for some numbers of rows; empty where the number is fixed.
+    """
+
+    value: Value
+    probed: Probed
+
+
+@dataclass(frozen=True)
+class Emission:
+    """What the emission of one trace goes by.
+
+    Attributes:
+        memo: What its lowerings share.
+        probes: How its shapes depend on the rows of the batch.
+        taken: Whether the ops run at all, a boolean scalar; None in no branch of a condition.
+    """
+
+    memo: Memo
+    probes: Probes
+    taken: tf.Tensor | None = None
+
+
 def emit(
     trace: Trace,
     operations: list[tf.Operation],
@@ -85,7 +115,7 @@ def emit(
     Args:
         trace: The traced function.
         operations: Those of its ops that are needed, in order.
-        inputs: The new tensor for each of its arguments, by name.
+        inputs: The new tensor for each of its arguments, by name. An unknown first axis is the rows of the batch.
         variables: For the id of each captured handle the variable that takes its place, or, where the variable is only
             read, the tensor that is read instead.
 
@@ -96,17 +126,18 @@ def emit(
         ExportError: An op has no built-in kernel and no lowering, or not for its attributes.
     """
     constants = {placeholder.op.name: outer for outer, placeholder in trace.concrete.graph.captures}
-    values: dict[str, Value] = {}
-    memo: Memo = {}
+    emission = Emission({}, Probes.of(list(inputs.values())))
+    values: dict[str, Emitted] = {}
     for op in operations:
         if op.type == "Placeholder":
-            values[op.outputs[0].name] = argument(trace, op, inputs, variables, constants)
+            given = argument(trace, op, inputs, variables, constants)
+            values[op.outputs[0].name] = Emitted(given, emission.probes.argument(given))
             continue
         try:
-            _emit_operation(op, values, memo, None)
+            _emit_operation(op, values, emission)
         except Refusal as refusal:
             raise ExportError(f"{trace.where(op)}: {refusal}") from refusal
-    return {name: values[t.name] for name, t in trace.concrete.structured_outputs.items()}
+    return {name: tensor_of(values[t.name].value) for name, t in trace.concrete.structured_outputs.items()}
 
 
 def argument(
@@ -138,41 +169,50 @@ def argument(
     return tf.constant(constants[op.name].numpy()) if op.name in constants else inputs[trace.arguments[op.name].name]
 
 
-def _emit_operation(op: tf.Operation, values: dict[str, Value], memo: Memo, taken: tf.Tensor | None) -> None:
+def _emit_operation(op: tf.Operation, values: dict[str, Emitted], emission: Emission) -> None:
     """Emits one op: through its lowering, as it is, or as what it calls; its outputs join `values`.
 
     Args:
         op: The traced op.
-        values: The new value of each traced tensor so far, by name.
-        memo: What the lowerings share.
-        taken: Whether the op runs at all, a boolean scalar; None in no branch of a condition.
+        values: What each traced tensor so far became, by name.
+        emission: What the emission goes by.
 
     Raises:
         Refusal: There is no way to emit it.
     """
-    inputs = [values[t.name] for t in op.inputs]
-    if op.type not in TAKES_DEFERRED:
-        inputs = [value.tensor() if isinstance(value, Deferred) else value for value in inputs]
-    values.update(zip((t.name for t in op.outputs), _outputs(op, inputs, memo, taken), strict=True))
+    outputs = _outputs(op, [values[t.name] for t in op.inputs], emission)
+    values.update(zip((t.name for t in op.outputs), outputs, strict=True))
 
 
-def _outputs(op: tf.Operation, inputs: list[Value], memo: Memo, taken: tf.Tensor | None) -> list[Value]:
+def _outputs(op: tf.Operation, inputs: list[Emitted], emission: Emission) -> list[Emitted]:
     called = bodies(op)
     if op.type in CONDITIONS:
-        return _emit_branches(called, inputs[0], inputs[1:], memo, taken)
+        return _emit_branches(called, inputs[0], inputs[1:], emission)
     if called:
-        return _emit_body(called[0], inputs, memo, taken)
+        return _emit_body(called[0], inputs, emission)
+    probed = emission.probes.outputs(op, [own.probed for own in inputs])
+    values = emission.probes.constants(probed)
+    if values is None:
+        emission.probes.complete(op.outputs, probed)
+        values = _values(op, [own.value for own in inputs], emission)
+        emission.probes.complete(values, probed)
+    return [Emitted(value, own) for value, own in zip(values, probed, strict=True)]
+
+
+def _values(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[Value]:
+    if op.type not in TAKES_DEFERRED:
+        inputs = [tensor_of(value) for value in inputs]
     if op.type == "ReadVariableOp" and inputs[0].dtype != tf.resource:
         return inputs
-    if taken is not None and written(op):
-        write_where(taken, op, inputs)
+    if emission.taken is not None and written(op):
+        write_where(emission.taken, op, inputs)
         return []
-    constants = folded(op, inputs)
+    constants = None if any(isinstance(value, Deferred) for value in inputs) else folded(op, inputs)
     if constants is not None:
         return constants
     if op.type in LOWERINGS:
         try:
-            return LOWERINGS[op.type](op, inputs, memo)
+            return LOWERINGS[op.type](op, inputs, emission.memo)
         except Refusal as refusal:
             raise Refusal(f"the op {op.type} {refusal}") from refusal
     if op.type not in KEPT:
@@ -180,27 +220,28 @@ def _outputs(op: tf.Operation, inputs: list[Value], memo: Memo, taken: tf.Tensor
             f"the op {op.type} has no TFLite built-in kernel and no lowering; "
             f"{INSTEAD.get(op.type, 'use another layer or setting')}, or add a lowering in odt_sim/export/lowering"
         )
-    attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
-    graph = tf.compat.v1.get_default_graph()
-    new = graph.create_op(op.type, inputs, [t.dtype for t in op.outputs], attrs=attributes, op_def=op.op_def)
-    return list(new.outputs)
+    return copied(op, inputs)
 
 
-def _emit_body(body: tf.Graph, inputs: list[Value], memo: Memo, taken: tf.Tensor | None) -> list[Value]:
+def _emit_body(body: tf.Graph, inputs: list[Emitted], emission: Emission) -> list[Emitted]:
     """Emits a called function in place of the call."""
     values = dict(zip((t.name for t in body.inputs), inputs, strict=True))
     for op in needed(body):
-        _emit_operation(op, values, memo, taken)
+        _emit_operation(op, values, emission)
     return [values[t.name] for t in body.outputs]
 
 
 def _emit_branches(
-    branches: list[tf.Graph], condition: tf.Tensor, inputs: list[Value], memo: Memo, taken: tf.Tensor | None
-) -> list[Value]:
+    branches: list[tf.Graph], condition: Emitted, inputs: list[Emitted], emission: Emission
+) -> list[Emitted]:
     """Emits both branches of a condition and selects each output."""
-    conditions = [condition, tf.logical_not(condition)]
-    if taken is not None:
-        conditions = [tf.logical_and(taken, own) for own in conditions]
+    chosen = tensor_of(condition.value)
+    conditions = [chosen, tf.logical_not(chosen)]
+    if emission.taken is not None:
+        conditions = [tf.logical_and(emission.taken, own) for own in conditions]
     pairs = zip(branches, conditions, strict=True)
-    one, other = (_emit_body(branch, inputs, memo, own) for branch, own in pairs)
-    return [tf.where(condition, a, b) for a, b in zip(one, other, strict=True)]
+    one, other = (_emit_body(branch, inputs, replace(emission, taken=own)) for branch, own in pairs)
+    return [
+        Emitted(tf.where(chosen, tensor_of(a.value), tensor_of(b.value)), emission.probes.same_shape(a.probed))
+        for a, b in zip(one, other, strict=True)
+    ]

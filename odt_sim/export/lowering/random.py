@@ -10,7 +10,8 @@ from math import prod
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
+from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
+from odt_sim.export.lowering.rows import Sizes, sizes_of
 
 ROUNDS = 10
 FACTORS = np.array([[0xD2511F53], [0xCD9E8D57]], np.int64)
@@ -51,16 +52,41 @@ def key_and_counter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
     return [tf.concat([even[:1], odd[:1]], 0), tf.concat([even[1:], odd[1:]], 0)]
 
 
-@lowers("StatelessRandomUniformV2")
+@lowers("StatelessRandomUniformV2", deferred=True)
 def uniform(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Computes numbers in [0, 1): the low 23 bits of each word over 2^23."""
-    _, key, counter, algorithm = inputs
-    if tf.get_static_value(algorithm) not in (AUTO_SELECT, PHILOX) or not op.outputs[0].shape.is_fully_defined():
-        raise Refusal("lowers the algorithm Philox and fixed shapes only; use those")
-    size = prod(op.outputs[0].shape)
-    groups = tf.range(-(-size // 4))[tf.newaxis]
-    rest = [tf.fill(groups.shape, tf.reshape(word, [])) for word in tf.split(counter, 2)]
-    even, odd = tf.concat([groups, rest[0]], 0), tf.concat([tf.zeros_like(groups), rest[1]], 0)
-    words = tf.transpose(tf.stack(philox(even, odd, key), -1), [1, 0, 2])
-    words = tf.reshape(words, [-1])[:size]
-    return [tf.reshape(tf.cast(words % 2**23, tf.float32) * 2.0**-23, op.outputs[0].shape)]
+    shape, (key, counter, algorithm) = inputs[0], map(tensor_of, inputs[1:])
+    if tf.get_static_value(algorithm) not in (AUTO_SELECT, PHILOX):
+        raise Refusal("lowers the algorithm Philox only; use that")
+    sizes = sizes_of(shape)
+    if isinstance(shape, Sizes):
+        words = _words_of_rows(shape, abs(prod(sizes)), key, counter)
+    else:
+        words = _words(tf.range(-(-prod(sizes) // 4)), key, counter)[: prod(sizes)]
+    return [tf.reshape(tf.cast(words % 2**23, tf.float32) * 2.0**-23, sizes)]
+
+
+def _words(groups: tf.Tensor, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
+    """Returns the four words of each group, `[4 * groups]` int32, whose number is the counter's low word."""
+    low = groups[tf.newaxis]
+    zeros = tf.zeros_like(low)
+    scalars = [tf.reshape(word, []) for word in tf.split(counter, 2)]
+    rest = [tf.fill(low.shape, n) if low.shape.is_fully_defined() else zeros + n for n in scalars]
+    even, odd = tf.concat([low, rest[0]], 0), tf.concat([zeros, rest[1]], 0)
+    return tf.reshape(tf.transpose(tf.stack(philox(even, odd, key), -1), [1, 0, 2]), [-1])
+
+
+def _words_of_rows(shape: Sizes, others: int, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
+    """Returns a word for each element of a shape that depends on the rows of the batch, `[elements]` int32.
+
+    Where a row has no multiple of four elements, the groups are more than there are elements for, which are gathered.
+
+    Args:
+        shape: The shape.
+        others: The product of its sizes that do not depend on the rows.
+        key: `[2, 1]` int32.
+        counter: `[2, 1]` int32.
+    """
+    each = others * int(shape.per_row.max())
+    words = _words(shape.batch.numbers(-(-each // 4)), key, counter)
+    return words if each % 4 == 0 else tf.gather(words, shape.batch.numbers(each))

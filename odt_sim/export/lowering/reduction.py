@@ -13,6 +13,7 @@ from odt_sim.export.lowering.folding import known
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 MANY = 256  # numbers to a sum
+USUAL_ROWS = 32  # of a batch, where their number is open
 
 
 def sum_over(x: tf.Tensor, axes: set[int]) -> tf.Tensor:
@@ -21,14 +22,23 @@ def sum_over(x: tf.Tensor, axes: set[int]) -> tf.Tensor:
     XNNPACK sums over the axes of tensors of few axes only, so neighbours that share their fate are joined where there are
     few numbers.
     """
-    if prod(x.shape[axis] for axis in axes) > MANY and len(x.shape) <= 4:
+    if prod(_size(x, axis) for axis in axes) > MANY and len(x.shape) <= 4:
         for axis in sorted(axes, reverse=True):
             x = tf.reduce_sum(x, axis)
         return x
-    longer = [(axis in axes, size) for axis, size in enumerate(x.shape) if size > 1]
-    joined = [(gone, prod(size for _, size in run)) for gone, run in groupby(longer, key=lambda axis: axis[0])]
+    longer = [(axis in axes, -1 if size is None else size) for axis, size in enumerate(x.shape) if size != 1]
+    joined = [(gone, _joined([size for _, size in run])) for gone, run in groupby(longer, key=lambda axis: axis[0])]
     flat = tf.reshape(x, [size for _, size in joined])
     return tf.reduce_sum(flat, [i for i, (gone, _) in enumerate(joined) if gone])
+
+
+def _size(x: tf.Tensor, axis: int) -> int:
+    """Returns the size of an axis; for rows whose number is open, a usual one."""
+    return USUAL_ROWS if x.shape[axis] is None else int(x.shape[axis])
+
+
+def _joined(sizes: list[int]) -> int:
+    return -1 if -1 in sizes else prod(sizes)
 
 
 @lowers("Sum", "Mean")
@@ -36,11 +46,15 @@ def sum_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Computes Y = the sum, or the mean, of X over some axes."""
     x, axes = inputs
     reduce = tf.reduce_sum if op.type == "Sum" else tf.reduce_mean
-    if not x.shape.is_fully_defined() or not x.dtype.is_floating:
-        return [reduce(x, axes, keepdims=op.get_attr("keep_dims"))]
+    keep = op.get_attr("keep_dims")
+    if not x.dtype.is_floating or tf.get_static_value(axes) is None:
+        return [reduce(x, axes, keepdims=keep)]
     reduced = {int(axis) % len(x.shape) for axis in known(axes).reshape(-1)}
-    count = prod(x.shape[axis] for axis in reduced)
+    count = prod(_size(x, axis) for axis in reduced)
     if len(x.shape) <= 4 and count <= MANY:
-        return [reduce(x, sorted(reduced), keepdims=op.get_attr("keep_dims"))]
-    total = tf.reshape(sum_over(x, reduced), op.outputs[0].shape)
+        return [reduce(x, sorted(reduced), keepdims=keep) if reduced else x]
+    if op.type == "Mean" and any(x.shape[axis] is None for axis in reduced):
+        return [reduce(x, sorted(reduced), keepdims=keep)]
+    kept = [1 if axis in reduced else -1 if size is None else size for axis, size in enumerate(x.shape)]
+    total = tf.reshape(sum_over(x, reduced), [size for axis, size in enumerate(kept) if keep or axis not in reduced])
     return [total if op.type == "Sum" else total * (1.0 / count)]

@@ -18,6 +18,12 @@ class Deferred(ABC):
 Value = Any
 """A `tf.Tensor`, or a `Deferred` one."""
 
+
+def tensor_of(value: Value) -> tf.Tensor:
+    """Returns a value computed."""
+    return value.tensor() if isinstance(value, Deferred) else value
+
+
 Memo = dict[Hashable, Any]
 """What the lowerings of one graph share, such as the im2col columns of a convolution's forward and filter gradient."""
 
@@ -31,7 +37,7 @@ TAKES_DEFERRED: set[str] = set()
 
 KEPT = frozenset(
     """
-    Const Identity Reshape Squeeze ExpandDims Cast Shape Fill Tile Pack Unpack Split SplitV ConcatV2 ConcatOffset
+    Const Identity Squeeze ExpandDims Cast Shape ZerosLike Pack Unpack Split SplitV ConcatV2 ConcatOffset
     StridedSlice Slice Transpose Pad PadV2
     ReadVariableOp AssignVariableOp AssignAddVariableOp AssignSubVariableOp
     Add AddV2 Sub Mul RealDiv DivNoNan FloorMod Maximum Minimum Neg Abs Sign

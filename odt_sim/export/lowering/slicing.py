@@ -5,22 +5,36 @@ from math import prod
 import tensorflow as tf
 
 from odt_sim.export.lowering.folding import known
-from odt_sim.export.lowering.registry import Memo, Value, lowers
+from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
+from odt_sim.export.lowering.rows import OPEN, sizes_of
 
 
-@lowers("StridedSliceGrad")
+@lowers("StridedSliceGrad", deferred=True)
 def strided_slice_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Computes dX: dY at the places that were sliced, else 0."""
-    *places, gradient = inputs
-    shape, begin, end, strides = ([int(n) for n in known(t)] for t in places)
-    ranges = [range(*s.indices(n)) for s, n in zip(_slices(op, len(shape), begin, end, strides), shape, strict=True)]
-    gradient = tf.reshape(gradient, [len(r) for r in ranges])
+    shape, *bounds, gradient = inputs
+    sizes = sizes_of(shape)
+    begin, end, strides = ([int(n) for n in known(tensor_of(t))] for t in bounds)
+    slices = _slices(op, len(sizes), begin, end, strides)
+    ranges = [_places(s, size) for s, size in zip(slices, sizes, strict=True)]
+    gradient = tf.reshape(
+        tensor_of(gradient), [-1 if size == OPEN else len(r) for r, size in zip(ranges, sizes, strict=True)]
+    )
     backwards = [axis for axis, r in enumerate(ranges) if r.step < 0]
     gradient = tf.reverse(gradient, backwards) if backwards else gradient
     for axis, r in enumerate(ranges):
         gradient = _spread(gradient, axis, abs(r.step))
-    pads = [[min(r), n - 1 - max(r)] for r, n in zip(ranges, shape, strict=True)]
+    pads = [[0, 0] if size == OPEN else [min(r), size - 1 - max(r)] for r, size in zip(ranges, sizes, strict=True)]
     return [tf.pad(gradient, pads)]
+
+
+def _places(sliced: slice, size: int) -> range:
+    """Returns the places along an axis that a slice takes; of the rows it must take all."""
+    if size != OPEN:
+        return range(*sliced.indices(size))
+    if sliced.start or sliced.stop is not None or sliced.step not in (None, 1):
+        raise Refusal("takes some of the rows only; give a batch size")
+    return range(1)
 
 
 def _slices(op: tf.Operation, rank: int, begin: list[int], end: list[int], strides: list[int]) -> list[slice]:
@@ -45,9 +59,11 @@ def _spread(x: tf.Tensor, axis: int, step: int) -> tf.Tensor:
     """Returns `x` with `step - 1` zeros between two neighbours along an axis."""
     if step == 1:
         return x
-    before, count, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
-    flat = tf.pad(tf.reshape(x, [prod(before), count, prod(after)]), [[0, 0], [0, 0], [0, (step - 1) * prod(after)]])
-    flat = tf.reshape(flat, [prod(before), count * step, prod(after)])[:, : (count - 1) * step + 1]
+    sizes = [OPEN if size is None else size for size in x.shape]
+    before, count, after = sizes[:axis], sizes[axis], sizes[axis + 1 :]
+    width = abs(prod(after))
+    flat = tf.pad(tf.reshape(x, [-1, count, width]), [[0, 0], [0, 0], [0, (step - 1) * width]])
+    flat = tf.reshape(flat, [-1, count * step, width])[:, : (count - 1) * step + 1]
     return tf.reshape(flat, [*before, (count - 1) * step + 1, *after])
 
 
@@ -55,12 +71,12 @@ def _spread(x: tf.Tensor, axis: int, step: int) -> tf.Tensor:
 def resize_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Computes dX = R^T dY S, where resizing is Y = R X S^T: R for the rows, S for the columns."""
     gradient = inputs[0]
-    batch, height, width, channels = op.outputs[0].shape
+    _, height, width, channels = op.outputs[0].shape
     _, rows, columns, _ = gradient.shape
     down, across = _resizing(op, height, rows), _resizing(op, width, columns)
-    upright = tf.matmul(down, tf.reshape(gradient, [batch, rows, columns * channels]))
-    dx = tf.matmul(across, tf.reshape(upright, [batch * height, columns, channels]))
-    return [tf.reshape(dx, [batch, height, width, channels])]
+    upright = tf.matmul(down, tf.reshape(gradient, [-1, rows, columns * channels]))
+    dx = tf.matmul(across, tf.reshape(upright, [-1, columns, channels]))
+    return [tf.reshape(dx, [-1, height, width, channels])]
 
 
 def _resizing(op: tf.Operation, size: int, new_size: int) -> tf.Tensor:

@@ -1,9 +1,11 @@
-"""Ops that only pass tensors on, or tell what the static shapes say already."""
+"""Ops that only pass tensors on, repeat them or give them another shape."""
 
+import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering.folding import computed, known
-from odt_sim.export.lowering.registry import Memo, Value, lowers
+from odt_sim.export.lowering.registry import Memo, Value, lowers, tensor_of
+from odt_sim.export.lowering.rows import Sizes
 
 
 @lowers("IdentityN", "StopGradient", "PreventGradient")
@@ -12,14 +14,67 @@ def identity(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     return inputs
 
 
-@lowers("ShapeN")
-def shape_n(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Returns the shape of each input."""
-    return [tf.shape(t, out_type=op.outputs[0].dtype) for t in inputs]
-
-
 @lowers("MatrixDiagV3", "MatrixSetDiagV3")
 def matrix_diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Returns a matrix of constants with its diagonal, such as the unit matrix, as a constant."""
     (matrix,) = computed(op, [known(t) for t in inputs])
     return [tf.constant(matrix)]
+
+
+@lowers("OnesLike")
+def ones_like(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = 1 for each element of X."""
+    return [tf.raw_ops.ZerosLike(x=inputs[0]) + tf.ones([], inputs[0].dtype)]
+
+
+@lowers("Reshape", deferred=True)
+def reshape(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = the elements of X in another shape."""
+    x, shape = tensor_of(inputs[0]), inputs[1]
+    if not isinstance(shape, Sizes) or shape.known is None:
+        return [tf.reshape(x, tensor_of(shape))]
+    return [x if _is(x, shape.known) else tf.reshape(x, shape.known)]
+
+
+def _is(x: tf.Tensor, shape: list[int]) -> bool:
+    return [-1 if size is None else size for size in x.shape] == shape
+
+
+@lowers("Fill", deferred=True)
+def fill(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = one number, in every element."""
+    shape, number = inputs[0], tensor_of(inputs[1])
+    if not isinstance(shape, Sizes) or shape.known is None:
+        return [tf.fill(tensor_of(shape), number)]
+    return [_repeated(tf.reshape(number, [1] * len(shape.known)), shape)]
+
+
+@lowers("Tile", deferred=True)
+def tile(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = X, again and again along each axis."""
+    x, times = tensor_of(inputs[0]), inputs[1]
+    once = isinstance(times, Sizes) and times.known is not None
+    if not once or any(size != 1 for size, n in zip(x.shape, times.known, strict=True) if n == -1):
+        return [tf.tile(x, tensor_of(times))]
+    return [_repeated(x, times)]
+
+
+@lowers("BroadcastTo", deferred=True)
+def broadcast_to(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = X, repeated along the axes where it has one element and the shape has more."""
+    x, shape = tensor_of(inputs[0]), inputs[1]
+    if not isinstance(shape, Sizes) or shape.known is None:
+        return [tf.broadcast_to(x, tensor_of(shape))]
+    x = tf.reshape(x, [1] * (len(shape.known) - len(x.shape)) + [-1 if n is None else n for n in x.shape])
+    once = np.array([size != 1 for size in x.shape])
+    return [_repeated(x, shape.where(once, 1))]
+
+
+def _repeated(x: tf.Tensor, times: Sizes) -> tf.Tensor:
+    """Returns `x`, `times` times along each axis; of the axis that takes as many as there are rows it has one element."""
+    for axis, per_row in enumerate(times.per_row):
+        if per_row:
+            zeros = tf.reshape(times.batch.zeros(int(per_row)), [-1 if i == axis else 1 for i in range(len(x.shape))])
+            x = tf.logical_or(x, tf.cast(zeros, tf.bool)) if x.dtype.is_bool else x + tf.cast(zeros, x.dtype)
+    fixed = np.where(times.per_row, 1, times.fixed)
+    return tf.tile(x, fixed) if np.any(fixed != 1) else x

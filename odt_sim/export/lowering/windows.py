@@ -164,12 +164,12 @@ def dilated(x: tf.Tensor, down: int, right: int) -> tf.Tensor:
     """Returns `x` with `down - 1` rows and `right - 1` columns of zeros between its own."""
     if (down, right) == (1, 1):
         return x
-    batch, height, width, channels = x.shape
+    _, height, width, channels = x.shape
     # Zeros follow each row and column by widening the axes behind them; then the last ones are cut off.
-    x = tf.pad(tf.reshape(x, [batch * height, width, channels]), [[0, 0], [0, 0], [0, (right - 1) * channels]])
+    x = tf.pad(tf.reshape(x, [-1, width, channels]), [[0, 0], [0, 0], [0, (right - 1) * channels]])
     row = width * right * channels
-    x = tf.pad(tf.reshape(x, [batch, height, row]), [[0, 0], [0, 0], [0, (down - 1) * row]])
-    x = tf.reshape(x, [batch, height * down, width * right, channels])
+    x = tf.pad(tf.reshape(x, [-1, height, row]), [[0, 0], [0, 0], [0, (down - 1) * row]])
+    x = tf.reshape(x, [-1, height * down, width * right, channels])
     return part(x, slice((height - 1) * down + 1), slice((width - 1) * right + 1))
 
 

@@ -223,6 +223,13 @@ def unit_matrices(*shapes: tuple[int, int]) -> list[Call]:
     return [Call(lambda x, shape=shape: x @ tf.eye(*shape), (whole(2, 4),), 0.0) for shape in shapes]
 
 
+def repetitions(op: Any, shape: list[int]) -> list[Call]:
+    """Returns calls that repeat numbers of two kinds along some axes."""
+    settings: list[list[int]] = [[2, 3, 2], [5, 3, 1]]
+    kinds = (np.float32, np.int32)
+    return [Call(lambda x, t=t: op(x, t), (whole(*shape, dtype=k),), 0.0) for t, k in product(settings, kinds)]
+
+
 def positive(shape: tuple[int, ...]) -> NDArray[np.float32]:
     return np.resize(np.array([0.1, 0.5, 1.0, 2.0, 30.0], np.float32), shape)
 
@@ -241,6 +248,7 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "BatchMatMulV2": lambda: products(batch_matmul, BATCHES, "adj_x", "adj_y"),
     "BiasAdd": lambda: [Call(lambda x, b: raw.BiasAdd(value=x, bias=b), (whole(*s), whole(4)), 0.0) for s in BIASED],
     "BiasAddGrad": lambda: [Call(lambda dy: raw.BiasAddGrad(out_backprop=dy), (whole(*s),), 0.0) for s in BIASED],
+    "BroadcastTo": lambda: repetitions(lambda x, times: raw.BroadcastTo(input=x, shape=[4, *times]), [1, 3, 1]),
     "Conv2D": lambda: convolutions(conv2d, lambda x, w, _: [x, w]),
     "Conv2DBackpropFilter": lambda: convolutions(conv2d_filter, of_gradient(conv2d, 0, 1)),
     "Conv2DBackpropInput": lambda: convolutions(conv2d_input, of_gradient(conv2d, 0, 1)),
@@ -251,6 +259,7 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "Erf": lambda: each(lambda x: raw.Erf(x=x)),
     "Erfc": lambda: each(lambda x: raw.Erfc(x=x)),
     "Expm1": lambda: each(lambda x: raw.Expm1(x=x)),
+    "Fill": lambda: repetitions(lambda x, times: raw.Fill(dims=times, value=x), []),
     "FloorDiv": floor_divisions,
     "IdentityN": lambda: each(lambda x, y: list(raw.IdentityN(input=[x, y])), 2),
     "Inv": lambda: of_positive(lambda x: raw.Inv(x=x)),
@@ -263,12 +272,16 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "MaxPool": lambda: poolings(max_pool, max_pool, False, 0.0),
     "MaxPoolGrad": lambda: poolings(max_pool_grad, max_pool, True, 0.0),
     "Mean": lambda: reductions(raw.Mean),
+    "OnesLike": lambda: each(lambda x: raw.OnesLike(x=x)),
     "PreventGradient": lambda: each(lambda x: raw.PreventGradient(input=x)),
     "Reciprocal": lambda: of_positive(lambda x: raw.Reciprocal(x=x)),
     "ReciprocalGrad": lambda: of_positive(lambda y, dy: raw.ReciprocalGrad(y=y, dy=dy), 2),
     "Relu": lambda: each(lambda x: raw.Relu(features=x)),
     "Relu6Grad": lambda: each(lambda x, dy: raw.Relu6Grad(gradients=dy, features=x), 2),
     "ReluGrad": lambda: each(lambda x, dy: raw.ReluGrad(gradients=dy, features=x), 2),
+    "Reshape": lambda: [
+        Call(lambda x, s=s: raw.Reshape(tensor=x, shape=s), (whole(2, 6),)) for s in ([12], [-1, 3, 2])
+    ],
     "ResizeBilinearGrad": lambda: resizings(bilinear_grad, lambda size: tf.zeros([2, *size, 3])),
     "ResizeNearestNeighborGrad": lambda: resizings(nearest_grad, list),
     "ResourceScatterAdd": lambda: scatters(raw.ResourceScatterAdd),
@@ -276,7 +289,6 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "RsqrtGrad": lambda: of_positive(lambda y, dy: raw.RsqrtGrad(y=y, dy=dy), 2),
     "Selu": lambda: each(lambda x: raw.Selu(features=x)),
     "SeluGrad": lambda: each(lambda x, dy: raw.SeluGrad(gradients=dy, outputs=tf.nn.selu(x - 0.1)), 2),
-    "ShapeN": lambda: each(lambda x, y: list(raw.ShapeN(input=[x, y])), 2)[1:],
     "SigmoidGrad": lambda: each(lambda y, dy: raw.SigmoidGrad(y=y / 8, dy=dy), 2),
     "SoftmaxCrossEntropyWithLogits": lambda: cross_entropies(raw.SoftmaxCrossEntropyWithLogits, sparse=False),
     "Softplus": lambda: each(lambda x: raw.Softplus(features=x)),
@@ -293,4 +305,5 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "StridedSliceGrad": slices,
     "Sum": lambda: reductions(raw.Sum),
     "TanhGrad": lambda: each(lambda y, dy: raw.TanhGrad(y=y / 8, dy=dy), 2),
+    "Tile": lambda: repetitions(lambda x, times: raw.Tile(input=x, multiples=times), [2, 3, 1]),
 }

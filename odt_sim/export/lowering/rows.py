@@ -1,0 +1,217 @@
+"""Shapes that depend on the number of rows of a batch, where a trace leaves that open.
+
+A shape that TFLite has to compute costs ops at each step, and -1 in a RESHAPE costs nothing. So shapes are worked out at
+export, by TensorFlow's own shape inference and kernels, for two numbers of rows: what comes out equal is a constant, and
+what comes out in proportion to the rows a `Sizes`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from odt_sim.export.lowering.folding import copied, folded, known
+from odt_sim.export.lowering.registry import Deferred, Refusal, Value, tensor_of
+
+PROBES = (2, 101)
+"""The numbers of rows that shapes are worked out for."""
+
+OPEN = -1
+"""The size of an axis that depends on the number of rows, in a shape to reshape to."""
+
+PROPORTIONAL = frozenset(
+    """
+    Shape ShapeN Size StridedSlice Slice Pack Unpack ConcatV2 Split SplitV Identity Reshape ExpandDims Squeeze Transpose
+    Cast GatherV2 DynamicStitch Prod Mul AddV2 Sub FloorDiv RealDiv Maximum BroadcastGradientArgs BroadcastArgs ConcatOffset
+    """.split()  # noqa: SIM905
+)
+"""Op types that of sizes make sizes, of which two cases tell all; Maximum is among them for the max(size, 1) of a mean."""
+
+Probed = tuple[tf.Tensor, ...]
+"""A traced tensor in a batch of each of the numbers of rows: a constant, or a placeholder of its shape."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The rows of the batch that the emitted graph is given.
+
+    Attributes:
+        example: An argument, `[batch, ...]`.
+    """
+
+    example: tf.Tensor
+
+    @cached_property
+    def rows(self) -> tf.Tensor:
+        """Their number, `[]` int32."""
+        return tf.shape(self.example)[0]
+
+    @cached_property
+    def _zeros(self) -> tf.Tensor:
+        flat = tf.reshape(self.example, [-1, prod(self.example.shape[1:])])
+        return tf.cast(tf.raw_ops.ZerosLike(x=flat[:, :1]), tf.float32)
+
+    def zeros(self, per_row: int) -> tf.Tensor:
+        """Returns zeros, `[batch * per_row]` float32: what is added to them is repeated, with no shape to compute."""
+        return tf.reshape(self._zeros + tf.zeros([1, per_row]) if per_row > 1 else self._zeros, [-1])
+
+    def numbers(self, per_row: int) -> tf.Tensor:
+        """Returns 0, 1, 2, ..., `[batch * per_row]` int32."""
+        first = tf.cumsum(tf.cast(self._zeros, tf.int32) + per_row, exclusive=True)
+        return tf.reshape(first + np.arange(per_row, dtype=np.int32), [-1])
+
+
+@dataclass(frozen=True)
+class Sizes(Deferred):
+    """Whole numbers of which some are in proportion to the rows of a batch.
+
+    Attributes:
+        fixed: The numbers; 0 where they depend on the rows.
+        per_row: The numbers for each row; 0 where they do not depend on the rows.
+        dtype: Of the traced tensor.
+        batch: The rows.
+    """
+
+    fixed: NDArray[Any]
+    per_row: NDArray[Any]
+    dtype: tf.DType
+    batch: Batch
+
+    def tensor(self) -> tf.Tensor:
+        """Returns the numbers for the rows that come."""
+        return tf.cast(self.fixed.astype(np.int32) + self.per_row.astype(np.int32) * self.batch.rows, self.dtype)
+
+    def where(self, condition: NDArray[np.bool_], number: int) -> "Sizes":
+        """Returns the numbers, but `number` where a condition is true."""
+        return replace(
+            self, fixed=np.where(condition, number, self.fixed), per_row=np.where(condition, 0, self.per_row)
+        )
+
+    @property
+    def known(self) -> list[int] | None:
+        """The numbers as a shape to reshape to: -1 for the one that depends on the rows; None if more than one does."""
+        if self.fixed.ndim != 1 or np.count_nonzero(self.per_row) > 1:
+            return None
+        return [OPEN if each else int(size) for each, size in zip(self.per_row, self.fixed, strict=True)]
+
+
+def sizes_of(shape: Value) -> list[int]:
+    """Returns the numbers of a shape, `OPEN` for the one that depends on the rows.
+
+    Raises:
+        Refusal: They are not known, or more than one depends on the rows.
+    """
+    sizes = shape.known if isinstance(shape, Sizes) else [int(n) for n in known(tensor_of(shape))]
+    if sizes is None:
+        raise Refusal("depends on the rows along several axes; give a batch size")
+    return sizes
+
+
+@dataclass(frozen=True)
+class Probes:
+    """A trace's shapes for each of some numbers of rows; none where the trace's shapes are fixed.
+
+    Attributes:
+        batch: The rows of the batch; None where their number is fixed.
+        graphs: For each of the numbers a graph that is never run.
+    """
+
+    batch: Batch | None = None
+    graphs: tuple[tf.Graph, ...] = field(default=())
+
+    @classmethod
+    def of(cls, arguments: list[tf.Tensor]) -> "Probes":
+        """Returns the probes for a function of these arguments, whose unknown first axes are the rows."""
+        open_ones = [t for t in arguments if not t.shape.is_fully_defined()]
+        if not open_ones:
+            return cls()
+        return cls(Batch(min(open_ones, key=lambda t: t.shape.rank)), tuple(tf.Graph() for _ in PROBES))
+
+    def argument(self, tensor: tf.Tensor) -> Probed:
+        """Returns what stands for an argument or a variable."""
+        shape = tensor.shape if tensor.shape.rank is not None else ()
+        return tuple(
+            _placeholder(graph, tensor.dtype, [rows if size is None else size for size in shape])
+            for graph, rows in zip(self.graphs, PROBES, strict=False)
+        )
+
+    def same_shape(self, probed: Probed) -> Probed:
+        """Returns what stands for a tensor of the same shape and another value."""
+        return tuple(_placeholder(graph, t.dtype, t.shape) for graph, t in zip(self.graphs, probed, strict=True))
+
+    def outputs(self, op: tf.Operation, inputs: list[Probed]) -> list[Probed]:
+        """Returns the outputs of a traced op.
+
+        Raises:
+            Refusal: The op cannot take these numbers of rows.
+        """
+        if not self.graphs:
+            return [()] * len(op.outputs)
+        fold = op.type in PROPORTIONAL or not any(map(_differ, inputs))
+        each = [_outputs(graph, op, [probed[i] for probed in inputs], fold=fold) for i, graph in enumerate(self.graphs)]
+        return list(zip(*each, strict=True))
+
+    def complete(self, tensors: Iterable[Value], probed: list[Probed]) -> None:
+        """Sets the static sizes of tensors that do not depend on the rows, where TensorFlow could not tell them."""
+        for tensor, own in zip(tensors, probed, strict=True):
+            if isinstance(tensor, tf.Tensor) and own and not tensor.shape.is_fully_defined():
+                few, many = (t.shape for t in own)
+                if few.rank is not None and few.rank == many.rank:
+                    tensor.set_shape([a if a == b else None for a, b in zip(few, many, strict=True)])
+
+    def constants(self, outputs: list[Probed]) -> list[Value] | None:
+        """Returns outputs of an op as constants and sizes; None unless all of them are such."""
+        values = [self._constant(probed) for probed in outputs]
+        return None if not values or any(value is None for value in values) else values
+
+    def _constant(self, probed: Probed) -> Value | None:
+        values = [value for t in probed if (value := _constant_of(t)) is not None]
+        if len(values) < len(PROBES) or len({value.shape for value in values}) > 1:
+            return None
+        dtype, (few, many) = probed[0].dtype, values
+        if np.array_equal(few, many):
+            return tf.constant(few, dtype)
+        if dtype.is_bool or self.batch is None:
+            return None
+        same, (rows, more_rows) = few == many, PROBES
+        per_row = np.where(same, 0, few // rows)
+        if not np.array_equal(np.where(same, few, per_row * rows), few) or np.any(per_row * more_rows != many * ~same):
+            return None
+        return Sizes(np.where(same, few, 0), per_row, dtype, self.batch)
+
+
+def _differ(probed: Probed) -> bool:
+    """Whether a tensor's value is known and depends on the rows."""
+    values = [value for t in probed if (value := _constant_of(t)) is not None]
+    return any(not np.array_equal(value, values[0]) for value in values)
+
+
+def _constant_of(tensor: tf.Tensor) -> NDArray[Any] | None:
+    whole = tensor.op.type == "Const" and (tensor.dtype.is_integer or tensor.dtype.is_bool)
+    return np.asarray(tf.get_static_value(tensor)) if whole else None
+
+
+def _outputs(graph: tf.Graph, op: tf.Operation, inputs: list[tf.Tensor], *, fold: bool) -> list[tf.Tensor]:
+    with graph.as_default():
+        if op.type == "Const":
+            return [tf.constant(tf.get_static_value(op.outputs[0]), op.outputs[0].dtype)]
+        try:
+            constants = folded(op, inputs) if fold else None
+            shapes = [t.shape for t in constants or op.outputs]
+            if not all(shape.is_fully_defined() for shape in shapes):
+                shapes = [t.shape for t in copied(op, inputs)]
+        except (ValueError, tf.errors.InvalidArgumentError) as error:
+            raise Refusal(
+                f"the op {op.type} cannot take any number of rows; give a batch size, or take fixed rows out of the model"
+            ) from error
+        return constants or [_placeholder(graph, t.dtype, s) for t, s in zip(op.outputs, shapes, strict=True)]
+
+
+def _placeholder(graph: tf.Graph, dtype: tf.DType, shape: Any) -> tf.Tensor:
+    with graph.as_default():
+        return tf.compat.v1.placeholder(dtype, shape)
