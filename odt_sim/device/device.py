@@ -16,7 +16,7 @@ from odt_sim.device.features import digest_of_body
 from odt_sim.device.offset import GradientOffset, run_step
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime, RuntimePool
-from odt_sim.device.step import Step, embeds, step_of
+from odt_sim.device.step import Step, step_of
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ModelError
 from odt_sim.metrics.device import figures
 from odt_sim.model.contract import answer_of
@@ -285,9 +285,8 @@ class Device:
             raise DataError(f"device {self.id}: no split {split!r}; there are {', '.join(splits)}")
         if not len(splits[split]):
             raise DataError(f"device {self.id}: has no {split} examples; give it some")
-        by_head = embeds(self.model)
-        x, y = (self._embedded(split) if by_head else splits[split]).take()
-        outputs = self._answers("head_infer" if by_head else "infer", x)
+        x, y = (self._embedded(split) if self.model.embeds else splits[split]).take()
+        outputs = self._answers("head_infer" if self.model.embeds else "infer", x)
         return figures(outputs, y, self.model.loss, self.model.from_logits)
 
     # --- weights ---------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 from odt_sim.errors import ModelError
-from odt_sim.model.optional import ON_EMBEDDINGS, parts_of
+from odt_sim.model.manifest import GROUPS
+from odt_sim.model.optional import parts_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout
 
@@ -37,26 +38,18 @@ def step_of(model: TrainableModel, group: str | None = None) -> Step:
     Raises:
         ModelError: The model cannot train this group alone.
     """
-    parts = parts_of(group) if group is not None else ()
-    trained = model.trainable_layout.select(lambda p: group is None or p.group in parts)
-    only_head = group == "head" or (group is None and frozen_body(model))
-    if only_head and embeds(model):
+    parts = GROUPS if group is None else parts_of(group)
+    trained = model.trainable_layout.select(lambda p: p.group in parts)
+    only_head = group == "head" or model.all_moves_in(("head",))
+    if only_head and model.embeds and "head" in parts:
         return Step("head_train", trained, only_head)
-    signature = "train" if group is None else f"train_{group}"
-    if signature not in model.signatures or (group is not None and not parts):
-        others = [name.removeprefix("train_") for name in model.signatures if name.startswith("train_")]
+    own = f"train_{group}"
+    if parts and own in model.signatures:
+        return Step(own, trained, only_head)
+    if not parts or not model.all_moves_in(parts):
+        known = [name.removeprefix("train_") for name in sorted(model.capabilities) if name.startswith("train_")]
         raise ModelError(
-            f"{model.where}: cannot train group {group!r} alone (it can train {', '.join(others) or 'all at once'}); "
+            f"{model.where}: cannot train group {group!r} alone (it can train {', '.join(known) or 'all at once'}); "
             f"export it with train_groups=[{group!r}]"
         )
-    return Step(signature, trained, only_head)
-
-
-def embeds(model: TrainableModel) -> bool:
-    """Whether the model can embed examples, and train its head and answer from embeddings."""
-    return model.signatures.keys() >= set(ON_EMBEDDINGS)
-
-
-def frozen_body(model: TrainableModel) -> bool:
-    """Whether no step changes anything outside the head."""
-    return all(p.group == "head" or not p.moves for p in model.parameters)
+    return Step("train", trained, only_head)

@@ -1,6 +1,7 @@
 """A trainable `.tflite` file: its signatures, its parameters and what they are for."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,8 +10,8 @@ from odt_sim.errors import ModelError
 from odt_sim.model import flatbuffer
 from odt_sim.model.contract import answer_of, check_parameters, check_signatures, ordered
 from odt_sim.model.flatbuffer import Signature, TensorInfo
-from odt_sim.model.manifest import LOSSES, METADATA_NAME, Manifest, Parameter
-from odt_sim.model.optional import check_optional
+from odt_sim.model.manifest import GROUPS, LOSSES, METADATA_NAME, Manifest, Parameter
+from odt_sim.model.optional import ON_EMBEDDINGS, check_optional
 from odt_sim.model.weights import Layout
 
 DEFAULT_BATCH_SIZE = 32  # for a model of dynamic batch that has no manifest
@@ -113,6 +114,15 @@ class TrainableModel:
         """The parameters that a step changes by gradients: those of a gradient offset, in the order `b0..bK`."""
         return self.layout.select(lambda p: p.role == "trainable")
 
+    def all_moves_in(self, groups: Sequence[str]) -> bool:
+        """Whether no step changes anything outside some groups: a `train` is then a training of these."""
+        return all(p.group in groups or not p.moves for p in self.parameters)
+
+    @cached_property
+    def embeds(self) -> bool:
+        """Whether it can embed examples, and train its head and answer from embeddings."""
+        return self.signatures.keys() >= set(ON_EMBEDDINGS)
+
     @cached_property
     def x(self) -> TensorInfo:
         """The input `x` of `train`: `[batch, ...]`."""
@@ -163,13 +173,16 @@ class TrainableModel:
 
         The names of the signatures, `sample_weight` and `learning_rate` where `train` takes them, the groups that the
         parameters form, `mu` where a step has a proximal term, `plain_sgd` where a step is nothing else, `gradient_offset`
-        where `Device.set_gradient_offset` works, in the graph or on the host.
+        where `Device.set_gradient_offset` works, in the graph or on the host, and `train_<group>` for each single group that
+        `Device.train` can train alone, be it on embeddings or since nothing else moves.
         """
         names = {*self.signatures, *self.signatures["train"].inputs, *(p.group for p in self.parameters)} - {"x", "y"}
         plain = {"plain_sgd"} if self.manifest and self.manifest.plain_sgd else set()
         on_host = plain and "learning_rate" in names
         offset = {"gradient_offset"} if on_host or "set_gradient_offset" in names else set()
-        return frozenset(names | plain | offset)
+        alone = {f"train_{group}" for group in GROUPS if self.all_moves_in((group,))}
+        head = {"train_head"} if self.embeds else set()
+        return frozenset(names | plain | offset | alone | head)
 
 
 def _rebuild(content: bytes, where: str, loss: str | None, from_logits: bool) -> TrainableModel:

@@ -1,5 +1,6 @@
 """Training a group of parameters alone."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -45,17 +46,31 @@ def test_the_batches_are_those_of_all_parameters_together(grouped_without_offset
 
 
 def test_a_group_that_the_model_cannot_train_alone(
-    softmax: TrainableModel, frozen: TrainableModel, grouped: TrainableModel, rows: Draw
+    digits_mlp: TrainableModel, grouped: TrainableModel, rows: Draw
 ) -> None:
     with pytest.raises(
         ModelError,
         match=r"cannot train group 'head' alone \(it can train all at once\); export it with train_groups=\['head'\]",
     ):
-        Device(softmax, rows(softmax, 2)).train(group="head")
+        Device(digits_mlp, rows(digits_mlp, 2)).train(group="head")
     with pytest.raises(
-        ModelError, match=r"cannot train group 'head_norm' alone \(it can train body, body_norm, head, norm"
+        ModelError, match=r"cannot train group 'head_norm' alone \(it can train body, body_norm, head, n"
     ):
         Device(grouped, rows(grouped, 2)).train_batch(*rows(grouped, 2), group="head_norm")
-    with pytest.raises(ModelError, match=r"cannot train group 'step' alone"):
-        Device(grouped, rows(grouped, 2)).train(group="step")
-    assert Device(frozen, rows(frozen, 2)).train(1, RATE, group="head").shape == (1,)  # by its steps on embeddings
+    for group in ("step", ""):
+        with pytest.raises(ModelError, match=f"cannot train group '{group}' alone"):
+            Device(grouped, rows(grouped, 2)).train(group=group)
+
+
+def test_a_group_needs_no_step_of_its_own_where_nothing_else_moves(
+    softmax: TrainableModel, frozen: TrainableModel, digits_mlp: TrainableModel, rows: Draw, calls: Counter[str]
+) -> None:
+    for model, group in ((softmax, "head"), (digits_mlp, "body_head"), (frozen, "head")):
+        data = rows(model, 5)
+        np.testing.assert_array_equal(*(Device(model, data).train(1, RATE, group=g) for g in (None, group)))
+    assert calls["head_train"] == 2 * 2
+    assert "train_head" in softmax.capabilities & frozen.capabilities
+    assert "train_head" not in digits_mlp.capabilities
+    for model in (frozen, digits_mlp):
+        with pytest.raises(ModelError, match="cannot train group 'body' alone"):
+            Device(model, rows(model, 2)).train(group="body")

@@ -43,7 +43,7 @@ def test_capabilities(digits_cnn: TrainableModel, momentum: TrainableModel, fore
     inputs = {"sample_weight", "learning_rate"}
     assert digits_cnn.capabilities == common | inputs | {"body", "head", "plain_sgd", "gradient_offset"}
     assert momentum.capabilities == common | inputs | {"body", "head", "optimizer_state", "restore_optimizer_state"}
-    assert TrainableModel.load(foreign / "plain.tflite").capabilities == common | {"body"}
+    assert TrainableModel.load(foreign / "plain.tflite").capabilities == common | {"body", "train_body"}
 
 
 def test_capabilities_of_an_offset(
