@@ -86,9 +86,14 @@ class Twins:
         assert min(moved) > 1e-6, "a weight was not trained"
         limit = 1e-5 * max(moved) + 1e-7
         differences = self.differences()
-        assert max(differences.values()) < limit, {name: d for name, d in differences.items() if d >= limit}
+        assert max(differences.values()) < limit, {name: d for name, d in differences.items() if not d < limit}
         for found, expected in zip(*self.slots(), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=limit)
+
+    def restore(self) -> None:
+        """Gives the weights and slots that Keras has to LiteRT."""
+        self.call("restore", **{f"a{i}": v.numpy() for i, v in enumerate(self.model.weights)})
+        self.call("restore_optimizer_state", **{f"s{i}": value for i, value in enumerate(self.slots()[1])})
 
     def slots(self) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
         """Returns the optimizer's slots in LiteRT and in Keras; without those that no update reads, such as SGD's count."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from ai_edge_litert.interpreter import Interpreter
 
 from odt_sim.errors import ConfigurationError, ExportError
@@ -16,19 +15,6 @@ from odt_sim.export import cache
 from odt_sim.export.cache import exported
 from odt_sim.model.trainable import TrainableModel
 
-MODELS = Path(__file__).parents[2] / "conf" / "model"
-SIZES = {
-    "character_lstm": 24_528,
-    "digits_cnn": 13_706,
-    "digits_mlp": 4_810,
-    "har_cnn": 12_166,
-    "mnist_cnn": 56_714,
-    "mobilenet": 221_114,
-    "resnet8": 78_714,
-    "softmax": 650,
-    "transformer_encoder": 50_244,
-}
-SHORTER = {"character_lstm": {"length": 8}}  # each position costs export time, and no parameters
 BUILD = """
 import keras
 
@@ -122,46 +108,3 @@ def test_a_cache_that_cannot_be_written_is_an_error(spec: dict[str, Any], tmp_pa
 def test_the_cache_imports_no_tensorflow() -> None:
     code = "import sys, odt_sim.export, odt_sim.export.cache; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_the_configured_model_exports_and_trains(name: str, tmp_path: Path) -> None:
-    from odt_sim.export.__main__ import export_spec
-
-    spec = yaml.safe_load((MODELS / f"{name}.yaml").read_text())
-    spec["build"].update(SHORTER.get(name, {}))
-    model = TrainableModel.load(export_spec(spec, tmp_path / "m.tflite"))
-    assert model.name == name
-    assert model.layout.size == SIZES[name]
-    train = Interpreter(model_content=model.content, num_threads=1).get_signature_runner("train")
-    random = np.random.default_rng(0)
-    x = random.normal(size=model.x.shape) if model.x.dtype == "float32" else random.integers(0, 50, model.x.shape)
-    batch = {
-        "x": x.astype(model.x.dtype),
-        "y": random.integers(0, model.classes or 0, model.y.shape).astype(np.int32),
-        "sample_weight": np.ones(model.batch_size, np.float32),
-        "learning_rate": np.float32(0.005),
-    }
-    losses = [float(train(**batch)["loss"]) for _ in range(5)]
-    assert losses[-1] < losses[0]
-
-
-def test_mobilenet_v2_is_lowered_whole() -> None:
-    """All but the conversion, which takes long and meets the ops of MobileNet again."""
-    from odt_sim.export.__main__ import _build
-    from odt_sim.export.check import check_model
-    from odt_sim.export.objective import objective_of, optimizer_of
-    from odt_sim.export.signatures import emit_signatures, last_op, trace_infer, trace_train
-
-    spec = yaml.safe_load((MODELS / "mobilenet_v2.yaml").read_text())
-    model, optimizer = _build(spec), optimizer_of(spec["optimizer"])
-    check_model(model, spec["batch_size"])
-    optimizer.build(model.trainable_variables)
-    infer = trace_infer(model, spec["batch_size"])
-    output = infer.concrete.structured_outputs["logits"].shape
-    train = trace_train(model, objective_of(spec["loss"], last_op(infer)), optimizer, output)
-    signatures = emit_signatures(infer, train, model, optimizer)
-    assert {"train", "infer", "parameters", "restore", "optimizer_state"} <= set(signatures.functions)
-    kinds = {op.type for op in signatures.functions["train"].graph.get_operations()}
-    assert not kinds & {"DepthwiseConv2dNativeBackpropFilter", "Conv2DBackpropInput", "Relu6Grad"}
-    assert model.count_params() == 423_018

@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 from hydra.utils import get_method
 
+from odt_sim.export.objective import optimizer_of
 from parity.case import Case, Family
 
 CONFIGURED = Path(__file__).parents[3] / "conf" / "model"
@@ -26,7 +27,7 @@ def configured(name: str) -> Case:
         arguments = {**spec["build"], **SMALLER.get(name, {})}
         return get_method(arguments.pop("_target_"))(**arguments)
 
-    return Case(name, (f"`{name}`",), build, lambda: spec["loss"], lambda: dict(spec["optimizer"]))
+    return Case(name, (f"`{name}`",), build, lambda: spec["loss"], lambda: optimizer_of(spec["optimizer"]))
 
 
 MODELS = Family(

@@ -1,0 +1,98 @@
+"""The models of `conf/model` train on LiteRT as in Keras; those that magnify rounding as near to float64 as Keras itself."""
+
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from parity.case import Case
+from parity.models import CONFIGURED, MODELS
+
+SEED = 4
+SENSITIVE = ("mobilenet", "mobilenet_v2", "transformer_encoder")
+RATE = 0.01
+IDLE = "key/bias"  # the softmax of attention cancels it: its gradient is rounding alone, which Adam makes large
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in MODELS.cases if case.name not in SENSITIVE], ids=lambda case: case.name
+)
+def test_a_configured_model_trains_as_in_keras(case: Case, twins: Any) -> None:
+    keras.utils.set_random_seed(SEED)
+    pair = twins(case.build(), case.loss(), case.optimizer())
+    said = (CONFIGURED / f"{case.name}.yaml").read_text().partition("\n")[0]
+    assert f"{pair.model.count_params():,} parameters" in said
+    pair.agree()
+
+
+@pytest.mark.parametrize("case", [case for case in MODELS.cases if case.name in SENSITIVE], ids=lambda case: case.name)
+def test_a_sensitive_model_is_as_near_to_float64_as_keras(case: Case, twins: Any) -> None:
+    """Many layers of BatchNormalization, and Adam of small gradients, magnify rounding; now and then it flips a ReLU6.
+
+    It does so in Keras as on LiteRT. So each of five steps starts from the same weights and slots, and the median counts.
+    """
+    keras.utils.set_random_seed(SEED)
+    pair = twins(case.build(), case.loss(), case.optimizer())
+    exact = in_float64(case)
+    exact.set_weights(pair.model.get_weights())
+    lite, own = np.median([errors_of_a_step(pair, exact) for _ in range(5)], axis=0)
+    assert lite < 1e-5
+    assert lite < 2 * own
+
+
+def in_float64(case: Case) -> Any:
+    """Returns the model in float64, whose dropout has the masks that it has in float32."""
+    keras.config.set_dtype_policy("float64")
+    try:
+        keras.utils.set_random_seed(SEED)
+        model = case.build()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.Dropout):
+            layer.call = partial(dropped, layer)
+    optimizer = case.optimizer()
+    optimizer.build(model.trainable_variables)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, dtype="float64")
+    model.compile(optimizer=optimizer, loss=loss, jit_compile=False)
+    return model
+
+
+def dropped(layer: Any, x: Any, training: bool = False) -> Any:
+    ones = keras.ops.ones(x.shape, "float32")
+    return x * keras.ops.cast(keras.random.dropout(ones, layer.rate, seed=layer.seed_generator), x.dtype)
+
+
+def errors_of_a_step(pair: Any, exact: Any) -> tuple[float, float]:
+    """Trains all three for a step from one state; returns how far LiteRT and Keras in float32 end from float64.
+
+    Both are root mean squares over all weights, relative to that of the step.
+    """
+    state, double = ([*model.weights, *model.optimizer.variables] for model in (pair.model, exact))
+    for single, variable in zip(state, double, strict=True):
+        single.assign(variable.numpy())
+        variable.assign(single.numpy())  # rounded
+    pair.restore()
+    before = weights_of(exact)
+    x, y, weight = pair.batch()
+    for model in (pair.model, exact):
+        model.optimizer.learning_rate = RATE
+        model.train_on_batch(x, y, sample_weight=weight)
+        model.reset_metrics()
+    pair.call("train", x=x, y=y, sample_weight=weight, learning_rate=np.float32(RATE))
+    after = weights_of(exact)
+    step = np.linalg.norm(after - before)
+    lite = joined(pair.model, pair.listed("parameters", "a"))
+    return np.linalg.norm(lite - after) / step, np.linalg.norm(weights_of(pair.model) - after) / step
+
+
+def weights_of(model: Any) -> NDArray[np.float64]:
+    return joined(model, model.get_weights())
+
+
+def joined(model: Any, values: list[NDArray[Any]]) -> NDArray[np.float64]:
+    """Returns the values of a model's weights as one vector, without those of idle ones."""
+    pairs = zip(model.weights, values, strict=True)
+    return np.concatenate([value.ravel() for v, value in pairs if not v.path.endswith(IDLE)]).astype(np.float64)
