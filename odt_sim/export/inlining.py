@@ -27,8 +27,10 @@ def inlined(trace: Trace, batch_size: int | None = None, scratch: Collection[int
         batch_size: The size of every argument's first axis that is not fixed; None leaves it open.
         scratch: The ids of the handles of variables that become tensors; see `scratch.scratch_variables`.
     """
-    arguments = {place: _fixed(spec, batch_size) for place, spec in trace.arguments.items()}
     graph = trace.concrete.graph
+    if batch_size is None and not scratch and not any(bodies(op) for op in graph.get_operations()):
+        return trace
+    arguments = {place: _fixed(spec, batch_size) for place, spec in trace.arguments.items()}
 
     def function(**values: tf.Tensor) -> dict[str, tf.Tensor]:
         given = {place: values[spec.name] for place, spec in arguments.items()}

@@ -16,6 +16,7 @@ from odt_sim.export.lowering import Trace
 from odt_sim.export.objective import class_weight_of, objective_of, optimizer_of, settings_of
 from odt_sim.export.parameters import group_of_layers, leaf_layers, parameter_names, parameters_of, random_states_of
 from odt_sim.export.signatures import Program, emit_signatures
+from odt_sim.export.sources import model_of
 from odt_sim.export.steps import Training, last_op, only, trace_infer, trace_train
 from odt_sim.model.flatbuffer import fingerprint, with_metadata
 from odt_sim.model.manifest import METADATA_NAME, Manifest
@@ -23,7 +24,7 @@ from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
 
 
 def export_model(
-    model: keras.Model,
+    source: keras.Model | str | os.PathLike[str],
     path: str | os.PathLike[str],
     *,
     loss: Any,
@@ -43,7 +44,10 @@ def export_model(
     are left as they are. Layers whose `trainable` is False stay frozen in the file.
 
     Args:
-        model: A built Keras 3 Sequential or Functional model with one input and one output.
+        source: A built Keras 3 Sequential or Functional model with one input and one output, or the path of one: a `.keras`
+            or `.h5` file, or a SavedModel's directory, from `model.export` or an older `model.save`. Of a SavedModel, the
+            trainable variables are trained, and a step computes what its serving signature does: BatchNormalization keeps
+            its statistics, and Dropout drops nothing.
         path: Where to write the file.
         loss: One of `odt_sim.model.manifest.LOSSES` by name, or a Keras loss object of these. By name, a cross-entropy takes
             the model's output as logits unless it ends in a softmax (for the binary one: a sigmoid).
@@ -72,6 +76,7 @@ def export_model(
         ExportError: The model, the loss or the optimizer cannot be exported, or the file cannot be written.
     """
     check_flavour(flavour)
+    model = model_of(source)
     check_model(model, batch_size)
     groups = group_of_layers(model, head)
     check_groups(model, groups, train_groups)

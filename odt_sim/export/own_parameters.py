@@ -8,10 +8,9 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.calls import written
-from odt_sim.export.parameters import unique
+from odt_sim.export.parameters import NORMALIZING, unique
 from odt_sim.model.manifest import Parameter
 
-NORMALIZING = {"gamma", "beta", "moving_mean", "moving_variance"}  # weights by which Keras' normalizations are known
 GENERATOR = "seed_generator_state"
 
 

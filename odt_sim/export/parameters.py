@@ -13,6 +13,7 @@ NORMALIZATIONS = (
     keras.layers.LayerNormalization,
     keras.layers.RMSNormalization,
 )
+NORMALIZING = {"gamma", "beta", "moving_mean", "moving_variance"}  # the weights by which one is known in a SavedModel
 
 
 def leaf_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
@@ -49,7 +50,7 @@ def group_of_layers(model: keras.Model, head: str | Sequence[str] | None) -> dic
     """
     layers = [layer for layer in leaf_layers(model) if layer.weights]
     heads = _heads(layers, head)
-    groups = {id(layer): "norm" if isinstance(layer, NORMALIZATIONS) else "body" for layer in layers}
+    groups = {id(layer): "norm" if _normalizes(layer) else "body" for layer in layers}
     return groups | {id(layer): "head" for layer in layers if layer.name in heads}
 
 
@@ -85,9 +86,13 @@ def parameters_of(model: keras.Model, groups: Mapping[int, str]) -> tuple[Parame
     )
 
 
+def _normalizes(layer: keras.layers.Layer) -> bool:
+    return isinstance(layer, NORMALIZATIONS) or getattr(layer, "normalizes", False)
+
+
 def _heads(layers: Sequence[keras.layers.Layer], head: str | Sequence[str] | None) -> set[str]:
     if head is None:
-        return {layer.name for layer in [x for x in layers if not isinstance(x, NORMALIZATIONS)][-1:]}
+        return {layer.name for layer in [x for x in layers if not _normalizes(x)][-1:]}
     wanted = {head} if isinstance(head, str) else set(head)
     known = [layer.name for layer in layers]
     missing = sorted(wanted.difference(known))

@@ -16,6 +16,7 @@ from odt_sim.export.objective import compiled_objective, settings_of
 from odt_sim.export.own_functions import keras_models
 from odt_sim.export.own_parameters import is_generator, parameters_of
 from odt_sim.export.scratch import scratch_variables
+from odt_sim.export.served import load
 from odt_sim.export.signatures import Program, emit_signatures, handle
 from odt_sim.export.tracing import Function, traced
 from odt_sim.model.contract import REQUIRED
@@ -68,7 +69,7 @@ def _description(model: tf.Module, steps_of_keras: bool) -> dict[str, Any]:
 
 def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int | None) -> bytes:
     """Returns the `.tflite` file of a SavedModel; see `tflite_model.convert_saved_model`."""
-    loaded = _loaded(path)
+    loaded = load(path)
     functions = _chosen(loaded, signature_keys, path)
     variables = {handle(v): v for function in functions.values() for v in function.variables}
     layers = {layer for v in variables.values() for layer in v.name.split("/")[:-1]}
@@ -96,14 +97,6 @@ def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int 
         random_states=signatures.random_states,
     )
     return with_metadata(content, METADATA_NAME, manifest.to_json().encode())
-
-
-def _loaded(path: Path) -> Any:
-    try:
-        return tf.saved_model.load(str(path))
-    except (OSError, ValueError, tf.errors.OpError) as error:
-        line = str(error).strip().partition("\n")[0]
-        raise ExportError(f"{path}: no SavedModel that can be read ({line}); give the directory of one") from error
 
 
 def _chosen(loaded: Any, keys: Sequence[str] | None, path: Path) -> dict[str, Function]:

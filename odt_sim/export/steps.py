@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError
 from odt_sim.export.batch_normalization import real_rows_only
+from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace
 from odt_sim.export.objective import Objective
 from odt_sim.export.parameters import all_layers, leaf_layers
@@ -73,7 +74,7 @@ def trace_infer(
         return {output: model(x, training=training)}
 
     with unrolled(model):
-        return traced(infer, [_input(model, batch_size, x)], names_of(model))
+        return inlined(traced(infer, [_input(model, batch_size, x)], names_of(model)))
 
 
 def trace_train(model: keras.Model, training: Training, batch_size: int | None, *, x: str = "x") -> Trace:
@@ -109,7 +110,7 @@ def trace_train(model: keras.Model, training: Training, batch_size: int | None, 
         return {**training.named_gradients(gradients), "loss": loss}
 
     with unrolled(model):
-        return traced(train, arguments, names_of(model))
+        return inlined(traced(train, arguments, names_of(model)))
 
 
 def _check_unmasked(outputs: tf.Tensor) -> None:

@@ -1,0 +1,157 @@
+"""What `export_model` takes in place of a Keras model: files that Keras wrote, and SavedModels."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
+from keras import layers
+
+from odt_sim.errors import ExportError
+from odt_sim.export import export_model
+from odt_sim.model.trainable import TrainableModel
+
+BATCH, RATE = 4, 0.1
+SETTINGS: dict[str, Any] = {
+    "loss": "categorical_crossentropy",
+    "optimizer": {"name": "SGD", "momentum": 0.9},
+    "batch_size": BATCH,
+}
+
+
+@pytest.fixture(scope="module")
+def network() -> Any:
+    keras.utils.set_random_seed(4)
+    return keras.Sequential(
+        [
+            layers.Input((6, 6, 2)),
+            layers.Conv2D(3, 3, activation="relu", name="conv"),
+            layers.MaxPooling2D(2),
+            layers.BatchNormalization(name="norm"),
+            layers.Flatten(),
+            layers.Dropout(0.5),
+            layers.Dense(3, activation="softmax", name="classifier"),
+        ],
+        name="network",
+    )
+
+
+@pytest.fixture(scope="module")
+def exported(network: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The SavedModel that Keras exports for serving."""
+    folder = tmp_path_factory.mktemp("serving") / "network"
+    network.export(str(folder), verbose=False)
+    return folder
+
+
+class Serving(keras.Model):
+    """Trains what another model computes for serving: statistics stay, and nothing is dropped."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+
+    def call(self, x: Any) -> Any:
+        return self.network(x, training=False)
+
+
+def serving_twin(network: Any) -> Any:
+    twin = keras.models.clone_model(network)
+    twin.set_weights(network.get_weights())
+    model = Serving(twin)
+    model.compile(
+        optimizer=keras.optimizers.SGD(RATE, momentum=0.9), loss="categorical_crossentropy", jit_compile=False
+    )
+    return model
+
+
+def test_a_saved_model_for_serving_trains_as_keras_does(network: Any, exported: Path, tmp_path: Path) -> None:
+    path = export_model(exported, tmp_path / "m.tflite", train_groups=["head"], **SETTINGS)
+    model = TrainableModel.load(path)
+    manifest = model.manifest
+    assert manifest is not None
+    assert (manifest.name, manifest.loss, manifest.from_logits) == ("network", "categorical_crossentropy", False)
+    assert {(p.name, p.role, p.group) for p in model.parameters} == {
+        ("network/conv/kernel", "trainable", "body"),
+        ("network/conv/bias", "trainable", "body"),
+        ("network/norm/gamma", "trainable", "norm"),
+        ("network/norm/beta", "trainable", "norm"),
+        ("network/norm/moving_mean", "frozen", "norm"),
+        ("network/norm/moving_variance", "frozen", "norm"),
+        ("network/classifier/kernel", "trainable", "head"),
+        ("network/classifier/bias", "trainable", "head"),
+    }
+    twin, interpreter, random = serving_twin(network), Interpreter(str(path), num_threads=1), np.random.default_rng(0)
+    one, rate = np.ones(BATCH, np.float32), np.float32(RATE)
+    train = interpreter.get_signature_runner("train")
+    for _ in range(5):
+        x = random.normal(size=(BATCH, 6, 6, 2)).astype(np.float32)
+        y = np.eye(3, dtype=np.float32)[random.integers(0, 3, BATCH)]
+        twin.reset_metrics()
+        expected = twin.train_on_batch(x, y)
+        assert float(train(x=x, y=y, sample_weight=one, learning_rate=rate)["loss"]) == pytest.approx(
+            expected, abs=2e-6
+        )
+    values = interpreter.get_signature_runner("parameters")()
+    found = {p.name.partition("/")[2]: values[f"a{i}"] for i, p in enumerate(model.parameters)}
+    for v in twin.network.weights:
+        np.testing.assert_allclose(found[v.path.partition("/")[2]], v.numpy(), atol=2e-6)
+    interpreter.get_signature_runner("train_head")(x=x, y=y, sample_weight=one, learning_rate=rate)
+    after = interpreter.get_signature_runner("parameters")()
+    changed = [p.group for i, p in enumerate(model.parameters) if not np.array_equal(after[f"a{i}"], values[f"a{i}"])]
+    assert changed == ["head", "head"]
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.filterwarnings("ignore:__array__ implementation")  # Keras, of numpy 2
+def test_a_file_of_keras_is_exported_as_its_model(suffix: str, tmp_path: Path) -> None:
+    model = keras.Sequential([layers.Input((4,)), layers.Dense(2, name="dense")])
+    file = tmp_path / f"model{suffix}"
+    model.save(file)
+    path = export_model(file, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=2)
+    parameters = Interpreter(str(path)).get_signature_runner("parameters")()
+    np.testing.assert_array_equal(parameters["a0"], model.layers[0].kernel.numpy())
+
+
+class Odd(tf.Module):
+    """A SavedModel's signatures, none of them for serving."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], name="x")])
+    def train(self, x: Any) -> dict[str, Any]:
+        return {"y": 2 * x}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], name="x"), tf.TensorSpec([None, 2], name="y")])
+    def two(self, x: Any, y: Any) -> dict[str, Any]:
+        return {"z": x + y}
+
+
+def saved(signatures: tuple[str, ...], path: Path) -> Path:
+    module = Odd()
+    tf.saved_model.save(module, str(path), signatures={key: getattr(module, key) for key in signatures})
+    return path
+
+
+REFUSED = [
+    (lambda folder: folder / "gone.keras", r"gone\.keras: no such file; give a Keras model, a \.keras"),
+    (lambda folder: write(folder / "m.txt"), r"m\.txt: expected a file that ends in \.keras, \.h5"),
+    (lambda folder: write(folder / "m.keras"), r"m\.keras: Keras cannot load a whole model from it .*model\.save"),
+    (lambda folder: folder, r"no SavedModel that can be read .*give the directory of one"),
+    (lambda folder: saved(("train",), folder / "s"), r"'train' of its own; use odt_sim\.export\.convert_saved_model"),
+    (lambda folder: saved(("two",), folder / "s"), r"one input and one output, found 2 and 1"),
+    (lambda folder: saved((), folder / "s"), r"expected a signature 'serving_default', found none"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_what_is_no_model_is_refused(make: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=message) as error:
+        export_model(make(tmp_path), tmp_path / "m.tflite", loss="mse", optimizer="sgd")
+    assert "\n" not in str(error.value)
+
+
+def write(path: Path) -> Path:
+    path.write_text("nothing")
+    return path
