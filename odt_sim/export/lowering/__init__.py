@@ -7,6 +7,7 @@ has a kernel for needs its name in `registry.KEPT` only.
 from odt_sim.export.lowering import (
     activation,
     arithmetic,
+    batch_normalization,
     convolution,
     dense,
     depthwise,
@@ -25,6 +26,7 @@ __all__ = [
     "Trace",
     "activation",
     "arithmetic",
+    "batch_normalization",
     "convolution",
     "dense",
     "depthwise",

@@ -44,7 +44,7 @@ KEPT = frozenset(
     Square SquaredDifference Sqrt Rsqrt Pow Exp Log
     Max Min Prod Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalNot
     Tanh Sigmoid Relu6 LeakyRelu Elu Softmax LogSoftmax AvgPool SpaceToBatchND BatchToSpaceND
-    BroadcastTo Bitcast EnsureShape ResizeBilinear ResizeNearestNeighbor ReverseV2 Einsum GatherV2 UnsortedSegmentSum ArgMax
+    Bitcast EnsureShape ResizeBilinear ResizeNearestNeighbor ReverseV2 Einsum GatherV2 UnsortedSegmentSum ArgMax
     """.split()  # noqa: SIM905
 )
 """Op types that TFLite has a built-in kernel for, and that are emitted as they are."""

@@ -223,6 +223,35 @@ def unit_matrices(*shapes: tuple[int, int]) -> list[Call]:
     return [Call(lambda x, shape=shape: x @ tf.eye(*shape), (whole(2, 4),), 0.0) for shape in shapes]
 
 
+def fused_norms(gradient: bool) -> list[Call]:
+    """Returns calls of the fused batch normalization, or of its gradient, in training and not."""
+    x, scale, offset = whole(3, 4, 2, 5), positive((5,)), whole(5)
+    mean, variance = whole(5), positive((5,))
+    reserve = np.zeros(0, np.float32)  # which a CPU leaves empty
+    calls = []
+    for training, factor in ((True, 1.0), (True, 0.25), (False, 1.0)):
+        settings = {"is_training": training, "epsilon": 0.01} | ({} if gradient else {"exponential_avg_factor": factor})
+        forward = lambda x, scale, offset, *given, settings=settings: raw.FusedBatchNormV3(  # noqa: E731
+            x=x, scale=scale, offset=offset, mean=given[0], variance=given[1], **settings
+        )
+        backward = lambda dy, x, scale, *given, settings=settings: raw.FusedBatchNormGradV3(  # noqa: E731
+            y_backprop=dy, x=x, scale=scale, reserve_space_1=given[0], reserve_space_2=given[1], reserve_space_3=given[2],
+            **settings,
+        )  # fmt: skip
+        if gradient:
+            calls.append(
+                Call(
+                    lambda *given, call=backward: list(call(*given))[:3],
+                    (whole(*x.shape), x, scale, mean, variance, reserve),
+                    1e-4,
+                )
+            )
+        else:
+            old = (reserve, reserve) if training and factor == 1.0 else (mean, variance)
+            calls.append(Call(lambda *given, call=forward: list(call(*given))[:3], (x, scale, offset, *old), 1e-5))
+    return calls
+
+
 def repetitions(op: Any, shape: list[int]) -> list[Call]:
     """Returns calls that repeat numbers of two kinds along some axes."""
     settings: list[list[int]] = [[2, 3, 2], [5, 3, 1]]
@@ -248,6 +277,9 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "BatchMatMulV2": lambda: products(batch_matmul, BATCHES, "adj_x", "adj_y"),
     "BiasAdd": lambda: [Call(lambda x, b: raw.BiasAdd(value=x, bias=b), (whole(*s), whole(4)), 0.0) for s in BIASED],
     "BiasAddGrad": lambda: [Call(lambda dy: raw.BiasAddGrad(out_backprop=dy), (whole(*s),), 0.0) for s in BIASED],
+    "BitwiseAnd": lambda: [
+        Call(lambda x: raw.BitwiseAnd(x=x, y=np.int32(-(2**31))), (np.array([-7, 0, 7, -(2**31)], np.int32),), 0.0)
+    ],
     "BroadcastTo": lambda: repetitions(lambda x, times: raw.BroadcastTo(input=x, shape=[4, *times]), [1, 3, 1]),
     "Conv2D": lambda: convolutions(conv2d, lambda x, w, _: [x, w]),
     "Conv2DBackpropFilter": lambda: convolutions(conv2d_filter, of_gradient(conv2d, 0, 1)),
@@ -261,6 +293,8 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "Expm1": lambda: each(lambda x: raw.Expm1(x=x)),
     "Fill": lambda: repetitions(lambda x, times: raw.Fill(dims=times, value=x), []),
     "FloorDiv": floor_divisions,
+    "FusedBatchNormGradV3": lambda: fused_norms(gradient=True),
+    "FusedBatchNormV3": lambda: fused_norms(gradient=False),
     "IdentityN": lambda: each(lambda x, y: list(raw.IdentityN(input=[x, y])), 2),
     "Inv": lambda: of_positive(lambda x: raw.Inv(x=x)),
     "InvGrad": lambda: of_positive(lambda y, dy: raw.InvGrad(y=y, dy=dy), 2),
