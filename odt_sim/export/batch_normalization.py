@@ -82,8 +82,8 @@ def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tup
             count = prod(x.shape[axis] for axis in within)
             slope = of_variance * (2.0 / count)
             constant = of_mean * (1.0 / count) - slope * mean
-            line = x * tf.reshape(slope, shape) + tf.reshape(constant, shape)
-            return line * tf.reshape(share, [-1] + [1] * (len(shape) - 1))
+            each = tf.reshape(share, [-1] + [1] * (len(shape) - 1))
+            return x * (each * tf.reshape(slope, shape)) + each * tf.reshape(constant, shape)
 
         return (mean, mean_of(tf.math.squared_difference(x, tf.reshape(mean, shape)))), gradient
 

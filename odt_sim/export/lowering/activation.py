@@ -8,9 +8,10 @@ from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 @lowers("Relu6Grad")
 def relu6_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dX: dY where 0 < Y < 6, else 0."""
+    """Computes dX: dY where 0 < Y < 6, which is where Y (6 - Y) > 0, else 0."""
     gradient, y = inputs
-    return [gradient * positive(tf.nn.relu(y)) * positive(tf.nn.relu(6.0 - y))]
+    y = y if op.inputs[1].op.type == "Relu6" else tf.nn.relu6(y)
+    return [gradient * positive(y * (6.0 - y))]
 
 
 @lowers("LeakyReluGrad")

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Deferred, Memo, Refusal, Value, lowers
-from odt_sim.export.lowering.windows import Windows, element, padded, part, scattered, windows_of
+from odt_sim.export.lowering.windows import Windows, assembled, element, elements, padded, scattered, windows_of
 
 LOWEST = tf.float32.min
 
@@ -104,13 +104,8 @@ def to_first_maxima(x: tf.Tensor, y: tf.Tensor, gradient: tf.Tensor, windows: Wi
         gradient: The maxima's gradient, of the same shape.
         windows: Where the windows lie.
     """
-    size, (rows, columns) = windows.size[0], windows.count
-    if windows.tiles and windows.size == (size, size) and size > 1:
-        covered = part(x, slice(rows * size), slice(columns * size))
-        elements = tf.split(tf.nn.space_to_depth(covered, size), size * size, -1)
-        spread = tf.nn.depth_to_space(tf.concat(_first_maxima(elements, y, gradient), -1), size)
-        rest = [[0, 0], [0, -windows.after[0]], [0, -windows.after[1]], [0, 0]]
-        return tf.pad(spread, rest) if any(map(any, rest)) else spread
+    if windows.split:
+        return assembled(_first_maxima(elements(x, windows), y, gradient), windows)
     image = padded(x, windows, LOWEST)
     return scattered(_first_maxima([element(image, windows, o) for o in windows.offsets], y, gradient), windows)
 

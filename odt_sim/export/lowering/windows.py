@@ -44,6 +44,11 @@ class Windows:
         """Whether the windows neither overlap, nor leave gaps, nor reach over the image's edge."""
         return self.stride == self.size and self.dilation == (1, 1) and self.before == (0, 0) and max(self.after) <= 0
 
+    @property
+    def split(self) -> bool:
+        """Whether they tile the image and are squares or one row high: their elements then lie in one axis of a reshape."""
+        return self.tiles and self.size[1] > 1 and self.size[0] in (1, self.size[1])
+
     def first(self, rows: int, columns: int) -> "Windows":
         """Returns the first `rows` and `columns` of these windows."""
         (height, width), (down, right) = self.count, self.stride
@@ -107,11 +112,8 @@ def padded_by(x: tf.Tensor, before: tuple[int, int], size: tuple[int, int], valu
 
 def padded(x: tf.Tensor, windows: Windows, value: float = 0.0) -> tf.Tensor:
     """Returns `x` with its edges padded by `value`, and without the rows and columns that are in no window."""
-    (top, left), (bottom, right) = windows.before, windows.after
-    height, width = windows.image
-    x = part(x, slice(height + min(bottom, 0)), slice(width + min(right, 0)))
-    pads = [[0, 0], [top, max(bottom, 0)], [left, max(right, 0)], [0, 0]]
-    return tf.pad(x, pads, constant_values=value) if any(map(any, pads)) else x
+    size = [n + b + a for n, b, a in zip(windows.image, windows.before, windows.after, strict=True)]
+    return padded_by(x, windows.before, (size[0], size[1]), value)
 
 
 def part(x: tf.Tensor, rows: slice = ALL, columns: slice = ALL) -> tf.Tensor:
@@ -120,15 +122,59 @@ def part(x: tf.Tensor, rows: slice = ALL, columns: slice = ALL) -> tf.Tensor:
     return x if kept == tuple(x.shape[1:3]) else x[:, rows, columns]
 
 
-def every(start: int, count: int, step: int) -> slice:
-    """Returns the slice of `count` elements from `start`, `step` apart."""
-    return slice(start, start + (count - 1) * step + 1, step)
-
-
 def element(x: tf.Tensor, windows: Windows, offset: tuple[int, int]) -> tf.Tensor:
     """Returns one element of every window of a padded image: `[batch, count, count, channels]`."""
     (row, column), (rows, columns), (down, right) = offset, windows.count, windows.stride
-    return part(x, every(row, rows, down), every(column, columns, right))
+    return _every_column(_every_row(x, row, rows, down), column, columns, right)
+
+
+def _every_row(x: tf.Tensor, start: int, count: int, step: int) -> tf.Tensor:
+    """Returns `count` rows from `start`, `step` apart: one of each `step` neighbours, as a slice with a step is slow."""
+    if step == 1:
+        return part(x, rows=slice(start, start + count))
+    _, height, width, channels = x.shape
+    first, kept = _first(start, count, step, height)
+    x = padded_by(x, (0, 0), (max(height, first + count * step), width))
+    lines = tf.reshape(part(x, slice(first, first + count * step)), [-1, count, step, width * channels])
+    return tf.reshape(lines[:, :, kept : kept + 1], [-1, count, width, channels])
+
+
+def _every_column(x: tf.Tensor, start: int, count: int, step: int) -> tf.Tensor:
+    """Returns `count` columns from `start`, `step` apart, as `_every_row` does."""
+    if step == 1:
+        return part(x, columns=slice(start, start + count))
+    _, height, width, channels = x.shape
+    first, kept = _first(start, count, step, width)
+    x = padded_by(x, (0, 0), (height, max(width, first + count * step)))
+    blocks = tf.reshape(part(x, ALL, slice(first, first + count * step)), [-1, height, count, step * channels])
+    return blocks[..., kept * channels : (kept + 1) * channels]
+
+
+def _first(start: int, count: int, step: int, size: int) -> tuple[int, int]:
+    """Returns where blocks of `step` neighbours begin, inside the image if possible, and which of each is wanted."""
+    kept = min(max(start + count * step - size, 0), start)
+    return start - kept, kept
+
+
+def elements(x: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
+    """Returns for each of `windows.offsets` that element of every window, where they split.
+
+    Each is `[batch, count, count, channels]`.
+    """
+    (height, width), (rows, columns) = windows.size, windows.count
+    x = part(x, slice(rows * height), slice(columns * width))
+    deep = tf.nn.space_to_depth(x, width) if height > 1 else tf.reshape(x, [-1, rows, columns, width * x.shape[3]])
+    return list(tf.split(deep, height * width, -1))
+
+
+def assembled(parts: list[tf.Tensor], windows: Windows) -> tf.Tensor:
+    """Returns the image that has these `elements`, zero where no window is."""
+    (height, width), (rows, columns) = windows.size, windows.count
+    deep = tf.concat(parts, -1)
+    shape = [-1, rows, columns * width, parts[0].shape[3]]
+    return padded_by(
+        tf.nn.depth_to_space(deep, width) if height > 1 else tf.reshape(deep, shape), (0, 0), windows.image
+    )
 
 
 def scattered(parts: list[tf.Tensor], windows: Windows) -> tf.Tensor:
