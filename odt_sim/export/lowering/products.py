@@ -35,16 +35,17 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
     """
     rows, columns = bands
     weights = _placed(kernel, columns, adjoint=adjoint)
+    lines = tf.split(weights, rows.kernel)
     joined = _joined(x, bands, memo)
     phases: list[tf.Tensor | None] = []
     for place in range(rows.outputs):
-        products = [_product(joined, weights[j : j + 1], m, bands) for o, j, m in rows.taps if o == place]
+        products = [_product(joined, lines[j], m, bands) for o, j, m in rows.taps if o == place]
         phases.append(reduce(tf.add, products) if products else None)
     zeros = tf.zeros_like(next(phase for phase in phases if phase is not None))
     width = columns.blocks * weights.shape[2]
-    lines = [tf.reshape(zeros if phase is None else phase, [-1, rows.blocks, 1, width]) for phase in phases]
+    flat = [tf.reshape(zeros if phase is None else phase, [-1, rows.blocks, 1, width]) for phase in phases]
     shape = [-1, rows.blocks * rows.outputs, columns.blocks * columns.outputs, weights.shape[2] // columns.outputs]
-    return tf.reshape(tf.concat(lines, 2) if len(lines) > 1 else lines[0], shape)
+    return tf.reshape(tf.concat(flat, 2) if len(flat) > 1 else flat[0], shape)
 
 
 def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo) -> tf.Tensor:
@@ -133,9 +134,11 @@ def _adjoint_product(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 def _placed(kernel: tf.Tensor, columns: Band, *, adjoint: bool) -> tf.Tensor:
     """Returns the kernel where the band has it: `[height, offsets * inputs * channels, outputs * filters]`."""
     height, width, channels, filters = kernel.shape
-    if not adjoint and _trivial(columns):
-        return tf.reshape(kernel, [height, width * channels, filters])
-    placed = tf.matmul(_placement(columns, height), tf.reshape(kernel, [height, width, channels * filters]))
+    placed = tf.reshape(kernel, [height, width, channels * filters])
+    if not _trivial(columns):
+        placed = tf.matmul(_placement(columns, height), placed)
+    if columns.outputs == 1 and not adjoint:
+        return tf.reshape(placed, [height, -1, filters])
     placed = tf.reshape(placed, [height, -1, columns.outputs, channels, filters])
     turned = tf.transpose(placed, [0, 1, 4, 2, 3] if adjoint else [0, 1, 3, 2, 4])
     return tf.reshape(turned, [height, -1, columns.outputs * (channels if adjoint else filters)])

@@ -31,7 +31,7 @@ def philox(even: tf.Tensor, odd: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, 
         key: `[2, 1]` int32.
     """
     for _ in range(ROUNDS):
-        wide = tf.cast(even, tf.int64) % 2**32  # without the sign
+        wide = tf.cast(tf.bitcast(even, tf.uint32), tf.int64)
         halves = tf.bitcast(wide * FACTORS, tf.int32)  # the low one first
         # Sliced as they lie, the halves would take half of all the time.
         low0, low2, high0, high2 = tf.split(tf.reshape(tf.transpose(halves, [2, 0, 1]), [4, -1]), 4)
@@ -62,7 +62,8 @@ def uniform(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     if isinstance(shape, Sizes):
         words = _words_of_rows(shape, abs(prod(sizes)), key, counter)
     else:
-        words = _words(tf.range(-(-prod(sizes) // 4)), key, counter)[: prod(sizes)]
+        words = _words(tf.range(-(-prod(sizes) // 4)), key, counter)
+        words = words[: prod(sizes)] if prod(sizes) % 4 else words
     return [tf.reshape(tf.cast(words % 2**23, tf.float32) * 2.0**-23, sizes)]
 
 

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from odt_sim.export.lowering.folding import computed, known
 from odt_sim.export.lowering.registry import Memo, Value, lowers, tensor_of
-from odt_sim.export.lowering.rows import Sizes
+from odt_sim.export.lowering.rows import OPEN, Sizes
 
 
 @lowers("IdentityN", "StopGradient", "PreventGradient")
@@ -55,7 +55,7 @@ def tile(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     x, times = tensor_of(inputs[0]), inputs[1]
     once = isinstance(times, Sizes) and times.known is not None
     if not once or any(size != 1 for size, n in zip(x.shape, times.known, strict=True) if n == -1):
-        return [tf.tile(x, tensor_of(times))]
+        return [_tiled(x, tensor_of(times))]
     return [_repeated(x, times)]
 
 
@@ -77,4 +77,13 @@ def _repeated(x: tf.Tensor, times: Sizes) -> tf.Tensor:
             zeros = tf.reshape(times.batch.zeros(int(per_row)), [-1 if i == axis else 1 for i in range(len(x.shape))])
             x = tf.logical_or(x, tf.cast(zeros, tf.bool)) if x.dtype.is_bool else x + tf.cast(zeros, x.dtype)
     fixed = np.where(times.per_row, 1, times.fixed)
-    return tf.tile(x, fixed) if np.any(fixed != 1) else x
+    return _tiled(x, tf.constant(fixed)) if np.any(fixed != 1) else x
+
+
+def _tiled(x: tf.Tensor, times: tf.Tensor) -> tf.Tensor:
+    """Returns `x` repeated; single numbers along the last axis as X 1^T, because the kernel of TILE copies one at a time."""
+    fixed = tf.get_static_value(times)
+    if not x.dtype.is_floating or fixed is None or x.shape[-1:] != [1] or np.any(fixed[:-1] != 1):
+        return tf.tile(x, times)
+    product = tf.matmul(tf.reshape(x, [1, -1, 1]), tf.ones([1, 1, fixed[-1]], x.dtype))
+    return tf.reshape(product, [*(OPEN if size is None else size for size in x.shape[:-1]), fixed[-1]])

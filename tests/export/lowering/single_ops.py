@@ -339,5 +339,8 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "StridedSliceGrad": slices,
     "Sum": lambda: reductions(raw.Sum),
     "TanhGrad": lambda: each(lambda y, dy: raw.TanhGrad(y=y / 8, dy=dy), 2),
-    "Tile": lambda: repetitions(lambda x, times: raw.Tile(input=x, multiples=times), [2, 3, 1]),
+    "Tile": lambda: [
+        *repetitions(lambda x, times: raw.Tile(input=x, multiples=times), [2, 3, 1]),
+        *(Call(lambda x: raw.Tile(input=x, multiples=[1, 1, 4]), (whole(2, 3, n),), 0.0) for n in (1, 2)),
+    ],
 }
