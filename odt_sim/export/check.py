@@ -42,14 +42,20 @@ def check_model(model: Any, batch_size: int | None) -> None:
         _check_layer(layer)
 
 
-def check_flavour(flavour: str) -> None:
+def check_flavour(model: keras.Model, flavour: str) -> None:
     """Checks the kind of ops that a file is to have.
 
     Raises:
-        ExportError: The flavour is unknown.
+        ExportError: The flavour is unknown, or TensorFlow's own op fails at the gradient of a layer: that of a grouped
+            convolution runs only where oneDNN does.
     """
     if flavour not in FLAVOURS:
         raise ExportError(f"flavour: expected {' or '.join(FLAVOURS)}, found {flavour!r}")
+    for layer in leaf_layers(model) if flavour == "flex" else ():
+        if getattr(layer, "groups", 1) > 1 and hasattr(layer, "kernel_size"):
+            raise ExportError(
+                f"layer {layer.name!r}: Flex ops do not train grouped convolutions; use flavour='builtin'"
+            )
 
 
 def check_groups(model: keras.Model, groups: Mapping[int, str], wanted: Sequence[str]) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 import keras
 import tensorflow as tf
 
+from odt_sim.export.flex_graph import copied_graph
 from odt_sim.export.lowering import Trace
-from odt_sim.export.lowering.graph import argument
 from odt_sim.export.parameters import parameter_names, random_states_of, unique
 from odt_sim.export.signatures import Program, Signatures, Variable, copies, handle, reader, writer
 from odt_sim.export.tracing import Function, named
@@ -44,7 +44,7 @@ def flex_signatures(program: Program, checkpoint: Mapping[str, Variable]) -> Sig
         checkpoint: Those of its weights and states that a checkpoint holds, by name.
 
     Raises:
-        ExportError: A trace reads a variable that is not the program's.
+        ExportError: A trace reads a variable that is not the program's, or makes a tensor of too many axes.
     """
     weights, states, offsets = copies(program.weights, "a"), copies(program.states, "s"), copies(program.offsets, "b")
     inputs = {handle(v): tf.Variable(v.numpy(), name=name) for name, v in program.inputs.items()}
@@ -72,37 +72,6 @@ def _copied(trace: Trace, variables: Mapping[int, tf.Variable], inputs: Mapping[
         return copied_graph(trace, values, variables)
 
     return named(function, [*trace.arguments.values(), *(tf.TensorSpec(v.shape, v.dtype, k) for k, v in given.items())])
-
-
-def copied_graph(
-    trace: Trace, inputs: Mapping[str, tf.Tensor], variables: Mapping[int, tf.Variable]
-) -> dict[str, tf.Tensor]:
-    """Copies a traced function into the current graph as it is.
-
-    Args:
-        trace: The traced function.
-        inputs: The new tensor for each of its arguments, by name.
-        variables: For the id of each captured handle the variable that takes its place.
-
-    Returns:
-        The outputs by name.
-
-    Raises:
-        ExportError: It reads a variable that nothing takes the place of.
-    """
-    graph, new = trace.concrete.graph, tf.compat.v1.get_default_graph()
-    constants = {placeholder.op.name: outer for outer, placeholder in graph.captures}
-    replaced = {
-        op.outputs[0].name: new.capture(argument(trace, op, inputs, variables, constants))
-        for op in graph.get_operations()
-        if op.type == "Placeholder"
-    }
-    definition = graph.as_graph_def()
-    for node in definition.node:
-        node.attr.pop("_gradient_op_type", None)  # names a Python function that only the traced graph knows
-    outputs = trace.concrete.structured_outputs
-    tensors = tf.graph_util.import_graph_def(definition, replaced, [t.name for t in outputs.values()], name="")
-    return dict(zip(outputs, tensors, strict=True))
 
 
 def _save(checkpoint: Mapping[str, tf.Variable]) -> Function:

@@ -75,9 +75,9 @@ def export_model(
     Raises:
         ExportError: The model, the loss or the optimizer cannot be exported, or the file cannot be written.
     """
-    check_flavour(flavour)
     model = model_of(source)
     check_model(model, batch_size)
+    check_flavour(model, flavour)
     groups = group_of_layers(model, head)
     check_groups(model, groups, train_groups)
     optimizer = optimizer_of(optimizer)

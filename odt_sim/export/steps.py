@@ -106,8 +106,9 @@ def trace_train(model: keras.Model, training: Training, batch_size: int | None, 
             scaled = optimizer.scale_loss(loss)
         pairs = zip(tape.gradient(scaled, variables), variables, strict=True)
         gradients = [(g, v) for g, v in pairs if g is not None]
+        named = training.named_gradients(gradients)
         optimizer.apply_gradients([(training.gradient(g, v, mu), v) for g, v in gradients])
-        return {**training.named_gradients(gradients), "loss": loss}
+        return {**named, "loss": loss}
 
     with unrolled(model):
         return inlined(traced(train, arguments, names_of(model)))

@@ -57,6 +57,22 @@ def test_what_cannot_run_it_says_so(path: Path, capsys: pytest.CaptureFixture[st
     assert re.search(REFUSAL, capsys.readouterr().err)
 
 
+REFUSED = [
+    (layers.Conv2D(4, 2, groups=2, name="pairs"), r"layer 'pairs': Flex ops do not train grouped convolutions; use fl"),
+    (
+        layers.UpSampling2D(2, name="up"),
+        r"layer 'up': makes a tensor of \d+ axes, where Flex ops run 6 at most; use fl",
+    ),
+]
+
+
+@pytest.mark.parametrize(("layer", "message"), REFUSED)
+def test_what_flex_ops_would_fail_at_is_refused(layer: Any, message: str, tmp_path: Path) -> None:
+    model = keras.Sequential([layers.Input((5, 5, 1)), layers.Conv2D(4, 2), layer, layers.Flatten(), layers.Dense(3)])
+    with pytest.raises(ExportError, match=message):
+        export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", flavour="flex")
+
+
 def test_an_unknown_flavour_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="flavour: expected builtin or flex, found 'select'"):
         export_model(small_cnn(), tmp_path / "m.tflite", loss="mse", optimizer="sgd", flavour="select")
