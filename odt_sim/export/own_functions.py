@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
 
@@ -11,10 +11,12 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.keras2 import quiet
-from odt_sim.export.tracing import Function, traced
+from odt_sim.export.recurrent import unrolled
+from odt_sim.export.tracing import Function, concrete
 from odt_sim.model.contract import REQUIRED, TRAIN_INPUTS
 
 INITIALIZE = "initialize"
+GIVE_SHAPES = "decorate it by tf.function with an input_signature"
 
 
 def keras_models(module: tf.Module) -> list[keras.Model]:
@@ -63,7 +65,7 @@ def specs_of(cls: Any, name: str) -> list[tf.TensorSpec]:
     if unknown:
         raise ExportError(
             f"{cls.__name__}.{name}: the shape of its argument {unknown[0]!r} is not known; "
-            f"expected {', '.join(TRAIN_INPUTS)}, or decorate it by tf.function with an input_signature"
+            f"expected {', '.join(TRAIN_INPUTS)}, or {GIVE_SHAPES}"
         )
     return [known[argument] for argument in names]
 
@@ -72,8 +74,9 @@ def trace_functions(model: tf.Module) -> dict[str, Function]:
     """Traces the signatures of an author's object.
 
     Args:
-        model: It has `train`, `infer`, `parameters` and `restore`. Of its other public methods, each `tf.function` becomes a
-            signature; of a class with `X_SHAPE` also those that take `x` or `x, y` and return a dictionary, and `initialize`.
+        model: It has `train`, `infer`, `parameters` and `restore`. Of its other public methods those become signatures, too,
+            that return a dictionary and are a `tf.function` with an `input_signature` or, in a class with `X_SHAPE`, take `x`
+            or `x, y`; and `initialize`.
 
     Returns:
         The graph of each, whose outputs have names.
@@ -89,7 +92,7 @@ def trace_functions(model: tf.Module) -> dict[str, Function]:
         function = _trace(model, name, functions)
         if isinstance(function.structured_outputs, dict):
             functions[name] = function
-        elif name in REQUIRED or _is_function(inspect.getattr_static(type(model), name)):
+        elif name in REQUIRED:
             raise ExportError(f"{_where(model, name)}: expected to return a dictionary of tensors; give each a name")
     return functions
 
@@ -100,7 +103,8 @@ def _further(cls: type) -> Iterator[str]:
             continue
         method = inspect.getattr_static(cls, name)
         if _is_function(method):
-            yield name
+            if method.input_signature is not None:
+                yield name
         elif inspect.isfunction(method) and hasattr(cls, "X_SHAPE"):
             own = _arguments(method)
             if name == INITIALIZE or own in (["x"], ["x", "y"]):
@@ -108,9 +112,7 @@ def _further(cls: type) -> Iterator[str]:
 
 
 def _trace(model: tf.Module, name: str, before: dict[str, Function]) -> Function:
-    method = getattr(model, name)
-    with quiet():
-        specs = _specs(model, name, before)
+    method, specs = getattr(model, name), _specs(model, name, before)
     own = method if _is_function(method) else tf.function(method)
 
     def run(*values: tf.Tensor) -> Any:
@@ -118,36 +120,40 @@ def _trace(model: tf.Module, name: str, before: dict[str, Function]) -> Function
         result = _run(model, specs, lambda: own(**named) if named else own(*values))
         return {"done": tf.constant(1)} if result is None else result
 
-    run.__name__ = _where(model, name)
-    layers = [layer.name for keras_model in keras_models(model) for layer in keras_model.layers]
-    return traced(run, specs, layers).concrete
+    metrics = _metrics_variables(model)
+    try:
+        function = concrete(run, specs)
+        # Metrics that only the first run made are none that it could reset before.
+        return function if _metrics_variables(model) == metrics else concrete(run, specs)
+    except Exception as error:  # the function is the author's: whatever it raises is what the author must see
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        line = lines[-1] if lines[0] == "in user code:" else lines[0]
+        raise ExportError(f"{_where(model, name)} cannot be traced: {line}") from error
 
 
 def _specs(model: tf.Module, name: str, before: dict[str, Function]) -> list[tf.TensorSpec]:
     method = inspect.getattr_static(type(model), name)
-    if not _is_function(method):
-        return specs_of(type(model), name) if name != "restore" else _outputs(before["parameters"])
-    if name == "restore" and method.input_signature is None:
-        return _outputs(before["parameters"])
-    try:
-        positional, named = getattr(model, name).get_concrete_function().structured_input_signature
-    except (TypeError, ValueError) as error:
-        line = str(error).strip().partition("\n")[0]
-        raise ExportError(
-            f"{_where(model, name)}: cannot be traced ({line}); give its tf.function an input_signature"
-        ) from error
-    return [spec for spec in tf.nest.flatten((positional, named)) if isinstance(spec, tf.TensorSpec)]
-
-
-def _outputs(parameters: Function) -> list[tf.TensorSpec]:
-    outputs = parameters.structured_outputs
-    return [tf.TensorSpec(outputs[name].shape, outputs[name].dtype, name) for name in outputs]
+    own = _is_function(method) and method.input_signature is not None
+    if name == "restore" and not own:
+        outputs = before["parameters"].structured_outputs
+        return [tf.TensorSpec(outputs[key].shape, outputs[key].dtype, key) for key in outputs]
+    if not own and hasattr(model, "X_SHAPE"):
+        return specs_of(type(model), name)
+    if not own:
+        raise ExportError(f"{_where(model, name)}: the shapes of its arguments are not known; {GIVE_SHAPES}")
+    named = zip(method.input_signature, _arguments(method.python_function), strict=False)
+    return [tf.TensorSpec(spec.shape, spec.dtype, spec.name or argument) for spec, argument in named]
 
 
 def _run(model: tf.Module, specs: Sequence[tf.TensorSpec] | None, function: Callable[[], Any]) -> Any:
     """Runs an author's function and, where there are targets, has the metrics show this call alone."""
+    models = keras_models(model)
     alone = any(spec.name == "y" for spec in specs or ())
-    with quiet(), _fresh_metrics(keras_models(model) if alone else []):
+    with ExitStack() as contexts:
+        for keras_model in models:
+            contexts.enter_context(unrolled(keras_model))
+        contexts.enter_context(quiet())
+        contexts.enter_context(_fresh_metrics(models if alone else []))
         result = function()
     if isinstance(result, dict):
         return {name: tf.convert_to_tensor(value) for name, value in result.items()}
@@ -157,13 +163,17 @@ def _run(model: tf.Module, specs: Sequence[tf.TensorSpec] | None, function: Call
 @contextmanager
 def _fresh_metrics(models: Sequence[keras.Model]) -> Iterator[None]:
     """Resets the metrics of models; those that the first call makes are reset behind it, for the sake of the next call."""
-    known = [len(model.metrics_variables) for model in models]
     for model in models:
         model.reset_metrics()
+    known = [len(model.metrics_variables) for model in models]
     yield
     for model, count in zip(models, known, strict=True):
         if len(model.metrics_variables) > count:
             model.reset_metrics()
+
+
+def _metrics_variables(model: tf.Module) -> int:
+    return sum(len(keras_model.metrics_variables) for keras_model in keras_models(model))
 
 
 def _arguments(method: Any) -> list[str]:

@@ -1,6 +1,6 @@
 """What can be told of the weights that an author's own `parameters` hands out: name, role and group."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -57,6 +57,20 @@ def parameters_of(traces: Mapping[str, Trace], variables: Mapping[int, tf.Variab
         OwnParameter(v, Parameter(path, tuple(outputs[name].shape), outputs[name].dtype.name, role, group))
         for v, name, path, role, group in zip(shown, names, paths, roles, groups, strict=True)
     ]
+
+
+def names_of_weights(outputs: Collection[str]) -> list[str]:
+    """Returns a0, a1, ..., a10, in this order.
+
+    Raises:
+        ExportError: What `parameters` returns has other names.
+    """
+    names = [f"a{i}" for i in range(len(outputs))]
+    odd = sorted(set(outputs) - set(names))
+    if odd or not names:
+        found = repr(odd[0]) if odd else "nothing"
+        raise ExportError(f"`parameters`: expected to return the weights as a0, a1, ..., found {found}; name them so")
+    return names
 
 
 def is_generator(variable: tf.Variable) -> bool:

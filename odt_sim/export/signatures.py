@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from odt_sim.errors import ExportError
 from odt_sim.export.lowering import Trace, emit
 from odt_sim.export.lowering.calls import written
 from odt_sim.export.tracing import Function, named
@@ -74,12 +75,10 @@ def emit_signatures(program: Program) -> Signatures:
     variables = {**weights, **slots, **offsets}
     constants = {handle(v): np.asarray(v.numpy()) for v in program.states if handle(v) not in slots}
     inputs = {handle(v): tf.TensorSpec(v.shape, v.dtype, name) for name, v in program.inputs.items()}
-    functions = {
-        key: _emitted(trace, operations[key], {**variables, **constants}, inputs)
-        for key, trace in program.traces.items()
-    }
+    values = {**variables, **constants}
+    functions = {key: _emitted(key, trace, operations[key], values, inputs) for key, trace in program.traces.items()}
     for key, function in (("parameters", reader), ("restore", writer)):
-        if key not in functions:
+        if key not in functions and weights:
             functions[key] = function(weights, "a")
     if slots:
         functions["optimizer_state"], functions["restore_optimizer_state"] = reader(slots, "s"), writer(slots, "s")
@@ -115,6 +114,7 @@ def copies(variables: Sequence[Variable], prefix: str) -> dict[int, tf.Variable]
 
 
 def _emitted(
+    key: str,
     trace: Trace,
     operations: list[tf.Operation],
     variables: Mapping[int, tf.Variable | NDArray[Any]],
@@ -128,7 +128,10 @@ def _emitted(
         used = {key: variable for key, variable in variables.items() if key in read}
         constants = {key: tf.constant(value) for key, value in used.items() if isinstance(value, np.ndarray)}
         given = {key: values[spec.name] for key, spec in replaced.items()}
-        return emit(trace, operations, values, {**used, **constants, **given})
+        try:
+            return emit(trace, operations, values, {**used, **constants, **given})
+        except ExportError as error:
+            raise ExportError(f"`{key}`: {error}") from error
 
     return named(function, [*trace.arguments.values(), *replaced.values()])
 

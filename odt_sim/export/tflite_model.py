@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from odt_sim.export.convert import write_model
 from odt_sim.export.keras2 import add_keras2_names
 from odt_sim.export.own_functions import as_function, trace_functions
+from odt_sim.export.own_parameters import names_of_weights
 from odt_sim.export.saved_model import converted, write_saved_model
 from odt_sim.model.contract import REQUIRED
 
@@ -39,8 +40,8 @@ add_keras2_names()
 class BaseTFLiteModel(tf.Module):  # type: ignore[misc]  # TensorFlow has no types
     """What a model class inherits from: set `X_SHAPE`, `Y_SHAPE` and, in `__init__`, a compiled `model`.
 
-    Each of `train`, `infer`, `parameters` and `restore` may be overridden. Further methods become signatures, too: those
-    decorated by `tf.function`, those that take `x` or `x, y` and return a dictionary, and `initialize`.
+    Each of `train`, `infer`, `parameters` and `restore` may be overridden. Further public methods become signatures, too:
+    those that return a dictionary and take `x` or `x, y`, or are a `tf.function` with an `input_signature`; and `initialize`.
 
     Attributes:
         X_SHAPE: The shape of one example, float32.
@@ -102,11 +103,12 @@ def save_model(model: tf.Module, saved_model_dir: str | os.PathLike[str]) -> lis
         ExportError: A function is missing or cannot be traced, or the directory cannot be written.
     """
     functions = trace_functions(model)
+    names = names_of_weights(functions["parameters"].structured_outputs)
     own = inspect.getattr_static(type(model), "train")
     keras_step = inspect.unwrap(own.python_function) is BaseTFLiteModel.train
     write_saved_model(model, functions, Path(saved_model_dir), steps_of_keras=keras_step)
     values = functions["parameters"]()
-    return [values[f"a{i}"].numpy() for i in range(len(values))]
+    return [values[name].numpy() for name in names]
 
 
 def convert_saved_model(

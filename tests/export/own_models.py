@@ -88,6 +88,28 @@ class Keras2(BaseTFLiteModel):
         return self.parameters()
 
 
+@tflite_model_class
+class Sequences(BaseTFLiteModel):
+    """A class of the documents as it is: any number of rows, recurrent and random layers, a metric."""
+
+    X_SHAPE = [4, 3]  # noqa: RUF012
+    Y_SHAPE = [1]  # noqa: RUF012
+
+    def __init__(self) -> None:
+        model = keras.Sequential([keras.Input(shape=tuple(self.X_SHAPE))])
+        model.add(keras.layers.LSTM(units=5, return_sequences=True))
+        model.add(keras.layers.LeakyReLU(0.5))
+        model.add(keras.layers.Dropout(0.4))
+        model.add(keras.layers.Flatten())
+        model.add(keras.layers.Dense(1))
+        model.compile(
+            optimizer=keras.optimizers.SGD(learning_rate=0.05, momentum=0.9),
+            loss="mean_squared_error",
+            metrics=["mean_absolute_error"],
+        )
+        self.model = model
+
+
 class Custom(tf.Module):
     """A module whose functions are its own, about a Keras model that was not compiled and an optimizer beside it."""
 

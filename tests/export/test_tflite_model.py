@@ -9,11 +9,21 @@ import keras
 import numpy as np
 import own_models
 import pytest
+import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 from own_models import BATCH
 
-from odt_sim.export import convert_saved_model, save_model
+from odt_sim.device.device import Device
+from odt_sim.errors import ExportError
+from odt_sim.export import (
+    BaseTFLiteModel,
+    convert_saved_model,
+    save_model,
+    save_tflite_model,
+    tflite_model_class,
+)
+from odt_sim.model.trainable import TrainableModel
 
 Batch = dict[str, NDArray[Any]]
 
@@ -59,7 +69,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pair]:
             keras.utils.set_random_seed(5)
             model, saved = getattr(own_models, name)(), tmp_path_factory.mktemp("saved")
             save_model(model, saved)
-            content = convert_saved_model(saved, batch_size=BATCH)
+            content = convert_saved_model(saved, batch_size=None if name == "Sequences" else BATCH)
             made[name] = Pair(model, saved, content, Interpreter(model_content=content, num_threads=1))
         return made[name]
 
@@ -89,8 +99,7 @@ def slots_of(model: Any) -> list[NDArray[Any]]:
     network, optimizer = (getattr(model, "model", None) or model.network), getattr(model, "optimizer", None)
     optimizer = optimizer or network.optimizer
     skipped = [optimizer.learning_rate] + ([] if "Adam" in type(optimizer).__name__ else [optimizer.iterations])
-    known = {id(v) for v in (*network.weights, *network.metrics_variables, *optimizer.variables)}
-    random = [v for v in network.variables if id(v) not in known]
+    random = [layer.seed_generator.state for layer in network.layers if isinstance(layer, keras.layers.Dropout)]
     return [v.numpy() for v in (*random, *(v for v in optimizer.variables if not any(v is s for s in skipped)))]
 
 
@@ -114,8 +123,206 @@ def test_five_steps_agree_with_tensorflow(name: str, pair: Any) -> None:
     both.agree("infer", {"x": batches(name, 1)[0]["x"]})
 
 
+def test_a_class_without_a_batch_size_takes_any_number_of_rows(pair: Any) -> None:
+    both = pair("Sequences")
+    random = np.random.default_rng(0)
+    for rows in (8, 3, 1, 8):
+        x = random.normal(size=(rows, 4, 3)).astype(np.float32)
+        both.agree("train", {"x": x, "y": random.normal(size=(rows, 1)).astype(np.float32)})
+    for found, expected in zip(both.listed("parameters", "a"), both.model.model.weights, strict=True):
+        np.testing.assert_allclose(found, expected.numpy(), atol=1e-6)
+    for found, expected in zip(both.listed("optimizer_state", "s"), slots_of(both.model), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    model = TrainableModel.from_content(both.content)
+    assert (model.fixed_batch, model.batch_size, model.random_states) == (False, 32, (0,))
+
+
 @pytest.mark.parametrize("name", ["Pictures", "Plain"])
 def test_further_signatures_are_kept_and_agree(name: str, pair: Any) -> None:
     both = pair(name)
-    batch = {key: value for key, value in batches(name, 1)[0].items() if key in ("x", "y")}
-    both.agree("validate", batch)
+    both.agree("validate", {key: value for key, value in batches(name, 1)[0].items() if key in ("x", "y")})
+
+
+def test_initialize_sets_what_its_author_says(pair: Any) -> None:
+    interpreter = Interpreter(model_content=pair("Pictures").content, num_threads=1)
+    interpreter.get_signature_runner("initialize")()
+    for value in interpreter.get_signature_runner("parameters")().values():
+        np.testing.assert_array_equal(value, np.ones_like(value))
+
+
+def test_the_loss_is_that_of_the_batch_and_weights_and_slots_are_all_that_stays(pair: Any) -> None:
+    """An interpreter that trained on other batches goes on, with a device's weights and slots, as one that did not."""
+    content, (first, *others) = pair("Pictures").content, batches("Pictures", 4)
+    fresh, used = (Interpreter(model_content=content, num_threads=1) for _ in range(2))
+    state = {key: fresh.get_signature_runner(key)() for key in ("parameters", "optimizer_state")}
+    for batch in others:
+        used.get_signature_runner("train")(**batch)
+    used.get_signature_runner("restore")(**state["parameters"])
+    used.get_signature_runner("restore_optimizer_state")(**state["optimizer_state"])
+    for batch in (first, first):
+        one, other = (interpreter.get_signature_runner("train")(**batch) for interpreter in (fresh, used))
+        assert one == other
+        assert float(one["loss"]) != pytest.approx(float(one["accuracy"]))
+
+
+def test_the_manifest_says_what_can_be_told(pair: Any) -> None:
+    models = {name: TrainableModel.from_content(pair(name).content) for name in ("Pictures", "Keras2", "Plain")}
+    manifests = {name: model.manifest for name, model in models.items()}
+    said = {
+        name: (m.name, m.loss, m.from_logits, m.optimizer.get("name"), m.batch_size) for name, m in manifests.items()
+    }
+    assert said == {
+        "Pictures": ("Pictures", "categorical_crossentropy", False, "SGD", BATCH),
+        "Keras2": ("Keras2", "mean_squared_error", False, None, BATCH),  # its step is its own
+        "Plain": ("Plain", None, True, None, BATCH),
+    }
+    roles = {name: [(p.name.partition("/")[2], p.role, p.group) for p in m.parameters] for name, m in manifests.items()}
+    assert roles["Pictures"] == [
+        ("conv2d/kernel", "trainable", "body"),
+        ("conv2d/bias", "trainable", "body"),
+        ("batch_normalization/gamma", "trainable", "norm"),
+        ("batch_normalization/beta", "trainable", "norm"),
+        ("batch_normalization/moving_mean", "statistic", "norm"),
+        ("batch_normalization/moving_variance", "statistic", "norm"),
+        ("dense/kernel", "trainable", "head"),
+        ("dense/bias", "trainable", "head"),
+    ]
+    assert [p.shape for p in manifests["Keras2"].parameters] == [(2,), (4, 2), (4,), (5, 4)]
+    assert roles["Plain"] == [
+        ("kernel", "frozen", "body"),
+        ("kernel", "trainable", "head"),
+        ("bias", "trainable", "head"),
+    ]
+    assert models["Pictures"].random_states == (0,)
+    assert "optimizer_state" in models["Plain"].signatures
+
+
+def test_a_device_trains_and_evaluates_the_file(pair: Any, tmp_path: Path) -> None:
+    path = tmp_path / "keras2.tflite"
+    save_tflite_model(pair("Keras2").content, path)
+    x = np.random.default_rng(0).normal(size=(22, 5)).astype(np.float32)
+    device = Device(TrainableModel.load(path), (x, x[:, :2]), test=(x, x[:, :2]))
+    before = device.evaluate("test")["loss"]
+    assert len(device.train(epochs=10)) == 60
+    assert device.evaluate("test")["loss"] < before / 2
+
+
+def test_tensorflow_runs_the_saved_model(pair: Any) -> None:
+    both = pair("Pictures")
+    loaded = tf.saved_model.load(str(both.saved))
+    weights = {name: tf.constant(value) for name, value in both.call("parameters").items()}
+    assert set(loaded.signatures["restore"](**weights)) == set(weights)
+    batch = batches("Pictures", 1)[0]
+    named = {name: tf.constant(value) for name, value in batch.items()}
+    expected = both.call("infer", x=batch["x"])["logits"]
+    np.testing.assert_allclose(loaded.signatures["infer"](x=named["x"])["logits"], expected, atol=1e-6)
+    np.testing.assert_allclose(loaded.infer(named["x"])["logits"], expected, atol=1e-6)
+    losses = [float(loaded.signatures["train"](**named)["loss"]) for _ in range(20)]
+    assert losses[-1] < losses[0]
+
+
+def test_the_weights_are_returned_when_they_are_saved(tmp_path: Path) -> None:
+    model = own_models.Plain()
+    weights = save_model(model, tmp_path / "saved")
+    assert [weight.shape for weight in weights] == [(5, 4), (4, 2), (2,)]
+    np.testing.assert_array_equal(weights[0], model.frozen.numpy())
+    assert not [name for name in vars(model) if "signature" in name]
+
+
+def test_signature_keys_choose(pair: Any) -> None:
+    saved, required = pair("Plain").saved, ["train", "infer", "parameters", "restore"]
+    model = TrainableModel.from_content(convert_saved_model(saved, signature_keys=required))
+    assert set(model.signatures) == {*required, "optimizer_state", "restore_optimizer_state"}
+    content = convert_saved_model(saved, signature_keys=["infer"])
+    assert list(Interpreter(model_content=content).get_signature_list()) == ["infer"]
+    with pytest.raises(ExportError, match=r"no signature 'predict', found .*train"):
+        convert_saved_model(saved, signature_keys=["predict"])
+
+
+def test_a_saved_model_of_anyone_converts(tmp_path: Path) -> None:
+    """Saved by TensorFlow itself: names come from the variables, and what is not known is left out."""
+    model = own_models.Plain()
+    functions = {
+        key: getattr(model, key).get_concrete_function() for key in ("train", "infer", "parameters", "restore")
+    }
+    tf.saved_model.save(model, str(tmp_path / "theirs"), signatures=functions)
+    converted = TrainableModel.from_content(convert_saved_model(tmp_path / "theirs"))
+    assert converted.manifest is not None
+    assert (converted.name, converted.loss, converted.manifest.optimizer) == ("theirs", None, {})
+    assert [p.name for p in converted.parameters] == ["frozen/kernel", "dense/kernel", "dense/bias"]
+    interpreter = Interpreter(model_content=converted.content, num_threads=1)
+    for batch in batches("Plain", 2):
+        expected = float(model.train(**batch)["loss"])
+        assert float(interpreter.get_signature_runner("train")(**batch)["loss"]) == pytest.approx(expected, abs=1e-6)
+    kernel = interpreter.get_signature_runner("parameters")()["a1"]
+    np.testing.assert_allclose(kernel, model.kernel.numpy(), atol=1e-6)
+
+
+def small(**methods: Any) -> Any:
+    """Returns an object of a class with these methods in place of the default ones."""
+    shapes = {"X_SHAPE": [2], "Y_SHAPE": [2], "BATCH_SIZE": 1}
+    small = tflite_model_class(type("Small", (BaseTFLiteModel,), {**shapes, **methods}))()
+    small.model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, name="layer")])
+    small.model.compile(optimizer="sgd", loss="mse")
+    return small
+
+
+def loops(self: Any, x: Any, y: Any) -> dict[str, Any]:
+    total = tf.while_loop(lambda i: i < tf.cast(x[0, 0], tf.int32), lambda i: [i + 1], [tf.constant(0)])[0]
+    self.model.layers[0].bias.assign_add(tf.cast(total, tf.float32) + tf.zeros(2))
+    return {"loss": tf.reduce_mean(y)}
+
+
+def fails(self: Any, x: Any, y: Any) -> dict[str, Any]:
+    return {"loss": x @ y @ tf.zeros([7, 1])}
+
+
+REFUSED = [
+    ({"train": loops}, r"`train`: .*while.*the op (Stateless)?While .*use a Keras layer in place of the loop"),
+    ({"train": lambda self, x, y: self.model(x)}, r"Small\.train: expected to return a dictionary"),
+    ({"train": fails}, r"Small\.train cannot be traced: .*"),
+    (
+        {"train": lambda self, x, y, temperature: {}},
+        r"Small\.train: the shape of its argument 'temperature' is not known",
+    ),
+    ({"parameters": lambda self: {"w": tf.zeros(2)}, "restore": lambda self, w: None}, r"as a0, a1, \.\.\., found 'w'"),
+    ({"validate": lambda self, x: {"y": tf.strings.as_string(x)}}, r"`validate`: .*the op AsString has no"),
+]
+
+
+@pytest.mark.parametrize(("methods", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_what_cannot_be_converted_is_refused_in_one_line(methods: Any, message: str, tmp_path: Path) -> None:
+    def both() -> bytes:
+        save_model(small(**methods), tmp_path)
+        return convert_saved_model(tmp_path)
+
+    with pytest.raises(ExportError, match=message) as error:
+        both()
+    assert "\n" not in str(error.value)
+
+
+class Unsigned(tf.Module):
+    """Its functions say nothing of their arguments."""
+
+    @tf.function
+    def train(self, x: Any) -> Any:
+        return {"loss": x}
+
+    infer = parameters = restore = train
+
+
+def test_an_object_without_functions_or_shapes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"Module: no method 'train'; it needs train, infer, parameters, restore"):
+        save_model(tf.Module(), tmp_path)
+    with pytest.raises(ExportError, match=r"Unsigned\.train: the shapes .*tf\.function with an input_signature"):
+        save_model(Unsigned(), tmp_path)
+
+
+def test_places_that_cannot_be_read_or_written_are_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ExportError, match=r"no SavedModel that can be read .*give the directory of one"):
+        convert_saved_model(tmp_path / "gone")
+    with pytest.raises(ExportError, match=r"file.*cannot write the SavedModel"):
+        save_model(small(), tmp_path / "file" / "saved")
+    with pytest.raises(ExportError, match=r"cannot write the model"):
+        save_tflite_model(b"", tmp_path / "file" / "m.tflite")
