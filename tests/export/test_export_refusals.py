@@ -77,7 +77,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda: keras.Sequential([layers.Dense(2)]), r"expected a built Keras Sequential or Functional model"),
     (lambda: keras.Sequential([layers.Input((None, 2)), layers.Dense(2)]), r"fixed shape, found \(None, 2\)"),
     (lambda: keras.Sequential([layers.Input((2,)), layers.ReLU()]), r"nothing to train"),
-    (lambda: "model.keras", r"expected a built Keras"),
+    (lambda: 3, r"expected a built Keras"),
 ]
 
 
