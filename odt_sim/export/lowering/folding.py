@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from odt_sim.export.lowering.registry import Refusal, Value
 
+FOLDED = (tf.int32, tf.int64, tf.bool)  # of shapes and what is computed with them; a random generator's key is uint64
+
 
 def known(tensor: tf.Tensor) -> NDArray[Any]:
     """Returns the value of a constant.
@@ -36,7 +38,7 @@ def folded(op: tf.Operation, inputs: list[Value]) -> list[tf.Tensor] | None:
         op: The traced op.
         inputs: Its new inputs.
     """
-    if not inputs or not op.outputs or not all(t.dtype.is_integer or t.dtype.is_bool for t in op.outputs):
+    if not inputs or not op.outputs or not all(t.dtype in FOLDED for t in op.outputs):
         return None
     if op.type in ("Shape", "ShapeN") and all(t.shape.is_fully_defined() for t in inputs):
         return [tf.constant(t.shape.as_list(), own.dtype) for t, own in zip(inputs, op.outputs, strict=True)]

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim.export.lowering.folding import copied, folded, known
+from odt_sim.export.lowering.folding import FOLDED, copied, folded, known
 from odt_sim.export.lowering.registry import Deferred, Refusal, Value, tensor_of
 
 PROBES = (2, 101)
@@ -27,10 +27,10 @@ OPEN = -1
 PROPORTIONAL = frozenset(
     """
     Shape ShapeN Size StridedSlice Slice Pack Unpack ConcatV2 Split SplitV Identity Reshape ExpandDims Squeeze Transpose
-    Cast GatherV2 DynamicStitch Prod Mul AddV2 Sub FloorDiv RealDiv Maximum BroadcastGradientArgs BroadcastArgs ConcatOffset
+    Cast GatherV2 DynamicStitch Prod Mul AddV2 Sub FloorDiv BroadcastGradientArgs BroadcastArgs ConcatOffset
     """.split()  # noqa: SIM905
 )
-"""Op types that of sizes make sizes, of which two cases tell all; Maximum is among them for the max(size, 1) of a mean."""
+"""Op types that make sizes of sizes; what others make of them, such as a minimum, two numbers of rows do not tell."""
 
 Probed = tuple[tf.Tensor, ...]
 """A traced tensor in a batch of each of the numbers of rows: a constant, or a placeholder of its shape."""
@@ -152,7 +152,7 @@ class Probes:
         """
         if not self.graphs:
             return [()] * len(op.outputs)
-        fold = op.type in PROPORTIONAL or not any(map(_differ, inputs))
+        fold = op.type in PROPORTIONAL or _at_least_one(op, inputs) or not any(map(_differ, inputs))
         each = [_outputs(graph, op, [probed[i] for probed in inputs], fold=fold) for i, graph in enumerate(self.graphs)]
         return list(zip(*each, strict=True))
 
@@ -191,14 +191,20 @@ def _differ(probed: Probed) -> bool:
     return any(not np.array_equal(value, values[0]) for value in values)
 
 
+def _at_least_one(op: tf.Operation, inputs: list[Probed]) -> bool:
+    """Whether an op is the max(size, 1) that a mean divides by."""
+    values = [_constant_of(probed[0]) for probed in inputs]
+    return op.type == "Maximum" and any(value is not None and np.all(value <= 1) for value in values)
+
+
 def _constant_of(tensor: tf.Tensor) -> NDArray[Any] | None:
-    whole = tensor.op.type == "Const" and (tensor.dtype.is_integer or tensor.dtype.is_bool)
+    whole = tensor.op.type == "Const" and tensor.dtype in FOLDED
     return np.asarray(tf.get_static_value(tensor)) if whole else None
 
 
 def _outputs(graph: tf.Graph, op: tf.Operation, inputs: list[tf.Tensor], *, fold: bool) -> list[tf.Tensor]:
     with graph.as_default():
-        if op.type == "Const":
+        if op.type == "Const" and op.outputs[0].dtype in FOLDED:
             return [tf.constant(tf.get_static_value(op.outputs[0]), op.outputs[0].dtype)]
         try:
             constants = folded(op, inputs) if fold else None

@@ -31,13 +31,21 @@ def ones_like(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 def reshape(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Computes Y = the elements of X in another shape."""
     x, shape = tensor_of(inputs[0]), inputs[1]
-    if not isinstance(shape, Sizes) or shape.known is None:
+    sizes = [OPEN if size is None else size for size in op.outputs[0].shape]
+    if not isinstance(shape, Sizes) or sizes.count(OPEN) > 1:
         return [tf.reshape(x, tensor_of(shape))]
-    return [x if _is(x, shape.known) else tf.reshape(x, shape.known)]
+    same = sizes == [OPEN if size is None else size for size in x.shape]
+    return [x if same else tf.reshape(x, sizes)]
 
 
-def _is(x: tf.Tensor, shape: list[int]) -> bool:
-    return [-1 if size is None else size for size in x.shape] == shape
+@lowers("Range", deferred=True)
+def range_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = start, start + step, ..., below the limit."""
+    start, limit, step = inputs
+    fixed = not isinstance(limit, Sizes) or any(isinstance(t, Sizes) for t in (start, step))
+    if fixed or (int(known(start)), int(known(step))) != (0, 1):
+        return [tf.range(*map(tensor_of, inputs))]
+    return [tf.cast(limit.batch.numbers(int(limit.per_row)), op.outputs[0].dtype)]
 
 
 @lowers("Fill", deferred=True)

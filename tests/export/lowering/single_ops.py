@@ -308,6 +308,7 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "Mean": lambda: reductions(raw.Mean),
     "OnesLike": lambda: each(lambda x: raw.OnesLike(x=x)),
     "PreventGradient": lambda: each(lambda x: raw.PreventGradient(input=x)),
+    "Range": lambda: [Call(lambda x: raw.Range(start=x, limit=7, delta=2), (np.array(n, np.int32),)) for n in (-2, 3)],
     "Reciprocal": lambda: of_positive(lambda x: raw.Reciprocal(x=x)),
     "ReciprocalGrad": lambda: of_positive(lambda y, dy: raw.ReciprocalGrad(y=y, dy=dy), 2),
     "Relu": lambda: each(lambda x: raw.Relu(features=x)),
