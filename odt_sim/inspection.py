@@ -35,7 +35,8 @@ def _training(model: TrainableModel) -> str:
         settings.pop("ema_momentum", None)  # Keras names it even where nothing is averaged
     optimizer = " ".join([str(model.manifest.optimizer.get("name")), *(f"{k}={v}" for k, v in settings.items())])
     outputs = "logits" if model.from_logits else "outputs"
-    return f"{model.name}: {model.loss} of {outputs}, batches of {model.batch_size}, optimizer {optimizer}"
+    rows = f"{model.batch_size}" if model.fixed_batch else f"any size, {model.batch_size} by default"
+    return f"{model.name}: {model.loss} of {outputs}, batches of {rows}, optimizer {optimizer}"
 
 
 def _shape(tensor: TensorInfo) -> str:

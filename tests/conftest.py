@@ -36,6 +36,7 @@ TRANSFER = {
     "train_groups": ["head", "body", "norm", "body_norm"],
 }
 LINEAR = {"_target_": "odt_sim.export.zoo.softmax_regression", "input_shape": [6], "classes": 2}
+CLOUDS = {**LINEAR, "classes": 3}
 SMALL = {"loss": "sparse_categorical_crossentropy", "batch_size": 4, "seed": 0}
 
 
@@ -79,6 +80,18 @@ def adam() -> TrainableModel:
 def regression() -> TrainableModel:
     """Linear regression, [4, 6] to 2 values, of the mean squared error."""
     return _small("regression", LINEAR, {"name": "SGD"}, loss="mean_squared_error")
+
+
+@pytest.fixture(scope="session")
+def any_rows() -> TrainableModel:
+    """Softmax regression, [any, 6] to 3 classes, plain SGD."""
+    return _small("any_rows", CLOUDS, {"name": "SGD"}, batch_size=None)
+
+
+@pytest.fixture(scope="session")
+def rows_of_32() -> TrainableModel:
+    """The same, [32, 6] to 3 classes."""
+    return _small("rows_of_32", CLOUDS, {"name": "SGD"}, batch_size=32)
 
 
 @pytest.fixture(scope="session")

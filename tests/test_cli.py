@@ -316,6 +316,14 @@ def test_a_report_of_nothing(odt_sim, folder):
     assert (code, err) == (1, "error: .: no run found there; give a run's folder, or one that holds runs\n")
 
 
+def test_a_model_of_any_number_of_rows_says_so(odt_sim, folder, any_rows):
+    Path("any.tflite").write_bytes(any_rows.content)
+    code, out, _ = odt_sim("inspect", "any.tflite")
+    assert code == 0
+    assert "batches of any size, 32 by default" in out
+    assert "x float32[?, 6]" in out
+
+
 def test_a_model_is_exported_and_inspected(odt_sim, folder, digits_mlp):
     code, out, _ = odt_sim("export", "model=digits_mlp", "-o", "deep/[my].tflite")
     assert code == 0

@@ -1,6 +1,6 @@
 """Keras and LiteRT side by side: both train the same model on the same batches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,15 +40,16 @@ class Twins:
         assert set(values) == {f"{prefix}{i}" for i in range(len(values))}
         return [values[f"{prefix}{i}"] for i in range(len(values))]
 
-    def batch(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]:
+    def batch(self, rows: int = BATCH) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]:
         """Returns x, y and sample weights; half of the x are whole numbers, so that maxima tie."""
         spec, target = (self.interpreter.get_signature_runner("train").get_input_details()[k] for k in ("x", "y"))
+        shape = (rows, *spec["shape"][1:])
         if spec["dtype"] == np.int32:
-            x = self.random.integers(0, 6, spec["shape"]).astype(np.int32)
+            x = self.random.integers(0, 6, shape).astype(np.int32)
         else:
-            x = self.random.normal(size=spec["shape"]).astype(np.float32)
+            x = self.random.normal(size=shape).astype(np.float32)
             x[::2] = np.round(x[::2])
-        return x, self._targets(tuple(target["shape"])), self.random.uniform(0.5, 1.5, len(x)).astype(np.float32)
+        return x, self._targets((rows, *target["shape"][1:])), self.random.uniform(0.5, 1.5, rows).astype(np.float32)
 
     def _targets(self, shape: tuple[int, ...]) -> NDArray[Any]:
         """Returns such y as the model's loss takes."""
@@ -63,11 +64,11 @@ class Twins:
             return self.random.dirichlet(np.ones(classes), shape[:-1]).astype(np.float32)
         return self.random.normal(size=shape).astype(np.float32)
 
-    def train(self, steps: int) -> list[tuple[float, float]]:
-        """Trains both, each step at a smaller rate; returns the loss of Keras and of LiteRT for each step."""
+    def train(self, steps: Sequence[int]) -> list[tuple[float, float]]:
+        """Trains both, each step at a smaller rate, on so many rows; returns the loss of Keras and of LiteRT for each."""
         losses = []
-        for step in range(steps):
-            x, y, weight = self.batch()
+        for step, rows in enumerate(steps):
+            x, y, weight = self.batch(rows)
             rate = np.float32(RATE * 0.9**step)
             self.model.optimizer.learning_rate = rate
             lite = self.call("train", x=x, y=y, sample_weight=weight, learning_rate=rate)
@@ -77,8 +78,11 @@ class Twins:
             self.model.reset_metrics()
         return losses
 
-    def agree(self, steps: int = 5) -> None:
-        """Trains both and asserts that every weight and slot agrees: to 1e-5 of what moved most, and float32's rounding."""
+    def agree(self, steps: Sequence[int] = (BATCH,) * 5) -> None:
+        """Trains both, a step on so many rows each, and asserts that every weight and slot agrees.
+
+        They agree to 1e-5 of what moved most, and float32's rounding.
+        """
         before = [v.numpy() for v in self.model.trainable_weights]
         np.testing.assert_allclose(*zip(*self.train(steps), strict=True), rtol=1e-5, atol=2e-6)
         after = [v.numpy() for v in self.model.trainable_weights]
@@ -130,7 +134,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Twins]:
         optimizer = keras.optimizers.get(optimizer)
         optimizer.learning_rate = RATE
         path = tmp_path_factory.mktemp("export") / "model.tflite"
-        export_model(model, path, loss=loss, optimizer=optimizer, batch_size=BATCH, **options)
+        export_model(model, path, loss=loss, optimizer=optimizer, **{"batch_size": BATCH, **options})
         if loss == "sparse_categorical_crossentropy":
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         optimizer.build(model.trainable_variables)  # inside its first step, Keras leaves out what a slot starts from
