@@ -30,6 +30,9 @@ def check_model(model: Any, batch_size: int | None) -> None:
     if len(model.inputs) != 1 or len(model.outputs) != 1:
         found = f"{len(model.inputs)} and {len(model.outputs)}"
         raise ExportError(f"{where}: expected one input and one output, found {found}; make a model of one part")
+    if model.inputs[0].dtype == "string":
+        advice = "look words up before, with StringLookup or TextVectorization, and give the model their numbers"
+        raise ExportError(f"{where}: expected an input of numbers, found strings; {advice}")
     if None in model.inputs[0].shape[1:]:
         found = model.inputs[0].shape[1:]
         raise ExportError(f"{where}: expected an input of fixed shape, found {found}; give Input the full shape")

@@ -10,7 +10,17 @@ from typing import Any
 import tensorflow as tf
 
 from odt_sim.export.lowering import Trace
-from odt_sim.export.lowering.calls import CONDITIONS, bodies, needed, write_where, written
+from odt_sim.export.lowering.calls import (
+    CONDITIONS,
+    OPTIONALS,
+    bodies,
+    needed,
+    of_branch,
+    optional,
+    selected,
+    write_where,
+    written,
+)
 from odt_sim.export.lowering.folding import folded
 from odt_sim.export.scratch import Scratch
 from odt_sim.export.tracing import named
@@ -71,6 +81,8 @@ def _outputs(op: tf.Operation, inputs: list[Value], taken: tf.Tensor | None) -> 
         return _branches(called, inputs[0], inputs[1:], taken)
     if called:
         return _results(called[0], inputs, taken)
+    if op.type in OPTIONALS:
+        return optional(op, inputs, {})
     if inputs and isinstance(inputs[0], Scratch):
         return list(inputs[0].outputs(op, inputs[1:]))
     if taken is not None and written(op):
@@ -91,8 +103,10 @@ def _branches(
     conditions = [condition, tf.logical_not(condition)]
     if taken is not None:
         conditions = [tf.logical_and(taken, own) for own in conditions]
-    one, other = (_results(branch, inputs, own) for branch, own in zip(branches, conditions, strict=True))
-    return [tf.where(condition, a, b) for a, b in zip(one, other, strict=True)]
+    one, other = (
+        _results(branch, [of_branch(value, i) for value in inputs], conditions[i]) for i, branch in enumerate(branches)
+    )
+    return [selected(condition, a, b) for a, b in zip(one, other, strict=True)]
 
 
 def _copied(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:

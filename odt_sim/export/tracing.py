@@ -1,5 +1,6 @@
 """Traces functions as their author wrote them."""
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -28,8 +29,19 @@ def traced(
     try:
         return Trace(concrete(function, arguments), layers)
     except (ValueError, TypeError, NotImplementedError, tf.errors.OpError) as error:
-        line = str(error).strip().partition("\n")[0]
-        raise ExportError(f"`{function.__name__}` cannot be traced: {line}") from error
+        raise ExportError(f"`{function.__name__}` cannot be traced: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    """Returns what an error says first; where Keras puts the call of a layer before that, both."""
+    lines = [line.strip() for line in re.sub(r"\x1b\[\d+m", "", str(error)).splitlines() if line.strip()]
+    line = " ".join(lines[: 1 + lines[0].startswith("Exception encountered when calling")]) if lines else ""
+    loop = isinstance(error, tf.errors.OperatorNotAllowedInGraphError)
+    return (
+        f"{line.partition('. You can attempt')[0]}; use fixed numbers, or a Keras layer, in place of it"
+        if loop
+        else line
+    )
 
 
 def concrete(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:

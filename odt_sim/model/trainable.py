@@ -10,7 +10,7 @@ from odt_sim.errors import ModelError
 from odt_sim.model import flatbuffer
 from odt_sim.model.contract import answer_of, check_parameters, check_signatures, ordered
 from odt_sim.model.flatbuffer import Signature, TensorInfo
-from odt_sim.model.manifest import GROUPS, LOSSES, METADATA_NAME, Manifest, Parameter
+from odt_sim.model.manifest import GROUPS, LOSSES, METADATA_NAME, REGRESSIONS, Manifest, Parameter
 from odt_sim.model.optional import ON_EMBEDDINGS, check_optional
 from odt_sim.model.weights import Layout
 
@@ -152,8 +152,10 @@ class TrainableModel:
 
     @property
     def classes(self) -> int | None:
-        """The number of classes of a classifier; None for regression or where the loss is not known."""
-        classifies = self.loss in ("sparse_categorical_crossentropy", "categorical_crossentropy")
+        """The classes that a label is one of: two for binary cross-entropy; None for regression or an unknown loss."""
+        if self.loss == "binary_crossentropy":
+            return 2
+        classifies = self.loss is not None and self.loss not in REGRESSIONS
         return self.output.shape[-1] if classifies else None
 
     @cached_property

@@ -44,10 +44,35 @@ def masked_output() -> Any:
     return keras.Model(x, layers.Dense(3)(h))
 
 
-def looping() -> Any:
-    return model(
-        layers.Lambda(lambda x: tf.while_loop(lambda i, _: i < 3, lambda i, v: (i + 1, v * v), (0, x))[1], name="loop")
-    )
+def mapped(function: Any, name: str) -> Any:
+    return model(layers.Lambda(function, output_shape=(6, 6, 2), name=name))
+
+
+def looped(x: Any) -> Any:
+    return tf.while_loop(lambda v: tf.reduce_sum(v) < 9.0, lambda v: (v * v,), (x,))[0]
+
+
+def repeated(x: Any) -> Any:
+    for _ in tf.range(tf.cast(x[0, 0, 0, 0], tf.int32)):
+        x = x * x
+    return x
+
+
+class Repeating(layers.Layer):  # type: ignore[misc]
+    """Repeats itself by Keras' own loop."""
+
+    def call(self, x: Any) -> Any:
+        return keras.ops.fori_loop(0, 3, lambda i, v: 2.0 * v, x)
+
+
+def in_python(x: Any) -> Any:
+    return tf.ensure_shape(tf.py_function(lambda v: 2.0 * v, [x], tf.float32), x.shape)
+
+
+def look_up() -> Any:
+    x = layers.Input((), dtype="string")
+    number = layers.StringLookup(vocabulary=["yes", "no"])(x)
+    return keras.Model(x, layers.Dense(3)(layers.Embedding(3, 2)(number)))
 
 
 def stateful() -> Any:
@@ -65,8 +90,28 @@ REFUSED: list[tuple[Any, str]] = [
         lambda: model(layers.GaussianNoise(0.5, name="noise")),
         r"layer 'noise': the op StatelessRandomNormalV2 .*Dropout",
     ),
+    (lambda: mapped(looped, "loop"), r"layer 'loop': the op StatelessWhile .*use a Keras layer.* in place of the loop"),
+    (lambda: model(Repeating(name="own")), r"layer 'own': the op StatelessWhile .* in place of the loop"),
+    (
+        lambda: mapped(lambda x: tf.map_fn(tf.square, x), "rows"),
+        r"layer 'rows': the op TensorListFromTensor .*vectorized_map",
+    ),
+    (lambda: mapped(repeated, "for"), r"Lambda\.call\(\)\. Iterating over a symbolic .*in place of it$"),
+    (look_up, r"expected an input of numbers, found strings; look words up before"),
+    (lambda: mapped(in_python, "python"), r"layer 'python': the op EagerPyFunc .*in place of Python"),
+    (
+        lambda: mapped(lambda x: x + tf.random.normal([6, 6, 2]), "rain"),
+        r"layer 'rain': the op RandomStandardNormal .*SeedGenerator",
+    ),
+    (
+        lambda: mapped(lambda x: tf.cast(tf.square(tf.cast(x, tf.float16)), tf.float32), "half"),
+        r"layer 'half': the op Cast computes in float16, expected float32",
+    ),
+    (
+        lambda: mapped(lambda x: tf.math.real(tf.signal.fft(tf.complex(x, x))), "waves"),
+        r"layer 'waves': the op Complex has no TFLite built-in kernel",
+    ),
     (masked_output, r"the model's output carries a mask"),
-    (looping, r"layer 'loop': the op .*use a Keras layer in place of the loop"),
     (stateful, r"layer 'memory': it carries its state"),
     (with_variable, r"layer 'double': reads a variable that is no weight"),
     (masked, r"layer 'bn': BatchNormalization of masked sequences"),
@@ -78,6 +123,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda: keras.Sequential([layers.Input((None, 2)), layers.Dense(2)]), r"fixed shape, found \(None, 2\)"),
     (lambda: keras.Sequential([layers.Input((2,)), layers.ReLU()]), r"nothing to train"),
     (lambda: 3, r"expected a built Keras"),
+    (lambda: "model.keras", r"model\.keras: no such file; give"),
 ]
 
 

@@ -86,6 +86,8 @@ def test_a_model_of_another_tool(foreign: Path) -> None:
     ]
     known = TrainableModel.load(foreign / "plain.tflite", loss="sparse_categorical_crossentropy", from_logits=False)
     assert (known.loss, known.classes, known.from_logits) == ("sparse_categorical_crossentropy", 3, False)
+    losses = {"kl_divergence": 3, "categorical_crossentropy": 3, "binary_crossentropy": 2, "huber": None}
+    assert {loss: TrainableModel.load(foreign / "plain.tflite", loss=loss).classes for loss in losses} == losses
     dynamic = TrainableModel.load(foreign / "dynamic.tflite")
     assert (dynamic.batch_size, dynamic.fixed_batch) == (32, False)
 

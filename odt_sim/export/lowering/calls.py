@@ -4,12 +4,15 @@ Of a condition both branches run, and each value is selected afterwards. A branc
 branch is not taken: they become V = where(taken, new value, V).
 """
 
+from dataclasses import dataclass
+
 import tensorflow as tf
 
-from odt_sim.export.lowering.registry import Refusal, Value
+from odt_sim.export.lowering.registry import Deferred, Memo, Refusal, Value, lowers, tensor_of
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 CONDITIONS = ("If", "StatelessIf")
+LOOPS = ("While", "StatelessWhile")
 READS = ("ReadVariableOp", "ResourceGather", "VariableShape")  # whatever else takes a variable's handle writes to it
 
 
@@ -46,6 +49,57 @@ def needed(body: tf.Graph) -> list[tf.Operation]:
             found.add(op.name)
             pending += [t.op for t in op.inputs]
     return [op for op in body.get_operations() if op.name in found and op.type != "Placeholder"]
+
+
+@dataclass(frozen=True)
+class Kept(Deferred):
+    """What the two branches of a condition keep for their gradients; each branch of the gradient takes its own.
+
+    Attributes:
+        branches: For each branch a value; `Kept` too, where a condition stands in a branch. None where it keeps none.
+    """
+
+    branches: tuple[Value, Value]
+
+    def tensor(self) -> tf.Tensor:
+        """Raises a refusal: only a branch of the gradient has use for it."""
+        raise Refusal("takes what a branch of a condition keeps for its gradient; take the gradient with one tape")
+
+
+@dataclass(frozen=True)
+class Optional(Deferred):
+    """What one branch of a condition keeps for its gradient.
+
+    Attributes:
+        value: A value, or None.
+    """
+
+    value: Value
+
+    def tensor(self) -> tf.Tensor:
+        """Returns the value."""
+        return tensor_of(self.value)
+
+
+OPTIONALS = ("OptionalFromValue", "OptionalNone", "OptionalGetValue")
+
+
+@lowers(*OPTIONALS, deferred=True)
+def optional(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Keeps X, or nothing, for the gradient, or returns what was kept: both branches run, so that it is there."""
+    return inputs if op.type == "OptionalGetValue" else [Optional(*(inputs or [None]))]
+
+
+def of_branch(value: Value, branch: int) -> Value:
+    """Returns a value as a condition's branch takes it."""
+    return value.branches[branch] if isinstance(value, Kept) else value
+
+
+def selected(condition: tf.Tensor, one: Value, other: Value) -> Value:
+    """Returns the value of the branch that is taken; both of what they keep."""
+    if isinstance(one, Optional) and isinstance(other, Optional):
+        return Kept((one.value, other.value))
+    return tf.where(condition, tensor_of(one), tensor_of(other))
 
 
 def write_where(taken: tf.Tensor, op: tf.Operation, inputs: list[Value]) -> None:

@@ -8,13 +8,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.lowering.calls import CONDITIONS, bodies, needed, write_where, written
+from odt_sim.export.lowering.calls import CONDITIONS, LOOPS, bodies, needed, of_branch, selected, write_where, written
 from odt_sim.export.lowering.folding import copied, folded
 from odt_sim.export.lowering.registry import (
     INSTEAD,
     KEPT,
     LOWERINGS,
     TAKES_DEFERRED,
+    UNKNOWN_TYPES,
     Deferred,
     Memo,
     Refusal,
@@ -180,6 +181,8 @@ def _emit_operation(op: tf.Operation, values: dict[str, Emitted], emission: Emis
     Raises:
         Refusal: There is no way to emit it.
     """
+    if op.type in LOOPS:
+        raise _unknown(op)  # what its gradient makes of it stands in no order
     outputs = _outputs(op, [values[t.name] for t in op.inputs], emission)
     values.update(zip((t.name for t in op.outputs), outputs, strict=True))
 
@@ -216,11 +219,18 @@ def _values(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[V
         except Refusal as refusal:
             raise Refusal(f"the op {op.type} {refusal}") from refusal
     if op.type not in KEPT:
-        raise Refusal(
-            f"the op {op.type} has no TFLite built-in kernel and no lowering; "
-            f"{INSTEAD.get(op.type, 'use another layer or setting')}, or add a lowering in odt_sim/export/lowering"
-        )
+        raise _unknown(op)
+    other = next((t.dtype for t in op.outputs if t.dtype in UNKNOWN_TYPES), None)
+    if other is not None:
+        raise Refusal(f"the op {op.type} computes in {other.name}, expected float32; cast to that, or set the dtype")
     return copied(op, inputs)
+
+
+def _unknown(op: tf.Operation) -> Refusal:
+    return Refusal(
+        f"the op {op.type} has no TFLite built-in kernel and no lowering; "
+        f"{INSTEAD.get(op.type, 'use another layer or setting')}, or add a lowering in odt_sim/export/lowering"
+    )
 
 
 def _emit_body(body: tf.Graph, inputs: list[Emitted], emission: Emission) -> list[Emitted]:
@@ -239,9 +249,15 @@ def _emit_branches(
     conditions = [chosen, tf.logical_not(chosen)]
     if emission.taken is not None:
         conditions = [tf.logical_and(emission.taken, own) for own in conditions]
-    pairs = zip(branches, conditions, strict=True)
-    one, other = (_emit_body(branch, inputs, replace(emission, taken=own)) for branch, own in pairs)
+    one, other = (
+        _emit_body(
+            branch,
+            [own._replace(value=of_branch(own.value, i)) for own in inputs],
+            replace(emission, taken=conditions[i]),
+        )
+        for i, branch in enumerate(branches)
+    )
     return [
-        Emitted(tf.where(chosen, tensor_of(a.value), tensor_of(b.value)), emission.probes.same_shape(a.probed))
+        Emitted(selected(chosen, a.value, b.value), emission.probes.same_shape(a.probed))
         for a, b in zip(one, other, strict=True)
     ]

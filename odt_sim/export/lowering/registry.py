@@ -49,11 +49,24 @@ KEPT = frozenset(
 )
 """Op types that TFLite has a built-in kernel for, and that are emitted as they are."""
 
+UNKNOWN_TYPES = (tf.float16, tf.bfloat16, tf.float64, tf.complex64, tf.complex128, tf.string)
+"""Types that TFLite has few kernels for."""
+
+_LOOP = "use a Keras layer, or tf.vectorized_map, in place of the loop"
+_PYTHON = "write it in ops of TensorFlow or Keras in place of Python"
+_RANDOM = "use Dropout, or keras.random.uniform with a keras.random.SeedGenerator"
+
 INSTEAD = {
+    "EagerPyFunc": _PYTHON,
+    "PyFunc": _PYTHON,
     "IsNan": "use SGD, Adam or another optimizer that does not divide the sparse gradient of an Embedding",
-    "StatelessRandomNormalV2": "use Dropout",
-    "StatelessWhile": "use a Keras layer in place of the loop",
-    "While": "use a Keras layer in place of the loop",
+    "RandomStandardNormal": _RANDOM,
+    "RandomUniform": _RANDOM,
+    "StatelessRandomNormalV2": _RANDOM,
+    "StatelessWhile": _LOOP,
+    "TensorListFromTensor": _LOOP,
+    "TensorListReserve": _LOOP,
+    "While": _LOOP,
 }
 """What to use in place of the layers that op types without a lowering come from."""
 

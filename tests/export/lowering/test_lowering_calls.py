@@ -28,3 +28,16 @@ def test_a_called_function_is_inlined(same: Any) -> None:
         return {"total": total, "dx": tape.gradient(total, x)}
 
     same(function, x=np.array([-1.0, 0.5, 2.0], np.float32))
+
+
+@pytest.mark.parametrize("x", [-1.0, 1.0, 3.0])
+def test_the_gradient_is_that_of_the_branch_that_is_taken(x: float, same: Any) -> None:
+    def function(x: Any, v: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch([x, v])
+            inner = lambda: tf.cond(x > 2.0, lambda: x * x * v, lambda: tf.exp(v))  # noqa: E731
+            total = tf.reduce_sum(tf.cond(x > 0.0, inner, lambda: 3.0 * x * tf.tanh(v)))
+        dx, dv = tape.gradient(total, [x, v])
+        return {"dx": dx, "dv": dv}
+
+    same(function, x=np.float32(x).reshape(()), v=np.array([0.5, -1.0, 2.0], np.float32))

@@ -13,6 +13,7 @@ from single_ops import OPS, Call
 
 from odt_sim.export.convert import convert
 from odt_sim.export.lowering import Trace
+from odt_sim.export.lowering.calls import bodies
 from odt_sim.export.lowering.registry import LOWERINGS
 from odt_sim.export.signatures import Program, emit_signatures
 
@@ -52,6 +53,11 @@ def grid_of(op_type: str) -> Grid:
     return Grid(calls, inputs, Trace(concrete, layers=()))
 
 
+def types_in(graph: tf.Graph) -> set[str]:
+    operations = graph.get_operations()
+    return {op.type for op in operations}.union(*(types_in(body) for op in operations for body in bodies(op)))
+
+
 @pytest.fixture(scope="module")
 def grids() -> dict[str, Grid]:
     return {op_type: grid_of(op_type) for op_type in OPS}
@@ -69,7 +75,7 @@ def lowered(grids: dict[str, Grid]) -> Interpreter:
 def test_the_lowering_computes_what_tensorflow_does(op_type: str, grids: dict[str, Grid], lowered: Interpreter) -> None:
     assert op_type in OPS, f"{op_type} has a lowering and no row in single_ops.py"
     grid = grids[op_type]
-    assert op_type in {op.type for op in grid.trace.concrete.graph.get_operations()}
+    assert op_type in types_in(grid.trace.concrete.graph)
     found, expected = lowered.get_signature_runner(op_type)(**grid.inputs), grid.expected()
     assert set(found) == set(expected)
     for name, value in expected.items():

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import layers, regularizers
 
 from parity.case import CLASSES, Case, Family, images, perceptron, sequences, words
@@ -35,6 +36,11 @@ def constrained() -> Any:
     return perceptron(*(layers.Dense(6, kernel_constraint=kind) for kind in kinds), layers.Dense(CLASSES))
 
 
+def chosen(x: Any) -> Any:
+    """Returns one of two functions of the batch."""
+    return tf.cond(tf.reduce_sum(x[:1]) > 3.0, lambda: tf.exp(0.3 * x), lambda: x * x)
+
+
 DENSE = Family(
     "Dense layers",
     "parity/layers.py",
@@ -49,6 +55,7 @@ DENSE = Family(
                 layers.TimeDistributed(layers.Dense(3)),
             ),
         ),
+        Case("a condition", ("Lambda: `tf.cond`",), lambda: perceptron(layers.Lambda(chosen), layers.Dense(CLASSES))),
         Case("an embedding", ("Embedding",), words),
     ),
 )
