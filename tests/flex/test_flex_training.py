@@ -74,6 +74,16 @@ def test_five_steps_agree_with_keras(build: Callable[[], Any], optimizer: Any, t
         np.testing.assert_allclose(reader.get_tensor(name), v.numpy(), rtol=1e-5, atol=limit, err_msg=name)
 
 
+def test_a_file_of_dynamic_batch_takes_any_number_of_rows(tmp_path: Path) -> None:
+    model, optimizer = small_cnn(), keras.optimizers.SGD(float(RATE))
+    flex = FlexModel(export(model, tmp_path, optimizer="sgd", batch_size=None, flavour="flex"))
+    for rows, batch in zip((BATCH, 3, 1), batches(model, 3), strict=True):
+        some = {name: values[:rows] for name, values in batch.items()}
+        np.testing.assert_allclose(flex.train(some)["loss"], step(model, optimizer, some)["loss"], rtol=1e-5)
+    for found, expected in zip(flex.parameters(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_the_two_flavours_train_alike(cnn: Path, tmp_path: Path) -> None:
     flex = FlexModel(cnn)
     lite = Interpreter(str(export(small_cnn(), tmp_path)), num_threads=1)
