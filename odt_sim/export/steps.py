@@ -10,6 +10,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError
+from odt_sim.export.activity import real_activity_only
 from odt_sim.export.batch_normalization import real_rows_only
 from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace
@@ -98,7 +99,11 @@ def trace_train(model: keras.Model, training: Training, batch_size: int | None, 
         x: tf.Tensor, y: tf.Tensor, sample_weight: tf.Tensor, mu: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
         weight = training.sample_weight(y, sample_weight, output)
-        with tf.GradientTape() as tape, real_rows_only(model, sample_weight):
+        with (
+            tf.GradientTape() as tape,
+            real_rows_only(model, sample_weight),
+            real_activity_only(model, sample_weight),
+        ):
             outputs = model(x, training=True)
             _check_unmasked(outputs)
             loss = training.objective.function(y, outputs, sample_weight=weight)

@@ -139,7 +139,17 @@ def batch_normalized() -> Any:
     return keras.Sequential([layers.Input((6, 6, 1)), layers.Conv2D(3, 3), layers.BatchNormalization(), *head])
 
 
-@pytest.mark.parametrize("build", [small_cnn, batch_normalized])
+def activity_regularized() -> Any:
+    keras.utils.set_random_seed(5)
+    middle = [
+        layers.Conv2D(3, 3, activity_regularizer="l2"),
+        layers.Flatten(),
+        layers.ActivityRegularization(0.01, 0.02),
+    ]
+    return keras.Sequential([layers.Input((6, 6, 1)), *middle, layers.Dense(3)])
+
+
+@pytest.mark.parametrize("build", [small_cnn, batch_normalized, activity_regularized])
 def test_a_padded_batch_trains_exactly_as_its_real_rows_alone(build: Any, twins: Any) -> None:
     pair, rows = twins(build()), 5
     for seed in range(3):

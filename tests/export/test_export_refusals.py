@@ -112,6 +112,10 @@ REFUSED: list[tuple[Any, str]] = [
         r"layer 'waves': the op Complex has no TFLite built-in kernel",
     ),
     (masked_output, r"the model's output carries a mask"),
+    (
+        lambda: model(layers.Dense(2, activity_regularizer=lambda x: keras.ops.max(x), name="loud")),
+        r"layer 'loud': expected L1, L2 or L1L2 as its activity regularizer, found function",
+    ),
     (stateful, r"layer 'memory': it carries its state"),
     (with_variable, r"layer 'double': reads a variable that is no weight"),
     (masked, r"layer 'bn': BatchNormalization of masked sequences"),

@@ -27,7 +27,7 @@ def regularized() -> Any:
         "bias_regularizer": regularizers.L1(0.1),
     }
     middle = layers.Dense(7, kernel_regularizer=regularizers.OrthogonalRegularizer(0.1))
-    last = layers.Dense(CLASSES, kernel_regularizer=regularizers.L1L2(0.01, 0.02))
+    last = layers.Dense(CLASSES, kernel_regularizer=regularizers.L1L2(0.01, 0.02), activity_regularizer="l1")
     return perceptron(layers.Dense(8, bias_initializer="normal", **settings), middle, last)
 
 
@@ -64,7 +64,7 @@ WEIGHTS = Family(
     "Weights",
     "parity/layers.py",
     (
-        Case("regularizers", ("regularizers: L1, L2, L1L2, orthogonal",), regularized),
+        Case("regularizers", ("regularizers: L1, L2, L1L2, orthogonal, of activity",), regularized),
         Case("constraints", ("constraints: MaxNorm, NonNeg, UnitNorm",), constrained),
         Case("a frozen body", ("frozen layers",), frozen),
     ),
