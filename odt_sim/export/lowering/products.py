@@ -37,15 +37,16 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
     weights = _placed(kernel, columns, adjoint=adjoint)
     lines = tf.split(weights, rows.kernel)
     joined = _joined(x, bands, memo)
-    phases: list[tf.Tensor | None] = []
-    for place in range(rows.outputs):
-        products = [_product(joined, lines[j], m, bands) for o, j, m in rows.taps if o == place]
-        phases.append(reduce(tf.add, products) if products else None)
-    zeros = tf.zeros_like(next(phase for phase in phases if phase is not None))
     width = columns.blocks * weights.shape[2]
-    flat = [tf.reshape(zeros if phase is None else phase, [-1, rows.blocks, 1, width]) for phase in phases]
+    places = sorted({o for o, _, _ in rows.taps})
+    phases: list[tf.Tensor] = []
+    for place, following in zip(places, [*places[1:], rows.outputs], strict=True):
+        total = reduce(tf.add, [_product(joined, lines[j], m, bands) for o, j, m in rows.taps if o == place])
+        empty = [0 if phases else place, following - place - 1]  # places that no tap reaches
+        phase = tf.reshape(total, [-1, rows.blocks, 1, width])
+        phases.append(tf.pad(phase, [[0, 0], [0, 0], empty, [0, 0]]) if any(empty) else phase)
     shape = [-1, rows.blocks * rows.outputs, columns.blocks * columns.outputs, weights.shape[2] // columns.outputs]
-    return tf.reshape(tf.concat(flat, 2) if len(flat) > 1 else flat[0], shape)
+    return tf.reshape(tf.concat(phases, 2) if len(phases) > 1 else phases[0], shape)
 
 
 def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo) -> tf.Tensor:

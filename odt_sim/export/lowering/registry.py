@@ -38,7 +38,7 @@ TAKES_DEFERRED: set[str] = set()
 KEPT = frozenset(
     """
     Const Identity Squeeze ExpandDims Cast Shape ZerosLike Pack Unpack Split SplitV ConcatV2 ConcatOffset
-    StridedSlice Slice Transpose Pad PadV2
+    StridedSlice Slice Transpose
     ReadVariableOp AssignVariableOp AssignAddVariableOp AssignSubVariableOp
     Add AddV2 Sub Mul RealDiv DivNoNan FloorMod Maximum Minimum Neg Abs Sign
     Square SquaredDifference Sqrt Rsqrt Pow Exp Log

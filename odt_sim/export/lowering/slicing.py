@@ -1,12 +1,34 @@
-"""Gradients of slices and of resizing."""
+"""Padding, and gradients of slices and of resizing."""
 
 from math import prod
 
+import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering.folding import known
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
 from odt_sim.export.lowering.rows import OPEN, sizes_of
+
+
+@lowers("Pad", "PadV2")
+def pad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = X with a number around it; a last axis that stays as it is joins the one before: fewer, longer rows."""
+    x, paddings, *number = inputs
+    pads, value = tf.get_static_value(paddings), number[0] if number else 0
+    if (
+        pads is None
+        or len(pads) < 2
+        or pads[-1].any()
+        or None in x.shape[-2:]
+        or x.shape[:-2].as_list().count(None) > 1
+    ):
+        return [tf.pad(x, paddings, constant_values=value)]
+    *_, width, channels = x.shape
+    open_shape = [OPEN if size is None else size for size in x.shape[:-2]]
+    joined = np.concatenate([pads[:-2], pads[-2:-1] * channels])
+    flat = tf.pad(tf.reshape(x, [*open_shape, width * channels]), joined, constant_values=value)
+    sizes = [OPEN if size is None else size for size in flat.shape[:-1]]
+    return [tf.reshape(flat, [*sizes, width + sum(pads[-2]), channels])]
 
 
 @lowers("StridedSliceGrad", deferred=True)

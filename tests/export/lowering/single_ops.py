@@ -262,6 +262,13 @@ def fused_norms(gradient: bool) -> list[Call]:
     return calls
 
 
+def paddings(op: Any) -> list[Call]:
+    """Returns calls that put numbers around some axes."""
+    grid = [((3,), [[1, 2]]), ((2, 3, 4), [[0, 0], [1, 2], [0, 0]]), ((2, 1, 3, 4), [[0, 0], [0, 1], [2, 0], [0, 0]])]
+    grid += [((2, 3, 4), [[1, 0], [0, 0], [0, 0]]), ((2, 3, 4), [[0, 0], [1, 0], [0, 3]])]
+    return [Call(lambda x, around=around: op(x, around), (whole(*shape),), 0.0) for shape, around in grid]
+
+
 def repetitions(op: Any, shape: list[int]) -> list[Call]:
     """Returns calls that repeat numbers of two kinds along some axes."""
     settings: list[list[int]] = [[2, 3, 2], [5, 3, 1]]
@@ -352,6 +359,8 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "StopGradient": lambda: each(lambda x: tf.stop_gradient(x)),
     "StridedSliceGrad": slices,
     "Sum": lambda: reductions(raw.Sum),
+    "Pad": lambda: paddings(lambda x, around: raw.Pad(input=x, paddings=around)),
+    "PadV2": lambda: paddings(lambda x, around: raw.PadV2(input=x, paddings=around, constant_values=7.0)),
     "TanhGrad": lambda: each(lambda y, dy: raw.TanhGrad(y=y / 8, dy=dy), 2),
     "Tile": lambda: [
         *repetitions(lambda x, times: raw.Tile(input=x, multiples=times), [2, 3, 1]),
