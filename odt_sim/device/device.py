@@ -287,7 +287,7 @@ class Device:
             raise DataError(f"device {self.id}: has no {split} examples; give it some")
         x, y = (self._embedded(split) if self.model.embeds else splits[split]).take()
         outputs = self._answers("head_infer" if self.model.embeds else "infer", x)
-        return figures(outputs, y, self.model.loss, self.model.from_logits)
+        return figures(outputs, y, self.model.loss, self.model.from_logits, self.model.delta)
 
     # --- weights ---------------------------------------------------------------------------------------------------
 

@@ -114,6 +114,7 @@ def export_model(
         batch_size=DEFAULT_BATCH_SIZE if batch_size is None else batch_size,
         fingerprint=fingerprint(content),
         random_states=signatures.random_states,
+        delta=objective.delta,
     )
     return write_model(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
 

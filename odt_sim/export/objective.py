@@ -29,7 +29,7 @@ _PROBABILITIES = {  # the op that ends a model whose output a cross-entropy take
     "categorical_crossentropy": "Softmax",
     "binary_crossentropy": "Sigmoid",
 }
-_FIXED = {"reduction": "sum_over_batch_size", "delta": 1.0, "axis": -1}  # settings that evaluation has no word for
+_FIXED = {"reduction": "sum_over_batch_size", "axis": -1}  # settings that evaluation has no word for
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,13 @@ class Objective:
         function: The Keras loss; takes `sample_weight` and returns the mean over the batch, `[]`.
         name: One of `manifest.LOSSES`.
         from_logits: Whether the loss takes the model's output as logits.
+        delta: The error at which Huber's loss turns from quadratic to linear.
     """
 
     function: keras.losses.Loss
     name: str
     from_logits: bool
+    delta: float = 1.0
 
     def target(self, output: tf.TensorShape) -> tf.TensorSpec:
         """Returns the shape and dtype of `y` for a model whose output is `[batch, ...]`."""
@@ -79,7 +81,7 @@ def objective_of(loss: Any, last_op: str) -> Objective:
         found = settings.get(setting, expected)
         if found != expected:
             raise ExportError(f"loss {name}: expected {setting}={expected!r} (the default), found {found!r}")
-    return Objective(loss, name, bool(settings.get("from_logits", False)))
+    return Objective(loss, name, bool(settings.get("from_logits", False)), float(settings.get("delta", 1.0)))
 
 
 def compiled_objective(model: keras.Model) -> Objective | None:

@@ -20,7 +20,7 @@ def log_softmax(logits: Array) -> Array:
         return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
-def example_losses(outputs: Array, y: Array, loss: str, from_logits: bool) -> Array:
+def example_losses(outputs: Array, y: Array, loss: str, from_logits: bool, delta: float = 1.0) -> Array:
     """Returns each example's loss, as Keras defines it with its default settings: no label smoothing.
 
     Args:
@@ -28,12 +28,15 @@ def example_losses(outputs: Array, y: Array, loss: str, from_logits: bool) -> Ar
         y: `[examples, ...]` labels, one for each row of the outputs, or targets of the outputs' shape.
         loss: One of `odt_sim.model.manifest.LOSSES`.
         from_logits: Whether the outputs are logits rather than probabilities.
+        delta: The error at which Huber's loss turns from quadratic to linear.
 
     Returns:
         `[examples]` float64.
     """
     if loss in REGRESSIONS:
-        losses = _regression_losses(outputs.astype(np.float64), y.reshape(outputs.shape).astype(np.float64), loss)
+        losses = _regression_losses(
+            outputs.astype(np.float64), y.reshape(outputs.shape).astype(np.float64), loss, delta
+        )
     elif loss == "binary_crossentropy":
         losses = _binary_losses(outputs.astype(np.float64), y.reshape(outputs.shape), from_logits)
     elif loss == "kl_divergence":
@@ -48,13 +51,13 @@ def example_losses(outputs: Array, y: Array, loss: str, from_logits: bool) -> Ar
     return np.asarray(losses.reshape(len(y), -1).mean(axis=1))
 
 
-def _regression_losses(outputs: Array, y: Array, loss: str) -> Array:
+def _regression_losses(outputs: Array, y: Array, loss: str, delta: float) -> Array:
     if loss == "cosine_similarity":
         lengths = [np.maximum(np.linalg.norm(v, axis=-1), _EPSILON) for v in (outputs, y)]
         return np.asarray(-(outputs * y).sum(axis=-1) / (lengths[0] * lengths[1]))
     errors = np.abs(outputs - y)
     if loss == "huber":
-        return np.asarray(np.where(errors <= 1.0, 0.5 * errors**2, errors - 0.5))
+        return np.asarray(np.where(errors <= delta, 0.5 * errors**2, delta * errors - 0.5 * delta**2))
     return np.asarray(errors if loss == "mean_absolute_error" else errors**2)
 
 
@@ -64,7 +67,7 @@ def _binary_losses(outputs: Array, y: Array, from_logits: bool) -> Array:
     return np.asarray(np.maximum(outputs, 0.0) - outputs * y + np.log1p(np.exp(-np.abs(outputs))))
 
 
-def figures(outputs: Array, y: Array, loss: str | None, from_logits: bool) -> dict[str, float]:
+def figures(outputs: Array, y: Array, loss: str | None, from_logits: bool, delta: float = 1.0) -> dict[str, float]:
     """Returns one device's figures.
 
     Args:
@@ -72,6 +75,7 @@ def figures(outputs: Array, y: Array, loss: str | None, from_logits: bool) -> di
         y: The labels or targets.
         loss: The loss the model was exported with.
         from_logits: Whether the outputs are logits rather than probabilities.
+        delta: The error at which Huber's loss turns from quadratic to linear.
 
     Returns:
         `accuracy` (0..1), `loss` and `examples` of a classifier; `mse`, `mae`, `loss` and `examples` of a regression.
@@ -83,7 +87,7 @@ def figures(outputs: Array, y: Array, loss: str | None, from_logits: bool) -> di
         raise ModelError(
             "the model has no manifest, so its loss is not known; give it: TrainableModel.load(path, loss=...)"
         )
-    mean_loss = float(example_losses(outputs, y, loss, from_logits).mean())
+    mean_loss = float(example_losses(outputs, y, loss, from_logits, delta).mean())
     if loss in REGRESSIONS:
         errors = outputs.astype(np.float64) - y.reshape(outputs.shape)
         own = {"mse": float((errors**2).mean()), "mae": float(np.abs(errors).mean())}

@@ -73,6 +73,7 @@ class Manifest:
         fingerprint: SHA-256 of the file's content without its metadata, in hexadecimal.
         random_states: The numbers i of the slots `s<i>` that are the state of a random layer, such as Dropout: `[2]` int64,
             a seed from 0 to 2^31 - 2 and a count of draws. With equal states two steps draw equal masks.
+        delta: The error at which Huber's loss turns from quadratic to linear; of no meaning for other losses.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Manifest:
     batch_size: int
     fingerprint: str
     random_states: tuple[int, ...] = ()
+    delta: float = 1.0
 
     @property
     def plain_sgd(self) -> bool:
@@ -135,5 +137,7 @@ class Manifest:
                 )
         if self.loss is not None and self.loss not in LOSSES:
             raise ValueError(f"its loss is {self.loss!r}, expected one of {', '.join(LOSSES)}")
+        if not isinstance(self.delta, float | int) or not self.delta > 0:
+            raise ValueError(f"its delta is {self.delta!r}, expected a number above 0")
         if self.batch_size < 1:
             raise ValueError(f"its batch_size is {self.batch_size}, expected at least 1")

@@ -151,6 +151,11 @@ class TrainableModel:
         return self.manifest.batch_size if self.manifest else DEFAULT_BATCH_SIZE
 
     @property
+    def delta(self) -> float:
+        """The error at which Huber's loss turns from quadratic to linear."""
+        return self.manifest.delta if self.manifest else 1.0
+
+    @property
     def classes(self) -> int | None:
         """The classes that a label is one of: two for binary cross-entropy; None for regression or an unknown loss."""
         if self.loss == "binary_crossentropy":

@@ -1,11 +1,16 @@
 """Evaluation on the host knows the losses of Keras, and the exporter what a model's output is to them."""
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
 
+from odt_sim.device.device import Device
+from odt_sim.export import export_model
 from odt_sim.metrics.device import example_losses, figures
 from odt_sim.model.manifest import LOSSES, REGRESSIONS
+from odt_sim.model.trainable import TrainableModel
 
 OUTPUTS = np.array([[0.1, -2.0, 3.0], [0.5, 0.5, 0.0], [0.0, 0.0, 0.0]], np.float32)
 PROBABILITIES = np.array([[0.2, 0.5, 0.3], [0.9, 0.1, 0.0], [0.3, 0.3, 0.4]], np.float32)
@@ -20,6 +25,15 @@ def test_evaluation_has_the_loss_of_keras(loss: str, from_logits: bool) -> None:
     y = np.array([2, 1, 0]) if loss.startswith("sparse") else np.array([[0, 0, 1], [0, 1, 0], [1, 0, 0]], np.float32)
     expected = keras.losses.get(loss)(y, outputs, **settings)
     np.testing.assert_allclose(example_losses(outputs, y, loss, from_logits), expected, rtol=1e-5)
+
+
+def test_evaluation_has_hubers_delta_from_the_file(tmp_path: Path) -> None:
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3)])
+    path = export_model(model, tmp_path / "m.tflite", loss=keras.losses.Huber(0.3), optimizer="sgd", batch_size=2)
+    x, y = np.array([[0.5, -2.0], [3.0, 0.0]], np.float32), np.array([[0, 1, 2], [0.1, 0.2, 0.3]], np.float32)
+    expected = float(keras.losses.Huber(0.3)(y, model(x)))
+    device = Device(TrainableModel.load(path), (x, y))
+    assert device.evaluate("train")["loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_binary_classifier_is_right_where_it_is_on_the_labels_side() -> None:

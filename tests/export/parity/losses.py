@@ -75,7 +75,7 @@ LOSSES = Family(
         ),
         Case("mean squared error", ("MeanSquaredError",), perceptron, lambda: "mse"),
         Case("mean absolute error", ("MeanAbsoluteError",), perceptron, lambda: "mae"),
-        Case("Huber", ("Huber",), perceptron, losses.Huber),
+        Case("Huber", ("Huber: any delta",), perceptron, lambda: losses.Huber(0.7)),
         Case("cosine similarity", ("CosineSimilarity",), perceptron, lambda: "cosine_similarity"),
         Case("KL divergence", ("KLDivergence",), softmax, lambda: "kl_divergence"),
     ),
