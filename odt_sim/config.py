@@ -102,7 +102,7 @@ def model(config: DictConfig) -> TrainableModel:
         ModelError: The file is no trainable model.
         ExportError: The Keras model cannot be exported.
     """
-    if "path" in config.model:
+    if "build" not in config.model:
         path = _value(config.model, "path", "model")
         return TrainableModel.load(path, loss=config.model.loss, from_logits=config.model.from_logits)
     return TrainableModel.load(model_file(config))

@@ -1,7 +1,10 @@
 """Every file of conf/ is run for real, one round on few devices, and does what it says."""
 
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,7 +21,7 @@ from odt_sim.application import composed, launch
 from odt_sim.config import build, federated, model
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError
-from odt_sim.export.cache import default_directory
+from odt_sim.export.cache import QUIET, default_directory
 from odt_sim.report.records import RunFolder
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -171,20 +174,31 @@ MODELS = {
     "digits_mlp": {},
     "har_cnn": {},
     "keras": {"model.build._target_": "network.build", "+model.build.width": 5},
+    "keras_file": {"model.path": "mine.keras"},
     "mnist_cnn": {},
     "mobilenet": {},
+    "mobilenet_transfer": {"model.build.weights": "mine.weights.h5"},
     "mobilenet_v2": {},
     "resnet8": {},
     "softmax": {},
     "tflite": {"model.path": "softmax.tflite"},
     "transformer_encoder": {},
 }
-OTHERWISE = {"keras": ("keras", 64 * 5 + 5 + 5 * 10 + 10), "tflite": ("softmax", 650)}
+OF_FIVE = 64 * 5 + 5 + 5 * 10 + 10
+OTHERWISE = {"keras": ("keras", OF_FIVE), "keras_file": ("keras_file", OF_FIVE), "tflite": ("softmax", 650)}
+SAVED = {
+    "keras_file": "import network; network.build(5).save('mine.keras')",
+    "mobilenet_transfer": "import keras; keras.applications.MobileNet((96, 96, 3), alpha=0.25, include_top=False, "
+    "weights=None).save_weights('mine.weights.h5')",
+}
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model(name, folder):
     """It has its file's name, and as many parameters as the file's first line says."""
+    if name in SAVED:
+        environment = {**os.environ, **QUIET, "PYTHONPATH": str(folder)}
+        subprocess.run([sys.executable, "-c", SAVED[name]], check=True, env=environment)
     chosen = {"model": name, **MODELS[name]}
     config = composed(given(chosen))
     write_examples(folder / "fitting.npz", model(config))

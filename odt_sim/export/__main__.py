@@ -28,8 +28,15 @@ def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
         optimizer=dict(spec["optimizer"]),
         batch_size=spec["batch_size"],
         name=spec["name"],
-        **{option: spec[option] for option in OPTIONS if option in spec},
+        **_options(spec),
     )
+
+
+def _options(spec: Mapping[str, Any]) -> dict[str, Any]:
+    options = {option: spec[option] for option in OPTIONS if option in spec}
+    if options.get("class_weight"):  # JSON has no keys but strings
+        options["class_weight"] = {int(key): value for key, value in options["class_weight"].items()}
+    return options
 
 
 def _build(spec: Mapping[str, Any]) -> Any:

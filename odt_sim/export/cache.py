@@ -20,7 +20,7 @@ from odt_sim.errors import ConfigurationError, ExportError
 
 ERROR_MARK = "odt_sim.export error: "  # the child's last line begins with it
 SETTINGS = {"name", "build", "loss", "optimizer", "batch_size", "seed"}
-OPTIONS = ("head", "train_groups", "embed", "gradient_offset")  # of `export_model`, by the same names
+OPTIONS = ("head", "class_weight", "train_groups", "embed", "gradient_offset")  # of `export_model`, by the same names
 _INSTALLED = {"site-packages", "dist-packages"}
 QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -33,8 +33,9 @@ QUIET = {
 def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
     """Returns the `.tflite` file of a model's configuration; exports it unless that was done before.
 
-    The file is cached under a hash of the specification, of the source of the exporter and of what builds the model, and of
-    the versions of TensorFlow and LiteRT. Processes that ask for the same model wait for one export.
+    The file is cached under a hash of the specification, of the source of the exporter and of what builds the model, of the
+    files that it is built from, and of the versions of TensorFlow and LiteRT. Processes that ask for the same model wait for
+    one export.
 
     Args:
         spec: A node of `conf/model` as plain values: `name`, `build` (`_target_` and arguments of a function that returns a
@@ -71,7 +72,7 @@ def default_directory() -> Path:
 
 def _key(spec: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode())
-    for path in [*sorted(Path(__file__).parent.rglob("*.py")), *_build_sources(spec)]:
+    for path in [*sorted(Path(__file__).parent.rglob("*.py")), *_build_sources(spec), *_build_files(spec)]:
         digest.update(path.read_bytes())
     builder = str(spec["build"]["_target_"]).partition(".")[0]
     for package in ("tensorflow", "keras", "ai-edge-litert", builder):
@@ -99,6 +100,13 @@ def _build_sources(spec: Mapping[str, Any]) -> list[Path]:
         return [module]
     beside = {*top.parent.glob("*.py"), *top.parent.glob("*/*.py"), *(top.rglob("*.py") if top.is_dir() else ())}
     return sorted(path for path in beside if path.is_file())
+
+
+def _build_files(spec: Mapping[str, Any]) -> list[Path]:
+    """Returns the files that the build function's arguments name, such as weights, and those of SavedModels."""
+    named = [Path(value).expanduser() for value in spec["build"].values() if isinstance(value, str)]
+    saved = [path for folder in named if (folder / "saved_model.pb").is_file() for path in sorted(folder.rglob("*"))]
+    return [path for path in [*named, *saved] if path.is_file()]
 
 
 def _build_module(spec: Mapping[str, Any]) -> tuple[Path | None, Path | None]:

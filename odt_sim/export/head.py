@@ -59,7 +59,7 @@ def check_not_random(body: keras.Model, trained: Trace) -> None:
             name = next(layer.name for layer in leaf_layers(body) if _draws(layer))
             raise ExportError(
                 f"embed: layer {name!r} of the body draws random masks, so its features differ from step to step; "
-                "set its rate to 0, or call the body with training=False"
+                "set its rate to 0"
             )
 
 

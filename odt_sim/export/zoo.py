@@ -80,18 +80,37 @@ def _normalized(x: keras.KerasTensor, filters: int, size: int, stride: int, name
     return layers.BatchNormalization(momentum=0.9, name=f"{name}_norm")(h)
 
 
-def mobilenet(input_shape: Sequence[int], classes: int, alpha: float, version: int = 1) -> keras.Model:
-    """Returns Keras' MobileNet, arXiv:1704.04861, or MobileNetV2, arXiv:1801.04381, with new weights; its output is logits.
+def mobilenet(
+    input_shape: Sequence[int],
+    classes: int,
+    alpha: float,
+    version: int = 1,
+    weights: str | None = None,
+    frozen: bool = False,
+) -> keras.Model:
+    """Returns Keras' MobileNet, arXiv:1704.04861, or MobileNetV2, arXiv:1801.04381; its output is `[batch, classes]` logits.
 
     Args:
         input_shape: Height, width and channels of one example.
         classes: The number of classes.
         alpha: The factor on the number of filters.
         version: 1 or 2.
+        weights: A file of weights as `keras.applications` downloads them, without the top, whose name ends in `_no_top.h5`;
+            None is new weights.
+        frozen: Whether only the head is trained. BatchNormalization then keeps its statistics.
+
+    With weights, or frozen, the model is a backbone of `keras.applications` under a new dense head, and takes images from 0
+    to 1.
     """
     kind = {1: keras.applications.MobileNet, 2: keras.applications.MobileNetV2}[version]
-    settings = {"alpha": alpha, "classes": classes, "classifier_activation": None, "weights": None}
-    return kind(input_shape=tuple(input_shape), **settings)
+    if weights is None and not frozen:
+        settings = {"alpha": alpha, "classes": classes, "classifier_activation": None, "weights": None}
+        return kind(input_shape=tuple(input_shape), **settings)
+    backbone = kind(input_shape=tuple(input_shape), alpha=alpha, include_top=False, pooling="avg", weights=weights)
+    backbone.trainable = not frozen
+    x = layers.Input(tuple(input_shape))
+    features = backbone(layers.Rescaling(2.0, -1.0)(x))
+    return keras.Model(x, layers.Dense(classes, name="classifier")(features), name=f"{backbone.name}_transfer")
 
 
 def character_lstm(length: int, characters: int, embedding: int, units: int) -> keras.Model:

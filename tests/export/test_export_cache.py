@@ -64,6 +64,31 @@ def test_the_key_covers_the_specification_and_the_build_functions_source(spec: d
     assert len(keys | {cache._key(spec)}) == 4
 
 
+def test_the_key_covers_the_files_that_a_model_is_built_from(spec: dict[str, Any], tmp_path: Path) -> None:
+    file, folder = tmp_path / "weights.h5", tmp_path / "saved"
+    folder.mkdir()
+    for changed in (file, folder / "saved_model.pb", folder / "variables"):
+        named = {**spec, "build": {**spec["build"], "source": str(file if changed == file else folder)}}
+        keys = [cache._key(named)]
+        for content in ("one", "two"):
+            changed.write_text(content)
+            keys.append(cache._key(named))
+        assert len(set(keys)) == 3
+
+
+def test_the_options_of_the_export_are_those_of_the_specification(spec: dict[str, Any], tmp_path: Path) -> None:
+    options = {"loss": "sparse_categorical_crossentropy", "class_weight": {0: 1.0, 1: 3.0}, "train_groups": ["head"]}
+    path = exported({**spec, **options, "embed": True, "gradient_offset": True}, tmp_path / "cache")
+    signatures = TrainableModel.load(path).signatures
+    assert {"train_head", "embed", "head_train", "head_infer", "set_gradient_offset"} <= set(signatures)
+    batch = {"x": np.ones((4, 3), np.float32), "sample_weight": np.ones(4, np.float32), "mu": np.float32(0)}
+    interpreter = Interpreter(str(path), num_threads=1)
+    logits = interpreter.get_signature_runner("infer")(x=batch["x"])["logits"][0]
+    train = interpreter.get_signature_runner("train")
+    loss = train(**batch, y=np.ones(4, np.int32), learning_rate=np.float32(0))["loss"]
+    assert float(loss) == pytest.approx(3 * float(np.log(np.exp(logits).sum()) - logits[1]), rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

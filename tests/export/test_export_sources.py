@@ -3,17 +3,20 @@
 from pathlib import Path
 from typing import Any
 
+import h5py
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from keras import layers
+from keras.src.legacy.saving import legacy_h5_format
 
 from odt_sim.errors import ExportError
-from odt_sim.export import export_model
+from odt_sim.export import export_model, zoo
 from odt_sim.model.trainable import TrainableModel
 
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # Keras, where it saves, of numpy 2
 BATCH, RATE = 4, 0.1
 SETTINGS: dict[str, Any] = {
     "loss": "categorical_crossentropy",
@@ -106,7 +109,6 @@ def test_a_saved_model_for_serving_trains_as_keras_does(network: Any, exported: 
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
-@pytest.mark.filterwarnings("ignore:__array__ implementation")  # Keras, of numpy 2
 def test_a_file_of_keras_is_exported_as_its_model(suffix: str, tmp_path: Path) -> None:
     model = keras.Sequential([layers.Input((4,)), layers.Dense(2, name="dense")])
     file = tmp_path / f"model{suffix}"
@@ -114,6 +116,30 @@ def test_a_file_of_keras_is_exported_as_its_model(suffix: str, tmp_path: Path) -
     path = export_model(file, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=2)
     parameters = Interpreter(str(path)).get_signature_runner("parameters")()
     np.testing.assert_array_equal(parameters["a0"], model.layers[0].kernel.numpy())
+
+
+@pytest.mark.parametrize("suffix", [".weights.h5", "_no_top.h5"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_weights_of_keras_applications_become_a_frozen_backbone(version: int, suffix: str, tmp_path: Path) -> None:
+    kind = {1: keras.applications.MobileNet, 2: keras.applications.MobileNetV2}[version]
+    trained = kind(input_shape=(32, 32, 3), alpha=0.35 if version == 2 else 0.25, include_top=False, weights=None)
+    trained.set_weights([np.full(v.shape, 0.01 * i, np.float32) for i, v in enumerate(trained.weights)])
+    file = tmp_path / f"mobilenet{suffix}"
+    if suffix == "_no_top.h5":  # the format of the files that keras.applications downloads
+        with h5py.File(file, "w") as group:
+            legacy_h5_format.save_weights_to_hdf5_group(group, trained)
+    else:
+        trained.save_weights(file)
+    alpha = 0.35 if version == 2 else 0.25
+    model = zoo.mobilenet((32, 32, 3), 5, alpha, version, weights=str(file), frozen=True)
+    assert [v.path for v in model.trainable_weights] == ["classifier/kernel", "classifier/bias"]
+    for v, own in zip(model.weights, trained.weights, strict=False):
+        np.testing.assert_array_equal(v.numpy(), own.numpy())
+    x = np.random.default_rng(0).uniform(size=(2, 32, 32, 3)).astype(np.float32)
+    features = trained(2 * x - 1, training=False).numpy().mean((1, 2))
+    kernel, bias = (v.numpy() for v in model.trainable_weights)
+    np.testing.assert_allclose(model(x, training=True), features @ kernel + bias, rtol=1e-4, atol=1e-6)
+    assert len(zoo.mobilenet((32, 32, 3), 5, alpha, version, weights=str(file)).trainable_weights) > 2
 
 
 class Odd(tf.Module):

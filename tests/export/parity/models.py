@@ -10,7 +10,7 @@ from odt_sim.export.objective import optimizer_of
 from parity.case import Case, Family
 
 CONFIGURED = Path(__file__).parents[3] / "conf" / "model"
-OF_THE_USER = ("keras", "tflite")  # they name no model
+OF_THE_USER = ("keras", "keras_file", "mobilenet_transfer", "tflite")  # they name no model, or no weights
 SMALLER: dict[str, dict[str, Any]] = {
     "character_lstm": {"length": 6},
     "mobilenet": {"input_shape": [32, 32, 3]},
