@@ -208,14 +208,17 @@ def _outputs(graph: tf.Graph, op: tf.Operation, inputs: list[tf.Tensor], *, fold
             return [tf.constant(tf.get_static_value(op.outputs[0]), op.outputs[0].dtype)]
         try:
             constants = folded(op, inputs) if fold else None
-            shapes = [t.shape for t in constants or op.outputs]
-            if not all(shape.is_fully_defined() for shape in shapes):
-                shapes = [t.shape for t in copied(op, inputs)]
+            outputs = constants or list(op.outputs)
+            if not all(t.shape.is_fully_defined() for t in outputs):
+                outputs = copied(op, inputs)
         except (ValueError, tf.errors.InvalidArgumentError) as error:
             raise Refusal(
                 f"the op {op.type} cannot take any number of rows; give a batch size, or take fixed rows out of the model"
             ) from error
-        return constants or [_placeholder(graph, t.dtype, s) for t, s in zip(op.outputs, shapes, strict=True)]
+        # A copy may stand for its own shape; but of numbers that may be sizes TensorFlow must not go on to tell the values.
+        return constants or [
+            t if t.graph is graph and t.dtype not in FOLDED else _placeholder(graph, t.dtype, t.shape) for t in outputs
+        ]
 
 
 def _placeholder(graph: tf.Graph, dtype: tf.DType, shape: Any) -> tf.Tensor:
