@@ -65,6 +65,13 @@ def softmax(configured: Callable[[str], TrainableModel]) -> TrainableModel:
 
 
 @pytest.fixture(scope="session")
+def softmax_with_offset() -> TrainableModel:
+    """The same whose steps take a gradient offset; with `softmax` it is the host that adds one."""
+    spec = {**_plain(CONFIGURED / "softmax.yaml"), "name": "softmax_with_offset", "gradient_offset": True}
+    return TrainableModel.load(exported(spec))
+
+
+@pytest.fixture(scope="session")
 def momentum() -> TrainableModel:
     """A small perceptron, [4, 6] to 3 classes, whose optimizer keeps one slot for each parameter."""
     return _small("momentum", SMALL_MLP, {"name": "SGD", "momentum": 0.9})
@@ -160,6 +167,15 @@ class NumpySoftmax:
     def copy(self) -> "NumpySoftmax":
         return NumpySoftmax(self.kernel.copy(), self.bias.copy())
 
+    @classmethod
+    def from_flat(cls, flat: NDArray[Any], classes: int) -> "NumpySoftmax":
+        """The inverse of `flat`."""
+        return cls.of(flat[:-classes].reshape(-1, classes), flat[-classes:])
+
+    def flat(self) -> NDArray[np.float64]:
+        """Kernel and bias in one vector, in the order of the model's own weights."""
+        return np.concatenate([self.kernel.ravel(), self.bias])
+
     def logits(self, x: NDArray[Any]) -> NDArray[np.float64]:
         return x.reshape(len(x), len(self.kernel)).astype(np.float64) @ self.kernel + self.bias
 
@@ -169,10 +185,15 @@ class NumpySoftmax:
     def step(self, x: NDArray[Any], y: NDArray[Any], rate: float) -> float:
         """Descends once and returns the loss before."""
         loss = float(self.losses(x, y).mean())
-        error = (self._probabilities(x) - np.eye(len(self.bias))[y]) / len(y)
-        self.kernel -= rate * x.reshape(len(x), len(self.kernel)).astype(np.float64).T @ error
-        self.bias -= rate * error.sum(axis=0)
+        gradient = self.gradient(x, y)
+        self.kernel -= rate * gradient.kernel
+        self.bias -= rate * gradient.bias
         return loss
+
+    def gradient(self, x: NDArray[Any], y: NDArray[Any]) -> "NumpySoftmax":
+        """The gradient of the mean cross entropy, in the shapes of the weights."""
+        error = (self._probabilities(x) - np.eye(len(self.bias))[y]) / len(y)
+        return NumpySoftmax(x.reshape(len(x), len(self.kernel)).astype(np.float64).T @ error, error.sum(axis=0))
 
     def _probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
         exponentials = np.exp(self.logits(x))

@@ -1,7 +1,7 @@
 """A small fleet, runs over it, and its twin in plain numpy."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -123,9 +123,14 @@ def simulate(tmp_path: Path) -> Callable[..., Run]:
     return run
 
 
+Vector = NDArray[np.float64]
+
+
 @dataclass
 class Twin:
     """The fleet again, in plain numpy: softmax regression and the documented batch orders.
+
+    A strategy is most easily written out on flat vectors `[650]`, kernel and bias in the order of the model's weights.
 
     Attributes:
         data: The fleet's examples.
@@ -141,13 +146,50 @@ class Twin:
 
     def train(self, model: Any, device: int, round: int, epochs: Sequence[int] = range(EPOCHS)) -> None:
         """Trains for the given epochs of a round."""
+        for x, y in self.batches(device, round, epochs):
+            model.step(x, y, RATE)
+
+    def batches(
+        self, device: int, round: int, epochs: Sequence[int] = range(EPOCHS)
+    ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Yields the examples of each step that a device makes in the given epochs of a round."""
         x, y = self.part("train", device)
         for epoch in epochs:
             words = [SEED, device, round, int.from_bytes(b"batches", "big"), epoch]
             order = np.random.default_rng(words).permutation(len(x))
             for start in range(0, len(x), BATCH):
                 rows = order[start : start + BATCH]
-                model.step(x[rows], y[rows], RATE)
+                yield x[rows], y[rows]
+
+    @property
+    def initial(self) -> Vector:
+        """The exported weights, flat."""
+        return self.model.flat()
+
+    def gradient(self, w: Vector, x: NDArray[Any], y: NDArray[Any]) -> Vector:
+        """The gradient of the mean cross entropy of a batch at flat weights, flat."""
+        return self.at(w).gradient(x, y).flat()
+
+    def descend(
+        self,
+        w: Vector,
+        device: int,
+        round: int,
+        epochs: Sequence[int] = range(EPOCHS),
+        extra: Callable[[Vector], Any] = lambda w: 0.0,
+    ) -> Vector:
+        """Returns the flat weights after `w <- w - RATE (g + extra(w))` on each batch."""
+        for x, y in self.batches(device, round, epochs):
+            w = w - RATE * (self.gradient(w, x, y) + extra(w))
+        return w
+
+    def mean(self, vectors: Sequence[Vector]) -> Vector:
+        """Returns the mean over all devices, weighted by their training examples."""
+        return np.average(vectors, axis=0, weights=self.data.train_sizes)
+
+    def at(self, w: Vector) -> Any:
+        """Returns `NumpySoftmax` of flat weights."""
+        return type(self.model).from_flat(w, self.data.classes)
 
     def loss(self, model: Any, device: int, split: str = "test") -> float:
         return float(model.losses(*self.part(split, device)).mean())
@@ -165,10 +207,17 @@ class Twin:
         )
 
     def assert_rows(self, rows: list[dict[str, Any]], models: Sequence[Any]) -> None:
-        """Checks each device's figures against those of the model that it should have."""
+        """Checks each device's figures against those of the model, or of the flat weights, that it should have."""
+        models = [self.at(model) if isinstance(model, np.ndarray) else model for model in models]
         for row, model in zip(rows, models, strict=True):
             assert row["loss"] == pytest.approx(self.loss(model, row["device"]), abs=1e-5)
             assert row["accuracy"] == self.accuracy(model, row["device"])
+
+
+@pytest.fixture(params=["softmax", "softmax_with_offset"], ids=["on_host", "in_graph"])
+def softmax_either_way(request: pytest.FixtureRequest) -> TrainableModel:
+    """Softmax regression whose gradient offset the host adds, and the one that adds it in its graph."""
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
