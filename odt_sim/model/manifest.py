@@ -69,7 +69,8 @@ class Manifest:
         from_logits: Whether the loss takes the output of `infer` as logits rather than as probabilities.
         optimizer: The optimizer's name and settings, as Keras' `get_config` gives them; `constraints` where weights have
             some. Empty where not known.
-        batch_size: Rows of `x` in one call of `train` and of `infer`.
+        batch_size: Rows of `x` in one call of `train` and of `infer`; where a file takes any number, those of a device's
+            step.
         fingerprint: SHA-256 of the file's content without its metadata, in hexadecimal.
         random_states: The numbers i of the slots `s<i>` that are the state of a random layer, such as Dropout: `[2]` int64,
             a seed from 0 to 2^31 - 2 and a count of draws. With equal states two steps draw equal masks.
