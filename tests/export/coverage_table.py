@@ -1,5 +1,7 @@
 """The table of `docs/export.md`, from the cases that are tested: `python tests/export/coverage_table.py` writes it anew."""
 
+import ast
+import re
 from pathlib import Path
 
 from parity.case import Family
@@ -11,7 +13,8 @@ from parity.optimizers import OPTIMIZERS, STEPS
 from parity.sequences import ATTENTION, RECURRENT
 from parity.shapes import ELEMENTWISE, SHAPES
 
-PAGE = Path(__file__).parents[2] / "docs" / "export.md"
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "export.md"
 BEGIN = "<!-- written by tests/export/coverage_table.py from the cases that are tested -->\n"
 END = "<!-- end -->\n"
 FAMILIES = (
@@ -30,12 +33,23 @@ FAMILIES = (
     STEPS,
     MODELS,
 )
+BESIDE = """test_export_contract test_export_dynamic test_export_random test_export_steps test_export_sources
+test_tflite_model test_export_flex lowering/test_lowering_single_ops""".split()  # noqa: SIM905
 
 
 def table() -> str:
-    """Returns a row for each family: its subjects with their settings, and the file that its cases stand in."""
-    rows = [f"| {family.title} | {_covered(family)} | `{family.file}` |\n" for family in FAMILIES]
-    return "".join(["| | what | cases in `tests/export/` |\n", "|---|---|---|\n", *rows])
+    """Returns a row for each family: its subjects with their settings; and one for each file that tests something else."""
+    rows = [(family.title, _covered(family), family.file) for family in FAMILIES]
+    rows += [(*_said(name), f"{name}.py") for name in BESIDE]
+    lines = [f"| {title} | {what} | `{file}` |\n" for title, what, file in rows]
+    return "".join(["| | what | in `tests/export/` |\n", "|---|---|---|\n", *lines])
+
+
+def _said(name: str) -> tuple[str, str]:
+    """Returns what a file of tests says of itself before and behind its first colon or semicolon."""
+    text = ast.get_docstring(ast.parse((HERE / f"{name}.py").read_text())) or ""
+    title, what = re.split("[:;] ", text.partition("\n")[0].rstrip("."), maxsplit=1)
+    return title, what
 
 
 def _covered(family: Family) -> str:

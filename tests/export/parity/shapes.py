@@ -79,7 +79,7 @@ ELEMENTWISE = Family(
     "Activations",
     "parity/shapes.py",
     (
-        Case("activations", tuple(ACTIVATIONS), lambda: merged(activated)),
+        Case("activations", (*ACTIVATIONS, "hard_silu: hard_swish", "silu: swish"), lambda: merged(activated)),
         Case(
             "activation layers",
             ("PReLU", "ReLU", "LeakyReLU", "ELU", "Softmax", "gelu: exact, approximate"),
