@@ -40,7 +40,7 @@ CHOSEN = {
     "shapes of sequences",
     "shapes of images",
     "activation layers",
-    "regularizers",
+    "regularizers and constraints",
     "cross-entropy of probabilities, smoothed",
     "binary cross-entropy",
     "cosine similarity",

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras import layers, regularizers
+from keras import constraints, layers, regularizers
 
 from parity.case import CLASSES, Case, Family, images, perceptron, sequences, words
 
@@ -22,18 +22,18 @@ def frozen() -> Any:
 
 
 def regularized() -> Any:
-    settings = {
-        "kernel_regularizer": regularizers.L2(0.01),
-        "bias_regularizer": regularizers.L1(0.1),
-    }
-    middle = layers.Dense(7, kernel_regularizer=regularizers.OrthogonalRegularizer(0.1))
+    settings = [
+        {
+            "kernel_regularizer": regularizers.L2(0.01),
+            "bias_regularizer": regularizers.L1(0.1),
+            "bias_initializer": "normal",
+        },
+        {"kernel_regularizer": regularizers.OrthogonalRegularizer(0.1), "kernel_constraint": constraints.MaxNorm(0.5)},
+        {"kernel_constraint": constraints.NonNeg()},
+        {"kernel_constraint": constraints.UnitNorm()},
+    ]
     last = layers.Dense(CLASSES, kernel_regularizer=regularizers.L1L2(0.01, 0.02), activity_regularizer="l1")
-    return perceptron(layers.Dense(8, bias_initializer="normal", **settings), middle, last)
-
-
-def constrained() -> Any:
-    kinds = [keras.constraints.MaxNorm(0.5), keras.constraints.NonNeg(), keras.constraints.UnitNorm()]
-    return perceptron(*(layers.Dense(6, kernel_constraint=kind) for kind in kinds), layers.Dense(CLASSES))
+    return perceptron(*(layers.Dense(7, **own) for own in settings), last)
 
 
 def chosen(x: Any) -> Any:
@@ -64,8 +64,11 @@ WEIGHTS = Family(
     "Weights",
     "parity/layers.py",
     (
-        Case("regularizers", ("regularizers: L1, L2, L1L2, orthogonal, of activity",), regularized),
-        Case("constraints", ("constraints: MaxNorm, NonNeg, UnitNorm",), constrained),
+        Case(
+            "regularizers and constraints",
+            ("regularizers: L1, L2, L1L2, orthogonal, of activity", "constraints: MaxNorm, NonNeg, UnitNorm"),
+            regularized,
+        ),
         Case("a frozen body", ("frozen layers",), frozen),
     ),
 )

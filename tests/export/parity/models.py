@@ -13,9 +13,11 @@ CONFIGURED = Path(__file__).parents[3] / "conf" / "model"
 OF_THE_USER = ("keras", "keras_file", "mobilenet_transfer", "tflite")  # they name no model, or no weights
 SMALLER: dict[str, dict[str, Any]] = {
     "character_lstm": {"length": 6},
+    "har_cnn": {"length": 32},
     "mobilenet": {"input_shape": [32, 32, 3]},
+    "mobilenet_transfer": {"input_shape": [32, 32, 3], "weights": None},
     "mobilenet_v2": {"input_shape": [32, 32, 3]},
-    "resnet8": {"input_shape": [16, 16, 3]},
+    "resnet8": {"input_shape": [8, 8, 3]},
 }
 
 
