@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from odt_sim import config as configuration
+from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError
 from odt_sim.progress import left_out, shown
 from odt_sim.report.records import Row, RunFolder, replace_file
@@ -185,6 +186,8 @@ def run(config: DictConfig, folder: Path, name: str) -> None:
             tracking.round(record)
 
         simulation = configuration.simulation(config, folder)
+        if message := find_leakage(simulation.data).message:
+            progress.warn(message)
         tracking.summary = simulation.run(resume=config.run.resume is not None, on_round=on_round)
     if message := left_out(RunFolder(folder).rounds()):
         _print(f"[yellow]left out[/yellow] {message}")

@@ -39,6 +39,7 @@ SCHEMA: Mapping[str, tuple[type, ...]] = {
     "fleet.min_devices": (int,),
     "split.validation": (float,),
     "split.test": (float,),
+    "split.gap": (int,),
     "train.epochs": (int,),
     "train.learning_rate": (float, type(None)),
 }
@@ -132,9 +133,18 @@ def federated(config: DictConfig) -> FederatedData:
     dataset = build(config.data, "data")
     partition = build(config.partition, "partition")
     _check_numbers(partition, "partition")
-    fractions = {"validation": float(config.split.validation), "test": float(config.split.test)}
+    split = config.split
     with blamed(partition, "partition", ConfigurationError):
-        return federate(dataset, partition, config.fleet.devices, config.seed, **fractions)
+        return federate(
+            dataset,
+            partition,
+            config.fleet.devices,
+            config.seed,
+            validation=float(split.validation),
+            test=float(split.test),
+            method=split.method,
+            gap=split.gap,
+        )
 
 
 def _check_numbers(built: Any, name: str) -> None:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
@@ -37,6 +38,10 @@ class RunProgress:
         if record["excluded"]:
             text += f"  [red]{record['excluded']} left out[/red]"
         self._progress.update(self._task, completed=record["round"], figures=text)
+
+    def warn(self, message: str) -> None:
+        """Prints a line above that of the run."""
+        self._progress.print(f"[yellow]warning[/yellow] {escape(message)}", highlight=False, soft_wrap=True)
 
     def end(self, how: str) -> None:
         """Shows that the run ended early."""

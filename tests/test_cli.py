@@ -369,6 +369,24 @@ def test_a_reader_that_has_gone_is_no_error(folder, digits_mlp):
     assert child.stderr == b""
 
 
+# --- what a run warns of -----------------------------------------------------------------------------------------------
+
+
+def test_examples_that_parts_share_are_counted(odt_sim, folder):
+    """Each device has ten pairs of twins, and blocks of 12, 4 and 4 examples end between two pairs."""
+    x, y = np.random.default_rng(0).random((30, 8, 8, 1), np.float32), np.arange(30) % 10
+    np.savez("twins.npz", x=np.repeat(x, 2, axis=0), y=np.repeat(y, 2), writer=np.arange(60) // 20)
+    given = ["data=npz", "data.path=twins.npz", "data.users=writer", "partition=by_user", "fleet.devices=null"]
+    code, _, err = odt_sim("run", *FEW, *given, "split.method=random")
+    [(warned, evaluated, equal)] = re.findall(
+        r"^(warning) data twins: of (\d+) .* examples (\d+) are equal to", err, re.M
+    )
+    assert (code, warned, int(evaluated)) == (0, "warning", 24)
+    assert int(equal) > 6
+    code, _, err = odt_sim("run", *FEW, *given, "split.method=block", "split.gap=0")
+    assert (code, "warning" in err) == (0, False)
+
+
 # --- devices that are left out -----------------------------------------------------------------------------------------
 
 

@@ -3,18 +3,23 @@
 from odt_sim.data.check import check_against
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.federated import FederatedData, Partition, federate
+from odt_sim.data.leakage import Leakage, LeakageWarning, check_leakage, find_leakage
 from odt_sim.data.partition import by_user, dirichlet, iid, pathological, quantity_skew
 from odt_sim.data.sources import digits, function, keras_dataset, npz
 
 __all__ = [
     "Dataset",
     "FederatedData",
+    "Leakage",
+    "LeakageWarning",
     "Partition",
     "by_user",
     "check_against",
+    "check_leakage",
     "digits",
     "dirichlet",
     "federate",
+    "find_leakage",
     "function",
     "iid",
     "keras_dataset",

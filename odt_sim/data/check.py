@@ -44,13 +44,19 @@ def check(dataset: Dataset) -> Dataset:
     where = f"data {dataset.name}"
     x, y = np.asarray(dataset.x), np.asarray(dataset.y)
     users = None if dataset.users is None else np.asarray(dataset.users)
-    _check_lengths(where, {"x": x, "y": y} if users is None else {"x": x, "y": y, "users": users})
+    sequences = None if dataset.sequences is None else np.asarray(dataset.sequences)
+    known = {"x": x, "y": y, "users": users, "sequences": sequences}
+    _check_lengths(where, {key: array for key, array in known.items() if array is not None})
     if users is not None and (users.ndim != 1 or users.dtype.kind not in "iuSU"):
         raise DataError(
             f"{where}: users is {users.dtype} {list(users.shape)}, expected one integer or string an example"
         )
+    if sequences is not None and (sequences.ndim != 1 or sequences.dtype.kind not in "iu"):
+        raise DataError(
+            f"{where}: sequences is {sequences.dtype} {list(sequences.shape)}, expected one integer an example"
+        )
     y, classes = _targets(where, y, dataset.classes)
-    return replace(dataset, x=_inputs(where, x), y=y, users=users, classes=classes)
+    return replace(dataset, x=_inputs(where, x), y=y, users=users, classes=classes, sequences=sequences)
 
 
 def _check_lengths(where: str, arrays: Mapping[str, Array]) -> None:

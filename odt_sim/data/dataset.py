@@ -23,6 +23,8 @@ class Dataset:
             `[examples, ...]` int32 labels of each position of a sequence; or `[examples, ...]` float32 values.
         users: `[examples]` whose example each is, as integers or strings; None where the data knows no users.
         classes: The number of classes; None for regression.
+        sequences: `[examples]` integers, the recording or text that each example is a part of, whose parts stand in the
+            order of time; a split by block cuts each. None where all that a device has is one sequence.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Dataset:
     y: Array
     users: Array | None = None
     classes: int | None = None
+    sequences: Array | None = None
 
     @property
     def has_labels(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from odt_sim.data.dataset import Array, Dataset, Indices
-from odt_sim.data.split import check_fractions, split
+from odt_sim.data.split import Method, check_fractions, check_gap, check_method, split, split_by_block
 from odt_sim.errors import DataError
 
 Partition = Callable[[Dataset, int | None, int], list[Indices]]
@@ -79,6 +79,8 @@ def federate(
     *,
     validation: float = 0.2,
     test: float = 0.2,
+    method: Method = "stratified",
+    gap: int = 1,
 ) -> FederatedData:
     """Spreads a data set over devices and splits each device's examples.
 
@@ -89,24 +91,34 @@ def federate(
         seed: The seed of the partition and the splits.
         validation: The fraction of a device's examples to choose hyper-parameters on.
         test: The fraction to evaluate on.
+        method: `stratified` (each part has about the same mix of labels, or of values to regress), `random`, or `block`
+            (each sequence's beginning, middle and end).
+        gap: The examples that `block` leaves out at each border between two parts.
 
     Raises:
-        DataError: The partition cannot be made, uses an example twice, or leaves a device fewer than 3 examples.
+        DataError: The partition cannot be made, uses an example twice, or leaves a device fewer than 3 examples, or no
+            sequence that is long enough for blocks.
         ConfigurationError: A setting is out of range.
     """
     check_fractions(validation, test)
+    check_method(method)
+    check_gap(gap)
     parts = partition(dataset, devices, seed)
     _check_partition(dataset, parts, devices)
-    strata = _strata(dataset)
-    indices = np.empty(sum(map(len, parts)), np.int64)
-    offsets = np.empty((len(parts), 4), np.int64)
-    start = 0
-    for device, part in enumerate(parts):
-        pieces = split(part, strata, seed, device, validation=validation, test=test)
-        offsets[device] = start, start + len(pieces[0]), start + len(part) - len(pieces[2]), start + len(part)
-        np.concatenate(pieces, out=indices[start : start + len(part)])
-        start += len(part)
-    spread = f"{_described(partition)} validation={validation} test={test}"
+    strata = _strata(dataset) if method == "stratified" else None
+
+    def pieces(device: int, part: Indices) -> tuple[Indices, Indices, Indices]:
+        if method == "block":
+            return split_by_block(part, dataset.sequences, device, validation=validation, test=test, gap=gap)
+        return split(part, strata, seed, device, validation=validation, test=test)
+
+    found = [pieces(device, part) for device, part in enumerate(parts)]
+    sizes = np.array([[len(piece) for piece in of_device] for of_device in found], np.int64)
+    ends = np.cumsum(sizes).reshape(sizes.shape)
+    offsets = np.concatenate([ends[:, 2:] - sizes.sum(axis=1, keepdims=True), ends], axis=1)
+    indices = np.concatenate([piece for of_device in found for piece in of_device])
+    how = {"stratified": "", "random": " split=random", "block": f" split=block gap={gap}"}[method]
+    spread = f"{_described(partition)} validation={validation} test={test}{how}"
     return FederatedData(dataset.name, dataset.x, dataset.y, dataset.classes, indices, offsets, spread)
 
 

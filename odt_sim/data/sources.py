@@ -34,7 +34,12 @@ def digits() -> Dataset:
 
 
 def npz(
-    path: str | os.PathLike[str], x: str = "x", y: str = "y", users: str | None = None, classes: int | None = None
+    path: str | os.PathLike[str],
+    x: str = "x",
+    y: str = "y",
+    users: str | None = None,
+    classes: int | None = None,
+    sequences: str | None = None,
 ) -> Dataset:
     """Reads a data set from an `.npz` file; never unpickles. `odt_sim.data.check.check` says how it is converted.
 
@@ -44,16 +49,32 @@ def npz(
         y: The name of the array of targets.
         users: The name of the array that tells whose example each is; None where there is none.
         classes: The number of classes; None takes the largest integer label plus one, and regression for floats.
+        sequences: The name of the array that tells which recording each example is a part of, in the order of time; None
+            where there is none.
 
     Raises:
         DataError: The file is missing, no `.npz`, damaged, lacks an array, or holds unusable values.
     """
     path = Path(path).expanduser()
-    arrays = _read_npz(path, [key for key in (x, y, users) if key is not None])
-    return check(Dataset(path.stem, arrays[x], arrays[y], None if users is None else arrays[users], classes))
+    arrays = read_npz(path, [key for key in (x, y, users, sequences) if key is not None])
+    return check(
+        Dataset(
+            path.stem,
+            arrays[x],
+            arrays[y],
+            None if users is None else arrays[users],
+            classes,
+            None if sequences is None else arrays[sequences],
+        )
+    )
 
 
-def _read_npz(path: Path, keys: Sequence[str]) -> dict[str, Array]:
+def read_npz(path: Path, keys: Sequence[str]) -> dict[str, Array]:
+    """Reads named arrays from an `.npz` file; never unpickles.
+
+    Raises:
+        DataError: The file is missing, no `.npz`, damaged, or lacks an array.
+    """
     if not path.is_file():
         raise DataError(f"data {path}: no such file; give the path of an .npz file")
     if not zipfile.is_zipfile(path):
@@ -95,7 +116,7 @@ def keras_dataset(name: str) -> Dataset:
     Raises:
         DataError: Keras is not installed, has no such data set, or the download failed.
     """
-    arrays = _read_npz(cached_keras_file(name), ["x", "y"])
+    arrays = read_npz(cached_keras_file(name), ["x", "y"])
     return check(Dataset(name, arrays["x"], arrays["y"]))
 
 

@@ -1,4 +1,6 @@
-"""One device's examples as train, validation and test examples."""
+"""One device's examples as train, validation and test examples: at random, alike in their labels, or by block."""
+
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +10,9 @@ from odt_sim.errors import ConfigurationError, DataError
 
 _STREAM = 2  # keeps these random numbers apart from those of the partitions
 MIN_EXAMPLES = 3
+
+Method = Literal["random", "stratified", "block"]
+"""How a device's examples are split: without regard to labels, with about the same mix of them, or in the order of time."""
 
 
 def split(
@@ -35,23 +40,99 @@ def split(
         ConfigurationError: The fractions are out of range.
     """
     check_fractions(validation, test)
+    _check_enough(indices, device)
     examples = len(indices)
-    if examples < MIN_EXAMPLES:
-        raise DataError(
-            f"device {device} has {examples} example{'' if examples == 1 else 's'}, expected at least {MIN_EXAMPLES} (train, "
-            "validation, test); choose fewer devices or another partition, or leave such users out of the data"
-        )
     generator = np.random.default_rng([seed, _STREAM, device])
     order = indices[generator.permutation(examples)]
     if labels is not None:
         order = order[np.argsort(labels[order], kind="stable")]
-    for_test = min(max(round(examples * test), 1), examples - 2)
-    for_validation = min(max(round(examples * validation), 1), examples - 1 - for_test)
+    for_validation, for_test = _sizes(examples, validation, test)
     start, second_start = generator.random(2)
     in_test = _spread(examples, for_test, start)
     rest = order[~in_test]
     in_validation = _spread(len(rest), for_validation, second_start)
     return np.sort(rest[~in_validation]), np.sort(rest[in_validation]), np.sort(order[in_test])
+
+
+def split_by_block(
+    indices: Indices, sequences: Array | None, device: int, *, validation: float = 0.2, test: float = 0.2, gap: int = 1
+) -> tuple[Indices, Indices, Indices]:
+    """Splits each sequence of a device's examples into three blocks: training first, then validation, the end for the test.
+
+    Between two blocks `gap` examples are left out, so that windows that overlap do not tell one part about another. A
+    sequence with fewer than `3 + 2 gap` examples is for training as a whole. Nothing here is random.
+
+    Args:
+        indices: The device's examples, ascending.
+        sequences: `[examples of the data set]` the sequence that each example is of, in the order of time; None where all
+            examples of a device are one.
+        device: The device's number, for the error.
+        validation: The fraction of a sequence to choose hyper-parameters on, above 0.
+        test: The fraction to evaluate on, above 0; the two stay below 1.
+        gap: The examples left out at each border, at least 0: 1 where neighbours overlap by up to a half.
+
+    Returns:
+        The indices of the train, validation and test examples, each ascending.
+
+    Raises:
+        DataError: The device has no sequence that is long enough.
+        ConfigurationError: The fractions or the gap are out of range.
+    """
+    check_fractions(validation, test)
+    check_gap(gap)
+    _check_enough(indices, device)
+    of = np.zeros(len(indices), np.int64) if sequences is None else sequences[indices]
+    blocks = [_blocks(indices[of == one], validation, test, gap) for one in np.unique(of)]
+    train, for_validation, for_test = (np.sort(np.concatenate(part)) for part in zip(*blocks, strict=True))
+    if not len(for_test):
+        raise DataError(
+            f"device {device} has no sequence of {MIN_EXAMPLES + 2 * gap} examples to cut into blocks; lower split.gap, "
+            "choose fewer devices, or split.method=stratified"
+        )
+    return train, for_validation, for_test
+
+
+def _blocks(sequence: Indices, validation: float, test: float, gap: int) -> tuple[Indices, Indices, Indices]:
+    used = len(sequence) - 2 * gap
+    if used < MIN_EXAMPLES:
+        return sequence, sequence[:0], sequence[:0]
+    for_validation, for_test = _sizes(used, validation, test)
+    first = used - for_validation - for_test
+    return sequence[:first], sequence[first + gap :][:for_validation], sequence[-for_test:]
+
+
+def _sizes(examples: int, validation: float, test: float) -> tuple[int, int]:
+    """Returns how many of at least 3 examples are for validation and for the test, so that no part is empty."""
+    for_test = min(max(round(examples * test), 1), examples - 2)
+    return min(max(round(examples * validation), 1), examples - 1 - for_test), for_test
+
+
+def _check_enough(indices: Indices, device: int) -> None:
+    if len(indices) < MIN_EXAMPLES:
+        raise DataError(
+            f"device {device} has {len(indices)} example{'' if len(indices) == 1 else 's'}, expected at least {MIN_EXAMPLES} "
+            "(train, validation, test); choose fewer devices or another partition, or leave such users out of the data"
+        )
+
+
+def check_method(method: str) -> None:
+    """Checks the name of a way to split.
+
+    Raises:
+        ConfigurationError: There is no such way.
+    """
+    if method not in get_args(Method):
+        raise ConfigurationError(f"split.method is {method!r}, expected one of {', '.join(get_args(Method))}")
+
+
+def check_gap(gap: int) -> None:
+    """Checks how many examples a split by block leaves out at a border.
+
+    Raises:
+        ConfigurationError: It is below 0.
+    """
+    if gap < 0:
+        raise ConfigurationError(f"split.gap is {gap}, expected at least 0")
 
 
 def check_fractions(validation: float, test: float) -> None:

@@ -93,6 +93,11 @@ class Simulation:
         unseen = choose_unseen(data.devices, self._fleet.unseen, seed)
         self._seen = np.setdiff1d(np.arange(data.devices), unseen)
 
+    @property
+    def data(self) -> FederatedData:
+        """The devices' examples."""
+        return self._job.data
+
     # --- the run ---------------------------------------------------------------------------------------------------
 
     def run(self, *, resume: bool = False, on_round: Callable[[Row], None] | None = None) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.federated import FederatedData, federate
 from odt_sim.data.partition import by_user, dirichlet, iid
-from odt_sim.data.split import split
+from odt_sim.data.split import split, split_by_block
 from odt_sim.errors import ConfigurationError, DataError
 
 
@@ -25,6 +26,38 @@ def test_each_device_has_its_partition_split_by_its_number():
         found = (data.train(device), data.validation(device), data.test(device))
         assert [one.tolist() for one in found] == [one.tolist() for one in expected]
     assert data.train_sizes.tolist() == [len(data.train(device)) for device in range(4)]
+
+
+def test_the_ways_to_split():
+    """Labels alternate: a stratified test part has as many of each, one by block is the end of each sequence."""
+    dataset = replace(make(), sequences=np.arange(60) // 30)
+    stratified, at_random, by_block = (
+        federate(dataset, iid, 1, 0, method=method) for method in ("stratified", "random", "block")
+    )
+    assert np.bincount(dataset.y[stratified.test(0)]).tolist() == [4, 4, 4]
+    assert at_random.test(0).tolist() == split(np.arange(60), None, 0, 0)[2].tolist()
+    expected = split_by_block(np.arange(60), dataset.sequences, 0)
+    found = (by_block.train(0), by_block.validation(0), by_block.test(0))
+    assert [part.tolist() for part in found] == [part.tolist() for part in expected]
+    assert by_block.test(0).tolist() == [*range(24, 30), *range(54, 60)]
+    assert [data.spread for data in (stratified, at_random, by_block)] == [
+        "iid validation=0.2 test=0.2",
+        "iid validation=0.2 test=0.2 split=random",
+        "iid validation=0.2 test=0.2 split=block gap=1",
+    ]
+
+
+def test_examples_between_blocks_are_of_no_part():
+    data = federate(make(), by_user, None, 0, method="block")  # six users of ten examples
+    assert data.train(2).tolist() == [20, 21, 22, 23]
+    assert (data.validation(2).tolist(), data.test(2).tolist()) == ([25, 26], [28, 29])
+    assert data.train(3).tolist() == [30, 31, 32, 33]
+    assert len(data.indices) == 48
+
+
+def test_an_unknown_way_to_split_is_refused():
+    with pytest.raises(ConfigurationError, match=r"split\.method is 'time', expected one of random, stratified, block"):
+        federate(make(), iid, 2, 0, method="time")
 
 
 def test_nothing_is_copied():

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odt_sim.data.split import split
+from odt_sim.data.split import split, split_by_block
 from odt_sim.errors import ConfigurationError, DataError
 
 
@@ -63,3 +63,37 @@ def test_too_few_examples_name_the_device(examples, found):
 def test_fractions_out_of_range_are_refused(validation, test):
     with pytest.raises(ConfigurationError, match=r"split\.validation is .* split\.test"):
         split(np.arange(9), None, 0, 0, validation=validation, test=test)
+
+
+def test_blocks_stand_in_the_order_of_time_with_gaps_between():
+    parts = split_by_block(np.arange(10, 24), None, 0, gap=1)  # 14 examples, 12 of them used
+    assert [part.tolist() for part in parts] == [list(range(10, 18)), [19, 20], [22, 23]]
+    parts = split_by_block(np.arange(10), None, 0, validation=0.1, test=0.3, gap=0)
+    assert [part.tolist() for part in parts] == [[0, 1, 2, 3, 4, 5], [6], [7, 8, 9]]
+
+
+def test_each_sequence_is_cut_by_itself_and_short_ones_train():
+    sequences = np.array([7, 7, 7, 7, 7, 3, 3, 3, 3, 9, 9, 9, 9, 9])
+    parts = split_by_block(np.arange(14), sequences, 0, gap=1)
+    assert [part.tolist() for part in parts] == [[0, 5, 6, 7, 8, 9], [2, 11], [4, 13]]
+
+
+@given(st.lists(st.integers(3, 40), min_size=1, max_size=5), st.integers(0, 3))
+def test_blocks_are_disjoint_and_apart(lengths, gap):
+    sequences = np.repeat(np.arange(len(lengths)), lengths)
+    if max(lengths) < 3 + 2 * gap:
+        with pytest.raises(DataError, match=f"device 4 has no sequence of {3 + 2 * gap} examples"):
+            split_by_block(np.arange(len(sequences)), sequences, 4, gap=gap)
+        return
+    parts = split_by_block(np.arange(len(sequences)), sequences, 4, gap=gap)
+    assert min(map(len, parts)) >= 1
+    for one in range(len(parts)):
+        for other in parts[one + 1 :]:
+            for sequence in range(len(lengths)):
+                before, after = (part[sequences[part] == sequence] for part in (parts[one], other))
+                assert not len(after) or before.max() + gap < after.min()
+
+
+def test_a_gap_below_zero_is_refused():
+    with pytest.raises(ConfigurationError, match=r"split\.gap is -1, expected at least 0"):
+        split_by_block(np.arange(9), None, 0, gap=-1)
