@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -81,6 +81,12 @@ def momentum() -> TrainableModel:
 def adam() -> TrainableModel:
     """A small perceptron, [4, 6] to 3 classes, whose optimizer keeps two slots for each parameter and a step count."""
     return _small("adam", SMALL_MLP, {"name": "Adam"})
+
+
+@pytest.fixture(scope="session")
+def small_mlp() -> TrainableModel:
+    """A small perceptron, [16, 6] to 3 classes, plain SGD, with steps of its head and of its body; see `NumpyPerceptron`."""
+    return _small("small_mlp", SMALL_MLP, {"name": "SGD"}, batch_size=16, train_groups=["head", "body"])
 
 
 @pytest.fixture(scope="session")
@@ -198,6 +204,51 @@ class NumpySoftmax:
     def _probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
         exponentials = np.exp(self.logits(x))
         return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+@dataclass
+class NumpyPerceptron:
+    """`small_mlp` in float64: one hidden layer of 5 with a ReLU, from 6 features to 3 classes.
+
+    Attributes:
+        w: `[53]`, the weights in the order of the model's own: hidden kernel and bias, then the head's.
+    """
+
+    w: NDArray[np.float64]
+    head: ClassVar = slice(35, 53)
+
+    @classmethod
+    def from_flat(cls, flat: NDArray[Any], classes: int = 3) -> "NumpyPerceptron":
+        return cls(flat.astype(np.float64))
+
+    def flat(self) -> NDArray[np.float64]:
+        return self.w
+
+    def logits(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        return self._hidden(x) @ self.w[35:50].reshape(5, 3) + self.w[50:]
+
+    def losses(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        return -np.log(self._probabilities(x)[np.arange(len(y)), y])
+
+    def gradient(self, x: NDArray[Any], y: NDArray[Any]) -> "NumpyPerceptron":
+        """The gradient of the mean cross entropy."""
+        hidden = self._hidden(x)
+        error = (self._probabilities(x) - np.eye(3)[y]) / len(y)
+        inner = error @ self.w[35:50].reshape(5, 3).T * (hidden > 0)
+        parts = [x.T.astype(np.float64) @ inner, inner.sum(axis=0), hidden.T @ error, error.sum(axis=0)]
+        return NumpyPerceptron(np.concatenate([part.ravel() for part in parts]))
+
+    def _hidden(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        return np.maximum(x.astype(np.float64) @ self.w[:30].reshape(6, 5) + self.w[30:35], 0)
+
+    def _probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        exponentials = np.exp(self.logits(x))
+        return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="session")
+def numpy_perceptron() -> type[NumpyPerceptron]:
+    return NumpyPerceptron
 
 
 @pytest.fixture(scope="session")

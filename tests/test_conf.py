@@ -43,6 +43,10 @@ def build(width):
     inputs = keras.Input((8, 8, 1))
     hidden = keras.layers.Dense(width, activation="relu")(keras.layers.Flatten()(inputs))
     return keras.Model(inputs, keras.layers.Dense(10)(hidden))
+
+def normalized():
+    layers = [keras.layers.Flatten(), keras.layers.Dense(5), keras.layers.BatchNormalization(), keras.layers.Dense(10)]
+    return keras.Sequential([keras.Input((8, 8, 1)), *layers])
 """
 
 pytestmark = [
@@ -152,7 +156,13 @@ def test_an_experiment(name):
 
 # --- strategy ----------------------------------------------------------------------------------------------------------
 
-STRATEGIES = {"fedavg": {}, "fedavg_finetune": {}, "fedper": {"model": "digits_mlp"}, "local": {}}
+MLP = {"model": "digits_mlp"}
+GROUPED = {**MLP, "+model.train_groups": "[head,body]"}
+NORMALIZED = {"model": "keras", "model.build._target_": "network.normalized"}
+STRATEGIES = {
+    "fedavg": {}, "fedavg_finetune": {}, "fedbabu": GROUPED, "fedbn": NORMALIZED, "fedper": MLP, "fedrep": GROUPED,
+    "lg_fedavg": MLP, "local": {}, "reptile": {},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -142,13 +142,17 @@ class Strategy:
         device.restore(weights_of(broadcast))
         return device.parameters()
 
+    def needed(self, model: TrainableModel) -> frozenset[str]:
+        """Returns `needs`, for a strategy to add what depends on the model or on its hyper-parameters."""
+        return self.needs
+
     def check(self, model: TrainableModel) -> None:
         """Checks that the model has what the strategy needs.
 
         Raises:
             StrategyError: It lacks something.
         """
-        missing = sorted(self.needs - model.capabilities)
+        missing = sorted(self.needed(model) - model.capabilities)
         if missing:
             has = ", ".join(sorted(model.capabilities))
             raise StrategyError(

@@ -224,3 +224,21 @@ def softmax_either_way(request: pytest.FixtureRequest) -> TrainableModel:
 def twin(data: FederatedData, softmax: TrainableModel, numpy_softmax: Any) -> Twin:
     initial = Device(softmax, (data.x, data.y)).parameters()
     return Twin(data, numpy_softmax.of(*initial.tensors()))
+
+
+@pytest.fixture
+def small_twin(small_data: FederatedData, small_mlp: TrainableModel, numpy_perceptron: Any) -> Twin:
+    """The fleet of `small_data` with the perceptron of `small_mlp`."""
+    initial = Device(small_mlp, (small_data.x, small_data.y)).parameters()
+    return Twin(small_data, numpy_perceptron.from_flat(initial.vector))
+
+
+@pytest.fixture
+def unseen_of() -> Callable[[Run], int]:
+    """Returns a function that names the only device of a run which took no part in training."""
+
+    def unseen(run: Run) -> int:
+        (device,) = (row["device"] for row in run.rows if not row["seen"])
+        return int(device)
+
+    return unseen

@@ -9,12 +9,13 @@ import pytest
 
 from odt_sim import Fleet, TrainableModel
 from odt_sim.data.federated import FederatedData
-from odt_sim.errors import StrategyError
+from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.model.manifest import Parameter
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
 
 Simulate = Callable[..., Any]
+RATE = 0.1
 
 
 def test_agrees_with_numpy(simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData) -> None:
@@ -45,12 +46,26 @@ def test_one_body_and_a_head_for_each(simulate: Simulate, digits_mlp: TrainableM
     assert {name for i in range(3) for name in run.device(i).state} == {"own"}
 
 
-def test_an_unseen_device_begins_with_the_exported_head(
-    simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData
+def test_an_unseen_device_trains_its_head_under_the_shared_body(
+    simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData, unseen_of: Any
 ) -> None:
-    run = simulate(FedPer(), split_softmax, data, fleet=Fleet(unseen=1))
-    (unseen,) = (row["device"] for row in run.rows if not row["seen"])
-    kernel, bias = run.deployed(unseen).tensors()
+    """The exported head, in four epochs whose gradient moves nothing else; nothing of it is kept."""
+    run = simulate(FedPer(unseen_epochs=4), split_softmax, data, fleet=Fleet(unseen=1))
+    unseen = unseen_of(run)
+    w = np.concatenate([run.weights.vector, twin.initial[-10:]]).astype(np.float64)
+    for x, y in twin.batches(unseen, run.rounds, range(4)):
+        w[-10:] -= RATE * twin.gradient(w, x, y)[-10:]
+    deployed = run.deployed(unseen)
+    np.testing.assert_array_equal(deployed.tensors()[0], run.weights.tensors()[0])
+    np.testing.assert_allclose(deployed.vector, w, rtol=0, atol=1e-5)
+    assert run.device(unseen).state == {}
+
+
+def test_without_epochs_an_unseen_device_has_the_exported_head(
+    simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData, unseen_of: Any
+) -> None:
+    run = simulate(FedPer(unseen_epochs=0), split_softmax, data, fleet=Fleet(unseen=1))
+    kernel, bias = run.deployed(unseen_of(run)).tensors()
     np.testing.assert_array_equal(bias, twin.model.bias)
     np.testing.assert_array_equal(kernel, run.weights.tensors()[0])
 
@@ -75,3 +90,11 @@ def test_needs_a_body_and_a_head(foreign: Path, softmax: TrainableModel) -> None
         FedPer().check(model)
     with pytest.raises(StrategyError, match=r"needs body, which the model softmax lacks"):
         FedPer().check(softmax)
+
+
+@pytest.mark.parametrize("epochs", [-1, 1.5, "many", True])
+def test_epochs_that_cannot_be(epochs: Any) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"strategy\.unseen_epochs: expected a whole number, at least 0, found"
+    ):
+        FedPer(epochs)

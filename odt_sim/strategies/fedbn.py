@@ -1,0 +1,28 @@
+"""Local normalization.
+
+Li et al. 2021, FedBN: Federated Learning on Non-IID Features via Local Batch Normalization.
+Rule: all layers train together on the device; all but the normalization layers is averaged as in FedAvg.
+Travels: body and head. Stays: every normalization layer's scale and shift, and BatchNorm's statistics. The optimizer's slots
+start fresh every round.
+Unseen devices: its authors suggest the mean of the others' normalization, or statistics estimated on the device. The former
+would have to travel, so such a device trains the exported normalization, statistics included, while the rest stands still.
+Hyper-parameters: `unseen_epochs`, 0..50, default 10, for those: statistics move by `1 - momentum` a step, so few epochs of
+few batches leave them near their initial values.
+"""
+
+from odt_sim.strategies.own_part import OwnPart
+
+
+class FedBN(OwnPart):
+    """FedAvg on everything but the normalization layers, which stay on the device."""
+
+    needs = frozenset({"norm"})
+    own = frozenset({"norm"})
+
+    def __init__(self, unseen_epochs: int = 10) -> None:
+        """Sets how a device begins that took no part in training.
+
+        Args:
+            unseen_epochs: The epochs for which such a device trains its normalization; 0 leaves it as it was exported.
+        """
+        super().__init__(unseen_epochs)

@@ -1,0 +1,80 @@
+"""Sharing a part of the model: what the strategies have in common whose own part stays on the device.
+
+A device that has no own part yet, such as an unseen one, gets one before it is deployed to: beginning with the exported one,
+it trains for `unseen_epochs` while the shared part stands still. As on a phone, nothing of this is sent anywhere.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from numpy.typing import NDArray
+
+from odt_sim.device.device import Device
+from odt_sim.model.manifest import Parameter
+from odt_sim.model.weights import Weights
+from odt_sim.strategies.base import Strategy, Tensors, weights_of
+from odt_sim.strategies.settings import checked_count
+
+Rows = tuple[NDArray[Any], NDArray[Any]]
+
+
+class OwnPart(Strategy):
+    """FedAvg on some groups of parameters; the others stay on the device.
+
+    Attributes:
+        own: The groups that stay.
+        unseen_epochs: The epochs for which a device that has no own part trains it before it is deployed to.
+    """
+
+    own: frozenset[str] = frozenset()
+    unseen_epochs: int = 5
+
+    def __init__(self, unseen_epochs: int = 5) -> None:
+        """Sets how a device begins that took no part in training.
+
+        Args:
+            unseen_epochs: The epochs for which such a device trains its own part; 0 leaves it as it was exported.
+        """
+        self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
+
+    def shared(self, parameter: Parameter) -> bool:
+        """All but the own groups travels."""
+        return parameter.group not in self.own
+
+    def deploy(self, device: Device, broadcast: Tensors) -> Weights:
+        """Returns the shared part with the device's own, which is trained first where there is none yet."""
+        deployed = super().deploy(device, broadcast)
+        if "own" in device.state or not self.unseen_epochs:
+            return deployed
+        train_own_part(device, weights_of(broadcast), self.unseen_epochs)
+        return device.parameters()
+
+
+def train_own_part(device: Device, shared: Weights, epochs: int) -> None:
+    """Trains what a device does not share: the shared weights are written back after every step.
+
+    This asks nothing of the model, and is exact for every optimizer that treats each parameter by itself.
+
+    Args:
+        device: Holds the shared weights and the own ones to begin with.
+        shared: What stands still.
+        epochs: Passes over the device's training examples.
+    """
+    for epoch in range(epochs):
+        for x, y in shuffled(device, epoch):
+            device.train_batch(x, y)
+            device.restore(shared)
+
+
+def shuffled(device: Device, epoch: int, purpose: str = "batches") -> Iterator[Rows]:
+    """Yields a device's training examples once, in batches of the model's size; the last may be smaller.
+
+    Args:
+        device: Whose.
+        epoch: The epoch within the round.
+        purpose: What the order is drawn for; `batches` has those of `Device.train`.
+    """
+    x, y = device.train_examples.take(device.random(purpose, epoch).permutation(len(device.train_examples)))
+    size = device.model.batch_size
+    for start in range(0, len(x), size):
+        yield x[start : start + size], y[start : start + size]

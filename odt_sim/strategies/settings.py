@@ -1,0 +1,37 @@
+"""The check of a strategy's hyper-parameters."""
+
+import math
+
+from odt_sim.errors import ConfigurationError
+
+
+def checked(name: str, value: float, low: float, high: float = math.inf, *, above: bool = False) -> float:
+    """Returns a hyper-parameter that is a finite number of its range.
+
+    Args:
+        name: Its key below `strategy`.
+        value: The number.
+        low: The least that it may be.
+        high: The most that it may be.
+        above: Whether it must be more than `low`.
+
+    Raises:
+        ConfigurationError: It is no finite number, or out of its range.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not (number and low <= value <= high and not (above and value == low)):
+        least = f"above {low}" if above else f"at least {low}"
+        expected = f"a number {least}" if high == math.inf else f"a number {least} and at most {high}"
+        raise ConfigurationError(f"strategy.{name}: expected {expected}, found {value!r}")
+    return value
+
+
+def checked_count(name: str, value: int, low: int = 0) -> int:
+    """Returns a hyper-parameter that is a whole number, at least `low`.
+
+    Raises:
+        ConfigurationError: It is no whole number, or too small.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise ConfigurationError(f"strategy.{name}: expected a whole number, at least {low}, found {value!r}")
+    return value

@@ -1,0 +1,87 @@
+"""FedRep against plain numpy: the head under the body that came, then the body under this head."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odt_sim import Fleet, TrainableModel
+from odt_sim.data.federated import FederatedData
+from odt_sim.errors import ConfigurationError, StrategyError
+from odt_sim.strategies.fedrep import FedRep
+
+Simulate = Callable[..., Any]
+RATE, HEAD_EPOCHS, EPOCHS = 0.1, 3, 2
+
+
+def descended(twin: Any, w: Any, part: slice, device: int, round: int, epochs: range) -> Any:
+    """Returns the weights after steps that change a part of them."""
+    w = w.copy()
+    for x, y in twin.batches(device, round, epochs):
+        w[part] -= RATE * twin.gradient(w, x, y)[part]
+    return w
+
+
+def test_agrees_with_numpy(
+    simulate: Simulate, small_twin: Any, small_mlp: TrainableModel, small_data: FederatedData
+) -> None:
+    twin, head = small_twin, small_twin.model.head
+    run = simulate(FedRep(HEAD_EPOCHS), small_mlp, small_data)
+    models = [twin.initial] * 3
+    for round in range(1, run.rounds + 1):
+        for device, w in enumerate(models):
+            w = descended(twin, w, head, device, round, range(HEAD_EPOCHS))
+            models[device] = descended(
+                twin, w, slice(0, head.start), device, round, range(HEAD_EPOCHS, HEAD_EPOCHS + EPOCHS)
+            )
+        body = twin.mean(models)[: head.start]
+        models = [np.concatenate([body, w[head]]) for w in models]
+    np.testing.assert_allclose(run.weights.vector, body, rtol=0, atol=1e-5)
+    for device, w in enumerate(models):
+        np.testing.assert_allclose(run.deployed(device).vector, w, rtol=0, atol=1e-5)
+    twin.assert_rows(run.rows, models)
+
+
+def test_an_unseen_device_trains_its_head_under_the_shared_body(
+    simulate: Simulate, small_twin: Any, small_mlp: TrainableModel, small_data: FederatedData, unseen_of: Any
+) -> None:
+    run = simulate(FedRep(1, unseen_epochs=4), small_mlp, small_data, fleet=Fleet(unseen=1), rounds=1)
+    unseen, head = unseen_of(run), small_twin.model.head
+    w = np.concatenate([run.weights.vector, small_twin.initial[head]]).astype(np.float64)
+    w = descended(small_twin, w, head, unseen, run.rounds, range(4))
+    np.testing.assert_allclose(run.deployed(unseen).vector, w, rtol=0, atol=1e-5)
+
+
+def test_statistics_move_with_the_body_and_travel(
+    simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
+) -> None:
+    run = simulate(FedRep(HEAD_EPOCHS), grouped, small_data, rounds=1)
+    assert {p.group for p in run.weights.layout.parameters} == {"body", "norm"}
+    statistics = run.weights.layout.select(lambda p: p.role == "statistic")
+    total = np.zeros(statistics.size)
+    for id in range(3):
+        device = run.device(id)
+        before = device.parameters()
+        device.train(HEAD_EPOCHS, group="head")
+        np.testing.assert_array_equal(device.parameters().select(statistics).vector, before.select(statistics).vector)
+        device.train(group="body_norm")
+        total += len(device.train_examples) * device.parameters().select(statistics).vector
+    np.testing.assert_allclose(
+        run.weights.select(statistics).vector, total / small_data.train_sizes.sum(), rtol=0, atol=1e-6
+    )
+
+
+def test_needs_steps_of_head_and_body(digits_mlp: TrainableModel, small_mlp: TrainableModel) -> None:
+    FedRep().check(small_mlp)
+    with pytest.raises(
+        StrategyError, match="strategy fedrep: needs train_body, train_head, which the model digits_mlp"
+    ):
+        FedRep().check(digits_mlp)
+
+
+def test_epochs_that_cannot_be() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"strategy\.head_epochs: expected a whole number, at least 1, found 0"
+    ):
+        FedRep(0)

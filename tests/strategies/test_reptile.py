@@ -1,0 +1,44 @@
+"""Reptile against plain numpy: a part of the mean update, and fine-tuning."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odt_sim import TrainableModel
+from odt_sim.data.federated import FederatedData
+from odt_sim.errors import ConfigurationError
+from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.reptile import Reptile
+
+Simulate = Callable[..., Any]
+
+
+def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
+    run = simulate(Reptile(step_size=0.3, max_epochs=4), softmax, data)
+    w = twin.initial
+    for round in range(1, run.rounds + 1):
+        w = w + 0.3 * (twin.mean([twin.descend(w, device, round) for device in range(3)]) - w)
+    np.testing.assert_allclose(run.weights.vector, w, rtol=0, atol=1e-5)
+    models = []
+    for device in range(3):
+        tuned = [twin.descend(w, device, run.rounds, range(epochs)) for epochs in range(5)]
+        losses = [twin.loss(twin.at(model), device, "validation") for model in tuned]
+        models.append(tuned[int(np.argmin(losses))])
+        np.testing.assert_allclose(run.deployed(device).vector, models[-1], rtol=0, atol=1e-5)
+    twin.assert_rows(run.rows, models)
+
+
+def test_a_whole_step_is_fedavg(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+    whole, plain = (simulate(strategy, softmax, data) for strategy in (Reptile(1.0, 2), FedAvgFineTune(2)))
+    np.testing.assert_array_equal(whole.weights.vector, plain.weights.vector)
+    assert whole.rows == plain.rows
+
+
+@pytest.mark.parametrize("step", [0, -1, 2.5, float("nan"), "half", True])
+def test_steps_that_cannot_be(step: Any) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"strategy\.step_size: expected a number above 0 and at most 2, found "
+    ):
+        Reptile(step)
