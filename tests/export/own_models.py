@@ -171,13 +171,12 @@ class Plain(tf.Module):
     )
     def train(self, x: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
         with tf.GradientTape() as tape:
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, self.logits(x))
+            losses = tf.nn.softmax_cross_entropy_with_logits(tf.one_hot(y, 2), self.logits(x))
             loss = tf.reduce_mean(losses * sample_weight)
-            total = loss + 0.1 * tf.reduce_sum(self.kernel**2) + 0.01 * tf.reduce_sum(tf.abs(self.bias))
-        gradients = tape.gradient(total, self.trained)
-        norm = tf.sqrt(tf.add_n([tf.reduce_sum(g * g) for g in gradients]))
-        if norm > 1.0:
-            gradients = [g / norm for g in gradients]
+            total = loss + 0.1 * tf.nn.l2_loss(self.kernel) + 0.01 * tf.reduce_sum(tf.abs(self.bias))
+        gradients, norm = tf.clip_by_global_norm(tape.gradient(total, self.trained), 1.0)
+        if norm > 1.5:
+            gradients = [0.5 * g for g in gradients]
         for own, gradient in zip(self.sums, gradients):  # noqa: B905 - as authors write it
             own.assign_add(gradient)
         self.steps.assign_add(1)

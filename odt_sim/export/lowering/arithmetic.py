@@ -69,3 +69,31 @@ def bitwise_and(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value
     if not (known(mask) == sign).all():
         raise Refusal("lowers the sign bit only; use arithmetic in place of bits")
     return [tf.where(x < 0, tf.constant(sign, x.dtype), tf.zeros_like(x))]
+
+
+@lowers("L2Loss")
+def l2_loss(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = sum(X^2) / 2."""
+    return [0.5 * tf.reduce_sum(tf.square(inputs[0]))]
+
+
+@lowers("IsFinite")
+def is_finite(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = (X - X = 0), which is wrong for infinities and for what is no number."""
+    return [tf.equal(inputs[0] - inputs[0], 0.0)]
+
+
+@lowers("Xlogy")
+def xlogy(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Z = X log Y, and 0 where X = 0."""
+    x, y = inputs
+    zero = tf.equal(x, 0.0)
+    return [tf.where(zero, 0.0, x * tf.math.log(tf.where(zero, 1.0, y)))]
+
+
+@lowers("Xdivy")
+def xdivy(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Z = X / Y, and 0 where X = 0."""
+    x, y = inputs
+    zero = tf.equal(x, 0.0)
+    return [tf.where(zero, 0.0, x / tf.where(zero, 1.0, y))]

@@ -315,6 +315,8 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "IdentityN": lambda: each(lambda x, y: list(raw.IdentityN(input=[x, y])), 2),
     "Inv": lambda: of_positive(lambda x: raw.Inv(x=x)),
     "InvGrad": lambda: of_positive(lambda y, dy: raw.InvGrad(y=y, dy=dy), 2),
+    "IsFinite": lambda: each(lambda x: raw.IsFinite(x=raw.Log(x=x))),
+    "L2Loss": lambda: each(lambda x: raw.L2Loss(t=x)),
     "LeakyReluGrad": lambda: each(lambda x, dy: raw.LeakyReluGrad(gradients=dy, features=x, alpha=0.3), 2),
     "Log1p": lambda: of_positive(lambda x: raw.Log1p(x=x)),
     "MatMul": lambda: products(matmul, [((3, 4), (4, 5)), ((1, 4), (4, 1))], "transpose_a", "transpose_b"),
@@ -366,4 +368,6 @@ OPS: dict[str, Callable[[], list[Call]]] = {
         *repetitions(lambda x, times: raw.Tile(input=x, multiples=times), [2, 3, 1]),
         *(Call(lambda x: raw.Tile(input=x, multiples=[1, 1, 4]), (whole(2, 3, n),), 0.0) for n in (1, 2)),
     ],
+    "Xdivy": lambda: each(lambda x, y: raw.Xdivy(x=x, y=y), 2),
+    "Xlogy": lambda: each(lambda x, y: raw.Xlogy(x=x, y=y * y), 2),
 }
