@@ -278,7 +278,7 @@ def fails(self: Any, x: Any, y: Any) -> dict[str, Any]:
 
 
 REFUSED = [
-    ({"train": loops}, r"`train`: .*while.*the op (Stateless)?While .*use a Keras layer in place of the loop"),
+    ({"train": loops}, r"`train`: .*while.*the op (Stateless)?While .*use a Keras layer, .*in place of the loop"),
     ({"train": lambda self, x, y: self.model(x)}, r"Small\.train: expected to return a dictionary"),
     ({"train": fails}, r"Small\.train cannot be traced: .*"),
     (
