@@ -249,9 +249,11 @@ class Device:
         """Returns what `infer`, `embed` or `head_infer` says of any number of rows."""
         declared = self.model.signatures[signature]
         (rows,) = declared.inputs.values()
-        size = rows.shape[0] if rows.shape[0] > 0 else self.model.batch_size
+        fixed = rows.shape[0] > 0
+        size = rows.shape[0] if fixed else self.model.batch_size
         runtime = self._pool.acquire(self)
-        parts = [runtime.infer(padded(x[start : start + size], size), signature) for start in range(0, len(x), size)]
+        taken = [x[start : start + size] for start in range(0, len(x), size)]
+        parts = [runtime.infer(padded(part, size) if fixed else part, signature) for part in taken]
         if not parts:
             return np.zeros((0, *answer_of(declared).shape[1:]), np.float32)
         return np.concatenate(parts)[: len(x)]
