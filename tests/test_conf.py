@@ -160,8 +160,8 @@ MLP = {"model": "digits_mlp"}
 GROUPED = {**MLP, "+model.train_groups": "[head,body]"}
 NORMALIZED = {"model": "keras", "model.build._target_": "network.normalized"}
 STRATEGIES = {
-    "fedavg": {}, "fedavg_finetune": {}, "fedbabu": GROUPED, "fedbn": NORMALIZED, "fedper": MLP, "fedrep": GROUPED,
-    "lg_fedavg": MLP, "local": {}, "reptile": {},
+    "apfl": {}, "ditto": {}, "fedavg": {}, "fedavg_finetune": {}, "fedbabu": GROUPED, "fedbn": NORMALIZED, "fedper": MLP,
+    "fedrep": GROUPED, "interpolation": {}, "lg_fedavg": MLP, "local": {}, "perfedavg": {}, "pfedme": {}, "reptile": {},
 }  # fmt: skip
 
 

@@ -192,6 +192,16 @@ class Device:
             self._body = None
         return run_step(runtime, step, batch, learning_rate, self._offset)
 
+    def begin_again(self) -> None:
+        """Has the device train from here as at the beginning of its round, for a strategy that trains a second model on it.
+
+        Batch orders, masks and the optimizer's slots are again those of the round's first step, and no gradient offset is
+        set. The weights stay as they are.
+        """
+        self._synchronized()
+        self._epochs, self._offset = 0, None
+        self._place(self._weights, self._fresh_slots(self._pool.first.initial_slots))
+
     def set_gradient_offset(self, offset: Weights | None, mu: float = 0.0) -> None:
         """Has every later step use `g + mu w + offset` in place of the gradient `g`, on the parameters that it trains.
 

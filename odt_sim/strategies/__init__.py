@@ -1,13 +1,33 @@
 """Personalization strategies, one file each."""
 
+from odt_sim.strategies.apfl import APFL
+from odt_sim.strategies.ditto import Ditto
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.fedbabu import FedBABU
 from odt_sim.strategies.fedbn import FedBN
 from odt_sim.strategies.fedper import FedPer
 from odt_sim.strategies.fedrep import FedRep
+from odt_sim.strategies.interpolation import Interpolation
 from odt_sim.strategies.lg_fedavg import LGFedAvg
 from odt_sim.strategies.local import Local
+from odt_sim.strategies.perfedavg import PerFedAvg
+from odt_sim.strategies.pfedme import PFedMe
 from odt_sim.strategies.reptile import Reptile
 
-__all__ = ["FedAvg", "FedAvgFineTune", "FedBABU", "FedBN", "FedPer", "FedRep", "LGFedAvg", "Local", "Reptile"]
+__all__ = [
+    "APFL",
+    "Ditto",
+    "FedAvg",
+    "FedAvgFineTune",
+    "FedBABU",
+    "FedBN",
+    "FedPer",
+    "FedRep",
+    "Interpolation",
+    "LGFedAvg",
+    "Local",
+    "PFedMe",
+    "PerFedAvg",
+    "Reptile",
+]

@@ -57,6 +57,25 @@ def test_one_step_on_rows_of_the_callers_choice(
     np.testing.assert_allclose(device.parameters()["softmax_regression/classifier/kernel"], twin.kernel, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["adam_with_offset", "grouped"])
+def test_a_device_that_begins_again_trains_as_in_its_first_epochs(
+    name: str, rows: Draw, request: pytest.FixtureRequest
+) -> None:
+    """The same batches, masks and fresh slots; its weights are as they were."""
+    model: TrainableModel = request.getfixturevalue(name)
+    device, fresh = (Device(model, rows(model, 10), seed=3, id=7, round=2) for _ in range(2))
+    device.train(2, RATE)
+    device.set_gradient_offset(None, 0.5)
+    trained = device.parameters()
+    device.begin_again()
+    np.testing.assert_array_equal(device.parameters().vector, trained.vector)
+    fresh.restore(trained)
+    np.testing.assert_array_equal(device.train(2, RATE), fresh.train(2, RATE))
+    np.testing.assert_array_equal(device.parameters().vector, fresh.parameters().vector)
+    for slot, own in zip(device.optimizer_state(), fresh.optimizer_state(), strict=True):
+        np.testing.assert_array_equal(slot, own)
+
+
 def test_momentum_goes_on_from_step_to_step(momentum: TrainableModel, rows: Draw) -> None:
     """Two steps from equal rows: `v1 = -r g1`, `v2 = 0.9 v1 - r g2`; gradients are read off single steps."""
     x, y = rows(momentum, 4)

@@ -1,0 +1,111 @@
+"""Adaptive personalized federated learning: a mixture with a weight that is learned.
+
+Deng et al. 2020, Adaptive Personalized Federated Learning, algorithm 1 and section 4 on the mixing weight.
+Rule, on each batch and all from the values before it, with `m = a v + (1 - a) w`:
+`w <- w - lr g(w)`, `v <- v - lr a g(m)`, `a <- clip(a - lr <v - w, g(m)>, 0, 1)`; w is averaged. A device's user gets m of
+the averaged w. The paper weighs all devices equally; here they weigh by examples, so that w is that of FedAvg, whatever a is.
+Travels: w, BatchNorm statistics included. Stays: v, a, and the statistics of m, which only its own batches move. The rule is
+one of plain SGD, without slots; Dropout draws new masks for each of the two gradients. v begins with the first w that its
+device receives.
+Unseen devices train such v and a before they are deployed to.
+Hyper-parameters: `alpha`, 0..1, default 0.5: what a begins with; `unseen_epochs`, 0..50, default 5.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from odt_sim.device.device import Device
+from odt_sim.model.weights import Weights
+from odt_sim.strategies.base import Strategy, Tensors, Update, array_of, recall, weights_of
+from odt_sim.strategies.own_model import keep_whole
+from odt_sim.strategies.own_part import Rows, shuffled
+from odt_sim.strategies.settings import checked, checked_count
+
+
+class Mixture(NamedTuple):
+    """The two models of a device.
+
+    Attributes:
+        w: The global one, all of its weights.
+        v: The device's own, all of its weights.
+        alpha: The weight of v, 0..1.
+    """
+
+    w: Weights
+    v: Weights
+    alpha: float
+
+    def mixed(self, device: Device) -> Weights:
+        """Returns the mixture of the trainable parameters; statistics are those of v."""
+        w, v = (weights.select(device.model.trainable_layout) for weights in (self.w, self.v))
+        return self.v.replace(self.alpha * v + (1 - self.alpha) * w)
+
+
+class APFL(Strategy):
+    """FedAvg, and on each device a model of its own that is trained, and deployed, as a part of a mixture."""
+
+    needs = frozenset({"plain_sgd", "learning_rate"})
+
+    def __init__(self, alpha: float = 0.5, unseen_epochs: int = 5) -> None:
+        """Sets where the mixing weights begin.
+
+        Args:
+            alpha: The weight of the device's own model at first.
+            unseen_epochs: The epochs for which a device that has no model of its own trains one before it is deployed to.
+        """
+        self.alpha = checked("alpha", alpha, 0, 1)
+        self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
+
+    def local(self, device: Device, broadcast: Tensors) -> Update:
+        """Trains both models and the mixing weight."""
+        shared = weights_of(broadcast)
+        mixture, losses = _train(device, self._mixture(device, shared), device.plan.epochs)
+        keep_whole(device, mixture.v)
+        device.state["alpha"] = np.array([mixture.alpha])
+        delta = mixture.w.select(shared.layout) - shared
+        return Update({"weights": delta}, len(device.train_examples), np.array(losses, np.float32))
+
+    def deploy(self, device: Device, broadcast: Tensors) -> Weights:
+        """Returns the mixture of the device's own model with the averaged one."""
+        mixture = self._mixture(device, weights_of(broadcast))
+        if "own" not in device.state:
+            trained, _ = _train(device, mixture, self.unseen_epochs)
+            mixture = trained._replace(w=mixture.w)
+        device.records["alpha"] = mixture.alpha
+        return mixture.mixed(device)
+
+    def _mixture(self, device: Device, shared: Weights) -> Mixture:
+        """Returns the global model and what the device kept, or that model once more where it kept nothing."""
+        device.restore(shared)
+        w = device.parameters()
+        recall(device)
+        kept = device.state.get("alpha")
+        return Mixture(w, device.parameters(), self.alpha if kept is None else float(array_of(kept)[0]))
+
+
+def _train(device: Device, mixture: Mixture, epochs: int) -> tuple[Mixture, list[float]]:
+    """Returns the models after some epochs, and the losses of the global one."""
+    losses = []
+    for epoch in range(epochs):
+        for rows in shuffled(device, epoch):
+            mixture, loss = _step(device, mixture, rows)
+            losses.append(loss)
+    return mixture, losses
+
+
+def _step(device: Device, mixture: Mixture, rows: Rows) -> tuple[Mixture, float]:
+    layout = device.model.trainable_layout
+    w, v, alpha = mixture
+    mixed = mixture.mixed(device)
+    device.restore(w)
+    loss = device.train_batch(*rows)
+    w_after = device.parameters()
+    device.restore(mixed)
+    device.train_batch(*rows)
+    after = device.parameters()
+    descent = mixed.select(layout) - after.select(layout)  # learning rate times gradient
+    apart = v.select(layout) - w.select(layout)
+    alpha_after = alpha - float(np.vdot(apart.vector, descent.vector))
+    v_after = after.replace(v.select(layout) - alpha * descent)
+    return Mixture(w_after, v_after, min(max(alpha_after, 0.0), 1.0)), loss

@@ -1,0 +1,53 @@
+"""A model of the device's own beside the global one: what the strategies have in common that train two."""
+
+from odt_sim.device.device import Device
+from odt_sim.model.weights import Weights
+from odt_sim.strategies.base import keep, keep_optimizer, recall, recall_optimizer
+
+
+def train_own_model(device: Device, shared: Weights, regularization: float = 0.0, epochs: int | None = None) -> None:
+    """Trains the model of the device's own, v, in the batches of the round: `v <- v - lr (g(v) + regularization (v - w))`.
+
+    It goes on from the v and the optimizer's slots that the device kept, and where there are none from w.
+
+    Args:
+        device: Holds v afterwards.
+        shared: The global weights w.
+        regularization: The factor of the proximal term.
+        epochs: Passes over the device's training examples; the plan's by default.
+    """
+    device.begin_again()
+    device.restore(shared)
+    recall(device)
+    recall_optimizer(device)
+    if regularization:
+        pull = shared.select(device.model.trainable_layout)
+        device.set_gradient_offset(-regularization * pull, regularization)
+    device.train(epochs)
+    device.set_gradient_offset(None)
+
+
+def keep_own_model(device: Device) -> None:
+    """Keeps the model that the device holds as its own, and the optimizer's slots."""
+    keep_whole(device, device.parameters())
+    keep_optimizer(device)
+
+
+def keep_whole(device: Device, weights: Weights) -> None:
+    """Keeps all that training changes as the device's own."""
+    keep(device, weights, weights.layout.select(lambda p: False))
+
+
+def own_model(device: Device, shared: Weights, regularization: float, unseen_epochs: int) -> Weights:
+    """Returns the device's own model; one that has none yet, such as an unseen device, trains it from w first.
+
+    Args:
+        device: Whose.
+        shared: The global weights w.
+        regularization: The factor of the proximal term of that training.
+        unseen_epochs: Its epochs.
+    """
+    recall(device)
+    if "own" not in device.state:
+        train_own_model(device, shared, regularization, unseen_epochs)
+    return device.parameters()

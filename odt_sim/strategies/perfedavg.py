@@ -1,0 +1,68 @@
+"""Per-FedAvg, first order: a model that is good after one step on a device's own examples.
+
+Fallah et al. 2020, Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning Approach,
+algorithm 1, with its first-order approximation (FO), which leaves out the Hessian.
+Rule: on the device `w' = w - a g(w; B1)`, `w <- w - b g(w'; B2)` with two batches drawn apart, for `train.epochs`; b is
+`train.learning_rate`. The server averages, all devices alike. A device's user gets w after one step of size a along the
+gradient over all the device's training examples.
+Travels: w, BatchNorm statistics included, which move with both batches. Stays: nothing. The rule is one of plain SGD, without
+slots; Dropout draws new masks for each gradient.
+Unseen devices take the same one step as all do.
+Hyper-parameters: `adaptation_rate`, above 0 to 1, default 0.01 (a, alpha in the paper).
+"""
+
+import numpy as np
+
+from odt_sim.device.device import Device
+from odt_sim.model.weights import Weights
+from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
+from odt_sim.strategies.own_part import Rows, shuffled
+from odt_sim.strategies.settings import checked
+
+
+class PerFedAvg(Strategy):
+    """Averages models that were trained for what they are one step later."""
+
+    needs = frozenset({"plain_sgd", "learning_rate"})
+
+    def __init__(self, adaptation_rate: float = 0.01) -> None:
+        """Sets the step of personalization.
+
+        Args:
+            adaptation_rate: Its size.
+        """
+        self.adaptation_rate = checked("adaptation_rate", adaptation_rate, 0, 1, above=True)
+
+    def local(self, device: Device, broadcast: Tensors) -> Update:
+        """Descends along gradients that are taken one step further on."""
+        shared = weights_of(broadcast)
+        device.restore(shared)
+        losses = [
+            self._step(device, first, second)
+            for epoch in range(device.plan.epochs)
+            for first, second in zip(shuffled(device, epoch), shuffled(device, epoch, "second"), strict=True)
+        ]
+        delta = device.parameters().select(shared.layout) - shared
+        return Update({"weights": delta}, 1.0, np.array(losses, np.float32))
+
+    def _step(self, device: Device, first: Rows, second: Rows) -> float:
+        """Changes the device's weights by what a step from where another one leads would change there."""
+        layout = device.model.trainable_layout
+        before = device.parameters().select(layout)
+        loss = device.train_batch(*first, self.adaptation_rate)
+        adapted = device.parameters().select(layout)
+        device.train_batch(*second)
+        after = device.parameters()
+        device.restore(after.replace(before + (after.select(layout) - adapted)))
+        return loss
+
+    def deploy(self, device: Device, broadcast: Tensors) -> Weights:
+        """Takes one step along the mean gradient over the device's training examples."""
+        weights = super().deploy(device, broadcast)
+        layout = device.model.trainable_layout
+        start, moved = weights.select(layout), Weights.zeros(layout)
+        for x, y in shuffled(device, 0):
+            device.restore(weights)
+            device.train_batch(x, y, self.adaptation_rate)
+            moved += (device.parameters().select(layout) - start) * (len(x) / len(device.train_examples))
+        return weights.replace(start + moved)

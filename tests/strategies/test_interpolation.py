@@ -1,0 +1,72 @@
+"""Interpolation against plain numpy: the share is chosen on validation examples and on nothing else."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from odt_sim import Fleet, TrainableModel
+from odt_sim.data.federated import FederatedData
+from odt_sim.strategies.interpolation import Interpolation
+
+Simulate = Callable[..., Any]
+
+
+def mixture(twin: Any, v: Any, w: Any, device: int) -> tuple[float, Any]:
+    """Returns the share that validates best, and its mixture."""
+    mixtures = [i / 10 * v + (1 - i / 10) * w for i in range(11)]
+    best = int(np.argmin([twin.loss(twin.at(m), device, "validation") for m in mixtures]))
+    return best / 10, mixtures[best]
+
+
+def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
+    """Some of each device's validation examples are another device's, so that mixtures validate best."""
+    indices = data.indices.copy()
+    places = np.concatenate([np.arange(start, stop) for start, stop in data.offsets[:, 1:3]])
+    indices[places] = indices[np.roll(places, 2)]
+    data = replace(data, indices=indices)
+    twin = replace(twin, data=data)
+    run = simulate(Interpolation(), softmax, data)
+    w, own = twin.initial, [twin.initial] * 3
+    for round in range(1, run.rounds + 1):
+        own = [twin.descend(v, device, round) for device, v in enumerate(own)]
+        w = twin.mean([twin.descend(w, device, round) for device in range(3)])
+    shares, models = zip(*(mixture(twin, v, w, device) for device, v in enumerate(own)), strict=True)
+    assert [row["own_share"] for row in run.rows] == list(shares)
+    assert any(0 < share < 1 for share in shares)
+    for device, model in enumerate(models):
+        np.testing.assert_allclose(run.deployed(device).vector, model, rtol=0, atol=1e-5)
+    twin.assert_rows(run.rows, models)
+
+
+def test_an_unseen_device_trains_and_mixes_a_model_of_its_own(
+    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, unseen_of: Any
+) -> None:
+    run = simulate(Interpolation(unseen_epochs=4), softmax, data, fleet=Fleet(unseen=1), rounds=1)
+    unseen, w = unseen_of(run), run.weights.vector.astype(np.float64)
+    share, model = mixture(twin, twin.descend(w, unseen, run.rounds, range(4)), w, unseen)
+    assert run.rows[unseen]["own_share"] == share > 0
+    np.testing.assert_allclose(run.deployed(unseen).vector, model, rtol=0, atol=1e-5)
+
+
+def test_test_examples_decide_nothing(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+    """Other test labels, the same share; other validation labels, another share."""
+    run = simulate(Interpolation(), softmax, data)
+    for split, same in (("test", True), ("validation", False)):
+        y = data.y.copy()
+        for device in range(3):
+            index = getattr(data, split)(device)
+            y[index] = (y[index] + 1) % 10
+        other = simulate(Interpolation(), softmax, replace(data, y=y))
+        assert ([row["own_share"] for row in other.rows] == [row["own_share"] for row in run.rows]) is same
+
+
+def test_without_validation_examples_the_global_weights_stay(
+    simulate: Simulate, softmax: TrainableModel, data: FederatedData
+) -> None:
+    offsets = data.offsets.copy()
+    offsets[1, 1] = offsets[1, 2]  # its validation examples become training examples
+    run = simulate(Interpolation(), softmax, replace(data, offsets=offsets))
+    assert run.rows[1]["own_share"] == 0
+    np.testing.assert_array_equal(run.deployed(1).vector, run.weights.vector)

@@ -1,0 +1,65 @@
+"""Per-FedAvg against plain numpy: gradients one step further on, and one step for the user."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odt_sim import TrainableModel
+from odt_sim.data.federated import FederatedData
+from odt_sim.errors import ConfigurationError, StrategyError
+from odt_sim.strategies.perfedavg import PerFedAvg
+
+Simulate = Callable[..., Any]
+RATE, ADAPTATION, EPOCHS, BATCH, SEED = 0.1, 0.2, 2, 16, 4
+
+
+def second(twin: Any, device: int, round: int) -> Iterator[Any]:
+    """Yields the batches of the gradients that are kept."""
+    x, y = twin.part("train", device)
+    for epoch in range(EPOCHS):
+        words = [SEED, device, round, int.from_bytes(b"second", "big"), epoch]
+        order = np.random.default_rng(words).permutation(len(x))
+        for start in range(0, len(x), BATCH):
+            yield x[order[start : start + BATCH]], y[order[start : start + BATCH]]
+
+
+def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
+    """All devices weigh alike; the user's step is along the gradient of all the device's examples."""
+    run = simulate(PerFedAvg(ADAPTATION), softmax, data)
+    w = twin.initial
+    for round in range(1, run.rounds + 1):
+        models = [w] * 3
+        for device, own in enumerate(models):
+            for one, other in zip(twin.batches(device, round), second(twin, device, round), strict=True):
+                own = own - RATE * twin.gradient(own - ADAPTATION * twin.gradient(own, *one), *other)
+            models[device] = own
+        w = np.mean(models, axis=0)
+    np.testing.assert_allclose(run.weights.vector, w, rtol=0, atol=1e-5)
+    adapted = [w - ADAPTATION * twin.gradient(w, *twin.part("train", device)) for device in range(3)]
+    for device, own in enumerate(adapted):
+        np.testing.assert_allclose(run.deployed(device).vector, own, rtol=0, atol=1e-5)
+        assert run.device(device).state == {}
+    twin.assert_rows(run.rows, adapted)
+
+
+def test_the_users_step_leaves_statistics(
+    simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
+) -> None:
+    run = simulate(PerFedAvg(ADAPTATION), grouped, small_data, rounds=1)
+    deployed = run.deployed(0)
+    for p in grouped.parameters:
+        assert np.array_equal(deployed[p.name], run.weights[p.name]) is (p.role == "statistic"), p.name
+
+
+def test_needs_plain_sgd(momentum: TrainableModel) -> None:
+    with pytest.raises(StrategyError, match="strategy perfedavg: needs plain_sgd, which the model momentum lacks"):
+        PerFedAvg().check(momentum)
+
+
+def test_rates_that_cannot_be() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"strategy\.adaptation_rate: expected a number above 0 and at most 1, found 0"
+    ):
+        PerFedAvg(0)
