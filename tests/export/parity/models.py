@@ -15,7 +15,6 @@ SMALLER: dict[str, dict[str, Any]] = {
     "character_lstm": {"length": 6},
     "har_cnn": {"length": 32},
     "mobilenet": {"input_shape": [32, 32, 3]},
-    "mobilenet_transfer": {"input_shape": [32, 32, 3], "weights": None},
     "mobilenet_v2": {"input_shape": [32, 32, 3]},
     "resnet8": {"input_shape": [8, 8, 3]},
 }
