@@ -11,7 +11,7 @@ from parity.losses import LOSSES
 from parity.models import MODELS
 from parity.optimizers import OPTIMIZERS, STEPS
 from parity.sequences import ATTENTION, RECURRENT
-from parity.shapes import ELEMENTWISE, SHAPES
+from parity.shapes import ELEMENTWISE, OPERATIONS, SHAPES
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "export.md"
@@ -27,6 +27,7 @@ FAMILIES = (
     ATTENTION,
     SHAPES,
     ELEMENTWISE,
+    OPERATIONS,
     WEIGHTS,
     LOSSES,
     OPTIMIZERS,

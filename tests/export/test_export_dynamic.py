@@ -40,6 +40,7 @@ CHOSEN = {
     "shapes of sequences",
     "shapes of images",
     "activation layers",
+    "operations",
     "regularizers and constraints",
     "cross-entropy of probabilities, smoothed",
     "binary cross-entropy",

@@ -21,16 +21,20 @@ def reciprocal(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]
 
 @lowers("RsqrtGrad")
 def rsqrt_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dX = -dY Y^3 / 2, of Y = 1 / sqrt(X)."""
+    """Computes dX = -dY Y^3 / 2, of Y = 1 / sqrt(X); 0 where dY is, also where Y is infinite."""
     y, gradient = inputs
-    return [gradient * (-0.5 * y * y * y)]
+    return [_zero_where_zero(gradient, gradient * (-0.5 * y * y * y))]
 
 
 @lowers("SqrtGrad")
 def sqrt_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dX = dY / (2 Y), of Y = sqrt(X)."""
+    """Computes dX = dY / (2 Y), of Y = sqrt(X); 0 where dY is, also where Y is 0."""
     y, gradient = inputs
-    return [0.5 * gradient / y]
+    return [_zero_where_zero(gradient, 0.5 * gradient / y)]
+
+
+def _zero_where_zero(gradient: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    return tf.where(tf.equal(gradient, 0.0), tf.zeros_like(value), value)
 
 
 @lowers("ReciprocalGrad", "InvGrad")

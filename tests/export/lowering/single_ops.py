@@ -280,6 +280,11 @@ def positive(shape: tuple[int, ...]) -> NDArray[np.float32]:
     return np.resize(np.array([0.1, 0.5, 1.0, 2.0, 30.0], np.float32), shape)
 
 
+def at_zero(root: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Returns roots and gradients: of a zero, where the gradient is zero and where it is not."""
+    return np.array([root, root, 1.0], np.float32), np.array([0.0, 1.0, 1.0], np.float32)
+
+
 def of_positive(function: Callable[..., Any], arguments: int = 1) -> list[Call]:
     return [Call(function, (positive(shape), whole(*shape))[:arguments]) for shape in SHAPES]
 
@@ -343,7 +348,10 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "ResizeNearestNeighborGrad": lambda: resizings(nearest_grad, list),
     "ResourceScatterAdd": lambda: scatters(raw.ResourceScatterAdd),
     "ResourceScatterSub": lambda: scatters(raw.ResourceScatterSub),
-    "RsqrtGrad": lambda: of_positive(lambda y, dy: raw.RsqrtGrad(y=y, dy=dy), 2),
+    "RsqrtGrad": lambda: [
+        *of_positive(lambda y, dy: raw.RsqrtGrad(y=y, dy=dy), 2),
+        Call(lambda y, dy: raw.RsqrtGrad(y=y, dy=dy), at_zero(np.inf)),
+    ],
     "Selu": lambda: each(lambda x: raw.Selu(features=x)),
     "SeluGrad": lambda: each(lambda x, dy: raw.SeluGrad(gradients=dy, outputs=tf.nn.selu(x - 0.1)), 2),
     "SigmoidGrad": lambda: each(lambda y, dy: raw.SigmoidGrad(y=y / 8, dy=dy), 2),
@@ -355,7 +363,10 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "SparseSoftmaxCrossEntropyWithLogits": lambda: cross_entropies(
         raw.SparseSoftmaxCrossEntropyWithLogits, sparse=True
     ),
-    "SqrtGrad": lambda: of_positive(lambda y, dy: raw.SqrtGrad(y=y, dy=dy), 2),
+    "SqrtGrad": lambda: [
+        *of_positive(lambda y, dy: raw.SqrtGrad(y=y, dy=dy), 2),
+        Call(lambda y, dy: raw.SqrtGrad(y=y, dy=dy), at_zero(0.0)),
+    ],
     "StatelessRandomGetKeyCounter": lambda: uniforms([(0, 0), (5, 7), (2**31 - 3, 12345), (-4, 9)], [(5,)]),
     "StatelessRandomUniformV2": lambda: uniforms([(3, 4)], [(), (2, 3, 4)]),
     "StopGradient": lambda: each(lambda x: tf.stop_gradient(x)),

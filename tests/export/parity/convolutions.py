@@ -13,6 +13,7 @@ def pooled_and_skipped() -> Any:
     x = layers.Input((6, 6, 1))
     h = layers.Conv2D(6, 3, activation="relu")(x)
     parts = [layers.MaxPooling2D(2)(h), h, layers.GlobalMaxPooling2D(keepdims=True)(h)]
+    parts += [layers.AdaptiveAveragePooling2D((3, 2))(h), layers.AdaptiveMaxPooling2D(3)(h)]
     return keras.Model(x, layers.Dense(CLASSES)(layers.Concatenate()([layers.Flatten()(part) for part in parts])))
 
 
@@ -124,7 +125,11 @@ POOLINGS = Family(
                 layers.GlobalAveragePooling2D(),
             ),
         ),
-        Case("a pooling beside a skip connection", ("MaxPooling2D", "GlobalMaxPooling2D"), pooled_and_skipped),
+        Case(
+            "a pooling beside a skip connection",
+            ("GlobalMaxPooling2D", "AdaptiveAveragePooling2D", "AdaptiveMaxPooling2D"),
+            pooled_and_skipped,
+        ),
         Case(
             "pooling of sequences",
             (

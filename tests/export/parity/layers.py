@@ -118,14 +118,16 @@ RANDOM = Family(
     (
         Case(
             "dropout of images",
-            ("Dropout", "SpatialDropout2D"),
-            lambda: images(layers.SpatialDropout2D(0.4), layers.Flatten(), layers.Dropout(0.3)),
+            ("Dropout", "SpatialDropout2D", "RandomFlip"),
+            lambda: images(layers.RandomFlip(), layers.SpatialDropout2D(0.4), layers.Flatten(), layers.Dropout(0.3)),
             optimizer=lambda: "adam",
         ),
         Case(
             "dropout of sequences",
-            ("SpatialDropout1D", "Dropout: noise shape"),
-            lambda: sequences(layers.SpatialDropout1D(0.4), layers.Dropout(0.3, noise_shape=(8, 1, 4))),
+            ("SpatialDropout1D", "Dropout: noise shape", "AlphaDropout"),
+            lambda: sequences(
+                layers.SpatialDropout1D(0.4), layers.Dropout(0.3, noise_shape=(8, 1, 4)), layers.AlphaDropout(0.2)
+            ),
         ),
     ),
 )

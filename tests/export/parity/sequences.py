@@ -15,6 +15,12 @@ def characters() -> Any:
     return keras.Model(x, layers.Dense(6)(h))
 
 
+def masked() -> Any:
+    """Returns a classifier of sequences without their zeros."""
+    kinds = [layers.Masking(), layers.Bidirectional(layers.GRU(3), merge_mode="sum"), layers.Dense(CLASSES)]
+    return keras.Sequential([layers.Input((3, 2)), *kinds])
+
+
 def encoder() -> Any:
     """Returns a transformer's encoder block, and simpler ways to attend."""
     x = layers.Input((6, 8))
@@ -53,6 +59,7 @@ RECURRENT = Family(
             ),
         ),
         Case("a loss at each position", ("LSTM: a loss at each position",), characters),
+        Case("masked values", ("Masking", "Bidirectional: sum, masked"), masked),
         Case("masked positions", ("LSTM: masked", "Embedding: masked"), lambda: words(layers.LSTM(4), mask=True)),
     ),
 )

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 import keras
-from keras import layers
+from keras import layers, ops
 
 from parity.case import Case, Family, images, merged, perceptron, sequences
 
@@ -30,6 +30,23 @@ def merges(h: Any) -> list[Any]:
     other = layers.Dense(6, activation="tanh")(h)
     kinds = (layers.Add, layers.Subtract, layers.Multiply, layers.Average, layers.Maximum, layers.Minimum)
     return [*(kind()([h, other]) for kind in kinds), layers.Dot(axes=1, normalize=True)([h, other])]
+
+
+def operations(x: Any) -> list[Any]:
+    """Returns what functions of `keras.ops` make of a hidden layer; some rows of it are zero."""
+    functions = [
+        lambda x: ops.norm(x, axis=-1, keepdims=True) * x,
+        lambda x: ops.cumsum(x, -1),
+        lambda x: ops.sin(x) * ops.cos(2.0 * x),
+        lambda x: ops.logsumexp(x, axis=-1, keepdims=True) * x,
+        lambda x: x * ops.floor(x) + ops.round(x),
+        lambda x: ops.where(ops.any(x > 1.0, axis=-1, keepdims=True), x, -x),
+        lambda x: ops.std(x, axis=-1, keepdims=True) * ops.max(x, axis=-1, keepdims=True),
+        lambda x: ops.take(ops.log(x + 1.0) + ops.power(x + 0.5, 1.5), [3, 1, 1], axis=-1),
+        lambda x: ops.einsum("bi,bj->bij", x, ops.clip(x, 0.1, 1.0)),
+    ]
+    h = layers.ReLU()(x)
+    return [layers.Lambda(function)(h) for function in functions]
 
 
 SHAPES = Family(
@@ -71,6 +88,22 @@ SHAPES = Family(
                 layers.Resizing(6, 7),
                 layers.Permute((3, 1, 2)),
             ),
+        ),
+    ),
+)
+
+OPERATIONS = Family(
+    "Functions of `keras.ops` in layers of one's own",
+    "parity/shapes.py",
+    (
+        Case(
+            "operations",
+            (
+                "norm, std, logsumexp, max, any",
+                "cumsum, take, einsum, where, clip, floor, round",
+                "sin, cos, log, power",
+            ),
+            lambda: merged(operations),
         ),
     ),
 )
