@@ -160,9 +160,24 @@ MLP = {"model": "digits_mlp"}
 GROUPED = {**MLP, "+model.train_groups": "[head,body]"}
 NORMALIZED = {"model": "keras", "model.build._target_": "network.normalized"}
 STRATEGIES = {
-    "apfl": {}, "ditto": {}, "fedavg": {}, "fedavg_finetune": {}, "fedbabu": GROUPED, "fedbn": NORMALIZED, "fedper": MLP,
-    "fedrep": GROUPED, "interpolation": {}, "lg_fedavg": MLP, "local": {}, "perfedavg": {}, "pfedme": {}, "reptile": {},
-}  # fmt: skip
+    "apfl": {},
+    "ditto": {},
+    "fedavg": {},
+    "fedavg_finetune": {},
+    "fedbabu": GROUPED,
+    "fedbn": NORMALIZED,
+    "feddyn": {},
+    "fedper": MLP,
+    "fedprox": {},
+    "fedrep": GROUPED,
+    "interpolation": {},
+    "lg_fedavg": MLP,
+    "local": {},
+    "perfedavg": {},
+    "pfedme": {},
+    "reptile": {},
+    "scaffold": {},
+}
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

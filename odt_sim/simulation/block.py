@@ -227,13 +227,13 @@ def join(parts: Iterable[Trained]) -> Trained:
     return joined
 
 
-def mean(trained: Trained) -> Updates:
-    """Returns a round's weighted mean, float32."""
+def mean(trained: Trained, participants: int) -> Updates:
+    """Returns a round's weighted mean, float32, of a cohort out of `participants` devices."""
     means: dict[str, Weights | NDArray[Any]] = {}
     for name, total in trained.sums.items():
         layout, average = trained.layouts[name], (total / trained.weight).astype(np.float32)
         means[name] = average if layout is None else Weights(layout, average)
-    return Updates(means, trained.weight, len(trained.contributed), trained.each)
+    return Updates(means, trained.weight, len(trained.contributed), participants, trained.each)
 
 
 def _isfinite(state: Tensors) -> bool:

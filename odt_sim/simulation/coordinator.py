@@ -92,6 +92,7 @@ class Simulation:
         self._records = RunFolder(self.directory)
         unseen = choose_unseen(data.devices, self._fleet.unseen, seed)
         self._seen = np.setdiff1d(np.arange(data.devices), unseen)
+        self._participants = np.arange(data.devices) if strategy.alone else self._seen
 
     @property
     def data(self) -> FederatedData:
@@ -175,9 +176,8 @@ class Simulation:
         return after, rows, record
 
     def _cohort(self, round: int) -> list[int]:
-        if self._job.strategy.alone:
-            return list(range(self._job.data.devices))
-        return [int(id) for id in choose_cohort(self._seen, self._fleet.cohort, self._seed, round)]
+        size = None if self._job.strategy.alone else self._fleet.cohort
+        return [int(id) for id in choose_cohort(self._participants, size, self._seed, round)]
 
     def _after(self, commit: Commit, round: int, trained: Trained) -> Commit:
         if len(trained.contributed) < self._fleet.min_devices:
@@ -190,8 +190,9 @@ class Simulation:
         versions[list(trained.stateful)] = round
         if not trained.contributed:
             return Commit(round, commit.state, versions)
+        updates = mean(trained, len(self._participants))
         with blamed(self._job.strategy, f"in aggregate in round {round}"):
-            return Commit(round, _checked(self._job.strategy.aggregate(commit.state, mean(trained))), versions)
+            return Commit(round, _checked(self._job.strategy.aggregate(commit.state, updates)), versions)
 
     def _evaluate(self, kind: Kind, commit: Commit) -> list[Row]:
         devices = range(self._job.data.devices)

@@ -6,7 +6,9 @@ from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.fedbabu import FedBABU
 from odt_sim.strategies.fedbn import FedBN
+from odt_sim.strategies.feddyn import FedDyn
 from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.fedprox import FedProx
 from odt_sim.strategies.fedrep import FedRep
 from odt_sim.strategies.interpolation import Interpolation
 from odt_sim.strategies.lg_fedavg import LGFedAvg
@@ -14,6 +16,7 @@ from odt_sim.strategies.local import Local
 from odt_sim.strategies.perfedavg import PerFedAvg
 from odt_sim.strategies.pfedme import PFedMe
 from odt_sim.strategies.reptile import Reptile
+from odt_sim.strategies.scaffold import Scaffold
 
 __all__ = [
     "APFL",
@@ -22,7 +25,9 @@ __all__ = [
     "FedAvgFineTune",
     "FedBABU",
     "FedBN",
+    "FedDyn",
     "FedPer",
+    "FedProx",
     "FedRep",
     "Interpolation",
     "LGFedAvg",
@@ -30,4 +35,5 @@ __all__ = [
     "PFedMe",
     "PerFedAvg",
     "Reptile",
+    "Scaffold",
 ]

@@ -69,12 +69,14 @@ class Updates:
         mean: The weighted mean of the updates' tensors, by name; empty where no device contributed.
         weight: The sum of the weights.
         count: The number of updates.
+        participants: The number of devices that take part in training at all: those that cohorts are drawn from.
         each: The updates by device id; empty unless the strategy says `keeps_updates`.
     """
 
     mean: Tensors
     weight: float
     count: int
+    participants: int
     each: Mapping[int, Update] = field(default_factory=dict)
 
 
@@ -124,8 +126,7 @@ class Strategy:
             The update. What is put into `device.state` is there in the next round.
         """
         shared = weights_of(broadcast)
-        recall(device)
-        device.restore(shared)
+        receive(device, broadcast)
         losses = device.train()
         trained = device.parameters()
         keep(device, trained, shared.layout)
@@ -138,9 +139,7 @@ class Strategy:
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
         """Returns the weights that this device's user gets: what is evaluated. Nothing that it changes is kept."""
-        recall(device)
-        device.restore(weights_of(broadcast))
-        return device.parameters()
+        return receive(device, broadcast)
 
     def needed(self, model: TrainableModel) -> frozenset[str]:
         """Returns `needs`, for a strategy to add what depends on the model or on its hyper-parameters."""
@@ -176,6 +175,18 @@ def weights_of(tensors: Tensors, name: str = "weights") -> Weights:
 def array_of(tensor: Weights | NDArray[Any]) -> NDArray[Any]:
     """Returns the numbers of a tensor."""
     return tensor.vector if isinstance(tensor, Weights) else tensor
+
+
+def trained_by_gradients(layout: Layout) -> Layout:
+    """Returns the layout of what has a gradient: all but BatchNorm statistics and frozen parameters."""
+    return layout.select(lambda p: p.role == "trainable")
+
+
+def receive(device: Device, broadcast: Tensors) -> Weights:
+    """Puts what travels and what stays in place; returns all the weights that the device then has."""
+    recall(device)
+    device.restore(weights_of(broadcast))
+    return device.parameters()
 
 
 def keep(device: Device, trained: Weights, shared: Layout) -> None:

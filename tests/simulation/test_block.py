@@ -27,7 +27,7 @@ def trained(id, vector, weight):
 @given(parts=st.lists(st.tuples(VECTORS, st.floats(0.1, 1e3)), min_size=1, max_size=20))
 def test_the_mean_is_numpys_weighted_average(parts):
     joined = join(trained(i, vector, weight) for i, (vector, weight) in enumerate(parts))
-    updates = mean(joined)
+    updates = mean(joined, participants=9)
     vectors, weights = zip(*parts, strict=True)
     expected = np.average(vectors, axis=0, weights=weights)
     np.testing.assert_allclose(updates.mean["v"], expected, rtol=1e-6, atol=1e-6)
@@ -48,7 +48,7 @@ def test_joining_blocks_is_joining_their_devices(parts, cut):
 
 def test_nothing_joined_is_empty():
     assert join([]) == Trained()
-    assert mean(join([Trained(excluded=(3,)), Trained(excluded=(5,))])).mean == {}
+    assert mean(join([Trained(excluded=(3,)), Trained(excluded=(5,))]), participants=9).mean == {}
     assert join([Trained(excluded=(3,)), Trained(excluded=(5,))]).excluded == (3, 5)
 
 
@@ -191,7 +191,7 @@ def test_single_updates_are_kept_where_the_strategy_asks(job):
     broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
     block = Worker(job).train(Task("train", 1, (0, 2), (0, 0)), broadcast)
     assert list(block.each) == [0, 2]
-    updates = mean(block)
+    updates = mean(block, participants=9)
     both = [update.tensors["weights"].vector.astype(np.float64) * update.weight for update in updates.each.values()]
     np.testing.assert_array_equal(updates.mean["weights"].vector, (sum(both) / updates.weight).astype(np.float32))
     assert isinstance(updates.mean["weights"], Weights)

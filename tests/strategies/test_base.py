@@ -58,7 +58,7 @@ def test_a_run_with_unmet_needs_starts_nothing(softmax: TrainableModel, data: Fe
 
 def test_the_default_aggregation_adds_the_mean() -> None:
     state = ServerState({"weights": weights(1, 2, 3), "other": np.ones(2)}, {"secret": np.zeros(1)})
-    after = Strategy().aggregate(state, Updates({"weights": weights(0.5, 0, -1)}, weight=7, count=2))
+    after = Strategy().aggregate(state, Updates({"weights": weights(0.5, 0, -1)}, weight=7, count=2, participants=2))
     np.testing.assert_array_equal(after.weights.vector, [1.5, 2, 2])
     assert after.broadcast["other"] is state.broadcast["other"]
     assert after.private is state.private

@@ -1,0 +1,97 @@
+"""FedDyn against plain numpy, its fixed point, and FedAvg as its special case."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odt_sim import Fleet, TrainableModel
+from odt_sim.data.federated import FederatedData
+from odt_sim.errors import ConfigurationError, StrategyError
+from odt_sim.simulation.cohort import choose_cohort, choose_unseen
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.feddyn import FedDyn
+
+Simulate = Callable[..., Any]
+ALPHA = 0.3
+
+
+def test_agrees_with_numpy(
+    simulate: Simulate, twin: Any, softmax_either_way: TrainableModel, data: FederatedData
+) -> None:
+    run = simulate(FedDyn(ALPHA), softmax_either_way, data)
+    w = twin.initial
+    h, own = np.zeros_like(w), [np.zeros_like(w) for _ in range(3)]
+    for round in range(1, run.rounds + 1):
+        regularized = [lambda w_i, h_i=h_i, w=w: -h_i + ALPHA * (w_i - w) for h_i in own]
+        trained = [twin.descend(w, i, round, extra=regularized[i]) for i in range(3)]
+        own = [h_i - ALPHA * (w_i - w) for h_i, w_i in zip(own, trained, strict=True)]
+        h = h - ALPHA / 3 * sum(w_i - w for w_i in trained)
+        w = twin.mean(trained) - h / ALPHA
+    np.testing.assert_allclose(run.weights.vector, w, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(run.state["private.h"].vector, h, rtol=0, atol=1e-5)
+    for device in range(3):
+        np.testing.assert_allclose(run.device(device).state["h"].vector, own[device], rtol=0, atol=1e-5)
+    twin.assert_rows(run.rows, [w] * 3)
+
+
+def test_graph_and_host_agree(
+    simulate: Simulate, softmax: TrainableModel, softmax_with_offset: TrainableModel, data: FederatedData
+) -> None:
+    one, other = (simulate(FedDyn(ALPHA), model, data) for model in (softmax, softmax_with_offset))
+    np.testing.assert_allclose(one.weights.vector, other.weights.vector, rtol=0, atol=1e-6)
+
+
+def test_without_regularization_it_is_fedavg(
+    simulate: Simulate, softmax_either_way: TrainableModel, data: FederatedData
+) -> None:
+    one, other = (simulate(strategy, softmax_either_way, data) for strategy in (FedDyn(0), FedAvg()))
+    np.testing.assert_array_equal(one.weights.vector, other.weights.vector)
+    assert one.rows == other.rows
+
+
+def test_only_a_part_of_the_fleet_takes_part(
+    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
+) -> None:
+    """One of two devices a round: the server's `h` moves by half of the device's."""
+    run = simulate(FedDyn(ALPHA), softmax, data, fleet=Fleet(cohort=1, unseen=1))
+    (unseen,) = choose_unseen(3, 1, 4)
+    seen = np.setdiff1d(range(3), [unseen])
+    w = twin.initial
+    h, own = np.zeros_like(w), [np.zeros_like(w) for _ in range(3)]
+    for round in range(1, run.rounds + 1):
+        (i,) = choose_cohort(seen, 1, 4, round)
+        w_i = twin.descend(w, i, round, extra=lambda v, w=w, h_i=own[i]: -h_i + ALPHA * (v - w))
+        own[i], h = own[i] - ALPHA * (w_i - w), h - ALPHA / 2 * (w_i - w)
+        w = w_i - h / ALPHA
+    np.testing.assert_allclose(run.weights.vector, w, rtol=0, atol=1e-5)
+    assert run.device(unseen).state == {}
+
+
+def test_statistics_are_those_of_the_devices(
+    simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
+) -> None:
+    """In the first round only `-h / alpha` tells it from FedAvg with the same proximal term, which no statistic has."""
+    run = simulate(FedDyn(ALPHA), grouped, small_data, rounds=1)
+    total, weight = np.zeros(grouped.layout.size), 0
+    for id in range(3):
+        device = run.device(id)
+        start = device.parameters()
+        device.state = {}
+        update = FedDyn(ALPHA).local(device, {"weights": start})
+        total, weight = total + update.weight * update.tensors["weights"].vector.astype(float), weight + update.weight
+    averaged = type(start)(start.layout, start.vector + (total / weight).astype(np.float32))
+    for p in grouped.parameters:
+        same = np.array_equal(run.weights[p.name], averaged[p.name])
+        assert same == (p.role == "statistic"), p.name
+
+
+def test_a_model_that_takes_no_offset_is_refused(adam: TrainableModel) -> None:
+    with pytest.raises(StrategyError, match="strategy feddyn: needs gradient_offset, which the model adam lacks"):
+        FedDyn().check(adam)
+
+
+def test_alpha_out_of_range() -> None:
+    with pytest.raises(ConfigurationError, match=r"^strategy\.alpha: expected a number at least 0, found -0\.1$"):
+        FedDyn(-0.1)

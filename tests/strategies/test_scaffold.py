@@ -1,0 +1,115 @@
+"""SCAFFOLD against plain numpy; its control variates; FedAvg where these are zero."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odt_sim import Fleet, TrainableModel
+from odt_sim.data.federated import FederatedData
+from odt_sim.errors import StrategyError
+from odt_sim.simulation.cohort import choose_cohort, choose_unseen
+from odt_sim.strategies.base import ServerState, Updates
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.scaffold import Scaffold
+
+Simulate = Callable[..., Any]
+STEPS, RATE = [4, 6, 2], 0.1
+"""What the devices make in two epochs of batches of 16, and how large."""
+
+
+class ZeroControls(Scaffold):
+    """Forgets all control variates."""
+
+    def local(self, device: Any, broadcast: Any) -> Any:
+        update = super().local(device, broadcast)
+        del device.state["control"]
+        return update
+
+    def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
+        after = super().aggregate(state, updates)
+        return ServerState({**after.broadcast, "control": state.broadcast["control"]}, after.private)
+
+
+def test_agrees_with_numpy(
+    simulate: Simulate, twin: Any, softmax_either_way: TrainableModel, data: FederatedData
+) -> None:
+    run = simulate(Scaffold(), softmax_either_way, data)
+    w = twin.initial
+    c, own = np.zeros_like(w), [np.zeros_like(w) for _ in range(3)]
+    for round in range(1, run.rounds + 1):
+        corrections = [lambda _, b=c - c_i: b for c_i in own]
+        trained = [twin.descend(w, i, round, extra=corrections[i]) for i in range(3)]
+        changes = [-c + (w - y) / (steps * RATE) for y, steps in zip(trained, STEPS, strict=True)]
+        own = [c_i + change for c_i, change in zip(own, changes, strict=True)]
+        w, c = twin.mean(trained), c + sum(changes) / 3
+    np.testing.assert_allclose(run.weights.vector, w, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(run.broadcast["control"].vector, c, rtol=0, atol=1e-5)
+    for device in range(3):
+        np.testing.assert_allclose(run.device(device).state["control"].vector, own[device], rtol=0, atol=1e-5)
+    twin.assert_rows(run.rows, [w] * 3)
+
+
+def test_graph_and_host_agree(
+    simulate: Simulate, softmax: TrainableModel, softmax_with_offset: TrainableModel, data: FederatedData
+) -> None:
+    one, other = (simulate(Scaffold(), model, data) for model in (softmax, softmax_with_offset))
+    np.testing.assert_allclose(one.weights.vector, other.weights.vector, rtol=0, atol=1e-6)
+
+
+def test_with_zero_controls_it_is_fedavg(
+    simulate: Simulate, softmax_either_way: TrainableModel, data: FederatedData
+) -> None:
+    one, other = (simulate(strategy, softmax_either_way, data) for strategy in (ZeroControls(), FedAvg()))
+    np.testing.assert_array_equal(one.weights.vector, other.weights.vector)
+    assert one.rows == other.rows
+
+
+def test_only_a_part_of_the_fleet_takes_part(
+    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
+) -> None:
+    """One of two devices a round: the control variate moves by half of the device's change."""
+    run = simulate(Scaffold(), softmax, data, fleet=Fleet(cohort=1, unseen=1))
+    (unseen,) = choose_unseen(3, 1, 4)
+    seen = np.setdiff1d(range(3), [unseen])
+    w = twin.initial
+    c, own = np.zeros_like(w), [np.zeros_like(w) for _ in range(3)]
+    for round in range(1, run.rounds + 1):
+        (i,) = choose_cohort(seen, 1, 4, round)
+        y = twin.descend(w, i, round, extra=lambda _, b=c - own[i]: b)
+        change = -c + (w - y) / (STEPS[i] * RATE)
+        own[i], w, c = own[i] + change, y, c + change / 2
+    np.testing.assert_allclose(run.weights.vector, w, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(run.broadcast["control"].vector, c, rtol=0, atol=1e-5)
+    assert run.device(unseen).state == {}
+
+
+def test_the_control_variates_mean_is_the_fleets(
+    simulate: Simulate, softmax: TrainableModel, data: FederatedData
+) -> None:
+    run = simulate(Scaffold(), softmax, data)
+    own = [run.device(device).state["control"].vector for device in range(3)]
+    np.testing.assert_allclose(run.broadcast["control"].vector, np.mean(own, axis=0), rtol=0, atol=1e-6)
+
+
+def test_statistics_travel_and_have_no_control(
+    simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
+) -> None:
+    run = simulate(Scaffold(), grouped, small_data, rounds=1)
+    plain = simulate(FedAvg(), grouped, small_data, rounds=1)
+    np.testing.assert_array_equal(run.weights.vector, plain.weights.vector)  # in the first round all controls are zero
+    assert run.broadcast["control"].layout == grouped.trainable_layout
+    (record,) = map(json.loads, (run.directory / "rounds.jsonl").read_text().splitlines())
+    both = 3 * 4 * (grouped.layout.size + grouped.trainable_layout.size)
+    assert (record["bytes_down"], record["bytes_up"]) == (both, both)
+
+
+def test_only_plain_sgd(momentum: TrainableModel, adam_with_offset: TrainableModel) -> None:
+    with pytest.raises(
+        StrategyError, match="strategy scaffold: needs gradient_offset, plain_sgd, which the model momen"
+    ):
+        Scaffold().check(momentum)
+    with pytest.raises(StrategyError, match="needs plain_sgd, which the model adam_with_offset lacks"):
+        Scaffold().check(adam_with_offset)
