@@ -10,7 +10,7 @@ from odt_sim.export.lowering.bands import backward, forward
 from odt_sim.export.lowering.max_pooling import BeforePooling, following_pooling, pooling_windows
 from odt_sim.export.lowering.products import SPARE, Bands, convolved, filter_gradient
 from odt_sim.export.lowering.registry import Memo, Value, lowers
-from odt_sim.export.lowering.windows import Windows, element, padded, windows_of
+from odt_sim.export.lowering.windows import Windows, elements, padded, windows_of
 
 LANES = 32  # columns of a product that XNNPACK computes at once
 BLOCKS = (4, 2)
@@ -74,7 +74,7 @@ def _stacked(x: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
     key = ("stacked", x.ref(), windows)
     if key not in memo:
         image = padded(x, windows)
-        memo[key] = tf.concat([tf.reshape(element(image, windows, o), [1, 1, -1]) for o in windows.offsets], 1)
+        memo[key] = tf.concat([tf.reshape(x, [1, 1, -1]) for x in elements(image, windows)], 1)
     return memo[key]
 
 

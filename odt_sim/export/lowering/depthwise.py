@@ -12,7 +12,7 @@ import tensorflow as tf
 from odt_sim.export.lowering.bands import backward
 from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Memo, Value, lowers
-from odt_sim.export.lowering.windows import Windows, dilated, element, padded, padded_by, part, sum_of, windows_of
+from odt_sim.export.lowering.windows import Windows, dilated, elements, padded, padded_by, part, sum_of, windows_of
 
 
 def _windows(op: tf.Operation, image: tf.TensorShape, kernel: tf.TensorShape) -> Windows:
@@ -35,7 +35,7 @@ def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo)
     kernel = op.outputs[0].shape
     windows = _windows(op, x.shape, kernel)
     image = padded(_repeated(x, kernel[3]), windows)
-    sums = [sum_over(element(image, windows, offset) * gradient, {0, 1, 2}) for offset in windows.offsets]
+    sums = [sum_over(x * gradient, {0, 1, 2}) for x in elements(image, windows)]
     rows = [tf.concat(sums[i : i + kernel[1]], 0) for i in range(0, len(sums), kernel[1])]  # few at once for XNNPACK
     return [tf.reshape(tf.concat(rows, 0), kernel)]
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Deferred, Memo, Refusal, Value, lowers
-from odt_sim.export.lowering.windows import Windows, assembled, element, elements, padded, scattered, windows_of
+from odt_sim.export.lowering.windows import Windows, assembled, elements, padded, scattered, split, windows_of
 
 LOWEST = tf.float32.min
 
@@ -104,10 +104,10 @@ def to_first_maxima(x: tf.Tensor, y: tf.Tensor, gradient: tf.Tensor, windows: Wi
         gradient: The maxima's gradient, of the same shape.
         windows: Where the windows lie.
     """
-    if windows.split:
-        return assembled(_first_maxima(elements(x, windows), y, gradient), windows)
+    if windows.splits:
+        return assembled(_first_maxima(split(x, windows), y, gradient), windows)
     image = padded(x, windows, LOWEST)
-    return scattered(_first_maxima([element(image, windows, o) for o in windows.offsets], y, gradient), windows)
+    return scattered(_first_maxima(elements(image, windows), y, gradient), windows)
 
 
 def _first_maxima(elements: list[tf.Tensor], y: tf.Tensor, gradient: tf.Tensor) -> list[tf.Tensor]:

@@ -3,6 +3,7 @@
 import operator
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import groupby
 
 import tensorflow as tf
 
@@ -45,7 +46,7 @@ class Windows:
         return self.stride == self.size and self.dilation == (1, 1) and self.before == (0, 0) and max(self.after) <= 0
 
     @property
-    def split(self) -> bool:
+    def splits(self) -> bool:
         """Whether they tile the image and are squares or one row high: their elements then lie in one axis of a reshape."""
         return self.tiles and self.size[1] > 1 and self.size[0] in (1, self.size[1])
 
@@ -122,10 +123,17 @@ def part(x: tf.Tensor, rows: slice = ALL, columns: slice = ALL) -> tf.Tensor:
     return x if kept == tuple(x.shape[1:3]) else x[:, rows, columns]
 
 
-def element(x: tf.Tensor, windows: Windows, offset: tuple[int, int]) -> tf.Tensor:
-    """Returns one element of every window of a padded image: `[batch, count, count, channels]`."""
-    (row, column), (rows, columns), (down, right) = offset, windows.count, windows.stride
-    return _every_column(_every_row(x, row, rows, down), column, columns, right)
+def elements(x: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
+    """Returns for each of `windows.offsets` that element of every window of a padded image.
+
+    Each is `[batch, count, count, channels]`.
+    """
+    (rows, columns), (down, right) = windows.count, windows.stride
+    found = []
+    for row, group in groupby(windows.offsets, key=lambda offset: offset[0]):
+        lines = _every_row(x, row, rows, down)
+        found += [_every_column(lines, column, columns, right) for _, column in group]
+    return found
 
 
 def _every_row(x: tf.Tensor, start: int, count: int, step: int) -> tf.Tensor:
@@ -156,8 +164,8 @@ def _first(start: int, count: int, step: int, size: int) -> tuple[int, int]:
     return start - kept, kept
 
 
-def elements(x: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
-    """Returns for each of `windows.offsets` that element of every window, where they split.
+def split(x: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
+    """Returns for each of `windows.offsets` that element of every window, where windows `split` the image.
 
     Each is `[batch, count, count, channels]`.
     """
@@ -168,7 +176,7 @@ def elements(x: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
 
 
 def assembled(parts: list[tf.Tensor], windows: Windows) -> tf.Tensor:
-    """Returns the image that has these `elements`, zero where no window is."""
+    """Returns the image that has these elements, zero where no window is."""
     (height, width), (rows, columns) = windows.size, windows.count
     deep = tf.concat(parts, -1)
     shape = [-1, rows, columns * width, parts[0].shape[3]]
@@ -178,7 +186,7 @@ def assembled(parts: list[tf.Tensor], windows: Windows) -> tf.Tensor:
 
 
 def scattered(parts: list[tf.Tensor], windows: Windows) -> tf.Tensor:
-    """Adds the windows' elements up at their places in the image: the adjoint of `element`.
+    """Adds the windows' elements up at their places in the image: the adjoint of `elements`.
 
     Args:
         parts: For each of `windows.offsets` a tensor `[batch, count, count, channels]`.
