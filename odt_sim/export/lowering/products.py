@@ -17,6 +17,7 @@ Bands = tuple[Band, Band]
 """Of the rows and of the columns."""
 
 PART = 256  # places of a sum
+ONE_SUM = range(32, 1025)  # places of an example that one sum may have
 SPARE = 8  # of so many rows or columns, one may be computed in vain
 
 
@@ -62,7 +63,10 @@ def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo)
     joined = _joined(x, bands, memo)
     channels, filters = x.shape[3], gradient.shape[3]
     gradient = tf.reshape(gradient, [-1, rows.blocks, columns.blocks, columns.outputs * filters])
-    products = [_adjoint_product(_met(joined, m, rows), gradient) for _, _, m in rows.taps]
+    if rows.kernel > 1 and rows.blocks * columns.blocks in ONE_SUM:
+        products = _turned_products(joined, gradient, rows)
+    else:
+        products = [_adjoint_product(_met(joined, m, rows), gradient) for _, _, m in rows.taps]
     total = tf.concat(products, 0) if len(products) > 1 else products[0]
     if not _trivial(columns):
         total = tf.reshape(total, [rows.kernel, -1, channels, columns.outputs, filters])
@@ -114,6 +118,19 @@ def _product(joined: list[tf.Tensor], weights: tf.Tensor, m: int, bands: Bands) 
     x = joined[m % rows.inputs] if late else _met(joined, m, rows)
     product = tf.reshape(tf.matmul(tf.reshape(x, [1, -1, taken]), weights), [-1, x.shape[1], columns.blocks, given])
     return _met([product] * rows.inputs, m, rows) if late else product
+
+
+def _turned_products(joined: list[tf.Tensor], gradient: tf.Tensor, rows: Band) -> list[tf.Tensor]:
+    """Returns `_adjoint_product` for each row of the kernel; what is joined is transposed once, an example is one sum."""
+    _, _, width, filters = gradient.shape
+    turned = [tf.transpose(tf.reshape(x, [-1, x.shape[1] * width, x.shape[3]]), [0, 2, 1]) for x in joined]
+    flat = tf.reshape(gradient, [-1, rows.blocks * width, filters])
+    products = []
+    for _, _, m in rows.taps:
+        first = m // rows.inputs * width
+        product = tf.matmul(turned[m % rows.inputs][:, :, first : first + rows.blocks * width], flat)
+        products.append(tf.reduce_sum(product, 0, keepdims=True))
+    return products
 
 
 def _adjoint_product(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:

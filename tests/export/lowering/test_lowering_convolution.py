@@ -43,6 +43,26 @@ def test_convolution_and_its_gradients(
     same(function, atol=0, x=whole(2, 8, 7, channels), w=whole(*kernel, channels, 4), weight=whole(2, 8, 7, 4))
 
 
+@pytest.mark.parametrize(("size", "channels", "filters"), [((18, 16), 6, 8), ((17, 19), 3, 40), ((40, 36), 2, 5)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolution_of_larger_images(
+    size: tuple[int, int], channels: int, filters: int, stride: int, same: Any
+) -> None:
+    """Columns come in blocks of four, two and one, rows are sliced before and after products, and sums come in parts."""
+
+    def function(x: Any, w: Any, weight: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            y = tf.nn.conv2d(x, w, stride, "SAME")
+            total = tf.reduce_sum(y * weight[:, : y.shape[1], : y.shape[2]])
+        dx, dw = tape.gradient(total, [x, w])
+        return {"y": y, "dx": dx, "dw": dw}
+
+    same(
+        function, atol=0, x=whole(2, *size, channels), w=whole(3, 3, channels, filters), weight=whole(2, *size, filters)
+    )
+
+
 @pytest.mark.parametrize("multiplier", [1, 2])
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize(
