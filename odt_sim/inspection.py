@@ -33,10 +33,11 @@ def _training(model: TrainableModel) -> str:
     settings = {key: value for key, value in model.manifest.optimizer.items() if value and key != "name"}
     if not settings.get("use_ema"):
         settings.pop("ema_momentum", None)  # Keras names it even where nothing is averaged
-    optimizer = " ".join([str(model.manifest.optimizer.get("name")), *(f"{k}={v}" for k, v in settings.items())])
-    outputs = "logits" if model.from_logits else "outputs"
+    name = model.manifest.optimizer.get("name", "not known")
+    optimizer = " ".join([str(name), *(f"{k}={v}" for k, v in settings.items())])
+    loss = f"{model.loss} of {'logits' if model.from_logits else 'outputs'}" if model.loss else "loss not known"
     rows = f"{model.batch_size}" if model.fixed_batch else f"any size, {model.batch_size} by default"
-    return f"{model.name}: {model.loss} of {outputs}, batches of {rows}, optimizer {optimizer}"
+    return f"{model.name}: {loss}, batches of {rows}, optimizer {optimizer}"
 
 
 def _shape(tensor: TensorInfo) -> str:

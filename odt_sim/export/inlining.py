@@ -4,7 +4,7 @@ What an author saved is calls within calls. Written out, each op stands by itsel
 with a fixed batch TensorFlow infers the shapes anew.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -29,22 +29,25 @@ Value = Any
 """A `tf.Tensor`, or a `Scratch` variable."""
 
 
-def inlined(trace: Trace, batch_size: int | None = None, scratch: Collection[int] = ()) -> Trace:
+def inlined(trace: Trace, batch_size: int | None = None, scratch: Mapping[int, tf.Variable] | None = None) -> Trace:
     """Returns the same function as a graph without calls and conditions; loops stay.
 
     Args:
         trace: The traced function.
         batch_size: The size of every argument's first axis that is not fixed; None leaves it open.
-        scratch: The ids of the handles of variables that become tensors; see `scratch.scratch_variables`.
+        scratch: By the ids of their handles, variables that become tensors, zero at first; see `scratch.scratch_variables`.
     """
-    graph = trace.concrete.graph
-    if batch_size is None and not scratch and not any(bodies(op) for op in graph.get_operations()):
+    graph, local = trace.concrete.graph, scratch or {}
+    if batch_size is None and not local and not any(bodies(op) for op in graph.get_operations()):
         return trace
     arguments = {place: _fixed(spec, batch_size) for place, spec in trace.arguments.items()}
 
     def function(**values: tf.Tensor) -> dict[str, tf.Tensor]:
         given = {place: values[spec.name] for place, spec in arguments.items()}
-        given |= {p.op.name: Scratch() if id(outer) in scratch else outer for outer, p in graph.captures}
+        given |= {placeholder.op.name: outer for outer, placeholder in graph.captures}
+        for place, key in trace.variables.items():
+            if key in local:
+                given[place] = Scratch(tf.zeros(local[key].shape, local[key].dtype))
         tensors = _body(graph, {t.name: given[t.op.name] for t in graph.inputs}, None)
         return {name: tf.identity(tensors[t.name]) for name, t in trace.concrete.structured_outputs.items()}
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,13 @@ def _description(model: tf.Module, steps_of_keras: bool) -> dict[str, Any]:
         "name": type(model).__name__,
         "loss": objective.name if objective else None,
         "from_logits": objective.from_logits if objective else True,
-        "optimizer": settings_of(compiled[0].optimizer) if compiled and steps_of_keras else {},
+        "optimizer": _numbers(settings_of(compiled[0].optimizer)) if compiled and steps_of_keras else {},
     }
+
+
+def _numbers(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings that are no objects of their own, as a schedule of the learning rate is."""
+    return {key: value for key, value in settings.items() if not isinstance(value, dict)}
 
 
 def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int | None) -> bytes:
@@ -76,7 +82,8 @@ def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int 
     traces = {key: inlined(_trace(key, function, layers), batch_size) for key, function in functions.items()}
     described = parameters_of(traces, variables) if "parameters" in traces else []
     weights = {handle(own.variable): own.variable for own in described if own.variable is not None}
-    scratch = scratch_variables(traces.values()) - set(weights)
+    found = scratch_variables(traces.values(), _metrics_of_keras2(loaded, path)) - set(weights)
+    scratch = {key: variables[key] for key in found}
     states = [v for key, v in variables.items() if key not in weights]
     signatures = emit_signatures(
         Program(
@@ -119,6 +126,19 @@ def _trace(key: str, function: Function, layers: set[str]) -> Trace:
 
     call.__name__ = key
     return traced(call, specs, layers)
+
+
+def _metrics_of_keras2(loaded: Any, path: Path) -> set[int]:
+    """Returns the ids of the handles of the variables in which a model of Keras 2 sums its metrics, such as the loss."""
+    keys = [
+        key.partition("/.ATTRIBUTES")[0] for key, _ in tf.train.list_variables(str(path / "variables" / "variables"))
+    ]
+    metrics = [key.split("/") for key in keys if "/keras_api/metrics/" in key]
+    return {handle(reduce(_child, parts, loaded)) for parts in metrics}
+
+
+def _child(parent: Any, name: str) -> Any:
+    return parent[int(name)] if name.isdigit() else getattr(parent, name)
 
 
 def _rows(train: Trace) -> int | None:

@@ -1,6 +1,6 @@
 """Variables that every function sets before it reads them, such as the sums of a metric: of these nothing has to stay."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -20,10 +20,10 @@ class Scratch:
     """Such a variable within one function: a tensor that changes.
 
     Attributes:
-        value: What it holds; None before it was set.
+        value: What it holds.
     """
 
-    value: tf.Tensor | None = None
+    value: tf.Tensor
 
     def outputs(self, op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
         """Returns the outputs of an op on the variable, whose further inputs are `inputs`."""
@@ -33,17 +33,19 @@ class Scratch:
         return []
 
 
-def scratch_variables(traces: Iterable[Trace]) -> set[int]:
+def scratch_variables(traces: Iterable[Trace], metrics: Collection[int]) -> set[int]:
     """Returns the `id` of the handle of each variable that all of the traces that touch it set before anything else.
 
     Args:
         traces: Traces without calls and conditions; see `inlining.inlined`.
+        metrics: Those of metrics: they need not be set, since each call starts them anew at zero.
     """
     set_first: set[int] = set()
     others: set[int] = set()
     for trace in traces:
         for key, operations in _touching(trace).items():
-            plain = operations[0].type == "AssignVariableOp" and _KNOWN.issuperset(op.type for op in operations)
+            first = operations[0].type == "AssignVariableOp" or key in metrics
+            plain = first and _KNOWN.issuperset(op.type for op in operations)
             (set_first if plain else others).add(key)
     return set_first - others
 

@@ -258,6 +258,54 @@ def test_a_saved_model_of_anyone_converts(tmp_path: Path) -> None:
     np.testing.assert_allclose(kernel, model.kernel.numpy(), atol=1e-6)
 
 
+class OfKeras2(tf.Module):
+    """What a class of Keras 2 saved: `train` returns the mean of all losses since the metric began."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = tf.Variable([2.0], name="dense/kernel")
+        self.model = tf.Module()
+        self.model.keras_api = tf.Module()
+        loss = tf.Module()
+        loss.total, loss.count = (tf.Variable(0.0, trainable=False) for _ in range(2))
+        self.model.keras_api.metrics = [loss]
+
+    @tf.function(input_signature=[tf.TensorSpec([1], name="x"), tf.TensorSpec([1], name="y")])
+    def train(self, x: Any, y: Any) -> dict[str, Any]:
+        (loss,) = self.model.keras_api.metrics
+        loss.total.assign_add(tf.reduce_sum(tf.abs(self.weight * x - y)))
+        loss.count.assign_add(1.0)
+        self.weight.assign_sub(0.1 * x)
+        return {"loss": loss.total / loss.count}
+
+    @tf.function(input_signature=[tf.TensorSpec([1], name="x")])
+    def infer(self, x: Any) -> dict[str, Any]:
+        return {"logits": self.weight * x}
+
+    @tf.function(input_signature=[])
+    def parameters(self) -> dict[str, Any]:
+        return {"a0": self.weight}
+
+    @tf.function(input_signature=[tf.TensorSpec([1], name="a0")])
+    def restore(self, a0: Any) -> dict[str, Any]:
+        self.weight.assign(a0)
+        return {"a0": self.weight}
+
+
+def test_the_running_loss_of_a_saved_class_of_keras_2_becomes_the_batchs(tmp_path: Path) -> None:
+    model = OfKeras2()
+    functions = {
+        key: getattr(model, key).get_concrete_function() for key in ("train", "infer", "parameters", "restore")
+    }
+    tf.saved_model.save(model, str(tmp_path), signatures=functions)
+    converted = TrainableModel.from_content(convert_saved_model(tmp_path))
+    train = Interpreter(model_content=converted.content, num_threads=1).get_signature_runner("train")
+    one = np.ones(1, np.float32)
+    losses = [float(train(x=one, y=0 * one)["loss"]) for _ in range(3)]
+    np.testing.assert_allclose(losses, [2.0, 1.9, 1.8], rtol=1e-6)
+    assert "optimizer_state" not in converted.signatures
+
+
 def small(**methods: Any) -> Any:
     """Returns an object of a class with these methods in place of the default ones."""
     shapes = {"X_SHAPE": [2], "Y_SHAPE": [2], "BATCH_SIZE": 1}
