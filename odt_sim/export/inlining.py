@@ -83,7 +83,7 @@ def _outputs(op: tf.Operation, inputs: list[Value], taken: tf.Tensor | None) -> 
     if op.type in CONDITIONS:
         return _branches(called, inputs[0], inputs[1:], taken)
     if called:
-        return _results(called[0], inputs, taken)
+        return _results(called[0], inputs, taken)[: len(op.outputs)]  # a gradient traced since may have added some
     if op.type in OPTIONALS:
         return optional(op, inputs, {})
     if inputs and isinstance(inputs[0], Scratch):

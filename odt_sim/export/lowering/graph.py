@@ -192,7 +192,7 @@ def _outputs(op: tf.Operation, inputs: list[Emitted], emission: Emission) -> lis
     if op.type in CONDITIONS:
         return _emit_branches(called, inputs[0], inputs[1:], emission)
     if called:
-        return _emit_body(called[0], inputs, emission)
+        return _emit_body(called[0], inputs, emission)[: len(op.outputs)]  # a gradient traced since may have added some
     probed = emission.probes.outputs(op, [own.probed for own in inputs])
     values = emission.probes.constants(probed)
     if values is None:

@@ -30,6 +30,24 @@ def test_a_called_function_is_inlined(same: Any) -> None:
     same(function, x=np.array([-1.0, 0.5, 2.0], np.float32))
 
 
+def test_a_function_that_was_differentiated_before_is_inlined(same: Any) -> None:
+    """TensorFlow then has added outputs to the function's graph."""
+
+    @tf.function(autograph=False)
+    def shared(x: Any) -> Any:
+        return tf.nn.relu(x - tf.reduce_mean(x))
+
+    def function(x: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(shared(x) * x)
+        return {"total": total, "dx": tape.gradient(total, x)}
+
+    x = np.array([-1.0, 0.5, 2.0], np.float32)
+    same(function, x=x)
+    same(lambda x: {"y": shared(x)}, x=x)
+
+
 @pytest.mark.parametrize("x", [-1.0, 1.0, 3.0])
 def test_the_gradient_is_that_of_the_branch_that_is_taken(x: float, same: Any) -> None:
     def function(x: Any, v: Any) -> dict[str, Any]:
