@@ -170,6 +170,7 @@ STRATEGIES = {
     "fedper": MLP,
     "fedprox": {},
     "fedrep": GROUPED,
+    "ifca": {},
     "interpolation": {},
     "lg_fedavg": MLP,
     "local": {},

@@ -10,6 +10,7 @@ from odt_sim.strategies.feddyn import FedDyn
 from odt_sim.strategies.fedper import FedPer
 from odt_sim.strategies.fedprox import FedProx
 from odt_sim.strategies.fedrep import FedRep
+from odt_sim.strategies.ifca import IFCA
 from odt_sim.strategies.interpolation import Interpolation
 from odt_sim.strategies.lg_fedavg import LGFedAvg
 from odt_sim.strategies.local import Local
@@ -20,6 +21,7 @@ from odt_sim.strategies.scaffold import Scaffold
 
 __all__ = [
     "APFL",
+    "IFCA",
     "Ditto",
     "FedAvg",
     "FedAvgFineTune",
