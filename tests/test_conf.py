@@ -1,6 +1,7 @@
 """Every file of conf/ is run for real, one round on few devices, and does what it says."""
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -47,6 +48,10 @@ def build(width):
 def normalized():
     layers = [keras.layers.Flatten(), keras.layers.Dense(5), keras.layers.BatchNormalization(), keras.layers.Dense(10)]
     return keras.Sequential([keras.Input((8, 8, 1)), *layers])
+
+def of_texts():
+    return keras.Sequential([keras.Input((8,), dtype="int32"), keras.layers.Embedding(80, 4), keras.layers.Flatten(),
+                             keras.layers.Dense(80)])
 """
 
 pytestmark = [
@@ -279,6 +284,52 @@ def test_data(name, pictures):
         assert data.name == "mnist"
 
 
+TEXTS = {"model": "keras", "model.build._target_": "network.of_texts"}
+FLAT = {"model": "softmax", "model.build.input_shape": "[60]"}
+DRAWN = (np.random.default_rng([0, 3]).lognormal(4, 2, 3).astype(int) + 50).tolist()
+OF_USERS: dict[str, tuple[dict[str, Any], list[int]]] = {  # and how many examples each user has
+    "femnist": ({"data.path": "femnist", "model": "softmax", "model.build.input_shape": "[28,28,1]",
+                 "model.build.classes": 62}, [5, 4, 3]),
+    "pfedme_synthetic": ({**FLAT, "data.users": 3}, [5 * size for size in DRAWN]),
+    "school": ({"data.path": "school.npz", "model": "softmax", "model.build.input_shape": "[2]", "model.build.classes": 1,
+                "model.loss": "mean_squared_error"}, [6, 5, 4]),
+    "sent140": ({"data.path": "sent140", "data.length": 8, **TEXTS}, [5, 4, 3]),
+    "shakespeare": ({"data.path": "shakespeare", **TEXTS}, [5, 4, 3]),
+    "synthetic": ({**FLAT, "data.users": 3}, DRAWN),
+    "uci_har": ({"data.path": "har.npz", "model": "har_cnn", "split.method": "block"}, [7, 7, 7]),  # of 9
+}  # fmt: skip
+
+
+def write_data_of_users(folder: Path) -> None:
+    """Writes small files of the formats that sources of users' data read."""
+    random = np.random.default_rng(0)
+    writers = np.repeat([0, 1, 2], [6, 5, 4])
+    np.savez(folder / "school.npz", x=random.random((15, 2)), y=random.integers(1, 71, 15), school=writers)
+    signals = random.normal(size=(3, 9, 64 * 10)).astype(np.float32)
+    windows = np.stack([signals[who, :, at : at + 128] for who in range(3) for at in range(0, 64 * 9, 64)])
+    np.savez(folder / "har.npz", x=windows, y=np.arange(27) % 6, subject=np.repeat([1, 2, 3], 9))
+    examples = {
+        "femnist": ([0.5] * 784, 61),
+        "sent140": (["1", "Mon", "NO_QUERY", "ann", "so good!", "training"], 1),
+        "shakespeare": ("to be or", " "),
+    }
+    for name, (x, y) in examples.items():
+        (folder / name).mkdir()
+        of_users = {f"u{count}": {"x": [x] * count, "y": [y] * count} for count in (5, 4, 3)}
+        (folder / name / "data.json").write_text(json.dumps({"users": list(of_users), "user_data": of_users}))
+
+
+@pytest.mark.parametrize("name", OF_USERS)
+def test_data_of_users(name, folder):
+    write_data_of_users(folder)
+    chosen, sizes = OF_USERS[name]
+    fleet = {"partition": "by_user", "fleet.devices": "null", "fleet.unseen": 1}
+    run = ran(data=name, **{**fleet, **chosen, "train.learning_rate": 0.01})
+    assert run.config.data._target_.endswith(name)
+    data = run.data()
+    assert sorted(np.diff(data.offsets[:, [0, 3]]).ravel().tolist()) == sorted(sizes)
+
+
 # --- partition ---------------------------------------------------------------------------------------------------------
 
 
@@ -387,7 +438,7 @@ def test_a_tracker(name, folder):
 # --- all ---------------------------------------------------------------------------------------------------------------
 
 GROUPS = {
-    "backend": BACKENDS, "data": DATA, "experiment": EXPERIMENTS, "fleet": FLEETS, "model": MODELS,
+    "backend": BACKENDS, "data": {**DATA, **OF_USERS}, "experiment": EXPERIMENTS, "fleet": FLEETS, "model": MODELS,
     "partition": PARTITIONS, "strategy": STRATEGIES, "tracker": TRACKERS,
 }  # fmt: skip
 

@@ -1,10 +1,15 @@
 """Data: where it comes from, how it is spread over devices, and how each device splits its own."""
 
+from odt_sim.data.activity_windows import uci_har
 from odt_sim.data.check import check_against
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.federated import FederatedData, Partition, federate
+from odt_sim.data.fedprox_synthetic import synthetic
+from odt_sim.data.larger_synthetic import pfedme_synthetic
+from odt_sim.data.leaf import femnist, sent140, shakespeare
 from odt_sim.data.leakage import Leakage, LeakageWarning, check_leakage, find_leakage
 from odt_sim.data.partition import by_user, dirichlet, iid, pathological, quantity_skew
+from odt_sim.data.school_scores import school
 from odt_sim.data.sources import digits, function, keras_dataset, npz
 
 __all__ = [
@@ -19,11 +24,18 @@ __all__ = [
     "digits",
     "dirichlet",
     "federate",
+    "femnist",
     "find_leakage",
     "function",
     "iid",
     "keras_dataset",
     "npz",
     "pathological",
+    "pfedme_synthetic",
     "quantity_skew",
+    "school",
+    "sent140",
+    "shakespeare",
+    "synthetic",
+    "uci_har",
 ]

@@ -69,12 +69,13 @@ def npz(
     )
 
 
-def read_npz(path: Path, keys: Sequence[str]) -> dict[str, Array]:
+def read_npz(path: str | os.PathLike[str], keys: Sequence[str]) -> dict[str, Array]:
     """Reads named arrays from an `.npz` file; never unpickles.
 
     Raises:
         DataError: The file is missing, no `.npz`, damaged, or lacks an array.
     """
+    path = Path(path).expanduser()
     if not path.is_file():
         raise DataError(f"data {path}: no such file; give the path of an .npz file")
     if not zipfile.is_zipfile(path):

@@ -1,0 +1,83 @@
+"""Synthetic(alpha, beta): softmax regressions whose weights and inputs differ from user to user.
+
+Li et al., "Federated Optimization in Heterogeneous Networks" (FedProx), MLSys 2020, section 5.1 and appendix C.1, as their
+published program draws it. User k has n_k = int(L) + 50 examples, L log-normal with mean 4 and standard deviation 2 of its
+logarithm, and
+
+    y = argmax(softmax(W_k x + b_k)),   W_k, b_k ~ N(u_k, 1),   u_k ~ N(0, alpha^2)
+    x ~ N(v_k, Sigma),   v_k ~ N(B_k, 1),   B_k ~ N(0, beta^2),   Sigma = diag(j^-1.2), j = 1..60
+
+with 10 classes; alpha and beta are standard deviations. In the variant iid all users share one W, b ~ N(0, 1), and v_k = 0.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.data.check import check
+from odt_sim.data.dataset import Dataset
+from odt_sim.errors import ConfigurationError
+
+FEATURES, CLASSES = 60, 10
+_STREAM = 3  # keeps these random numbers apart from those of partitions and splits
+
+
+def synthetic(alpha: float = 1.0, beta: float = 1.0, *, iid: bool = False, users: int = 30, seed: int = 0) -> Dataset:
+    """Draws FedProx' Synthetic(alpha, beta); the seed decides it to the bit.
+
+    Args:
+        alpha: How much the users' models differ, at least 0.
+        beta: How much their inputs differ, at least 0.
+        iid: Whether all users have the same model and distribution of inputs instead; alpha and beta then do nothing.
+        users: How many users.
+        seed: The seed of the data, apart from that of a run.
+
+    Returns:
+        `x` `[examples, 60]` float32, `y` `[examples]` int32 in 0..9, `users` `[examples]` in 0..users-1.
+
+    Raises:
+        ConfigurationError: A setting is out of range.
+    """
+    generator = checked_generator(alpha, beta, users, seed)
+    sizes = user_sizes(users, generator)
+    return draw("synthetic_iid" if iid else f"synthetic({alpha:g},{beta:g})", sizes, alpha, beta, generator, iid=iid)
+
+
+def checked_generator(alpha: float, beta: float, users: int, seed: int) -> np.random.Generator:
+    """Returns the random numbers of a seed, once the settings are checked.
+
+    Raises:
+        ConfigurationError: A setting is out of range.
+    """
+    for name, value, least in (("alpha", alpha, 0), ("beta", beta, 0), ("users", users, 1), ("seed", seed, 0)):
+        if not (math.isfinite(value) and value >= least):
+            raise ConfigurationError(f"data.{name} is {value}, expected a number of at least {least}")
+    return np.random.default_rng([seed, _STREAM])
+
+
+def user_sizes(users: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Draws how many examples each user has: 50 and a log-normal number."""
+    return generator.lognormal(4, 2, users).astype(np.int64) + 50
+
+
+def draw(
+    name: str, sizes: NDArray[np.int64], alpha: float, beta: float, generator: np.random.Generator, *, iid: bool = False
+) -> Dataset:
+    """Draws the examples of users that have so many each; the module's docstring says how."""
+    deviations = np.arange(1, FEATURES + 1) ** -0.6  # the square root of Sigma's diagonal
+    model_means, input_means = generator.normal(0, alpha, len(sizes)), generator.normal(0, beta, len(sizes))
+    shared = _model(0.0, generator)
+    inputs, labels = [], []
+    for size, model_mean, input_mean in zip(sizes, model_means, input_means, strict=True):
+        weights, bias = shared if iid else _model(model_mean, generator)
+        center = np.zeros(FEATURES) if iid else generator.normal(input_mean, 1, FEATURES)
+        x = center + deviations * generator.normal(size=(size, FEATURES))
+        inputs.append(x)
+        labels.append((x @ weights + bias).argmax(axis=1))
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    return check(Dataset(name, np.concatenate(inputs), np.concatenate(labels), owners, CLASSES))
+
+
+def _model(mean: float, generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return generator.normal(mean, 1, (FEATURES, CLASSES)), generator.normal(mean, 1, CLASSES)
