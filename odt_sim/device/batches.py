@@ -30,7 +30,7 @@ def batches(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
     """Yields all rows, in order, in batches of the model's size.
 
     The last one may have fewer rows. Its step is exactly that of the mean over them where the model takes any number of
-    rows, or `sample_weight`: zeros fill it up and weigh nothing. Otherwise the first rows fill it up once more.
+    rows, or `sample_weight`: its first row fills it up and weighs nothing. Otherwise the first rows fill it up once more.
 
     Args:
         model: The model to train.
@@ -55,9 +55,10 @@ def batches(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
 
 
 def padded(rows: Array, size: int) -> Array:
-    """Returns `size` rows, the last of them zero where there were fewer."""
+    """Returns `size` rows, the last of them the first again where there were fewer.
+
+    Rows of zeros would be none of the data's: a model may make NaN of them, as a mean over no word does, and 0 NaN is NaN.
+    """
     if len(rows) == size:
         return rows
-    filled = np.zeros((size, *rows.shape[1:]), rows.dtype)
-    filled[: len(rows)] = rows
-    return filled
+    return np.concatenate([rows, np.repeat(rows[:1], size - len(rows), 0)])

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from odt_sim.export.flex_graph import copied_graph
 from odt_sim.export.lowering import Trace
-from odt_sim.export.parameters import parameter_names, random_states_of, unique
+from odt_sim.export.parameters import parameter_names, random_states_of, unique, weights_of
 from odt_sim.export.signatures import Program, Signatures, Variable, copies, handle, reader, writer
 from odt_sim.export.tracing import Function, named
 
@@ -30,7 +30,7 @@ def checkpoint_of(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> 
     names = parameter_names(model)
     names += [f"optimizer/{v.path.partition('/')[2]}" for v in slots]
     names += [f"random_state/{i}" for i in range(len(generators))]
-    return dict(zip(unique(names), [*model.weights, *slots, *generators], strict=True))
+    return dict(zip(unique(names), [*weights_of(model), *slots, *generators], strict=True))
 
 
 def flex_signatures(program: Program, checkpoint: Mapping[str, Variable]) -> Signatures:

@@ -14,7 +14,14 @@ from odt_sim.export.flex import checkpoint_of, flex_signatures
 from odt_sim.export.head import check_not_random, split_before_head
 from odt_sim.export.lowering import Trace
 from odt_sim.export.objective import class_weight_of, objective_of, optimizer_of, settings_of
-from odt_sim.export.parameters import group_of_layers, leaf_layers, parameter_names, parameters_of, random_states_of
+from odt_sim.export.parameters import (
+    group_of_layers,
+    leaf_layers,
+    parameter_names,
+    parameters_of,
+    random_states_of,
+    weights_of,
+)
 from odt_sim.export.signatures import Program, emit_signatures
 from odt_sim.export.sources import model_of
 from odt_sim.export.steps import Training, last_op, only, trace_infer, trace_train
@@ -78,14 +85,14 @@ def export_model(
     model = model_of(source)
     check_model(model, batch_size)
     check_flavour(model, flavour)
-    groups = group_of_layers(model, head)
+    weights, groups = weights_of(model), group_of_layers(model, head)
     check_groups(model, groups, train_groups)
     optimizer = optimizer_of(optimizer)
     optimizer.build(model.trainable_variables)
     infer = trace_infer(model, batch_size)
     objective = objective_of(loss, last_op(infer))
     offsets = {id(v): tf.Variable(tf.zeros(v.shape)) for v in model.weights if v.trainable} if gradient_offset else {}
-    names = dict(zip(map(id, model.weights), parameter_names(model), strict=True)) if flavour == "flex" else {}
+    names = dict(zip(map(id, weights), parameter_names(model), strict=True)) if flavour == "flex" else {}
     factors = class_weight_of(class_weight, objective, model.output_shape)
     training = Training(objective, optimizer, offsets, factors, names)
     traces = {"train": trace_train(model, training, batch_size), "infer": infer}
@@ -93,10 +100,12 @@ def export_model(
         with only(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) in group.split("_")]):
             traces[f"train_{group}"] = trace_train(model, training, batch_size)
     traces |= _trace_halves(model, groups, training, batch_size) if embed else {}
+    whole = [v for v in model.weights if all(v is not weight for weight in weights)]
+    states = [*(v for v in optimizer.variables if v is not optimizer.learning_rate), *whole, *random_states_of(model)]
     program = Program(
         traces=traces,
-        weights=model.weights,
-        states=[*(v for v in optimizer.variables if v is not optimizer.learning_rate), *random_states_of(model)],
+        weights=weights,
+        states=states,
         generators=random_states_of(model),
         offsets=list(offsets.values()),
         inputs={"learning_rate": optimizer.learning_rate},

@@ -120,7 +120,7 @@ def class_weight_of(
         )
     weights = np.ones(classes, np.float32)
     for key, value in given.items():
-        if not (isinstance(key, int) and 0 <= key < classes and math.isfinite(value) and value >= 0):
+        if not (isinstance(key, int | np.integer) and 0 <= key < classes and math.isfinite(value) and value >= 0):
             raise ExportError(
                 f"class_weight: expected classes 0..{classes - 1} and factors of at least 0, found {key!r}: {value!r}"
             )

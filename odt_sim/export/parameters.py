@@ -54,13 +54,18 @@ def group_of_layers(model: keras.Model, head: str | Sequence[str] | None) -> dic
     return groups | {id(layer): "head" for layer in layers if layer.name in heads}
 
 
+def weights_of(model: keras.Model) -> list[keras.Variable]:
+    """Returns the weights that are parameters: all but whole numbers, such as the count of a Normalization."""
+    return [v for v in model.weights if not keras.backend.is_int_dtype(v.dtype)]
+
+
 def parameter_names(model: keras.Model) -> list[str]:
-    """Returns the names of a model's weights in their order: the paths of the variables, made unique."""
-    return unique([v.path for v in model.weights])
+    """Returns the names of `weights_of` a model in their order: the paths of the variables, made unique."""
+    return unique([v.path for v in weights_of(model)])
 
 
 def parameters_of(model: keras.Model, groups: Mapping[int, str]) -> tuple[Parameter, ...]:
-    """Describes a model's weights in the order of `model.weights`.
+    """Describes a model's parameters in the order of `weights_of`.
 
     Args:
         model: A built Keras model.
@@ -82,7 +87,7 @@ def parameters_of(model: keras.Model, groups: Mapping[int, str]) -> tuple[Parame
             role="trainable" if id(v) in trainable else "frozen" if id(v) in frozen else "statistic",
             group=group[id(v)],
         )
-        for name, v in zip(names, model.weights, strict=True)
+        for name, v in zip(names, weights_of(model), strict=True)
     )
 
 

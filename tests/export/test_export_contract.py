@@ -9,6 +9,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
+from odt_sim.device.device import Device
 from odt_sim.errors import ExportError
 from odt_sim.export import export_model
 from odt_sim.model.flatbuffer import fingerprint
@@ -168,6 +169,33 @@ def test_a_padded_batch_trains_exactly_as_its_real_rows_alone(build: Any, twins:
         pair.model.reset_metrics()
         assert float(lite["loss"]) == pytest.approx(float(pair.model.train_on_batch(x, y)), abs=1e-6)
     assert max(pair.differences().values()) < 1e-6
+
+
+def test_a_partial_batch_trains_where_zeros_would_make_nan(tmp_path: Path) -> None:
+    """The mean over the words of an example is 0 / 0 for one that has none, as rows of zeros would be."""
+    words = [layers.Input((4,), dtype="int32"), layers.Embedding(6, 3, mask_zero=True), layers.GlobalAveragePooling1D()]
+    network = keras.Sequential([*words, layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    path = export_model(network, tmp_path / "m.tflite", loss=loss, optimizer="sgd", batch_size=BATCH)
+    x, y = np.array([[1, 2, 0, 0], [5, 0, 0, 0], [3, 3, 4, 1]], np.int32), np.array([0, 2, 1], np.int32)
+    device = Device(TrainableModel.load(path), (x, y))
+    device.train_batch(x, y, learning_rate=0.1)
+    network.compile(optimizer=keras.optimizers.SGD(0.1), loss=loss, jit_compile=False)
+    network.train_on_batch(x, y)
+    for found, expected in zip(device.parameters().tensors(), network.get_weights(), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_whole_numbers_among_the_weights_are_no_parameters(tmp_path: Path) -> None:
+    """An adapted Normalization counts what it saw, which no step reads."""
+    x = np.array([[1.0, 20.0], [3.0, -20.0], [8.0, 0.0]], np.float32)
+    normalization = layers.Normalization()
+    normalization.adapt(x)
+    network = keras.Sequential([layers.Input((2,)), normalization, layers.Dense(1)])
+    path = export_model(network, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=2)
+    device = Device(TrainableModel.load(path), (x, x[:, 0]))
+    assert [parameter.dtype for parameter in device.model.parameters] == ["float32"] * 4
+    np.testing.assert_allclose(device.infer(x), network(x), atol=1e-6)
 
 
 def test_the_model_and_the_optimizer_are_left_as_they_were(tmp_path: Path) -> None:

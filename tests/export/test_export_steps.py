@@ -274,7 +274,7 @@ CLASSES: list[tuple[Any, int, Any]] = [
 def test_class_weights_are_those_of_keras(kind: Any, outputs: int, y: Any, tmp_path: Path) -> None:
     keras.utils.set_random_seed(1)
     twin = keras.Sequential([layers.Input((4,)), layers.Dense(outputs)])
-    loss, weights = kind(from_logits=True), {0: 2.0, 1: 0.25}
+    loss, weights = kind(from_logits=True), {np.int64(0): np.float32(2.0), 1: 0.25}
     path = export_model(twin, tmp_path / "m.tflite", loss=loss, optimizer="sgd", batch_size=4, class_weight=weights)
     x = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
     train = Interpreter(str(path), num_threads=1).get_signature_runner("train")
