@@ -39,14 +39,18 @@ def step_of(model: TrainableModel, group: str | None = None) -> Step:
         ModelError: The model cannot train this group alone.
     """
     parts = GROUPS if group is None else parts_of(group)
+    if not parts:
+        raise ModelError(
+            f"{model.where}: no group {group!r} of parameters; expected {', '.join(GROUPS)}, or several joined by _"
+        )
     trained = model.trainable_layout.select(lambda p: p.group in parts)
     only_head = group == "head" or model.all_moves_in(("head",))
     if only_head and model.embeds and "head" in parts:
         return Step("head_train", trained, only_head)
     own = f"train_{group}"
-    if parts and own in model.signatures:
+    if own in model.signatures:
         return Step(own, trained, only_head)
-    if not parts or not model.all_moves_in(parts):
+    if not model.all_moves_in(parts):
         known = [name.removeprefix("train_") for name in sorted(model.capabilities) if name.startswith("train_")]
         raise ModelError(
             f"{model.where}: cannot train group {group!r} alone (it can train {', '.join(known) or 'all at once'}); "
