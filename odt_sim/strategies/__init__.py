@@ -2,14 +2,18 @@
 
 from odt_sim.strategies.apfl import APFL
 from odt_sim.strategies.ditto import Ditto
+from odt_sim.strategies.fedadagrad import FedAdagrad
+from odt_sim.strategies.fedadam import FedAdam
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.fedavgm import FedAvgM
 from odt_sim.strategies.fedbabu import FedBABU
 from odt_sim.strategies.fedbn import FedBN
 from odt_sim.strategies.feddyn import FedDyn
 from odt_sim.strategies.fedper import FedPer
 from odt_sim.strategies.fedprox import FedProx
 from odt_sim.strategies.fedrep import FedRep
+from odt_sim.strategies.fedyogi import FedYogi
 from odt_sim.strategies.ifca import IFCA
 from odt_sim.strategies.interpolation import Interpolation
 from odt_sim.strategies.lg_fedavg import LGFedAvg
@@ -21,16 +25,20 @@ from odt_sim.strategies.scaffold import Scaffold
 
 __all__ = [
     "APFL",
-    "IFCA",
     "Ditto",
+    "FedAdagrad",
+    "FedAdam",
     "FedAvg",
     "FedAvgFineTune",
+    "FedAvgM",
     "FedBABU",
     "FedBN",
     "FedDyn",
     "FedPer",
     "FedProx",
     "FedRep",
+    "FedYogi",
+    "IFCA",
     "Interpolation",
     "LGFedAvg",
     "Local",

@@ -5,7 +5,9 @@ import math
 from odt_sim.errors import ConfigurationError
 
 
-def checked(name: str, value: float, low: float, high: float = math.inf, *, above: bool = False) -> float:
+def checked(
+    name: str, value: float, low: float, high: float = math.inf, *, above: bool = False, below: bool = False
+) -> float:
     """Returns a hyper-parameter that is a finite number of its range.
 
     Args:
@@ -14,14 +16,16 @@ def checked(name: str, value: float, low: float, high: float = math.inf, *, abov
         low: The least that it may be.
         high: The most that it may be.
         above: Whether it must be more than `low`.
+        below: Whether it must be less than `high`.
 
     Raises:
         ConfigurationError: It is no finite number, or out of its range.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not (number and low <= value <= high and not (above and value == low)):
+    if not (number and low <= value <= high and not (above and value == low) and not (below and value == high)):
         least = f"above {low}" if above else f"at least {low}"
-        expected = f"a number {least}" if high == math.inf else f"a number {least} and at most {high}"
+        most = f"below {high}" if below else f"at most {high}"
+        expected = f"a number {least}" if high == math.inf else f"a number {least} and {most}"
         raise ConfigurationError(f"strategy.{name}: expected {expected}, found {value!r}")
     return value
 

@@ -1,0 +1,32 @@
+"""FedAdagrad: Adagrad on the server.
+
+Reddi et al. 2021, Adaptive Federated Optimization, algorithm 2.
+Rule: `m <- beta_1 m + (1 - beta_1) delta`, `v <- v + delta^2`, `w <- w + server_learning_rate m / (sqrt(v) + tau)`, `delta`
+being the mean of `w_i - w` that FedAvg adds; `m` begins at 0, `v` at `tau^2`, and there is no bias correction.
+Travels: all weights. Stays: nothing on devices; `m` and `v` on the server. BatchNorm statistics are averaged as in FedAvg;
+the optimizer's slots on devices start fresh every round, and Dropout draws as in FedAvg. Unseen devices get the global
+weights.
+Hyper-parameters: `server_learning_rate`, 0.001..1, default 0.1; `beta_1`, 0..0.99, default 0, as in the paper's
+experiments; `tau`, the adaptivity, 1e-5..0.1, default 0.001.
+"""
+
+from odt_sim.model.weights import Vector
+from odt_sim.strategies.server_optimizer import AdaptiveServerOptimizer
+
+
+class FedAdagrad(AdaptiveServerOptimizer):
+    """FedAvg whose server steps by Adagrad."""
+
+    def __init__(self, server_learning_rate: float = 0.1, beta_1: float = 0.0, tau: float = 1e-3) -> None:
+        """Sets the optimizer.
+
+        Args:
+            server_learning_rate: The server's step size.
+            beta_1: How much of the first moment is kept from round to round.
+            tau: The smaller, the more each parameter gets a step size of its own.
+        """
+        super().__init__(server_learning_rate, beta_1, tau)
+
+    def second_moment(self, v: Vector, squared: Vector) -> Vector:
+        """Adds the squares up."""
+        return v + squared
