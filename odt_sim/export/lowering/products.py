@@ -17,7 +17,7 @@ Bands = tuple[Band, Band]
 """Of the rows and of the columns."""
 
 PART = 256  # places of a sum
-ONE_SUM = range(32, 1025)  # places of an example that one sum may have
+ONE_SUM = range(PART, 4 * PART + 1)  # places of an example that are one sum
 SPARE = 8  # of so many rows or columns, one may be computed in vain
 
 
