@@ -124,18 +124,19 @@ def model_file(config: DictConfig) -> Path:
 
 
 def federated(config: DictConfig) -> FederatedData:
-    """Returns the configured data, spread over the fleet's devices.
+    """Returns the configured data, spread over the fleet's devices, with its drift.
 
     Raises:
         DataError: The data cannot be read, or cannot be spread over so many devices.
         ConfigurationError: The partition does not take a setting, or fails.
     """
     dataset = build(config.data, "data")
-    partition = build(config.partition, "partition")
+    partition, drift = build(config.partition, "partition"), build(config.drift, "drift")
     _check_numbers(partition, "partition")
+    _check_numbers(drift, "drift")
     split = config.split
     with blamed(partition, "partition", ConfigurationError):
-        return federate(
+        data = federate(
             dataset,
             partition,
             config.fleet.devices,
@@ -145,6 +146,9 @@ def federated(config: DictConfig) -> FederatedData:
             method=split.method,
             gap=split.gap,
         )
+    with blamed(drift, "drift", ConfigurationError):
+        changed: FederatedData = drift(data, config.seed)
+        return changed
 
 
 def _check_numbers(built: Any, name: str) -> None:

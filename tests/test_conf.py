@@ -134,9 +134,9 @@ def folder(tmp_path, monkeypatch, softmax, cache, pictures):
 # --- config.yaml and experiment ----------------------------------------------------------------------------------------
 
 DEFAULTS = {
-    "data": "digits", "partition": "dirichlet", "model": "digits_cnn", "strategy": "fedavg", "fleet": "default",
-    "backend": "ray", "tracker": "none", "seed": 0, "run.rounds": 40, "run.evaluate_every": "null", "run.resume": "null",
-    "run.storage": "null", "split.method": "stratified", "split.validation": 0.2, "split.test": 0.2, "split.gap": 1,
+    "data": "digits", "partition": "dirichlet", "drift": "none", "model": "digits_cnn", "strategy": "fedavg",
+    "fleet": "default", "backend": "ray", "tracker": "none", "seed": 0, "run.rounds": 40, "run.evaluate_every": "null",
+    "run.resume": "null", "run.storage": "null", "split.method": "stratified", "split.validation": 0.2, "split.test": 0.2, "split.gap": 1,
     "train.epochs": 1, "train.learning_rate": 0.1,
 }  # fmt: skip
 EXPERIMENTS = {"demo": ["local", "fedavg", "fedavg_finetune", "fedper"]}
@@ -300,6 +300,8 @@ OF_USERS: dict[str, tuple[dict[str, Any], list[int]]] = {  # and how many exampl
     "sent140": ({"data.path": "sent140", "data.length": 8, **TEXTS}, [5, 4, 3]),
     "shakespeare": ({"data.path": "shakespeare", **TEXTS}, [5, 4, 3]),
     "synthetic": ({**FLAT, "data.users": 3}, DRAWN),
+    "table": ({"data.path": "people.csv", "data.target": "kind", "data.users": "who", "model": "softmax",
+               "model.build.input_shape": "[2]", "model.build.classes": 2}, [6, 5, 4]),
     "uci_har": ({"data.path": "har.npz", "model": "har_cnn", "split.method": "block"}, [7, 7, 7]),  # of 9
 }  # fmt: skip
 
@@ -309,6 +311,11 @@ def write_data_of_users(folder: Path) -> None:
     random = np.random.default_rng(0)
     writers = np.repeat([0, 1, 2], [6, 5, 4])
     np.savez(folder / "school.npz", x=random.random((15, 2)), y=random.integers(1, 71, 15), school=writers)
+    rows = [
+        f"{'abc'[who]},{random.random()},{random.random()},{'yes' if random.random() < 0.5 else 'no'}"
+        for who in writers
+    ]
+    (folder / "people.csv").write_text("\n".join(["who,age,weight,kind", *rows]))
     signals = random.normal(size=(3, 9, 64 * 10)).astype(np.float32)
     windows = np.stack([signals[who, :, at : at + 128] for who in range(3) for at in range(0, 64 * 9, 64)])
     np.savez(folder / "har.npz", x=windows, y=np.arange(27) % 6, subject=np.repeat([1, 2, 3], 9))
@@ -393,6 +400,31 @@ def test_a_partition(name):
     )
 
 
+# --- drift -------------------------------------------------------------------------------------------------------------
+
+DRIFTS: dict[str, dict[str, Any]] = {
+    "colour": {"model.build.input_shape": "[8,8,3]"},
+    "label_permutation": {},
+    "none": {},
+    "rotation": {},
+}
+
+
+@pytest.mark.parametrize("name", DRIFTS)
+def test_a_drift(name, pictures):
+    """It is what its name says: nothing else than inputs or labels changes, and the record says which drift it was."""
+    run = ran(**NPZ, partition="iid", drift=name, **DRIFTS[name], **FEW)
+    data, images = run.data(), pictures[:, :8, :8, np.newaxis] / np.float32(255)
+    changed = {
+        "colour": data.x.shape == (60, 8, 8, 3) and np.allclose(data.x.sum(axis=3, keepdims=True), images),
+        "label_permutation": not np.array_equal(data.y, np.arange(60) % 10),
+        "none": np.array_equal(data.x, images) and np.array_equal(data.y, np.arange(60) % 10),
+        "rotation": data.x.shape == images.shape and not np.array_equal(data.x, images),
+    }
+    assert [drift for drift, is_so in changed.items() if is_so] == [name]
+    assert (name in run.summary["settings"]["partition"]) == (name != "none")
+
+
 # --- fleet, backend, tracker -------------------------------------------------------------------------------------------
 
 FLEETS = {"cross_device": (100, 10, 20, 1), "default": (20, None, 4, 1)}
@@ -442,8 +474,8 @@ def test_a_tracker(name, folder):
 # --- all ---------------------------------------------------------------------------------------------------------------
 
 GROUPS = {
-    "backend": BACKENDS, "data": {**DATA, **OF_USERS}, "experiment": EXPERIMENTS, "fleet": FLEETS, "model": MODELS,
-    "partition": PARTITIONS, "strategy": STRATEGIES, "tracker": TRACKERS,
+    "backend": BACKENDS, "data": {**DATA, **OF_USERS}, "drift": DRIFTS, "experiment": EXPERIMENTS, "fleet": FLEETS,
+    "model": MODELS, "partition": PARTITIONS, "strategy": STRATEGIES, "tracker": TRACKERS,
 }  # fmt: skip
 
 

@@ -3,17 +3,22 @@
 from odt_sim.data.activity_windows import uci_har
 from odt_sim.data.check import check_against
 from odt_sim.data.dataset import Dataset
+from odt_sim.data.drift import Drift, colour, label_permutation, rotation
 from odt_sim.data.federated import FederatedData, Partition, federate
 from odt_sim.data.fedprox_synthetic import synthetic
+from odt_sim.data.hugging_face import hugging_face
 from odt_sim.data.larger_synthetic import pfedme_synthetic
 from odt_sim.data.leaf import femnist, sent140, shakespeare
 from odt_sim.data.leakage import Leakage, LeakageWarning, check_leakage, find_leakage
 from odt_sim.data.partition import by_user, dirichlet, iid, pathological, quantity_skew
 from odt_sim.data.school_scores import school
 from odt_sim.data.sources import digits, function, keras_dataset, npz
+from odt_sim.data.tables import table
+from odt_sim.data.tf_data import tf_data
 
 __all__ = [
     "Dataset",
+    "Drift",
     "FederatedData",
     "Leakage",
     "LeakageWarning",
@@ -21,21 +26,27 @@ __all__ = [
     "by_user",
     "check_against",
     "check_leakage",
+    "colour",
     "digits",
     "dirichlet",
     "federate",
     "femnist",
     "find_leakage",
     "function",
+    "hugging_face",
     "iid",
     "keras_dataset",
+    "label_permutation",
     "npz",
     "pathological",
     "pfedme_synthetic",
     "quantity_skew",
+    "rotation",
     "school",
     "sent140",
     "shakespeare",
     "synthetic",
+    "table",
+    "tf_data",
     "uci_har",
 ]

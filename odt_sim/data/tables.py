@@ -1,0 +1,85 @@
+"""Tables with a row an example and a column that says whose it is: CSV and Parquet files."""
+
+import os
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from odt_sim.data.check import check
+from odt_sim.data.dataset import Array, Dataset
+from odt_sim.errors import DataError
+
+
+def table(
+    path: str | os.PathLike[str],
+    target: str,
+    users: str | None = None,
+    features: list[str] | None = None,
+    classes: int | None = None,
+) -> Dataset:
+    """Reads a `.csv` or `.parquet` file; needs `pip install 'odt_sim[tables]'`.
+
+    Args:
+        path: The file.
+        target: The column to predict: whole numbers are class labels, texts and truth values become them in sorted order,
+            other numbers are values to regress.
+        users: The column that says whose example each row is; None where there is none.
+        features: The columns of inputs, which hold numbers; None takes all others that do.
+        classes: The number of classes; None takes the largest label plus one.
+
+    Returns:
+        `x` `[rows, features]` float32.
+
+    Raises:
+        DataError: pandas is missing, the file cannot be read, lacks a column or a value, or a feature is no number.
+    """
+    path = Path(path).expanduser()
+    frame = _read(path)
+    named = [target, *([users] if users else []), *(features or [])]
+    if missing := [name for name in named if name not in frame.columns]:
+        raise DataError(f"data {path}: has no column {missing[0]!r}; there are: {', '.join(map(str, frame.columns))}")
+    if features is None:
+        features = [name for name in frame.columns if name not in (target, users) and frame[name].dtype.kind in "iufb"]
+    if wrong := [name for name in features if frame[name].dtype.kind not in "iufb"] or ([] if features else ["any"]):
+        raise DataError(
+            f"data {path}: feature {wrong[0]!r} holds no numbers; name others by data.features, or encode it"
+        )
+    for name in named[: 2 if users else 1]:
+        if frame[name].isna().any():
+            raise DataError(f"data {path}: column {name!r} has rows without a value; fill or remove them")
+    x = frame[features].to_numpy(np.float32)
+    owners = None if users is None else _names(frame[users])
+    return check(Dataset(path.stem, x, _targets(frame[target]), owners, classes))
+
+
+def _read(path: Path) -> Any:
+    readers = {".csv": "read_csv", ".parquet": "read_parquet"}
+    if path.suffix not in readers:
+        raise DataError(f"data {path}: expected a file that ends in {' or '.join(readers)}")
+    if not path.is_file():
+        raise DataError(f"data {path}: no such file; give the path of a table")
+    reader = getattr(_pandas(), readers[path.suffix])
+    try:
+        return reader(path)
+    except (ValueError, OSError, ImportError) as error:
+        raise DataError(f"data {path}: cannot be read ({' '.join(str(error).split())}); write it again") from error
+
+
+def _pandas() -> ModuleType:
+    try:
+        return import_module("pandas")
+    except ImportError as error:
+        raise DataError(f"a table needs pandas ({error}); run: pip install 'odt_sim[tables]'") from error
+
+
+def _targets(column: Any) -> Array:
+    if column.dtype.kind in "iuf":
+        return np.asarray(column.to_numpy())
+    return np.unique(_names(column), return_inverse=True)[1]
+
+
+def _names(column: Any) -> Array:
+    return np.asarray(column.to_numpy() if column.dtype.kind in "iu" else np.array(column.tolist(), np.str_))

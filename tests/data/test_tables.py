@@ -1,0 +1,79 @@
+import sys
+
+import numpy as np
+import pytest
+
+from odt_sim.data.tables import table
+from odt_sim.errors import DataError
+
+TEXT = "who,age,weight,note,kind\nbo,1,0.5,a,yes\nal,2,1.5,b,no\nbo,3,2.5,c,yes\n"
+
+
+@pytest.fixture
+def csv(tmp_path):
+    (tmp_path / "people.csv").write_text(TEXT)
+    return tmp_path / "people.csv"
+
+
+@pytest.fixture(params=["csv", "parquet"])
+def path(request, csv):
+    """The same table in both formats."""
+    import pandas as pd
+
+    if request.param == "parquet":
+        pd.read_csv(csv).to_parquet(csv.with_suffix(".parquet"))
+    return csv.with_suffix(f".{request.param}")
+
+
+def test_a_table(path):
+    dataset = table(path, "kind", "who")
+    assert dataset.x.tolist() == [[1, 0.5], [2, 1.5], [3, 2.5]]
+    assert (dataset.y.tolist(), dataset.classes) == ([1, 0, 1], 2)
+    assert dataset.users.tolist() == ["bo", "al", "bo"]
+    assert (dataset.name, dataset.x.dtype) == ("people", np.float32)
+
+
+def test_the_target_decides_the_task(path):
+    values = table(path, "weight", features=["age"])
+    assert (values.y.tolist(), values.classes, values.users) == ([0.5, 1.5, 2.5], None, None)
+    labels = table(path, "age", "who", ["weight"], classes=5)
+    assert (labels.y.tolist(), labels.classes, labels.x.tolist()) == ([1, 2, 3], 5, [[0.5], [1.5], [2.5]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("size",), "has no column 'size'; there are: who, age, weight, note, kind"),
+        (("kind", "owner"), "has no column 'owner'"),
+        (("kind", "who", ["note"]), "feature 'note' holds no numbers"),
+        (("kind", "who", []), "feature 'any' holds no numbers"),
+    ],
+)
+def test_columns_that_do_not_fit(csv, arguments, message):
+    with pytest.raises(DataError, match=message):
+        table(csv, *arguments)
+
+
+def test_missing_values_are_named(csv):
+    csv.write_text("who,age,kind\nbo,1,yes\n,2,no\nbo,,yes\n")
+    with pytest.raises(DataError, match="column 'who' has rows without a value"):
+        table(csv, "kind", "who")
+    with pytest.raises(DataError, match="values of x that are NaN or infinite in float32: 1, the first in example 2"):
+        table(csv, "kind")
+
+
+def test_files_that_are_none(tmp_path, csv):
+    with pytest.raises(DataError, match=r"none\.csv: no such file"):
+        table(tmp_path / "none.csv", "kind")
+    with pytest.raises(DataError, match=r"expected a file that ends in \.csv or \.parquet"):
+        table(tmp_path / "table.xls", "kind")
+    for name, content in (("a.parquet", "text"), ("a.csv", "")):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(DataError, match=rf"{name}: cannot be read .*write it again"):
+            table(tmp_path / name, "kind")
+
+
+def test_without_pandas_the_error_says_what_to_install(csv, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(DataError, match=r"a table needs pandas .*pip install 'odt_sim\[tables\]'"):
+        table(csv, "kind")
