@@ -72,6 +72,13 @@ def softmax_with_offset() -> TrainableModel:
 
 
 @pytest.fixture(scope="session")
+def softmax_with_embedding() -> TrainableModel:
+    """The same that can embed: an embedding is the flattened example."""
+    spec = {**_plain(CONFIGURED / "softmax.yaml"), "name": "softmax_with_embedding", "embed": True}
+    return TrainableModel.load(exported(spec))
+
+
+@pytest.fixture(scope="session")
 def momentum() -> TrainableModel:
     """A small perceptron, [4, 6] to 3 classes, whose optimizer keeps one slot for each parameter."""
     return _small("momentum", SMALL_MLP, {"name": "SGD", "momentum": 0.9})

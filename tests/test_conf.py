@@ -181,6 +181,7 @@ STRATEGIES = {
     "fedyogi": {},
     "ifca": {},
     "interpolation": {},
+    "knn_per": {"+model.embed": "true"},
     "lg_fedavg": MLP,
     "local": {},
     "perfedavg": {},

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ class Device:
         test_examples: The examples to report on; empty where there are none.
         state: What a strategy keeps on this device from round to round.
         records: Figures of its own that a strategy wants in the device's line of `devices.jsonl`.
+        correction: What a strategy makes of the model's answers: a function of embeddings and outputs, `[rows, ...]` each,
+            that returns outputs; None leaves them as they are.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Device:
             raise DataError(f"device {id}: has no training example; give it some or leave it out")
         self.state: dict[str, Weights | Array] = {}
         self.records: dict[str, float] = {}
+        self.correction: Callable[[Array, Array], Array] | None = None
         self._pool = pool or RuntimePool(model)
         self._weights = self._pool.first.initial
         self._slots: Sequence[Array] = self._fresh_slots(self._pool.first.initial_slots)
@@ -160,7 +163,7 @@ class Device:
         plan = self.plan if epochs is None else TrainingPlan(epochs)
         rate = self.learning_rate(learning_rate)
         losses = []
-        rows = self._embedded("train") if step.on_embeddings else self.train_examples
+        rows = self.embedded("train") if step.on_embeddings else self.train_examples
         for _ in range(plan.epochs):
             order = self.random("batches", self._epochs).permutation(len(rows))
             x, y = rows.take(order)
@@ -253,7 +256,8 @@ class Device:
             DataError: The rows do not fit the model.
         """
         x = checked_rows(x, self.model.signatures["infer"].inputs["x"], f"device {self.id}, x")
-        return self._answers("infer", x)
+        outputs = self._answers("infer", x)
+        return outputs if self.correction is None else self.correction(self._answers("embed", x), outputs)
 
     def _answers(self, signature: str, x: Array) -> Array:
         """Returns what `infer`, `embed` or `head_infer` says of any number of rows."""
@@ -268,8 +272,11 @@ class Device:
             return np.zeros((0, *answer_of(declared).shape[1:]), np.float32)
         return np.concatenate(parts)[: len(x)]
 
-    def _embedded(self, split: str) -> Examples:
-        """Returns a split whose `x` are embeddings, computed only where the same body has not embedded it before."""
+    def embedded(self, split: str) -> Examples:
+        """Returns a split whose `x` are embeddings, computed only where the same body has not embedded it before.
+
+        The model must have the signature `embed`.
+        """
         if self._body is None:
             self._synchronized()
             self._body = digest_of_body(self._weights)
@@ -297,8 +304,10 @@ class Device:
             raise DataError(f"device {self.id}: no split {split!r}; there are {', '.join(splits)}")
         if not len(splits[split]):
             raise DataError(f"device {self.id}: has no {split} examples; give it some")
-        x, y = (self._embedded(split) if self.model.embeds else splits[split]).take()
+        x, y = (self.embedded(split) if self.model.embeds else splits[split]).take()
         outputs = self._answers("head_infer" if self.model.embeds else "infer", x)
+        if self.correction is not None:
+            outputs = self.correction(self.embedded(split).x, outputs)
         return figures(outputs, y, self.model.loss, self.model.from_logits, self.model.delta)
 
     # --- weights ---------------------------------------------------------------------------------------------------

@@ -180,6 +180,7 @@ class Worker:
         shared = broadcast.get("weights")
         if task.kind == "final" and isinstance(shared, Weights) and self._is_whole(shared.layout):
             device.restore(self._pool.first.initial.replace(shared))
+            device.correction = None
             row |= {f"global_{name}": value for name, value in device.evaluate().items() if name != "examples"}
         return row
 

@@ -16,6 +16,7 @@ from odt_sim.strategies.fedrep import FedRep
 from odt_sim.strategies.fedyogi import FedYogi
 from odt_sim.strategies.ifca import IFCA
 from odt_sim.strategies.interpolation import Interpolation
+from odt_sim.strategies.knn_per import KNNPer
 from odt_sim.strategies.lg_fedavg import LGFedAvg
 from odt_sim.strategies.local import Local
 from odt_sim.strategies.perfedavg import PerFedAvg
@@ -40,6 +41,7 @@ __all__ = [
     "FedYogi",
     "IFCA",
     "Interpolation",
+    "KNNPer",
     "LGFedAvg",
     "Local",
     "PFedMe",

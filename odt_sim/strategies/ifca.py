@@ -5,7 +5,7 @@ et al. 2020, Three Approaches for Personalization, section 3 (HypCluster).
 Rule: a device takes the model with the smallest loss on its training examples and trains it; each model is averaged over
 those that took it, weighted by examples as in FedAvg (the paper weighs them alike). A device's user gets the model it would
 take. The paper draws the models' beginnings apart, after which one often wins everywhere; here all begin as exported, and for
-the first `warm_up_rounds` device i trains model i modulo `clusters`: FedAvg over parts of the fleet, regardless of their data.
+the first `warm_up_rounds` device i trains model i modulo `clusters`: FedAvg over parts of the fleet, whatever their data.
 Travels: all models down, one up, BatchNorm statistics included. Stays: nothing; the optimizer's slots start fresh each round.
 Unseen devices take the model with the smallest loss on their training examples.
 Hyper-parameters: `clusters`, 1..20, default 2; `warm_up_rounds`, 0..rounds, default 5.
