@@ -26,6 +26,7 @@ from odt_sim.strategies.scaffold import Scaffold
 
 __all__ = [
     "APFL",
+    "IFCA",
     "Ditto",
     "FedAdagrad",
     "FedAdam",
@@ -39,7 +40,6 @@ __all__ = [
     "FedProx",
     "FedRep",
     "FedYogi",
-    "IFCA",
     "Interpolation",
     "KNNPer",
     "LGFedAvg",
