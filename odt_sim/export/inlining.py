@@ -5,14 +5,19 @@ with a fixed batch TensorFlow infers the shapes anew.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
+from odt_sim.errors import ExportError
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.calls import (
     CONDITIONS,
+    LOOPS,
     OPTIONALS,
+    Kept,
+    Optional,
     bodies,
     needed,
     of_branch,
@@ -21,12 +26,13 @@ from odt_sim.export.lowering.calls import (
     write_where,
     written,
 )
-from odt_sim.export.lowering.folding import folded
+from odt_sim.export.lowering.folding import copied, folded
+from odt_sim.export.lowering.registry import Refusal, unknown
 from odt_sim.export.scratch import Scratch
 from odt_sim.export.tracing import named
 
 Value = Any
-"""A `tf.Tensor`, or a `Scratch` variable."""
+"""A `tf.Tensor`, a `Scratch` variable, or what a condition keeps for its gradient."""
 
 
 def inlined(trace: Trace, batch_size: int | None = None, scratch: Mapping[int, tf.Variable] | None = None) -> Trace:
@@ -36,6 +42,9 @@ def inlined(trace: Trace, batch_size: int | None = None, scratch: Mapping[int, t
         trace: The traced function.
         batch_size: The size of every argument's first axis that is not fixed; None leaves it open.
         scratch: By the ids of their handles, variables that become tensors, zero at first; see `scratch.scratch_variables`.
+
+    Raises:
+        ExportError: A call or a condition cannot be written out, or there is a loop beside them.
     """
     graph, local = trace.concrete.graph, scratch or {}
     if batch_size is None and not local and not any(bodies(op) for op in graph.get_operations()):
@@ -48,7 +57,7 @@ def inlined(trace: Trace, batch_size: int | None = None, scratch: Mapping[int, t
         for place, key in trace.variables.items():
             if key in local:
                 given[place] = Scratch(tf.zeros(local[key].shape, local[key].dtype))
-        tensors = _body(graph, {t.name: given[t.op.name] for t in graph.inputs}, None)
+        tensors = _body(graph, {t.name: given[t.op.name] for t in graph.inputs}, _Place(trace))
         return {name: tf.identity(tensors[t.name]) for name, t in trace.concrete.structured_outputs.items()}
 
     return Trace(named(function, list(arguments.values())), trace.layers)
@@ -60,61 +69,67 @@ def _fixed(spec: tf.TensorSpec, batch_size: int | None) -> tf.TensorSpec:
     return spec
 
 
-def _body(body: tf.Graph, given: Mapping[str, Value], taken: tf.Tensor | None) -> dict[str, Value]:
-    """Writes out a function.
+@dataclass(frozen=True)
+class _Place:
+    """Where ops are written out.
 
-    Args:
-        body: Its graph.
-        given: Its arguments, by name.
-        taken: Whether it runs at all, a boolean scalar; None in no branch of a condition.
+    Attributes:
+        trace: Of what function, for messages.
+        taken: Whether they run at all, a boolean scalar; None in no branch of a condition.
+    """
 
-    Returns:
-        What each of its tensors became, by name.
+    trace: Trace
+    taken: tf.Tensor | None = None
+
+
+def _body(body: tf.Graph, given: Mapping[str, Value], place: _Place) -> dict[str, Value]:
+    """Returns what each tensor of a function becomes, by name; `given` are its arguments.
+
+    Raises:
+        ExportError: An op cannot be written out.
     """
     tensors = dict(given)
     for op in needed(body):
-        outputs = _outputs(op, [tensors[t.name] for t in op.inputs], taken)
+        if op.type in LOOPS:  # what its gradient makes of it stands in no order
+            raise ExportError(f"{place.trace.where(op)}: {unknown(op)}")
+        try:
+            outputs = _outputs(op, [tensors[t.name] for t in op.inputs], place)
+        except Refusal as refusal:
+            raise ExportError(f"{place.trace.where(op)}: {refusal}") from refusal
         tensors.update(zip((t.name for t in op.outputs), outputs, strict=True))
     return tensors
 
 
-def _outputs(op: tf.Operation, inputs: list[Value], taken: tf.Tensor | None) -> list[tf.Tensor]:
+def _outputs(op: tf.Operation, inputs: list[Value], place: _Place) -> list[Value]:
     called = bodies(op)
     if op.type in CONDITIONS:
-        return _branches(called, inputs[0], inputs[1:], taken)
+        return _branches(called, inputs[0], inputs[1:], place)
     if called:
-        return _results(called[0], inputs, taken)[: len(op.outputs)]  # a gradient traced since may have added some
+        return _results(called[0], inputs, place)[: len(op.outputs)]  # a gradient traced since may have added some
     if op.type in OPTIONALS:
-        return optional(op, inputs, {})
+        return optional(op, inputs)
     if inputs and isinstance(inputs[0], Scratch):
         return list(inputs[0].outputs(op, inputs[1:]))
-    if taken is not None and written(op):
-        write_where(taken, op, inputs)
+    if any(isinstance(value, Kept | Optional) for value in inputs):
+        raise Refusal(f"the op {op.type} takes what a branch keeps for its gradient; take the gradient with one tape")
+    if place.taken is not None and written(op):
+        write_where(place.taken, op, inputs)
         return []
-    return folded(op, inputs) or _copied(op, inputs)
+    return folded(op, inputs) or copied(op, inputs)
 
 
-def _results(body: tf.Graph, inputs: list[Value], taken: tf.Tensor | None) -> list[tf.Tensor]:
-    tensors = _body(body, dict(zip((t.name for t in body.inputs), inputs, strict=True)), taken)
+def _results(body: tf.Graph, inputs: list[Value], place: _Place) -> list[Value]:
+    tensors = _body(body, dict(zip((t.name for t in body.inputs), inputs, strict=True)), place)
     return [tensors[t.name] for t in body.outputs]
 
 
-def _branches(
-    branches: list[tf.Graph], condition: tf.Tensor, inputs: list[Value], taken: tf.Tensor | None
-) -> list[tf.Tensor]:
+def _branches(branches: list[tf.Graph], condition: tf.Tensor, inputs: list[Value], place: _Place) -> list[Value]:
     """Writes out both branches of a condition and selects each output."""
     conditions = [condition, tf.logical_not(condition)]
-    if taken is not None:
-        conditions = [tf.logical_and(taken, own) for own in conditions]
+    if place.taken is not None:
+        conditions = [tf.logical_and(place.taken, own) for own in conditions]
     one, other = (
-        _results(branch, [of_branch(value, i) for value in inputs], conditions[i]) for i, branch in enumerate(branches)
+        _results(branch, [of_branch(value, i) for value in inputs], replace(place, taken=conditions[i]))
+        for i, branch in enumerate(branches)
     )
     return [selected(condition, a, b) for a, b in zip(one, other, strict=True)]
-
-
-def _copied(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Adds an op under its own name, which tells a message where it comes from."""
-    attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
-    graph = tf.compat.v1.get_default_graph()
-    types = [t.dtype for t in op.outputs]
-    return list(graph.create_op(op.type, inputs, types, attrs=attributes, op_def=op.op_def, name=op.name).outputs)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError
+from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace, emit
 from odt_sim.export.lowering.calls import written
 from odt_sim.export.tracing import Function, named
@@ -69,14 +70,15 @@ def emit_signatures(program: Program) -> Signatures:
         ExportError: An op cannot be emitted with TFLite's built-in ops.
     """
     weights, offsets = copies(program.weights, "a"), copies(program.offsets, "b")
-    operations = _live(program.traces, weights)
-    changed = _changed(program.traces, operations)
+    traces = {key: inlined(trace) for key, trace in program.traces.items()}
+    operations = _live(traces, weights)
+    changed = _changed(traces, operations)
     slots = copies([v for v in program.states if handle(v) in changed], "s")
     variables = {**weights, **slots, **offsets}
     constants = {handle(v): np.asarray(v.numpy()) for v in program.states if handle(v) not in slots}
     inputs = {handle(v): tf.TensorSpec(v.shape, v.dtype, name) for name, v in program.inputs.items()}
     values = {**variables, **constants}
-    functions = {key: _emitted(key, trace, operations[key], values, inputs) for key, trace in program.traces.items()}
+    functions = {key: _emitted(key, trace, operations[key], values, inputs) for key, trace in traces.items()}
     for key, function in (("parameters", reader), ("restore", writer)):
         if key not in functions and weights:
             functions[key] = function(weights, "a")

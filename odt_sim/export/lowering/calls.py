@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.registry import Deferred, Memo, Refusal, Value, lowers, tensor_of
+from odt_sim.export.lowering.registry import Refusal, Value
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 CONDITIONS = ("If", "StatelessIf")
@@ -52,7 +52,14 @@ def needed(body: tf.Graph) -> list[tf.Operation]:
 
 
 @dataclass(frozen=True)
-class Kept(Deferred):
+class Optional:
+    """What one branch of a condition keeps for its gradient: a value, or None."""
+
+    value: Value
+
+
+@dataclass(frozen=True)
+class Kept:
     """What the two branches of a condition keep for their gradients; each branch of the gradient takes its own.
 
     Attributes:
@@ -61,31 +68,11 @@ class Kept(Deferred):
 
     branches: tuple[Value, Value]
 
-    def tensor(self) -> tf.Tensor:
-        """Raises a refusal: only a branch of the gradient has use for it."""
-        raise Refusal("takes what a branch of a condition keeps for its gradient; take the gradient with one tape")
-
-
-@dataclass(frozen=True)
-class Optional(Deferred):
-    """What one branch of a condition keeps for its gradient.
-
-    Attributes:
-        value: A value, or None.
-    """
-
-    value: Value
-
-    def tensor(self) -> tf.Tensor:
-        """Returns the value."""
-        return tensor_of(self.value)
-
 
 OPTIONALS = ("OptionalFromValue", "OptionalNone", "OptionalGetValue")
 
 
-@lowers(*OPTIONALS, deferred=True)
-def optional(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+def optional(op: tf.Operation, inputs: list[Value]) -> list[Value]:
     """Keeps X, or nothing, for the gradient, or returns what was kept: both branches run, so that it is there."""
     return inputs if op.type == "OptionalGetValue" else [Optional(*(inputs or [None]))]
 
@@ -99,7 +86,7 @@ def selected(condition: tf.Tensor, one: Value, other: Value) -> Value:
     """Returns the value of the branch that is taken; both of what they keep."""
     if isinstance(one, Optional) and isinstance(other, Optional):
         return Kept((one.value, other.value))
-    return tf.where(condition, tensor_of(one), tensor_of(other))
+    return tf.where(condition, one, other)
 
 
 def write_where(taken: tf.Tensor, op: tf.Operation, inputs: list[Value]) -> None:

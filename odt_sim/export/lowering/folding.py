@@ -24,11 +24,11 @@ def known(tensor: tf.Tensor) -> NDArray[Any]:
 
 
 def copied(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Adds an op with the attributes of a traced one to the current graph and returns its outputs."""
+    """Adds an op with the name and the attributes of a traced one to the current graph and returns its outputs."""
     attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
     graph = tf.compat.v1.get_default_graph()
-    new = graph.create_op(op.type, inputs, [t.dtype for t in op.outputs], attrs=attributes, op_def=op.op_def)
-    return list(new.outputs)
+    types = [t.dtype for t in op.outputs]
+    return list(graph.create_op(op.type, inputs, types, attrs=attributes, op_def=op.op_def, name=op.name).outputs)
 
 
 def folded(op: tf.Operation, inputs: list[Value]) -> list[tf.Tensor] | None:

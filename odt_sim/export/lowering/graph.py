@@ -1,17 +1,16 @@
 """Emits a traced graph again, op by op, with TFLite's built-in ops only."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.lowering.calls import CONDITIONS, LOOPS, bodies, needed, of_branch, selected, write_where, written
+from odt_sim.export.lowering.calls import LOOPS, written
 from odt_sim.export.lowering.folding import copied, folded
 from odt_sim.export.lowering.registry import (
-    INSTEAD,
     KEPT,
     LOWERINGS,
     TAKES_DEFERRED,
@@ -21,6 +20,7 @@ from odt_sim.export.lowering.registry import (
     Refusal,
     Value,
     tensor_of,
+    unknown,
 )
 from odt_sim.export.lowering.rows import Probed, Probes
 
@@ -97,12 +97,10 @@ class Emission:
     Attributes:
         memo: What its lowerings share.
         probes: How its shapes depend on the rows of the batch.
-        taken: Whether the ops run at all, a boolean scalar; None in no branch of a condition.
     """
 
     memo: Memo
     probes: Probes
-    taken: tf.Tensor | None = None
 
 
 def emit(
@@ -114,7 +112,7 @@ def emit(
     """Emits a trace into the current graph.
 
     Args:
-        trace: The traced function.
+        trace: The traced function, without calls and conditions; see `inlining.inlined`.
         operations: Those of its ops that are needed, in order.
         inputs: The new tensor for each of its arguments, by name. An unknown first axis is the rows of the batch.
         variables: For the id of each captured handle the variable that takes its place, or, where the variable is only
@@ -171,7 +169,7 @@ def argument(
 
 
 def _emit_operation(op: tf.Operation, values: dict[str, Emitted], emission: Emission) -> None:
-    """Emits one op: through its lowering, as it is, or as what it calls; its outputs join `values`.
+    """Emits one op: through its lowering, or as it is; its outputs join `values`.
 
     Args:
         op: The traced op.
@@ -182,17 +180,12 @@ def _emit_operation(op: tf.Operation, values: dict[str, Emitted], emission: Emis
         Refusal: There is no way to emit it.
     """
     if op.type in LOOPS:
-        raise _unknown(op)  # what its gradient makes of it stands in no order
+        raise unknown(op)  # what its gradient makes of it stands in no order
     outputs = _outputs(op, [values[t.name] for t in op.inputs], emission)
     values.update(zip((t.name for t in op.outputs), outputs, strict=True))
 
 
 def _outputs(op: tf.Operation, inputs: list[Emitted], emission: Emission) -> list[Emitted]:
-    called = bodies(op)
-    if op.type in CONDITIONS:
-        return _emit_branches(called, inputs[0], inputs[1:], emission)
-    if called:
-        return _emit_body(called[0], inputs, emission)[: len(op.outputs)]  # a gradient traced since may have added some
     probed = emission.probes.outputs(op, [own.probed for own in inputs])
     values = emission.probes.constants(probed)
     if values is None:
@@ -207,9 +200,6 @@ def _values(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[V
         inputs = [tensor_of(value) for value in inputs]
     if op.type == "ReadVariableOp" and inputs[0].dtype != tf.resource:
         return inputs
-    if emission.taken is not None and written(op):
-        write_where(emission.taken, op, inputs)
-        return []
     constants = None if any(isinstance(value, Deferred) for value in inputs) else folded(op, inputs)
     if constants is not None:
         return constants
@@ -219,45 +209,8 @@ def _values(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[V
         except Refusal as refusal:
             raise Refusal(f"the op {op.type} {refusal}") from refusal
     if op.type not in KEPT:
-        raise _unknown(op)
+        raise unknown(op)
     other = next((t.dtype for t in op.outputs if t.dtype in UNKNOWN_TYPES), None)
     if other is not None:
         raise Refusal(f"the op {op.type} computes in {other.name}, expected float32; cast to that, or set the dtype")
     return copied(op, inputs)
-
-
-def _unknown(op: tf.Operation) -> Refusal:
-    return Refusal(
-        f"the op {op.type} has no TFLite built-in kernel and no lowering; "
-        f"{INSTEAD.get(op.type, 'use another layer or setting')}, or add a lowering in odt_sim/export/lowering"
-    )
-
-
-def _emit_body(body: tf.Graph, inputs: list[Emitted], emission: Emission) -> list[Emitted]:
-    """Emits a called function in place of the call."""
-    values = dict(zip((t.name for t in body.inputs), inputs, strict=True))
-    for op in needed(body):
-        _emit_operation(op, values, emission)
-    return [values[t.name] for t in body.outputs]
-
-
-def _emit_branches(
-    branches: list[tf.Graph], condition: Emitted, inputs: list[Emitted], emission: Emission
-) -> list[Emitted]:
-    """Emits both branches of a condition and selects each output."""
-    chosen = tensor_of(condition.value)
-    conditions = [chosen, tf.logical_not(chosen)]
-    if emission.taken is not None:
-        conditions = [tf.logical_and(emission.taken, own) for own in conditions]
-    one, other = (
-        _emit_body(
-            branch,
-            [own._replace(value=of_branch(own.value, i)) for own in inputs],
-            replace(emission, taken=conditions[i]),
-        )
-        for i, branch in enumerate(branches)
-    )
-    return [
-        Emitted(selected(chosen, a.value, b.value), emission.probes.same_shape(a.probed))
-        for a, b in zip(one, other, strict=True)
-    ]

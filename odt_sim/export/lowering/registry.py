@@ -90,3 +90,11 @@ def lowers(*op_types: str, deferred: bool = False) -> Callable[[Lowering], Lower
         return function
 
     return register
+
+
+def unknown(op: tf.Operation) -> Refusal:
+    """Returns the refusal of an op type that is neither lowered nor kept."""
+    return Refusal(
+        f"the op {op.type} has no TFLite built-in kernel and no lowering; "
+        f"{INSTEAD.get(op.type, 'use another layer or setting')}, or add a lowering in odt_sim/export/lowering"
+    )

@@ -15,12 +15,13 @@ def both_ways() -> Callable[..., tuple[dict[str, NDArray[Any]], dict[str, NDArra
     """Returns a function that gives the outputs of `function(*arrays)` from TensorFlow and from its lowered graph."""
     import tensorflow as tf
 
+    from odt_sim.export.inlining import inlined
     from odt_sim.export.lowering import Trace, emit
 
     def run(function: Function, **arrays: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
         specs = [tf.TensorSpec(a.shape, a.dtype, name=name) for name, a in arrays.items()]
         concrete = tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
-        trace = Trace(concrete, layers=())
+        trace = inlined(Trace(concrete, layers=()))
         operations = trace.live_operations(weights=())
 
         def lowered(*values: Any) -> dict[str, Any]:

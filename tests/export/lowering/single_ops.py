@@ -179,16 +179,6 @@ def slices() -> list[Call]:
     return [Call(lambda x, part=part: tf.gradients(part(x) * part(x), x)[0], (whole(4, 5, 7),), 0.0) for part in chosen]
 
 
-def conditions() -> list[Call]:
-    """Returns calls of the gradient of a condition, each branch of which keeps something else for it."""
-
-    def gradient(x: Any) -> Any:
-        inner = lambda: tf.cond(x[0] > 2.0, lambda: x * x * x, lambda: 3.0 * x)  # noqa: E731
-        return tf.gradients(tf.cond(x[0] > 0.0, inner, lambda: tf.exp(0.5 * x)), x)[0]
-
-    return [Call(gradient, (np.array([first, 0.5, -2.0], np.float32),)) for first in (-1.0, 1.0, 3.0)]
-
-
 def scatters(op: Any) -> list[Call]:
     """Returns calls that write to rows of a variable, some of them twice; they answer with all of its rows."""
     calls = []
@@ -331,9 +321,6 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "MaxPoolGrad": lambda: poolings(max_pool_grad, max_pool, True, 0.0),
     "Mean": lambda: reductions(raw.Mean),
     "OnesLike": lambda: each(lambda x: raw.OnesLike(x=x)),
-    "OptionalFromValue": conditions,
-    "OptionalGetValue": conditions,
-    "OptionalNone": conditions,
     "PreventGradient": lambda: each(lambda x: raw.PreventGradient(input=x)),
     "Range": lambda: [Call(lambda x: raw.Range(start=x, limit=7, delta=2), (np.array(n, np.int32),)) for n in (-2, 3)],
     "Reciprocal": lambda: of_positive(lambda x: raw.Reciprocal(x=x)),

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
+from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace, emit
 
 ROWS = (1, 2, 3, 8, 120)  # the probes, fewer, more, and some between
@@ -28,7 +29,7 @@ def traced_and_lowered(function: Callable[[Any], dict[str, Any]], *shape: int) -
     """Returns a function of `[rows, *shape]` as TensorFlow traced it, and as it is lowered."""
     spec = tf.TensorSpec([None, *shape], name="x")
     concrete = tf.function(function, input_signature=[spec], autograph=False).get_concrete_function()
-    trace = Trace(concrete, layers=())
+    trace = inlined(Trace(concrete, layers=()))
     operations = trace.live_operations(weights=())
     again = tf.function(lambda x: emit(trace, operations, {"x": x}, {}), input_signature=[spec], autograph=False)
     return concrete, again.get_concrete_function()
