@@ -79,7 +79,7 @@ def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int 
     functions = _chosen(loaded, signature_keys, path)
     variables = {handle(v): v for function in functions.values() for v in function.variables}
     layers = {layer for v in variables.values() for layer in v.name.split("/")[:-1]}
-    traces = {key: inlined(_trace(key, function, layers), batch_size) for key, function in functions.items()}
+    traces = {key: _trace(key, function, layers, batch_size) for key, function in functions.items()}
     described = parameters_of(traces, variables) if "parameters" in traces else []
     weights = {handle(own.variable): own.variable for own in described if own.variable is not None}
     found = scratch_variables(traces.values(), _metrics_of_keras2(loaded, path)) - set(weights)
@@ -117,7 +117,7 @@ def _chosen(loaded: Any, keys: Sequence[str] | None, path: Path) -> dict[str, Fu
     return {key: found[key] for key in (found if keys is None else keys)}
 
 
-def _trace(key: str, function: Function, layers: set[str]) -> Trace:
+def _trace(key: str, function: Function, layers: set[str], batch_size: int | None) -> Trace:
     _, named = function.structured_input_signature
     specs = [tf.TensorSpec.from_spec(named[name], name) for name in named]
 
@@ -125,7 +125,10 @@ def _trace(key: str, function: Function, layers: set[str]) -> Trace:
         return dict(function(**{spec.name: value for spec, value in zip(specs, values, strict=True)}))
 
     call.__name__ = key
-    return traced(call, specs, layers)
+    try:
+        return inlined(traced(call, specs, layers), batch_size)
+    except ExportError as error:
+        raise ExportError(f"`{key}`: {error}") from error
 
 
 def _metrics_of_keras2(loaded: Any, path: Path) -> set[int]:
