@@ -315,6 +315,24 @@ def small(**methods: Any) -> Any:
     return small
 
 
+def test_a_schedule_of_the_learning_rate_is_followed(tmp_path: Path) -> None:
+    model = small()
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([1], [0.5, 0.25])
+    model.model.compile(optimizer=keras.optimizers.SGD(schedule), loss="mse")
+    weights = save_model(model, tmp_path)
+    converted = TrainableModel.from_content(convert_saved_model(tmp_path))
+    assert converted.manifest is not None
+    assert (converted.manifest.optimizer["name"], converted.manifest.optimizer.get("learning_rate")) == ("SGD", None)
+    interpreter = Interpreter(model_content=converted.content, num_threads=1)
+    batch = {"x": np.zeros((1, 2), np.float32), "y": np.ones((1, 2), np.float32)}
+    biases = [weights[1]]  # the gradient of a bias b is b - 1
+    for rate in (0.5, 0.5, 0.25):
+        interpreter.get_signature_runner("train")(**batch)
+        biases.append(interpreter.get_signature_runner("parameters")()["a1"])
+        np.testing.assert_allclose(biases[-1], biases[-2] - rate * (biases[-2] - 1), atol=1e-6)
+    assert int(interpreter.get_signature_runner("optimizer_state")()["s0"]) == 3
+
+
 def loops(self: Any, x: Any, y: Any) -> dict[str, Any]:
     total = tf.while_loop(lambda i: i < tf.cast(x[0, 0], tf.int32), lambda i: [i + 1], [tf.constant(0)])[0]
     self.model.layers[0].bias.assign_add(tf.cast(total, tf.float32) + tf.zeros(2))
