@@ -169,6 +169,7 @@ STRATEGIES = {
     "ditto": {},
     "fedadagrad": {},
     "fedadam": {},
+    "fedamp": {},
     "fedavg": {},
     "fedavg_finetune": {},
     "fedavgm": {},

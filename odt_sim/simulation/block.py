@@ -144,7 +144,7 @@ class Worker:
     def _train(self, device: Device, task: Task, broadcast: Tensors) -> Trained:
         strategy = self._job.strategy
         with blamed(strategy, f"on device {device.id} in round {task.round}"):
-            update = strategy.local(device, broadcast)
+            update = strategy.local(device, strategy.message(broadcast, device.id))
             if not isinstance(update, Update):
                 raise TypeError(f"local returned {type(update).__name__}, expected an Update")
             if not isinstance(update.losses, np.ndarray):
@@ -170,7 +170,8 @@ class Worker:
 
     def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
         with blamed(self._job.strategy, f"on device {device.id} after round {task.round}"):
-            device.restore(self._job.strategy.deploy(device, broadcast))
+            strategy = self._job.strategy
+            device.restore(strategy.deploy(device, strategy.message(broadcast, device.id)))
         device.test_examples = Examples(self._job.data.x, self._job.data.y, self._job.data.test(device.id))
         row: Row = {"device": device.id, "train_examples": len(device.train_examples), **device.evaluate()}
         with blamed(self._job.strategy, f"on device {device.id} after round {task.round}"):

@@ -165,7 +165,7 @@ class Simulation:
             "excluded": len(trained.excluded),
             "excluded_devices": trained.excluded,
             "train_loss": trained.loss_sum / trained.loss_weight if trained.loss_weight else None,
-            "bytes_down": len(cohort) * _size(commit.state.broadcast),
+            "bytes_down": self._bytes_down(commit.state.broadcast, cohort),
             "bytes_up": trained.bytes_up,
             "seconds": time.perf_counter() - started,
             **evaluation_columns(rows, self._task),
@@ -174,6 +174,10 @@ class Simulation:
         self._commits.write(after)
         self._drop_old(commit, trained)
         return after, rows, record
+
+    def _bytes_down(self, broadcast: Tensors, cohort: Sequence[int]) -> int:
+        with blamed(self._job.strategy, "in message"):
+            return sum(_size(self._job.strategy.message(broadcast, device)) for device in cohort)
 
     def _cohort(self, round: int) -> list[int]:
         size = None if self._job.strategy.alone else self._fleet.cohort

@@ -4,6 +4,7 @@ from odt_sim.strategies.apfl import APFL
 from odt_sim.strategies.ditto import Ditto
 from odt_sim.strategies.fedadagrad import FedAdagrad
 from odt_sim.strategies.fedadam import FedAdam
+from odt_sim.strategies.fedamp import FedAMP
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.fedavgm import FedAvgM
@@ -28,6 +29,7 @@ __all__ = [
     "APFL",
     "IFCA",
     "Ditto",
+    "FedAMP",
     "FedAdagrad",
     "FedAdam",
     "FedAvg",

@@ -28,7 +28,7 @@ class ServerState:
     """What the coordinator holds between two rounds.
 
     Attributes:
-        broadcast: What every device of a cohort receives.
+        broadcast: What goes out to the devices of a cohort: see `Strategy.message`.
         private: What never leaves the coordinator.
     """
 
@@ -115,12 +115,23 @@ class Strategy:
         """
         return ServerState({"weights": initial.select(initial.layout.select(lambda p: p.moves and self.shared(p)))})
 
+    def message(self, broadcast: Tensors, device: int) -> Tensors:
+        """Returns what one device receives of the broadcast: what `local` and `deploy` get, and what it pays for in bytes.
+
+        Everything, unless the server has something for each device.
+
+        Args:
+            broadcast: The server's broadcast.
+            device: The device's id.
+        """
+        return broadcast
+
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Does a device's work of one round.
 
         Args:
             device: Holds the exported weights and fresh optimizer slots, and the `state` it kept in earlier rounds.
-            broadcast: The server's broadcast; read-only.
+            broadcast: What it received of the server's broadcast; read-only.
 
         Returns:
             The update. What is put into `device.state` is there in the next round.

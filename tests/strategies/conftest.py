@@ -105,7 +105,7 @@ class Run:
 
     def deployed(self, id: int) -> Weights:
         """Returns the weights that a device's user gets."""
-        return self.strategy.deploy(self.device(id), self.broadcast)
+        return self.strategy.deploy(self.device(id), self.strategy.message(self.broadcast, id))
 
 
 @pytest.fixture

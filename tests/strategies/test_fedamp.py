@@ -1,0 +1,81 @@
+"""FedAMP against plain numpy: a mixture for each device, of the models that are like its own."""
+
+import json
+from collections.abc import Callable
+from math import exp
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odt_sim import Fleet, TrainableModel
+from odt_sim.data.federated import FederatedData
+from odt_sim.errors import ConfigurationError, StrategyError
+from odt_sim.strategies.fedamp import FedAMP
+
+Simulate = Callable[..., Any]
+SIGMA, ALPHA, LAMBDA = 2.0, 0.8, 0.3
+
+
+def near(mixture: Any) -> Callable[[Any], Any]:
+    return lambda w: LAMBDA / ALPHA * (w - mixture)
+
+
+def mixed(models: Any, i: int) -> Any:
+    shares = [ALPHA / SIGMA * exp(-float(((models[i] - w) ** 2).sum()) / SIGMA) for w in models]
+    shares[i] = 0
+    shares = [share / max(sum(shares), 1) for share in shares]
+    return (1 - sum(shares)) * models[i] + sum(share * w for share, w in zip(shares, models, strict=True))
+
+
+def test_agrees_with_numpy(
+    simulate: Simulate, twin: Any, softmax_either_way: TrainableModel, data: FederatedData
+) -> None:
+    run = simulate(FedAMP(SIGMA, ALPHA, LAMBDA), softmax_either_way, data)
+    mixtures = [twin.initial] * 3
+    for round in range(1, run.rounds + 1):
+        models = [twin.descend(u, device, round, extra=near(u)) for device, u in enumerate(mixtures)]
+        mixtures = [mixed(models, device) for device in range(3)]
+    for device in range(3):
+        np.testing.assert_allclose(run.broadcast[f"mixture.{device}"].vector, mixtures[device], rtol=0, atol=1e-5)
+        np.testing.assert_allclose(run.deployed(device).vector, models[device], rtol=0, atol=1e-5)
+        assert np.abs(mixtures[device] - models[device]).max() > 1e-2
+    np.testing.assert_allclose(run.broadcast["mean"].vector, np.mean(models, axis=0), rtol=0, atol=1e-5)
+    twin.assert_rows(run.rows, models)
+
+
+def test_a_device_pays_for_its_own_mixture(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+    """Of a fleet of three, two a round; whom the server does not know receives the mean."""
+    run = simulate(FedAMP(), softmax, data, fleet=Fleet(cohort=2))
+    rounds = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
+    size = softmax.layout.size * 4
+    assert [(row["bytes_down"], row["bytes_up"]) for row in rounds] == [(2 * size, 2 * size)] * 3
+
+
+def test_an_unseen_device_trains_from_the_mean(
+    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, unseen_of: Any
+) -> None:
+    run = simulate(FedAMP(SIGMA, ALPHA, LAMBDA, unseen_epochs=3), softmax, data, fleet=Fleet(unseen=1), rounds=1)
+    unseen, mean = unseen_of(run), run.broadcast["mean"].vector.astype(np.float64)
+    own = twin.descend(mean, unseen, run.rounds, range(3), extra=near(mean))
+    np.testing.assert_allclose(run.deployed(unseen).vector, own, rtol=0, atol=1e-5)
+
+
+def test_influences() -> None:
+    """Three models on a line: equal ones share most; many equal ones are scaled to a sum of 1."""
+    shares = FedAMP(sigma=1.0, alpha=0.5)._influences(np.array([[0.0], [0], [2]], np.float32))
+    far = 0.5 * exp(-4)
+    np.testing.assert_allclose(shares, [[0.5 - far, 0.5, far], [0.5, 0.5 - far, far], [far, far, 1 - 2 * far]])
+    crowd = FedAMP(sigma=1.0, alpha=1.0)._influences(np.zeros((3, 1), np.float32))
+    np.testing.assert_allclose(crowd, [[0, 0.5, 0.5], [0.5, 0, 0.5], [0.5, 0.5, 0]])
+
+
+def test_needs_a_gradient_offset(adam: TrainableModel) -> None:
+    with pytest.raises(StrategyError, match="strategy fedamp: needs gradient_offset, which the model adam lacks"):
+        FedAMP().check(adam)
+
+
+@pytest.mark.parametrize("settings", [{"sigma": 0}, {"alpha": 11}, {"regularization": -1}, {"unseen_epochs": -1}])
+def test_settings_that_cannot_be(settings: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"strategy\.{next(iter(settings))}: expected a .*number.*, found "):
+        FedAMP(**settings)
