@@ -136,7 +136,7 @@ def optimizer_of(optimizer: Any) -> keras.optimizers.Optimizer:
             left as it is.
 
     Raises:
-        ExportError: The optimizer or one of its settings is unknown, or its learning rate is a schedule.
+        ExportError: The optimizer or one of its settings is unknown, its learning rate is a schedule, or LiteRT crashes at it.
     """
     try:
         if isinstance(optimizer, dict):
@@ -154,6 +154,8 @@ def optimizer_of(optimizer: Any) -> keras.optimizers.Optimizer:
             f"optimizer {new.name}: a learning-rate schedule cannot be exported; "
             "give a number, and pass each step's rate to `train`"
         )
+    if isinstance(new, keras.optimizers.Lamb) and new.weight_decay:  # XNNPACK reads through a null pointer
+        raise ExportError(f"optimizer {new.name}: LiteRT crashes at Lamb with weight_decay; leave it out, or use AdamW")
     return new
 
 
