@@ -136,7 +136,7 @@ def optimizer_of(optimizer: Any) -> keras.optimizers.Optimizer:
             left as it is.
 
     Raises:
-        ExportError: The optimizer or one of its settings is unknown, its learning rate is a schedule, or LiteRT crashes at it.
+        ExportError: The optimizer or one of its settings is unknown, its learning rate is a schedule, or LiteRT fails at it.
     """
     try:
         if isinstance(optimizer, dict):
