@@ -1,0 +1,144 @@
+"""Every shipped strategy passes the suite that users' own inherit, and the suite finds what breaks the contract."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import odt_sim.strategies
+from odt_sim import Strategy, TrainableModel
+from odt_sim.errors import SimulationError
+from odt_sim.strategies import FedAvg, FedPer
+from odt_sim.strategies.base import weights_of
+from odt_sim.testing import StrategyConformance, random_data
+
+SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
+
+
+class TestShipped(StrategyConformance):
+    """On the network with BatchNormalization and Dropout, which has whatever a strategy may need."""
+
+    @pytest.fixture(autouse=True, params=SHIPPED, ids=lambda kind: kind.__name__)
+    def given(self, request: pytest.FixtureRequest, grouped: TrainableModel) -> None:
+        self.kind, self.network = request.param, grouped
+
+    def strategy(self) -> Strategy:
+        return self.kind()
+
+    def model(self) -> TrainableModel:
+        return self.network
+
+
+class TestOnTheDefaultModel(StrategyConformance):
+    def strategy(self) -> Strategy:
+        return FedPer()
+
+
+class CountsOnItself(FedAvg):
+    """Knows from its own attribute, not from the device's state, how often it trained."""
+
+    def __init__(self) -> None:
+        self._times = 0
+
+    def local(self, device: Any, broadcast: Any) -> Any:
+        self._times += 1
+        update = super().local(device, broadcast)
+        return type(update)(update.tensors, update.weight * self._times, update.losses)
+
+
+class CountsRoundsOnItself(FedAvg):
+    def __init__(self) -> None:
+        self._rounds = 0
+
+    def aggregate(self, state: Any, updates: Any) -> Any:
+        self._rounds += 1
+        after = super().aggregate(state, updates)
+        return type(after)({**after.broadcast, "rounds": np.array([self._rounds])}, after.private)
+
+
+class DrawsAnywhere(FedAvg):
+    def local(self, device: Any, broadcast: Any) -> Any:
+        device.set_gradient_offset(None, np.random.default_rng().random())
+        return super().local(device, broadcast)
+
+
+class WritesIntoItsBroadcast(FedAvg):
+    def local(self, device: Any, broadcast: Any) -> Any:
+        weights_of(broadcast).vector[:] *= 0.5
+        return super().local(device, broadcast)
+
+
+class RemembersDeploying(FedAvg):
+    def __init__(self) -> None:
+        self._deployed = 0
+
+    def deploy(self, device: Any, broadcast: Any) -> Any:
+        self._deployed += 1
+        return super().deploy(device, broadcast) * (1 + self._deployed)
+
+
+class DropsSmallDevices(FedAvg):
+    def local(self, device: Any, broadcast: Any) -> Any:
+        if len(device.train_examples) < device.model.batch_size:
+            device.plan = type(device.plan)(epochs=0)
+        return super().local(device, broadcast)
+
+
+class HidesWhatDiverged(FedAvg):
+    def local(self, device: Any, broadcast: Any) -> Any:
+        update = super().local(device, broadcast)
+        device.state["mean"] = np.zeros(1)
+        return type(update)({"weights": 0 * weights_of(broadcast)}, update.weight, np.zeros(1, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("kind", "test", "error"),
+    [
+        (DrawsAnywhere, "test_equal_seeds_give_equal_bits", AssertionError),
+        (CountsOnItself, "test_a_worker_for_each_device_gives_the_same_bits", AssertionError),
+        (WritesIntoItsBroadcast, "test_a_worker_for_each_device_gives_the_same_bits", SimulationError),
+        (CountsRoundsOnItself, "test_a_run_that_goes_on_gives_the_same_bits", AssertionError),
+        (RemembersDeploying, "test_evaluating_changes_nothing", AssertionError),
+        (WritesIntoItsBroadcast, "test_the_broadcast_is_left_as_it_was", AssertionError),
+        (DropsSmallDevices, "test_a_device_smaller_than_a_batch_trains", AssertionError),
+        (HidesWhatDiverged, "test_a_device_that_diverges_harms_no_other", AssertionError),
+    ],
+)
+def test_it_finds_what_breaks_the_contract(
+    grouped: TrainableModel, tmp_path: Path, kind: type[Strategy], test: str, error: type[Exception]
+) -> None:
+    class Suite(StrategyConformance):
+        def strategy(self) -> Strategy:
+            return kind()
+
+        def model(self) -> TrainableModel:
+            return grouped
+
+    check: Callable[..., None] = getattr(Suite(), test)
+    with pytest.raises(error):
+        check(**({"tmp_path": tmp_path} if "tmp_path" in check.__code__.co_varnames else {}))
+
+
+def test_a_suite_without_a_strategy_says_so() -> None:
+    with pytest.raises(NotImplementedError, match=r"StrategyConformance\.strategy: return the strategy to test"):
+        StrategyConformance().strategy()
+
+
+@pytest.mark.parametrize("name", ["regression", "dropout", "any_rows", "softmax"])
+def test_the_data_fit_any_model(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> None:
+    """Pictures, words and numbers; labels and values; batches of a fixed size and of any."""
+    model = request.getfixturevalue(name)
+
+    class Suite(StrategyConformance):
+        def strategy(self) -> Strategy:
+            return FedAvg()
+
+        def model(self) -> TrainableModel:
+            return model
+
+    Suite().run(tmp_path, rounds=1)
+    data = random_data(model, [3, 1])
+    assert data.train_sizes.tolist() == [3, 1]
+    assert np.array_equal(data.x, random_data(model, [3, 1]).x)
