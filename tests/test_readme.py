@@ -56,3 +56,9 @@ def test_the_strategy_the_model_and_the_experiment(tmp_path: Path) -> None:
     assert "Proximal" in run(tmp_path, odt_sim, "run", "strategy._target_=mine.Proximal", "model=digits_mlp", *small)
     table = run(tmp_path, odt_sim, *skew.split(), *small, "fleet.unseen=1", "model=digits_mlp")
     assert all(name in table for name in ("local", "fedavg", "fedper", "3 seeds"))
+
+
+def test_the_suite_of_the_strategy(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(code("python", "class Halfway"))
+    (tmp_path / "test_mine.py").write_text(code("python", "class TestHalfway"))
+    assert "8 passed" in run(tmp_path, sys.executable, "-m", "pytest", "-q", "test_mine.py")
