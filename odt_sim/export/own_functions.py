@@ -84,7 +84,7 @@ def trace_functions(model: tf.Module) -> dict[str, Function]:
     Raises:
         ExportError: One is missing, cannot be traced, or returns no named tensors.
     """
-    missing = [name for name in REQUIRED if not callable(getattr(model, name, None))]
+    missing = [name for name in REQUIRED if not callable(getattr(type(model), name, None))]
     if missing:
         raise ExportError(f"{type(model).__name__}: no method {missing[0]!r}; it needs {', '.join(REQUIRED)}")
     functions: dict[str, Function] = {}
@@ -112,8 +112,7 @@ def _further(cls: type) -> Iterator[str]:
 
 
 def _trace(model: tf.Module, name: str, before: dict[str, Function]) -> Function:
-    method, specs = getattr(model, name), _specs(model, name, before)
-    own = method if _is_function(method) else tf.function(method)
+    specs, own = _specs(model, name, before), _fresh(model, name)
 
     def run(*values: tf.Tensor) -> Any:
         named = {spec.name: value for spec, value in zip(specs, values, strict=True)} if name == "restore" else {}
@@ -129,6 +128,16 @@ def _trace(model: tf.Module, name: str, before: dict[str, Function]) -> Function
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         line = lines[-1] if lines[0] == "in user code:" else lines[0]
         raise ExportError(f"{_where(model, name)} cannot be traced: {line}") from error
+
+
+def _fresh(model: tf.Module, name: str) -> Callable[..., Any]:
+    """Returns a method as a function that was not traced before, when recurrent layers may have been loops."""
+    method = inspect.getattr_static(type(model), name)
+    function = method.python_function if _is_function(method) else method
+    if hasattr(function, "__wrapped__"):  # see `as_function`
+        return lambda *values, **named: function(model, *values, **named)
+    own = tf.function(function)
+    return lambda *values, **named: own(model, *values, **named)
 
 
 def _specs(model: tf.Module, name: str, before: dict[str, Function]) -> list[tf.TensorSpec]:
