@@ -136,7 +136,8 @@ def folder(tmp_path, monkeypatch, softmax, cache, pictures):
 DEFAULTS = {
     "data": "digits", "partition": "dirichlet", "drift": "none", "model": "digits_cnn", "strategy": "fedavg",
     "fleet": "default", "backend": "ray", "tracker": "none", "seed": 0, "run.rounds": 40, "run.evaluate_every": "null",
-    "run.resume": "null", "run.storage": "null", "split.method": "stratified", "split.validation": 0.2, "split.test": 0.2, "split.gap": 1,
+    "run.resume": "null", "run.storage": "null",
+    "split.method": "stratified", "split.validation": 0.2, "split.test": 0.2, "split.gap": 1,
     "train.epochs": 1, "train.learning_rate": 0.1,
 }  # fmt: skip
 EXPERIMENTS = {"demo": ["local", "fedavg", "fedavg_finetune", "fedper"]}

@@ -291,7 +291,9 @@ class Device:
         return {"test": self.test_examples, "validation": self.validation_examples, "train": self.train_examples}
 
     def evaluate(self, split: str = "test") -> dict[str, float]:
-        """Returns `accuracy`, `loss` and `examples` of a classifier, or `mse`, `mae`, `loss`, `examples`.
+        """Returns `accuracy`, `loss` and `examples` of a classifier, or `mse`, `mae`, `loss`, `examples`, and some more.
+
+        `odt_sim.metrics.device.figures` says which.
 
         Args:
             split: `test`, `validation` or `train`.

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.errors import ModelError
+from odt_sim.metrics.scores import auc, balanced_accuracy, r2
 from odt_sim.model.manifest import REGRESSIONS
 
 Array = NDArray[Any]
@@ -78,7 +79,8 @@ def figures(outputs: Array, y: Array, loss: str | None, from_logits: bool, delta
         delta: The error at which Huber's loss turns from quadratic to linear.
 
     Returns:
-        `accuracy` (0..1), `loss` and `examples` of a classifier; `mse`, `mae`, `loss` and `examples` of a regression.
+        `accuracy` (0..1), `loss`, `examples`, `balanced_accuracy` and `auc` of a classifier; `mse`, `mae`, `loss`, `examples`
+        and `r2` of a regression. What the examples leave undefined is absent: `auc` of one class, `r2` of equal targets.
 
     Raises:
         ModelError: The loss is not known.
@@ -88,18 +90,42 @@ def figures(outputs: Array, y: Array, loss: str | None, from_logits: bool, delta
             "the model has no manifest, so its loss is not known; give it: TrainableModel.load(path, loss=...)"
         )
     mean_loss = float(example_losses(outputs, y, loss, from_logits, delta).mean())
-    if loss in REGRESSIONS:
-        errors = outputs.astype(np.float64) - y.reshape(outputs.shape)
-        own = {"mse": float((errors**2).mean()), "mae": float(np.abs(errors).mean())}
-    elif loss == "binary_crossentropy":
-        right = (outputs > (0.0 if from_logits else 0.5)) == (y.reshape(outputs.shape) > 0.5)
-        own = {"accuracy": float((right & ~np.isnan(outputs)).mean())}
+    own, more = (
+        _regression(outputs, y) if loss in REGRESSIONS else _classification(outputs, y, loss, from_logits=from_logits)
+    )
+    return {
+        **own,
+        "loss": mean_loss,
+        "examples": len(y),
+        **{name: value for name, value in more.items() if value is not None},
+    }
+
+
+Figures = tuple[dict[str, float], dict[str, float | None]]
+"""Those that are always known, and those that may not be."""
+
+
+def _regression(outputs: Array, y: Array) -> Figures:
+    y = y.reshape(outputs.shape)
+    errors = outputs.astype(np.float64) - y
+    return {"mse": float((errors**2).mean()), "mae": float(np.abs(errors).mean())}, {"r2": r2(outputs, y)}
+
+
+def _classification(outputs: Array, y: Array, loss: str, *, from_logits: bool) -> Figures:
+    labels: Array
+    if loss == "binary_crossentropy":
+        labels = positive = y.reshape(outputs.shape) > 0.5
+        right = ((outputs > (0.0 if from_logits else 0.5)) == positive) & ~np.isnan(outputs)
+        scores = outputs
     else:
         hot = loss in ("categorical_crossentropy", "kl_divergence")
         labels = y.argmax(axis=-1) if hot else _labels(outputs, y)
         right = (outputs.argmax(axis=-1) == labels) & ~np.isnan(outputs).any(axis=-1)  # NaN predicts nothing
-        own = {"accuracy": float(right.mean())}
-    return {**own, "loss": mean_loss, "examples": len(y)}
+        scores = log_softmax(outputs) if from_logits else outputs  # logits of two examples have no common scale
+        positive = labels[..., np.newaxis] == np.arange(outputs.shape[-1])
+    classes = outputs.shape[-1]
+    area = auc(scores.reshape(-1, classes), positive.reshape(-1, classes))
+    return {"accuracy": float(right.mean())}, {"balanced_accuracy": balanced_accuracy(right, labels), "auc": area}
 
 
 def _labels(outputs: Array, y: Array) -> NDArray[np.int64]:

@@ -13,14 +13,22 @@ from numpy.typing import NDArray
 
 Row = Mapping[str, Any]
 
-HIGHER_IS_BETTER: Mapping[str, bool] = {"accuracy": True, "loss": False, "mse": False, "mae": False}
+HIGHER_IS_BETTER: Mapping[str, bool] = {
+    "accuracy": True,
+    "loss": False,
+    "balanced_accuracy": True,
+    "auc": True,
+    "mse": False,
+    "mae": False,
+    "r2": True,
+}
 """For every metric, whether a larger value is the better one: the only place that says so."""
 
 TASK_METRICS: Mapping[str, tuple[str, ...]] = {
-    "classification": ("accuracy", "loss"),
-    "regression": ("mse", "mae", "loss"),
+    "classification": ("accuracy", "loss", "balanced_accuracy", "auc"),
+    "regression": ("mse", "mae", "loss", "r2"),
 }
-"""The metrics of a task; the first is the one by which strategies are compared."""
+"""The metrics of a task; the first is the one by which strategies are compared, and the last may be unknown of a device."""
 
 
 @dataclass(frozen=True)

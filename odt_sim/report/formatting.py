@@ -4,12 +4,17 @@ from odt_sim.report.comparison import Column, Spread
 
 UNKNOWN = "–"
 
+PERCENT = ("accuracy", "balanced_accuracy")
+"""The metrics that are written in percent."""
+
+_NAMES = {"mse": "MSE", "mae": "MAE", "auc": "AUC", "r2": "R²"}
+
 
 def score(value: float | None, metric: str) -> str:
     """Returns a metric's value: an accuracy in percent with one decimal, anything else with three significant digits."""
     if value is None:
         return UNKNOWN
-    return f"{100 * value:.1f}" if metric == "accuracy" else significant(value)
+    return f"{100 * value:.1f}" if metric in PERCENT else significant(value)
 
 
 def significant(value: float) -> str:
@@ -21,7 +26,7 @@ def significant(value: float) -> str:
 
 def metric_name(metric: str) -> str:
     """Returns a metric's name as it is written in a sentence."""
-    return metric.upper() if metric in ("mse", "mae") else metric
+    return _NAMES.get(metric, metric.replace("_", " "))
 
 
 def cell(spread: Spread | None, column: Column, metric: str) -> tuple[str, str]:

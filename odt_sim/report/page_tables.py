@@ -6,7 +6,7 @@ from typing import Any
 
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER
 from odt_sim.report.comparison import COLUMNS, Column, Comparison, Configuration
-from odt_sim.report.formatting import UNKNOWN, cell, metric_name, score, significant
+from odt_sim.report.formatting import PERCENT, UNKNOWN, cell, metric_name, score, significant
 from odt_sim.report.style import strokes
 
 
@@ -63,10 +63,17 @@ def _cell(comparison: Comparison, row: Configuration, column: Column) -> str:
 
 def _heading(column: str) -> str:
     """Returns a column of `devices.jsonl` as a heading: `local_accuracy` becomes `local accuracy, %`."""
-    model, _, metric = column.rpartition("_")
-    if metric not in HIGHER_IS_BETTER:
+    metric = _metric(column)
+    if metric is None:
         return {"train_examples": "train examples", "examples": "test examples"}.get(column, column.replace("_", " "))
-    return f"{model} {metric_name(metric)}".strip() + (", %" if metric == "accuracy" else "")
+    model = column.removesuffix(metric).rstrip("_")
+    return f"{model} {metric_name(metric)}".strip() + (", %" if metric in PERCENT else "")
+
+
+def _metric(column: str) -> str | None:
+    """Returns the metric that a column holds: `balanced_accuracy` of `local_balanced_accuracy`; None where it is none."""
+    found = [metric for metric in HIGHER_IS_BETTER if column == metric or column.endswith(f"_{metric}")]
+    return max(found, key=len, default=None)
 
 
 def _device(device: dict[str, Any], columns: Sequence[str]) -> str:
@@ -79,7 +86,6 @@ def _text(value: Any, column: str) -> str:
         return UNKNOWN
     if isinstance(value, bool):
         return "yes" if value else "no"
-    metric = column.rpartition("_")[2]
-    if metric in HIGHER_IS_BETTER:
+    if metric := _metric(column):
         return score(value, metric)
     return significant(value) if isinstance(value, float) else escape(str(value))

@@ -209,9 +209,9 @@ class Simulation:
 
     def _finish(self, rows: Sequence[Row]) -> dict[str, Any]:
         metrics = TASK_METRICS[self._task]
-        known = {f"{prefix}_{metric}": None for prefix in ("global", "local") for metric in metrics}
+        known = {f"{prefix}{metric}": None for prefix in ("", "global_", "local_") for metric in metrics}
         for row in rows:
-            alone = {f"local_{metric}": row[metric] for metric in metrics} if self._job.strategy.alone else {}
+            alone = {f"local_{metric}": row.get(metric) for metric in metrics} if self._job.strategy.alone else {}
             row.update({**known, **row, **alone})
         self._records.write_devices(rows)
         summary = summarize(

@@ -315,7 +315,7 @@ def test_the_library_example(digits_cnn: TrainableModel, rows: Draw, tmp_path: P
     device.save(tmp_path / "d0.safetensors")
     device.restore(tmp_path / "d0.safetensors")
     figures = device.evaluate()
-    assert set(figures) == {"accuracy", "loss", "examples"}
+    assert set(figures) == {"accuracy", "loss", "examples", "balanced_accuracy", "auc"}
     np.testing.assert_array_equal(device.infer(xt), logits)
 
 

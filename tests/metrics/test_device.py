@@ -17,6 +17,7 @@ SPARSE, ONE_HOT, MSE = "sparse_categorical_crossentropy", "categorical_crossentr
 LOGITS = np.log(np.array([[1, 2, 1], [8, 1, 1]], np.float32))
 PROBABILITIES = np.array([[0.25, 0.5, 0.25], [0.8, 0.1, 0.1]], np.float32)
 LABELS = np.array([1, 2], np.int32)  # of probability 1/2 and 1/10: one right, one wrong
+MORE = {"balanced_accuracy": 0.5, "auc": 0.5}  # class 1 is told from 2 by its score, class 2 from 1 by none
 KNOWN = [-log(1 / 2), -log(1 / 10)]
 
 
@@ -29,13 +30,14 @@ def test_cross_entropy(outputs: NDArray[Any], from_logits: bool, y: NDArray[Any]
     assert losses.dtype == np.float64
     np.testing.assert_allclose(losses, KNOWN, rtol=1e-6)
     found = figures(outputs, y, loss, from_logits)
-    assert found == {"accuracy": 0.5, "loss": pytest.approx(sum(KNOWN) / 2), "examples": 2}
+    assert found == {"accuracy": 0.5, "loss": pytest.approx(sum(KNOWN) / 2), "examples": 2, **MORE}
 
 
 def test_cross_entropy_of_sequences_is_the_mean_over_positions() -> None:
     outputs, y = LOGITS[np.newaxis], LABELS[np.newaxis]
     np.testing.assert_allclose(example_losses(outputs, y, SPARSE, True), [sum(KNOWN) / 2], rtol=1e-6)
-    assert figures(outputs, y, SPARSE, True) == {"accuracy": 0.5, "loss": pytest.approx(sum(KNOWN) / 2), "examples": 1}
+    known = {"accuracy": 0.5, "loss": pytest.approx(sum(KNOWN) / 2), "examples": 1, **MORE}
+    assert figures(outputs, y, SPARSE, True) == known
     hot = np.eye(3, dtype=np.float32)[y]
     np.testing.assert_allclose(example_losses(outputs, hot, ONE_HOT, True), [sum(KNOWN) / 2], rtol=1e-6)
 
@@ -63,12 +65,12 @@ def test_mean_squared_error() -> None:
     outputs = np.array([[1, 2], [3, 4]], np.float32)
     y = np.array([[1, 4], [0, 3]], np.float32)  # errors 0, -2, 3, 1
     np.testing.assert_allclose(example_losses(outputs, y, MSE, False), [2, 5])
-    assert figures(outputs, y, MSE, False) == {"mse": 3.5, "mae": 1.5, "loss": 3.5, "examples": 2}
+    assert figures(outputs, y, MSE, False) == {"mse": 3.5, "mae": 1.5, "loss": 3.5, "examples": 2, "r2": -13.0}
 
 
 def test_mean_squared_error_of_one_value_an_example() -> None:
     outputs, y = np.array([[1], [5]], np.float32), np.array([0, 2], np.float32)
-    assert figures(outputs, y, MSE, False) == {"mse": 5.0, "mae": 2.0, "loss": 5.0, "examples": 2}
+    assert figures(outputs, y, MSE, False) == {"mse": 5.0, "mae": 2.0, "loss": 5.0, "examples": 2, "r2": -4.0}
 
 
 def test_what_is_not_finite_is_neither_right_nor_a_warning() -> None:
@@ -88,3 +90,22 @@ def test_softmax_sums_to_one_and_ignores_a_shift(logits: NDArray[np.float32], sh
 def test_an_unknown_loss() -> None:
     with pytest.raises(ModelError, match=r"its loss is not known; give it: TrainableModel\.load\(path, loss=\.\.\.\)"):
         figures(LOGITS, LABELS, None, True)
+
+
+def test_of_one_class_or_of_equal_targets_less_is_known() -> None:
+    assert set(figures(LOGITS, np.array([1, 1]), SPARSE, True)) == {"accuracy", "loss", "examples", "balanced_accuracy"}
+    equal = np.ones((2, 1), np.float32)
+    assert set(figures(2 * equal, equal, MSE, False)) == {"mse", "mae", "loss", "examples"}
+
+
+def test_logits_are_ranked_as_probabilities() -> None:
+    """A shift of one example's logits changes no probability, and no AUC."""
+    outputs, y = np.array([[2, 1], [1, 2], [3, 0]], np.float32), np.array([0, 1, 0])
+    shifted = outputs + np.array([[9], [-5], [0]], np.float32)
+    assert figures(outputs, y, SPARSE, True)["auc"] == figures(shifted, y, SPARSE, True)["auc"] == 1.0
+
+
+def test_binary_cross_entropy_has_one_score() -> None:
+    outputs, y = np.array([[-2], [-1], [1], [-3]], np.float32), np.array([0, 1, 1, 0], np.float32)
+    found = figures(outputs, y, "binary_crossentropy", True)
+    assert (found["accuracy"], found["balanced_accuracy"], found["auc"]) == (0.75, 0.75, 1.0)

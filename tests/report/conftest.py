@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from odt_sim.metrics.fleet import TASK_METRICS, evaluation_columns
+from odt_sim.metrics.fleet import HIGHER_IS_BETTER, TASK_METRICS, evaluation_columns
 from odt_sim.report.records import RunFolder
 from odt_sim.report.summary import summarize
 
@@ -96,12 +96,13 @@ def _device(index: int, value: float, examples: int, seen: bool, task: str) -> d
     row: dict[str, Any] = {"device": index, "seen": seen, "train_examples": 4 * examples, "examples": examples}
     error = float(np.exp(-4 * value))
     if task == "classification":
-        return row | {"accuracy": accuracy, "loss": 2.3 * (1 - accuracy) + 0.05}
-    return row | {"mse": error, "mae": float(np.sqrt(error)), "loss": error}
+        more = {"balanced_accuracy": accuracy**2, "auc": (1 + accuracy) / 2}
+        return row | {"accuracy": accuracy, "loss": 2.3 * (1 - accuracy) + 0.05, **more}
+    return row | {"mse": error, "mae": float(np.sqrt(error)), "loss": error, "r2": 1 - error}
 
 
 def _worsen(value: float, shift: float, metric: str) -> float:
-    return float(np.clip(value + shift, 0, 1)) if metric == "accuracy" else float(value * np.exp(-3 * shift))
+    return float(np.clip(value + shift, 0, 1)) if HIGHER_IS_BETTER[metric] else float(value * np.exp(-3 * shift))
 
 
 @pytest.fixture(name="write_run")

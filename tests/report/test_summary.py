@@ -41,5 +41,5 @@ def test_settings_stand_in_the_summary_as_given():
 
 def test_what_no_device_knows_is_null():
     summary = summarize([], [], strategy="local", seed=0, task="regression", cohort=4)
-    assert summary["metrics"] == summary["metrics_unseen"] == {"mse": None, "mae": None, "loss": None}
+    assert summary["metrics"] == summary["metrics_unseen"] == dict.fromkeys(["mse", "mae", "loss", "r2"])
     assert (summary["fraction_hurt_local"], summary["seconds"], summary["cohort"]) == (None, 0, 4)

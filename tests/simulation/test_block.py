@@ -135,11 +135,13 @@ def test_an_evaluation_keeps_nothing(job, tmp_path):
 
 def test_the_final_evaluation_adds_the_global_model_where_it_travels_whole(job):
     initial = alone(job(FedAvg()), 0, 0).parameters()
-    for strategy, columns in ((FedAvg(), {"global_accuracy", "global_loss"}), (FedPer(), set()), (Local(), set())):
+    metrics = {"accuracy", "loss", "balanced_accuracy"}  # these examples are of one class, and have no AUC
+    shared = {f"global_{metric}" for metric in metrics}
+    for strategy, columns in ((FedAvg(), shared), (FedPer(), set()), (Local(), set())):
         worker, broadcast = Worker(job(strategy)), strategy.init(initial).broadcast
         [due] = worker.evaluate(Task("evaluate", 1, (0,), (0,)), broadcast)
         [final] = worker.evaluate(Task("final", 1, (0,), (0,)), broadcast)
-        chosen_by = {"validation_accuracy", "validation_loss", "validation_examples"}
+        chosen_by = {f"validation_{name}" for name in (*metrics, "examples")}
         assert final.keys() - due.keys() == columns | chosen_by
         assert {name: final[name] for name in due} == due
     own = {"device": 0, "train_examples": len(alone(job(FedAvg()), 0, 0).train_examples)}

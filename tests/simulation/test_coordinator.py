@@ -17,7 +17,11 @@ from odt_sim.strategies.fedper import FedPer
 from odt_sim.strategies.local import Local
 
 COLUMNS = ["round", "strategy", "devices", "excluded", "excluded_devices", "train_loss", "bytes_down", "bytes_up"]
-EVALUATION = ["accuracy", "accuracy_unweighted", "accuracy_unseen", "loss", "loss_unweighted", "loss_unseen"]
+EVALUATION = [
+    *("accuracy", "accuracy_unweighted", "accuracy_unseen", "loss", "loss_unweighted", "loss_unseen"),
+    *("balanced_accuracy", "balanced_accuracy_unweighted", "balanced_accuracy_unseen"),
+    *("auc", "auc_unweighted"),  # the unseen device's test examples are of one class
+]
 
 
 def lines(path):
@@ -61,7 +65,11 @@ def test_a_line_a_device_at_the_end(four, fleet_data):
     assert [row["examples"] for row in devices] == [len(fleet_data.test(i)) for i in range(7)]
     for row in devices:  # FedAvg's users get the global model
         assert (row["accuracy"], row["loss"]) == (row["global_accuracy"], row["global_loss"])
-        assert row["local_accuracy"] is row["local_loss"] is None
+        assert row["local_accuracy"] is row["local_loss"] is row["local_auc"] is None
+        assert row["auc"] == row["global_auc"]
+    assert [row["device"] for row in devices if row["auc"] is None] == [
+        i for i in range(7) if len(np.unique(fleet_data.y[fleet_data.test(i)])) == 1
+    ]
 
 
 def test_the_folder_holds_what_the_design_says(four, momentum):
