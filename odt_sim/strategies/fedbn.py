@@ -18,11 +18,3 @@ class FedBN(OwnPart):
 
     needs = frozenset({"norm"})
     own = frozenset({"norm"})
-
-    def __init__(self, unseen_epochs: int = 10) -> None:
-        """Sets how a device begins that took no part in training.
-
-        Args:
-            unseen_epochs: The epochs for which such a device trains its normalization; 0 leaves it as it was exported.
-        """
-        super().__init__(unseen_epochs)

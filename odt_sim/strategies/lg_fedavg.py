@@ -5,7 +5,7 @@ Rule: body and head train together on the device; the head is averaged as in Fed
 Travels: the head. Stays: body and norm, BatchNorm statistics included. The optimizer's slots start fresh every round.
 Unseen devices: the paper lets all devices' models vote, which no phone can hold; here such a device trains the exported body
 under the shared head before it is deployed to.
-Hyper-parameters: `unseen_epochs`, 0..50, default 5, for those; which layers are the head is said at export.
+Hyper-parameters: `unseen_epochs`, 0..50, default 10, for those; which layers are the head is said at export.
 """
 
 from odt_sim.strategies.own_part import OwnPart

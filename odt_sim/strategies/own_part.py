@@ -27,9 +27,9 @@ class OwnPart(Strategy):
     """
 
     own: frozenset[str] = frozenset()
-    unseen_epochs: int = 5
+    unseen_epochs: int = 10
 
-    def __init__(self, unseen_epochs: int = 5) -> None:
+    def __init__(self, unseen_epochs: int = 10) -> None:
         """Sets how a device begins that took no part in training.
 
         Args:

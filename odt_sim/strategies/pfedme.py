@@ -9,7 +9,7 @@ Travels: w. Stays: t, which the next round does not begin with. BatchNorm statis
 Optimizers other than plain SGD, which the paper has, begin a round with fresh slots. Dropout draws new masks for each step.
 Unseen devices do the same before they are deployed to, for `unseen_epochs`.
 Hyper-parameters: `regularization`, above 0 to 100, default 15 (lambda; times `train.learning_rate` below 2, or t diverges);
-`inner_steps`, 1..20, default 5 (K); `outer_learning_rate`, above 0, default 0.02 (eta; times `regularization` at most 1; the
+`inner_steps`, 1..20, default 5 (K); `outer_learning_rate`, above 0, default 0.05 (eta; times `regularization` at most 1; the
 paper takes 0.005 for R = 20); `step_size`, above 0 to 4, default 1 (beta); `unseen_epochs`, 0..50, default 5.
 """
 
@@ -32,7 +32,7 @@ class PFedMe(Strategy):
         self,
         regularization: float = 15.0,
         inner_steps: int = 5,
-        outer_learning_rate: float = 0.02,
+        outer_learning_rate: float = 0.05,
         step_size: float = 1.0,
         unseen_epochs: int = 5,
     ) -> None:
