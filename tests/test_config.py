@@ -50,7 +50,7 @@ def test_values_that_fit(override):
     [
         ("sed=1", ["Could not override 'sed'", "+sed=1"]),
         ("strategy.rate=1", ["Could not override 'strategy.rate'"]),
-        ("strategy=fedprix", ["'strategy/fedprix'; choose one of fedavg, fedavg_finetune, "]),
+        ("strategy=fedprix", ["'strategy/fedprix'; choose one of ", "fedavg, fedavg_finetune, "]),
         ("run.rounds=[1", ["override 'run.rounds=[1': "]),
         ("rounds", ["Error parsing override 'rounds'; "]),
     ],

@@ -28,7 +28,7 @@ def hugging_face(dataset: Any, x: str, y: str, users: str | None = None, classes
     columns = [column for column in (x, y, users) if column is not None]
     if missing := [column for column in columns if column not in dataset.column_names]:
         raise DataError(f"data {name}: has no column {missing[0]!r}; there are: {', '.join(dataset.column_names)}")
-    rows = dataset.select_columns(columns).with_format("numpy")[:]
+    rows = dataset.select_columns(columns).with_format("numpy", dtype=None)[:]  # pixels stay uint8
     arrays = {column: np.asarray(rows[column]) for column in columns}
     if arrays[x].dtype == object:
         raise DataError(f"data {name}: rows of column {x!r} differ in shape or hold no numbers; resize or encode them")

@@ -9,17 +9,17 @@ from odt_sim.errors import DataError
 def rows():
     """The library's own data set, where it is installed."""
     datasets = pytest.importorskip("datasets", reason="needs pip install datasets")
-    features = datasets.Features(
-        {
-            "image": datasets.Array2D((2, 2), "uint8"),
-            "label": datasets.ClassLabel(names=["a", "b", "c"]),
-            "writer": datasets.Value("string"),
-            "text": datasets.Value("string"),
-        }
-    )
+    columns = {
+        "image": datasets.List(datasets.List(datasets.Value("uint8"))),
+        "label": datasets.ClassLabel(names=["a", "b", "c"]),
+        "writer": datasets.Value("string"),
+        "text": datasets.Value("string"),
+    }
+    features = datasets.Features(columns)
     images = [[[0, 255], [51, 102]], [[1, 2], [3, 4]]]
-    columns = {"image": images, "label": [1, 0], "writer": ["bo", "al"], "text": ["x", "y"]}
-    return datasets.Dataset.from_dict(columns, features)
+    values = {"image": images, "label": [1, 0], "writer": ["bo", "al"], "text": ["x", "y"]}
+    table = datasets.table.InMemoryTable.from_pydict(values, schema=features.arrow_schema)
+    return datasets.Dataset(table, datasets.DatasetInfo(features=features), fingerprint="mine")  # hashes nothing
 
 
 def test_columns_become_a_data_set(rows):
