@@ -1,7 +1,9 @@
 """Writes an author's functions as a SavedModel, and lowers those of any SavedModel."""
 
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -75,7 +77,8 @@ def _numbers(settings: dict[str, Any]) -> dict[str, Any]:
 
 def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int | None) -> bytes:
     """Returns the `.tflite` file of a SavedModel; see `tflite_model.convert_saved_model`."""
-    loaded = load(path)
+    with _no_gradients_asked():
+        loaded = load(path)
     functions = _chosen(loaded, signature_keys, path)
     variables = {handle(v): v for function in functions.values() for v in function.variables}
     layers = {layer for v in variables.values() for layer in v.name.split("/")[:-1]}
@@ -104,6 +107,17 @@ def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int 
         random_states=signatures.random_states,
     )
     return with_metadata(content, METADATA_NAME, manifest.to_json().encode())
+
+
+@contextmanager
+def _no_gradients_asked() -> Iterator[None]:
+    """Leaves out TensorFlow's warnings that gradients of what it loads may fail: the steps hold theirs already."""
+    logger, wanted = logging.getLogger("absl"), lambda record: "unsaved custom gradients" not in record.getMessage()
+    logger.addFilter(wanted)
+    try:
+        yield
+    finally:
+        logger.removeFilter(wanted)
 
 
 def _chosen(loaded: Any, keys: Sequence[str] | None, path: Path) -> dict[str, Function]:
