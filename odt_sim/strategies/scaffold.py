@@ -10,7 +10,8 @@ Travels: all weights, and both ways `c`, as large as the trainable ones: twice t
 BatchNorm statistics are averaged as in FedAvg and have no control variate; Dropout draws as in FedAvg.
 Only plain SGD: with another optimizer `(w - y) / (K r)` is not the mean gradient. Unseen devices get the global
 weights.
-Hyper-parameters: none of its own; `train.epochs`, `train.learning_rate`.
+Hyper-parameters: none of its own; `train.epochs`, `train.learning_rate`. A correction is a round old and the same for all steps,
+so that networks on skewed devices want a smaller step size than under FedAvg: on the digits 0.03, where FedAvg takes 0.1.
 """
 
 from odt_sim.device.device import Device
