@@ -177,6 +177,7 @@ STRATEGIES = {
     "fedbabu": GROUPED,
     "fedbn": NORMALIZED,
     "feddyn": {},
+    "fedfomo": {},
     "fedper": MLP,
     "fedprox": {},
     "fedrep": GROUPED,

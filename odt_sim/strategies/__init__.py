@@ -11,6 +11,7 @@ from odt_sim.strategies.fedavgm import FedAvgM
 from odt_sim.strategies.fedbabu import FedBABU
 from odt_sim.strategies.fedbn import FedBN
 from odt_sim.strategies.feddyn import FedDyn
+from odt_sim.strategies.fedfomo import FedFomo
 from odt_sim.strategies.fedper import FedPer
 from odt_sim.strategies.fedprox import FedProx
 from odt_sim.strategies.fedrep import FedRep
@@ -38,6 +39,7 @@ __all__ = [
     "FedBABU",
     "FedBN",
     "FedDyn",
+    "FedFomo",
     "FedPer",
     "FedProx",
     "FedRep",

@@ -1,0 +1,100 @@
+"""FedFomo against plain numpy: models weighed by the validation loss, and by nothing else."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odt_sim import Fleet, TrainableModel
+from odt_sim.data.federated import FederatedData
+from odt_sim.errors import ConfigurationError
+from odt_sim.strategies.fedfomo import FedFomo
+from odt_sim.strategies.local import Local
+
+Simulate = Callable[..., Any]
+
+
+@pytest.fixture
+def mixed(data: FederatedData) -> FederatedData:
+    """Some of each device's validation examples are another device's, so that other models are of worth."""
+    indices = data.indices.copy()
+    places = np.concatenate([np.arange(start, stop) for start, stop in data.offsets[:, 1:3]])
+    indices[places] = indices[np.roll(places, 4)]
+    return replace(data, indices=indices)
+
+
+def taken(twin: Any, v: Any, others: Any, device: int) -> tuple[Any, float]:
+    """Returns v after what it took from the others, and the sum of their worth."""
+    losses = [twin.loss(twin.at(w), device, "validation") for w in (v, *others)]
+    worth = [max(0.0, (losses[0] - loss) / np.linalg.norm(w - v)) for loss, w in zip(losses[1:], others, strict=True)]
+    total = sum(worth)
+    return (v + sum(o / total * (w - v) for o, w in zip(worth, others, strict=True)) if total else v), total
+
+
+def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, mixed: FederatedData) -> None:
+    run = simulate(FedFomo(), softmax, mixed)
+    twin = replace(twin, data=mixed)
+    models = [twin.initial] * 3
+    totals = []
+    for round in range(1, run.rounds + 1):
+        before = models
+        for device in range(3):
+            v, total = before[device], 0.0
+            if round > 1:
+                v, total = taken(twin, v, [w for j, w in enumerate(before) if j != device], device)
+            totals.append(total)
+            models = [*models[:device], twin.descend(v, device, round), *models[device + 1 :]]
+    assert sum(total > 0 for total in totals) > 1
+    for device, w in enumerate(models):
+        np.testing.assert_allclose(run.deployed(device).vector, w, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(run.broadcast[f"model.{device}"].vector, w, rtol=0, atol=1e-5)
+    twin.assert_rows(run.rows, models)
+
+
+def test_an_unseen_device_takes_from_the_models_and_trains(
+    simulate: Simulate, twin: Any, softmax: TrainableModel, mixed: FederatedData, unseen_of: Any
+) -> None:
+    run = simulate(FedFomo(unseen_epochs=3), softmax, mixed, fleet=Fleet(unseen=1))
+    twin = replace(twin, data=mixed)
+    unseen = unseen_of(run)
+    others = [run.broadcast[f"model.{j}"].vector.astype(np.float64) for j in range(3) if j != unseen]
+    v, total = taken(twin, twin.initial, others, unseen)
+    assert total > 0
+    own = twin.descend(v, unseen, run.rounds, range(3))
+    np.testing.assert_allclose(run.deployed(unseen).vector, own, rtol=0, atol=1e-5)
+
+
+def test_without_validation_examples_it_is_local_training(
+    simulate: Simulate, softmax: TrainableModel, data: FederatedData
+) -> None:
+    offsets = data.offsets.copy()
+    offsets[:, 1] = offsets[:, 2]
+    data = replace(data, offsets=offsets)
+    run, alone = (simulate(strategy, softmax, data) for strategy in (FedFomo(), Local()))
+    for device in range(3):
+        np.testing.assert_array_equal(run.deployed(device).vector, alone.deployed(device).vector)
+
+
+def test_test_examples_decide_nothing(simulate: Simulate, softmax: TrainableModel, mixed: FederatedData) -> None:
+    y = mixed.y.copy()
+    for device in range(3):
+        index = mixed.test(device)
+        y[index] = (y[index] + 1) % 10
+    one, other = (simulate(FedFomo(), softmax, data) for data in (mixed, replace(mixed, y=y)))
+    for device in range(3):
+        np.testing.assert_array_equal(one.deployed(device).vector, other.deployed(device).vector)
+
+
+def test_the_others_models_go_down(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+    run = simulate(FedFomo(), softmax, data, rounds=2)
+    rounds = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
+    size = softmax.layout.size * 4
+    assert [(row["bytes_down"], row["bytes_up"]) for row in rounds] == [(0, 3 * size), (3 * 2 * size, 3 * size)]
+
+
+def test_epochs_that_cannot_be() -> None:
+    with pytest.raises(ConfigurationError, match=r"strategy\.unseen_epochs: expected a whole number, at least 0"):
+        FedFomo(-1)
