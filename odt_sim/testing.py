@@ -98,7 +98,7 @@ class StrategyConformance:
         strategy, broadcast = self.strategy(), self.broadcast()
         before = _bytes(broadcast)
         for work in (strategy.local, strategy.deploy):
-            work(self.device(0), broadcast)
+            work(self.device(0), strategy.message(broadcast, 0))
             assert _bytes(broadcast) == before, f"{work.__name__} changes its broadcast"
 
     # --- any fleet ---------------------------------------------------------------------------------------------------
@@ -119,7 +119,8 @@ class StrategyConformance:
         device = self.device(SMALL)
         assert len(device.train_examples) < device.model.batch_size
         before = device.parameters()
-        update = self.strategy().local(device, self.broadcast())
+        strategy = self.strategy()
+        update = strategy.local(device, strategy.message(self.broadcast(), SMALL))
         assert len(update.losses)
         assert update.isfinite()
         assert not np.array_equal(device.parameters().vector, before.vector)
@@ -194,7 +195,7 @@ class StrategyConformance:
         return _outcome(directory)
 
     def broadcast(self) -> Tensors:
-        """Returns what devices receive in the first round."""
+        """Returns what goes out in the first round."""
         return self.strategy().init(Runtime(self.model()).initial).broadcast
 
     def device(self, id: int) -> Device:
