@@ -1,17 +1,18 @@
 """SCAFFOLD: control variates correct the drift of local steps.
 
 Karimireddy et al. 2020, SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, algorithm 1, option II.
-Rule: a local step is `y <- y - r (g - c_i + c)`, from `y = w`. After the device's `K` steps `c_i+ = c_i - c + (w - y) /
-(K r)`. The server takes `w <- w + sum_i n_i (y_i - w) / sum_i n_i` and `c <- c + 1/N sum_i (c_i+ - c_i)`, `N` being the
-number of devices that take part in the training at all. In the paper the devices' weights count equally; here they do
-by examples, as in FedAvg, which is the same where devices have equally many. The server's step size is 1, as in the
-paper's experiments.
+Rule: a local step is `y <- y - r (g - c_i + c)`, from `y = w`. After the device's `K` steps
+`c_i+ = c_i - c + (w - y) / (K r)`. The server takes `w <- w + sum_i n_i (y_i - w) / sum_i n_i` and
+`c <- c + 1/N sum_i (c_i+ - c_i)`, `N` being the number of devices that take part in the training at all. In the paper the
+devices' weights count equally; here they do by examples, as in FedAvg, which is the same where devices have equally
+many. The server's step size is 1, as in the paper's experiments.
 Travels: all weights, and both ways `c`, as large as the trainable ones: twice the bytes. Stays: `c_i`, at first 0.
 BatchNorm statistics are averaged as in FedAvg and have no control variate; Dropout draws as in FedAvg.
 Only plain SGD: with another optimizer `(w - y) / (K r)` is not the mean gradient. Unseen devices get the global
 weights.
-Hyper-parameters: none of its own; `train.epochs`, `train.learning_rate`. A correction is a round old and the same for all steps,
-so that networks on skewed devices want a smaller step size than under FedAvg: on the digits 0.03, where FedAvg takes 0.1.
+Hyper-parameters: none of its own; `train.epochs`, `train.learning_rate`. A correction is a round old and the same for
+all steps, so that networks on skewed devices want a smaller step size than under FedAvg: the CNN on the digits diverges
+with 0.1 and learns with 0.03.
 """
 
 from odt_sim.device.device import Device
