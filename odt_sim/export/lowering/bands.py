@@ -24,6 +24,7 @@ class Band:
         inputs: The places of a block of the input.
         outputs: The places of a block of the output.
         blocks: The number of the output's blocks.
+        size: The places of the input.
         before: How many zeros stand before the input.
         kernel: The size of the kernel.
         taps: Triples (o, j, m): place o of a block depends through place j of the kernel on the input's place m, counted from
@@ -33,6 +34,7 @@ class Band:
     inputs: int
     outputs: int
     blocks: int
+    size: int
     before: int
     kernel: int
     taps: tuple[tuple[int, int, int], ...]
@@ -41,6 +43,11 @@ class Band:
     def offsets(self) -> list[int]:
         """Which blocks of the input a block of the output depends on, relative to its number."""
         return sorted({m // self.inputs for _, _, m in self.taps})
+
+    @property
+    def bare(self) -> bool:
+        """Whether the zeros around the input can be left out: a block is one place, and each tap meets some of the input."""
+        return self.inputs == 1 and all(-self.blocks < m - self.before < self.size for _, _, m in self.taps)
 
     @property
     def input_blocks(self) -> int:
@@ -60,7 +67,8 @@ def forward(windows: Windows, axis: int, block: int) -> Band:
     """Returns the band of a convolution, `block` outputs to a block: output o takes place stride o + dilation j."""
     size, stride, dilation = windows.size[axis], windows.stride[axis], windows.dilation[axis]
     taps = tuple((o, j, stride * o + dilation * j) for o in range(block) for j in range(size))
-    return Band(block * stride, block, -(-windows.count[axis] // block), windows.before[axis], size, taps)
+    blocks = -(-windows.count[axis] // block)
+    return Band(block * stride, block, blocks, windows.image[axis], windows.before[axis], size, taps)
 
 
 def backward(windows: Windows, axis: int, block: int) -> Band:
@@ -72,4 +80,5 @@ def backward(windows: Windows, axis: int, block: int) -> Band:
     before = ((size - 1) * dilation - windows.before[axis]) // stride
     places = [(o, j, windows.before[axis] + o - dilation * j) for o in range(block * stride) for j in range(size)]
     taps = tuple((o, j, before + place // stride) for o, j, place in places if place % stride == 0)
-    return Band(block, block * stride, -(-windows.image[axis] // (block * stride)), before, size, taps)
+    blocks = -(-windows.image[axis] // (block * stride))
+    return Band(block, block * stride, blocks, windows.count[axis], before, size, taps)

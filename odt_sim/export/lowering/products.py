@@ -66,7 +66,7 @@ def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo)
     if rows.kernel > 1 and rows.blocks * columns.blocks in ONE_SUM:
         products = _turned_products(joined, gradient, rows)
     else:
-        products = [_adjoint_product(_met(joined, m, rows), gradient) for _, _, m in rows.taps]
+        products = [_adjoint_product(_met(joined[m % rows.inputs], m, rows), gradient) for _, _, m in rows.taps]
     total = tf.concat(products, 0) if len(products) > 1 else products[0]
     if not _trivial(columns):
         total = tf.reshape(total, [rows.kernel, -1, channels, columns.outputs, filters])
@@ -79,16 +79,18 @@ def _joined(x: tf.Tensor, bands: Bands, memo: Memo) -> list[tf.Tensor]:
     """Returns the input with the columns that meet side by side: a tensor for each row of a block of rows.
 
     Returns:
-        Each is `[batch, blocks of rows, blocks of columns, offsets * columns of a block * channels]`.
+        Each is `[batch, blocks of rows, blocks of columns, offsets * columns of a block * channels]`; of bare rows
+        without the zeros above and below.
     """
     key = ("joined", x.ref(), bands)
     if key not in memo:
         rows, columns = bands
-        size = rows.input_blocks * rows.inputs, columns.input_blocks * columns.inputs
-        image = padded_by(x, (rows.before, columns.before), size)
-        lines = tf.reshape(image, [-1, rows.input_blocks, rows.inputs, size[1] * x.shape[3]])
+        width = columns.input_blocks * columns.inputs
+        before, height = (0, x.shape[1]) if rows.bare else (rows.before, rows.input_blocks * rows.inputs)
+        image = padded_by(x, (before, columns.before), (height, width))
+        lines = tf.reshape(image, [-1, height // rows.inputs, rows.inputs, width * x.shape[3]])
         phases = [lines[:, :, i : i + 1] for i in range(rows.inputs)] if rows.inputs > 1 else [lines]
-        shape = [-1, rows.input_blocks, columns.input_blocks, columns.inputs * x.shape[3]]
+        shape = [-1, height // rows.inputs, columns.input_blocks, columns.inputs * x.shape[3]]
         memo[key] = [_side_by_side(tf.reshape(phase, shape), columns) for phase in phases]
     return list(memo[key])
 
@@ -100,10 +102,16 @@ def _side_by_side(blocks: tf.Tensor, columns: Band) -> tf.Tensor:
     return tf.concat(parts, -1) if len(parts) > 1 else parts[0]
 
 
-def _met(joined: list[tf.Tensor], m: int, rows: Band) -> tf.Tensor:
-    """Returns the rows that meet a row of the kernel: m, m + inputs, ..., as many as the output has."""
-    phase, first = joined[m % rows.inputs], m // rows.inputs
-    return phase[:, first : first + rows.blocks] if rows.input_blocks > rows.blocks else phase
+def _first(m: int, rows: Band) -> int:
+    """Returns which of the joined rows is the first that a row of the kernel meets; negative where zeros come before it."""
+    return m // rows.inputs - (rows.before if rows.bare else 0)
+
+
+def _met(joined: tf.Tensor, m: int, rows: Band) -> tf.Tensor:
+    """Returns the rows that meet a row of the kernel, as many as the output has, with zeros where the image has none."""
+    first = _first(m, rows)
+    own = joined[:, max(first, 0) :] if first > 0 else joined
+    return padded_by(own, (max(-first, 0), 0), (rows.blocks, own.shape[2]))
 
 
 def _product(joined: list[tf.Tensor], weights: tf.Tensor, m: int, bands: Bands) -> tf.Tensor:
@@ -113,11 +121,11 @@ def _product(joined: list[tf.Tensor], weights: tf.Tensor, m: int, bands: Bands) 
     """
     rows, columns = bands
     _, taken, given = weights.shape
-    vain = rows.input_blocks - rows.blocks
-    late = taken > given and vain * SPARE <= rows.blocks
-    x = joined[m % rows.inputs] if late else _met(joined, m, rows)
+    x = joined[m % rows.inputs]
+    late = taken > given and (x.shape[1] - rows.blocks) * SPARE <= rows.blocks
+    x = x if late else _met(x, m, rows)
     product = tf.reshape(tf.matmul(tf.reshape(x, [1, -1, taken]), weights), [-1, x.shape[1], columns.blocks, given])
-    return _met([product] * rows.inputs, m, rows) if late else product
+    return _met(product, m, rows) if late else product
 
 
 def _turned_products(joined: list[tf.Tensor], gradient: tf.Tensor, rows: Band) -> list[tf.Tensor]:
@@ -127,10 +135,18 @@ def _turned_products(joined: list[tf.Tensor], gradient: tf.Tensor, rows: Band) -
     flat = tf.reshape(gradient, [-1, rows.blocks * width, filters])
     products = []
     for _, _, m in rows.taps:
-        first = m // rows.inputs * width
-        product = tf.matmul(turned[m % rows.inputs][:, :, first : first + rows.blocks * width], flat)
+        first, own = _first(m, rows) * width, turned[m % rows.inputs]
+        start, stop = max(first, 0), min(first + rows.blocks * width, own.shape[2])
+        product = tf.matmul(_span(own, 2, start, stop), _span(flat, 1, start - first, stop - first))
         products.append(tf.reduce_sum(product, 0, keepdims=True))
     return products
+
+
+def _span(x: tf.Tensor, axis: int, start: int, stop: int) -> tf.Tensor:
+    """Returns some places of the second or third of three axes; the tensor itself, not a copy, where these are all."""
+    if (start, stop) == (0, x.shape[axis]):
+        return x
+    return x[:, start:stop] if axis == 1 else x[:, :, start:stop]
 
 
 def _adjoint_product(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:

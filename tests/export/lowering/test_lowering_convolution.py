@@ -63,6 +63,17 @@ def test_convolution_of_larger_images(
     )
 
 
+@pytest.mark.parametrize("size", [(4, 5), (16, 17)])
+def test_dilation_may_be_as_wide_as_the_image(size: tuple[int, int], same: Any) -> None:
+    def function(x: Any, w: Any, weight: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            total = tf.reduce_sum(tf.nn.conv2d(x, w, 1, "SAME", dilations=size) * weight)
+        return dict(zip(("dx", "dw"), tape.gradient(total, [x, w]), strict=True))
+
+    same(function, atol=0, x=whole(2, *size, 3), w=whole(3, 3, 3, 4), weight=whole(2, *size, 4))
+
+
 @pytest.mark.parametrize("multiplier", [1, 2])
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize(
