@@ -33,6 +33,7 @@ from odt_sim.errors import SimulationError
 from odt_sim.export.cache import exported
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
+from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.block import Job, Row, Task, Trained, Worker, join
 from odt_sim.simulation.cohort import Fleet
 from odt_sim.simulation.coordinator import Simulation
@@ -164,7 +165,7 @@ class StrategyConformance:
         resume: bool = False,
         evaluate_every: int = 1,
         fleet: Fleet | None = None,
-        backend: "WorkerForEach | None" = None,
+        backend: Backend | None = None,
     ) -> dict[str, Any]:
         """Runs the strategy.
 

@@ -1,4 +1,4 @@
-"""FedDyn against plain numpy, its fixed point, and FedAvg as its special case."""
+"""FedDyn against plain numpy, and FedAvg as its special case."""
 
 from collections.abc import Callable
 from typing import Any

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim import Fleet, TrainableModel
+from odt_sim import Fleet, TrainableModel, TrainingPlan
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import StrategyError
 from odt_sim.simulation.cohort import choose_cohort, choose_unseen
@@ -104,6 +104,17 @@ def test_statistics_travel_and_have_no_control(
     (record,) = map(json.loads, (run.directory / "rounds.jsonl").read_text().splitlines())
     both = 3 * 4 * (grouped.layout.size + grouped.trainable_layout.size)
     assert (record["bytes_down"], record["bytes_up"]) == (both, both)
+
+
+def test_a_device_without_a_step_keeps_its_control_variate(
+    simulate: Simulate, softmax: TrainableModel, data: FederatedData
+) -> None:
+    run = simulate(Scaffold(), softmax, data)
+    device = run.device(0)
+    device.plan, before = TrainingPlan(epochs=0), device.state["control"].vector.copy()
+    update = Scaffold().local(device, run.broadcast)
+    np.testing.assert_array_equal(device.state["control"].vector, before)
+    assert not any(tensor.vector.any() for tensor in update.tensors.values())
 
 
 def test_only_plain_sgd(momentum: TrainableModel, adam_with_offset: TrainableModel) -> None:
