@@ -154,8 +154,6 @@ def optimizer_of(optimizer: Any) -> keras.optimizers.Optimizer:
             f"optimizer {new.name}: a learning-rate schedule cannot be exported; "
             "give a number, and pass each step's rate to `train`"
         )
-    if isinstance(new, keras.optimizers.Lamb) and new.weight_decay:  # XNNPACK reads through a null pointer
-        raise ExportError(f"optimizer {new.name}: LiteRT crashes at Lamb with weight_decay; leave it out, or use AdamW")
     return new
 
 

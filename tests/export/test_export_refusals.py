@@ -150,10 +150,6 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"optimizer": {"name": "SGD", "momentun": 0.9}}, r"optimizer \{.*momentun"),
     ({"optimizer": keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 9))}, r"schedule .*give a number"),
     (
-        {"optimizer": keras.optimizers.Lamb(weight_decay=0.1)},
-        r"optimizer lamb: LiteRT crashes at Lamb with weight_decay",
-    ),
-    (
         {"model": words, "optimizer": "rmsprop"},
         r"op IsNan .*use SGD, Adam or .*the sparse gradient of an Embedding",
     ),

@@ -11,7 +11,6 @@ from odt_sim.export.lowering import (
     convolution,
     dense,
     depthwise,
-    embedding,
     loss,
     max_pooling,
     pooling,
@@ -19,6 +18,7 @@ from odt_sim.export.lowering import (
     reduction,
     slicing,
     structure,
+    variables,
 )
 from odt_sim.export.lowering.graph import Trace, emit
 
@@ -30,7 +30,6 @@ __all__ = [
     "convolution",
     "dense",
     "depthwise",
-    "embedding",
     "emit",
     "loss",
     "max_pooling",
@@ -39,4 +38,5 @@ __all__ = [
     "reduction",
     "slicing",
     "structure",
+    "variables",
 ]

@@ -39,7 +39,6 @@ KEPT = frozenset(
     """
     Const Identity Squeeze ExpandDims Cast Shape ZerosLike Pack Unpack Split SplitV ConcatV2 ConcatOffset
     StridedSlice Slice Transpose
-    ReadVariableOp AssignVariableOp AssignAddVariableOp AssignSubVariableOp
     Add AddV2 Sub Mul RealDiv DivNoNan FloorMod Maximum Minimum Neg Abs Sign
     Floor Ceil Round Sin Cos Cumsum OneHot TopKV2 ScatterNd GatherNd MirrorPad
     Square SquaredDifference Sqrt Rsqrt Pow Exp Log

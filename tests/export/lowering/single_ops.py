@@ -193,6 +193,20 @@ def scatters(op: Any) -> list[Call]:
     return calls
 
 
+def writes(op: Any) -> list[Call]:
+    """Returns calls that write to a variable twice, and answer with what it held before, between and after."""
+    variable = tf.Variable(whole(2, 3))
+
+    def function(x: Any, y: Any) -> list[Any]:
+        values = [variable.read_value()]
+        for value in (x, y):
+            op(resource=variable.handle, value=value)
+            values.append(variable.read_value())
+        return values
+
+    return [Call(function, (whole(2, 3), whole(2, 3)), 0.0)]
+
+
 def cross_entropies(op: Any, sparse: bool) -> list[Call]:
     calls = []
     for rows, classes in [(1, 2), (4, 3), (7, 11)]:
@@ -282,6 +296,9 @@ def of_positive(function: Callable[..., Any], arguments: int = 1) -> list[Call]:
 BIASED: list[tuple[int, ...]] = [(3, 4), (2, 3, 4), (2, 3, 2, 4), (20, 30, 4)]
 BATCHES = [((2, 3, 4), (2, 4, 5)), ((2, 2, 3, 4), (2, 2, 4, 1)), ((3, 2, 4), (1, 4, 5)), ((3, 1), (2, 1, 4))]
 OPS: dict[str, Callable[[], list[Call]]] = {
+    "AssignAddVariableOp": lambda: writes(raw.AssignAddVariableOp),
+    "AssignSubVariableOp": lambda: writes(raw.AssignSubVariableOp),
+    "AssignVariableOp": lambda: writes(raw.AssignVariableOp),
     "AddN": lambda: [Call(lambda *x: raw.AddN(inputs=x), tuple(whole(2, 3) for _ in range(n)), 0.0) for n in (1, 2, 5)],
     "AvgPoolGrad": lambda: [
         Call(call.function, call.inputs[1:], 1e-6) for call in poolings(avg_pool_grad, avg_pool, True, 1e-6)
@@ -331,6 +348,7 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "Reshape": lambda: [
         Call(lambda x, s=s: raw.Reshape(tensor=x, shape=s), (whole(2, 6),)) for s in ([12], [-1, 3, 2])
     ],
+    "ReadVariableOp": lambda: writes(raw.AssignVariableOp),
     "ResizeBilinearGrad": lambda: resizings(bilinear_grad, lambda size: tf.zeros([2, *size, 3])),
     "ResizeNearestNeighborGrad": lambda: resizings(nearest_grad, list),
     "ResourceScatterAdd": lambda: scatters(raw.ResourceScatterAdd),

@@ -41,7 +41,7 @@ OPTIMIZERS = Family(
         sparse(
             "Ftrl", "Ftrl", lambda: optimizers.Ftrl(l1_regularization_strength=0.01, l2_regularization_strength=0.01)
         ),
-        sparse("Lamb", "Lamb", lambda: optimizers.Lamb()),
+        sparse("Lamb", "Lamb", lambda: optimizers.Lamb(weight_decay=0.1)),
         sparse("Muon", "Muon", lambda: optimizers.Muon()),
         dense("Adafactor", "Adafactor", lambda: optimizers.Adafactor()),
         dense("ScheduleFreeAdamW", "ScheduleFreeAdamW", lambda: optimizers.ScheduleFreeAdamW()),
