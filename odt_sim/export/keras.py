@@ -24,7 +24,7 @@ from odt_sim.export.parameters import (
 )
 from odt_sim.export.signatures import Program, emit_signatures
 from odt_sim.export.sources import model_of
-from odt_sim.export.steps import Training, last_op, only, trace_infer, trace_train
+from odt_sim.export.steps import Training, ending_of, only, trace_infer, trace_train
 from odt_sim.model.flatbuffer import fingerprint, with_metadata
 from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
@@ -85,47 +85,63 @@ def export_model(
     model = model_of(source)
     check_model(model, batch_size)
     check_flavour(model, flavour)
-    weights, groups = weights_of(model), group_of_layers(model, head)
+    groups = group_of_layers(model, head)
     check_groups(model, groups, train_groups)
     optimizer = optimizer_of(optimizer)
     optimizer.build(model.trainable_variables)
     infer = trace_infer(model, batch_size)
-    objective = objective_of(loss, last_op(infer))
+    objective = objective_of(loss, ending_of(infer))
     offsets = {id(v): tf.Variable(tf.zeros(v.shape)) for v in model.weights if v.trainable} if gradient_offset else {}
-    names = dict(zip(map(id, weights), parameter_names(model), strict=True)) if flavour == "flex" else {}
+    flex = flavour == "flex"
+    names = dict(zip(map(id, weights_of(model)), parameter_names(model), strict=True)) if flex else {}
     factors = class_weight_of(class_weight, objective, model.output_shape)
     training = Training(objective, optimizer, offsets, factors, names)
-    traces = {"train": trace_train(model, training, batch_size), "infer": infer}
-    for group in train_groups:
-        with only(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) in group.split("_")]):
-            traces[f"train_{group}"] = trace_train(model, training, batch_size)
+    traces = {"infer": infer, **_trace_steps(model, groups, training, batch_size, train_groups)}
     traces |= _trace_halves(model, groups, training, batch_size) if embed else {}
-    whole = [v for v in model.weights if all(v is not weight for weight in weights)]
-    states = [*(v for v in optimizer.variables if v is not optimizer.learning_rate), *whole, *random_states_of(model)]
-    program = Program(
-        traces=traces,
-        weights=weights,
-        states=states,
-        generators=random_states_of(model),
-        offsets=list(offsets.values()),
-        inputs={"learning_rate": optimizer.learning_rate},
-    )
-    flex = flavour == "flex"
+    program = _program(model, training, traces)
     signatures = flex_signatures(program, checkpoint_of(model, optimizer)) if flex else emit_signatures(program)
     content = convert(signatures, flex=flex)
-    constraints = {"constraints": True} if any(v.constraint is not None for v in model.trainable_weights) else {}
     manifest = Manifest(
         name=name or model.name,
         parameters=parameters_of(model, groups),
         loss=objective.name,
         from_logits=objective.from_logits,
-        optimizer={**settings_of(optimizer), **constraints},
+        optimizer={**settings_of(optimizer), **_constraints(model)},
         batch_size=DEFAULT_BATCH_SIZE if batch_size is None else batch_size,
         fingerprint=fingerprint(content),
         random_states=signatures.random_states,
         delta=objective.delta,
     )
     return write_model(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
+
+
+def _trace_steps(
+    model: keras.Model, groups: Mapping[int, str], training: Training, batch_size: int | None, alone: Sequence[str]
+) -> dict[str, Trace]:
+    """Traces the step of the whole model, and one for each of the groups that are to be trained alone."""
+    traces = {"train": trace_train(model, training, batch_size)}
+    for group in alone:
+        with only(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) in group.split("_")]):
+            traces[f"train_{group}"] = trace_train(model, training, batch_size)
+    return traces
+
+
+def _program(model: keras.Model, training: Training, traces: Mapping[str, Trace]) -> Program:
+    optimizer, weights, generators = training.optimizer, weights_of(model), random_states_of(model)
+    counts = [v for v in model.weights if all(v is not weight for weight in weights)]
+    return Program(
+        traces=traces,
+        weights=weights,
+        states=[*(v for v in optimizer.variables if v is not optimizer.learning_rate), *counts, *generators],
+        generators=generators,
+        offsets=list(training.offsets.values()),
+        inputs={"learning_rate": optimizer.learning_rate},
+    )
+
+
+def _constraints(model: keras.Model) -> dict[str, bool]:
+    """Returns what the optimizer's settings say of weights that are constrained: a step is then more than its rule."""
+    return {"constraints": True} if any(v.constraint is not None for v in model.trainable_weights) else {}
 
 
 def _trace_halves(

@@ -1,7 +1,7 @@
 """What a training step minimizes, and how: a loss and an optimizer as the caller gave them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,22 +55,29 @@ class Objective:
         return tf.TensorSpec(output, tf.float32, name="y")
 
 
-def objective_of(loss: Any, last_op: str) -> Objective:
+def objective_of(loss: Any, ending: Sequence[str]) -> Objective:
     """Returns the objective for a loss's name or a Keras loss object.
 
     Args:
         loss: One of `manifest.LOSSES` (`mse` and `mae` for short), or the Keras loss object of one of these.
-        last_op: The type of the op that ends the model: the output of a softmax, or for binary cross-entropy that of a
-            sigmoid, is no logits for a loss given by name.
+        ending: The types of the ops that end the model, the last one first: for a loss given by name, the output of a
+            softmax, or for binary cross-entropy that of a sigmoid, is no logits.
 
     Raises:
-        ExportError: The loss is another one, or has settings that evaluation does not know.
+        ExportError: The loss is another one, or has settings that evaluation does not know; or its name leaves open whether
+            it takes logits, since the model ends in a softmax or a sigmoid with something behind it.
     """
     if isinstance(loss, str):
         name = _SHORT.get(loss, loss)
         if name not in _LOSSES:
             raise ExportError(f"loss: expected {', '.join(_LOSSES)} or a Keras loss object of these, found {loss!r}")
-        from_logits = name in _PROBABILITIES and last_op != _PROBABILITIES[name]
+        from_logits = name in _PROBABILITIES and ending[:1] != [_PROBABILITIES[name]]
+        doubtful = next((op for op in ending if op in _PROBABILITIES.values()), None)
+        if from_logits and doubtful:
+            raise ExportError(
+                f"loss {name}: the model ends in a {doubtful.lower()} that is not its last op or not this loss's, so it is "
+                "not clear whether it answers in logits; give the Keras loss object, with from_logits=True or False"
+            )
         settings = {"from_logits": from_logits} if name in _PROBABILITIES else {}
         return Objective(_LOSSES[name](**settings), name, from_logits)
     name = next((name for name, kind in _LOSSES.items() if type(loss) is kind), "")
@@ -93,7 +100,7 @@ def compiled_objective(model: keras.Model) -> Objective | None:
     name = given if isinstance(given, str) else getattr(given, "__name__", "")
     name = _SHORT.get(name, name)
     try:
-        return objective_of(_LOSSES[name]() if name in _LOSSES else given, last_op="")
+        return objective_of(_LOSSES[name]() if name in _LOSSES else given, ending=())
     except ExportError:
         return None
 

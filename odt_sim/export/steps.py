@@ -19,6 +19,8 @@ from odt_sim.export.parameters import all_layers, leaf_layers
 from odt_sim.export.recurrent import unrolled
 from odt_sim.export.tracing import traced
 
+PRODUCTS = {"MatMul", "BatchMatMulV2", "Einsum", "Conv2D", "DepthwiseConv2dNative", "Conv2DBackpropInput"}
+
 
 @dataclass(frozen=True)
 class Training:
@@ -157,9 +159,13 @@ def _input(model: keras.Model, batch_size: int | None, name: str) -> tf.TensorSp
     return tf.TensorSpec([batch_size, *x.shape[1:]], x.dtype, name=name)
 
 
-def last_op(infer: Trace) -> str:
-    """Returns the type of the op that computes a traced model's output."""
-    op = infer.concrete.structured_outputs["logits"].op
-    while op.type in ("Identity", "Reshape"):
-        op = op.inputs[0].op
-    return str(op.type)
+def ending_of(infer: Trace) -> list[str]:
+    """Returns the types of the ops between a traced model's last product with weights and its output, from the end."""
+    pending, seen, types = [infer.concrete.structured_outputs["logits"].op], set(), []
+    while pending:
+        op = pending.pop(0)
+        if op.name not in seen and op.type not in PRODUCTS:
+            seen.add(op.name)
+            types += [] if op.type in ("Identity", "Reshape") else [str(op.type)]
+            pending += [t.op for t in op.inputs]
+    return types

@@ -16,6 +16,10 @@ def model(*body: Any, shape: tuple[int | None, ...] = (6, 6, 2), dtype: str = "f
     return keras.Sequential([layers.Input(shape, dtype=dtype), *body, layers.Flatten(), layers.Dense(3, name="last")])
 
 
+def ended(*tail: Any) -> Any:
+    return keras.Sequential([layers.Input((4,)), layers.Dense(3), *tail])
+
+
 def words() -> Any:
     x = layers.Input((4,), dtype="int32")
     return keras.Model(x, layers.Dense(3)(layers.Flatten()(layers.Embedding(6, 3)(x))))
@@ -145,6 +149,14 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     (
         {"loss": keras.losses.MeanSquaredError(reduction="sum")},
         r"expected reduction='sum_over_batch_size' .*found 'sum'",
+    ),
+    (
+        {"model": lambda: ended(layers.Softmax(), layers.Rescaling(0.5)), "loss": "categorical_crossentropy"},
+        r"loss categorical_crossentropy: the model ends in a softmax .*from_logits=True or False",
+    ),
+    (
+        {"model": lambda: ended(layers.Softmax()), "loss": "binary_crossentropy"},
+        r"loss binary_crossentropy: the model ends in a softmax",
     ),
     ({"optimizer": "sdg"}, r"optimizer 'sdg': not a Keras optimizer"),
     ({"optimizer": {"name": "SGD", "momentun": 0.9}}, r"optimizer \{.*momentun"),

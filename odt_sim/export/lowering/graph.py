@@ -75,7 +75,11 @@ class Trace:
         # Keras opens each layer's scope twice, and TensorFlow tells the second from the first by a number.
         names = [name for part in reversed(op.name.split("/")) for name in (part.rpartition("_")[0], part)]
         layer = next((name for name in names if name in self.layers), None)
-        return f"layer {layer!r}" if layer else f"{op.name!r} (in no layer: the loss, the optimizer or the step itself)"
+        return (
+            f"layer {layer!r}"
+            if layer
+            else f"{op.name!r} (in no layer: a function of the model, the loss or the optimizer)"
+        )
 
 
 class Emitted(NamedTuple):
