@@ -66,6 +66,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pair]:
 
     def make(name: str) -> Pair:
         if name not in made:
+            keras.utils.clear_session(free_memory=False)  # layers are numbered from the start, whatever ran before
             keras.utils.set_random_seed(5)
             model, saved = getattr(own_models, name)(), tmp_path_factory.mktemp("saved")
             if name in ("Custom", "Sequences"):  # what was traced before is traced anew
