@@ -34,7 +34,7 @@ def test_the_python_examples(tmp_path: Path) -> None:
     program = code("python", "export_model(") + code("python", "federate(")
     (tmp_path / "example.py").write_text(program)
     first, second = run(tmp_path, sys.executable, "example.py").splitlines()
-    assert re.fullmatch(r"\{'accuracy': 0\.\d+, 'loss': \d.*, 'examples': 1597\}", first)
+    assert re.fullmatch(r"\{'accuracy': 0\.\d+, .*'loss': \d.*, 'examples': 1597.*\}", first)
     assert second.startswith("{'devices': 16, 'weighted_mean': 0.")
     assert (tmp_path / "runs" / "fedper" / "summary.json").exists()
 
