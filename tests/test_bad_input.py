@@ -166,7 +166,7 @@ CASES = {
         r"strategy Needs: needs set_gradient_offset, which .* lacks \(it has .*\); export the model with it or",
     ),
     "nothing to average": (["strategy=fedper"], r"strategy fedper: needs .*body, which .*softmax.* lacks"),
-    "no such strategy": (["strategy=fedprox"], r"Could not find 'strategy/fedprox'; choose one of fedavg, "),
+    "no such strategy": (["strategy=fedprix"], r"Could not find 'strategy/fedprix'; choose one of apfl, "),
     "no such class": (["strategy._target_=yours.No"], r"strategy: .*yours\.No"),
     "a file with a typing error": (["strategy._target_=typo.Mine"], r"strategy: .*SyntaxError.*typo\.py"),
     "no such hyper-parameter": (["+strategy.mu=1"], r"strategy: TypeError: .*FedAvg.*takes no arguments"),

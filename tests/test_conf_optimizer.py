@@ -9,7 +9,7 @@ from odt_sim import config
 from odt_sim.application import composed
 
 MODELS = sorted(path.stem for path in (Path(__file__).parents[1] / "conf" / "model").glob("*.yaml"))
-KEEP_MOMENTUM = ("mobilenet", "mobilenet_v2", "resnet8")
+KEEP_MOMENTUM = ("mobilenet", "mobilenet_transfer", "mobilenet_v2", "resnet8")
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in ("tflite", *KEEP_MOMENTUM)])
