@@ -6,13 +6,9 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from odt_sim.export.lowering import Trace
+from odt_sim.export.lowering.calls import CHANGES
 
-_CHANGES = {
-    "AssignVariableOp": lambda old, new: new,
-    "AssignAddVariableOp": lambda old, new: old + new,
-    "AssignSubVariableOp": lambda old, new: old - new,
-}
-_KNOWN = {*_CHANGES, "ReadVariableOp"}
+_KNOWN = {*CHANGES, "ReadVariableOp"}
 
 
 @dataclass
@@ -29,7 +25,7 @@ class Scratch:
         """Returns the outputs of an op on the variable, whose further inputs are `inputs`."""
         if op.type == "ReadVariableOp":
             return [self.value]
-        self.value = _CHANGES[op.type](self.value, *inputs)
+        self.value = CHANGES[op.type](self.value, *inputs)
         return []
 
 

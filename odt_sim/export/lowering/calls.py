@@ -14,6 +14,12 @@ CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 CONDITIONS = ("If", "StatelessIf")
 LOOPS = ("While", "StatelessWhile")
 READS = ("ReadVariableOp", "ResourceGather", "VariableShape")  # whatever else takes a variable's handle writes to it
+CHANGES = {
+    "AssignVariableOp": lambda old, value: value,
+    "AssignAddVariableOp": lambda old, value: old + value,
+    "AssignSubVariableOp": lambda old, value: old - value,
+}
+"""For each op that writes to a whole variable, what the variable then holds."""
 
 
 def bodies(op: tf.Operation) -> list[tf.Graph]:
@@ -95,15 +101,10 @@ def write_where(taken: tf.Tensor, op: tf.Operation, inputs: list[Value]) -> None
     Raises:
         Refusal: The op writes to some rows only.
     """
-    changes = {
-        "AssignVariableOp": lambda old, value: value,
-        "AssignAddVariableOp": lambda old, value: old + value,
-        "AssignSubVariableOp": lambda old, value: old - value,
-    }
-    if op.type not in changes:
+    if op.type not in CHANGES:
         raise Refusal(f"the op {op.type} stands in a branch of a condition; write to the whole variable there")
     handle, value = inputs
     old = tf.raw_ops.ReadVariableOp(resource=handle, dtype=value.dtype)
     old = tf.ensure_shape(old, value.shape)
-    new = tf.where(taken, changes[op.type](old, value), old)
+    new = tf.where(taken, CHANGES[op.type](old, value), old)
     tf.raw_ops.AssignVariableOp(resource=handle, value=new)

@@ -5,6 +5,7 @@ Each read and each write cuts XNNPACK's part of the graph in two, with copies be
 
 import tensorflow as tf
 
+from odt_sim.export.lowering.calls import CHANGES
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 
@@ -41,7 +42,7 @@ def assign_change(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Val
     """Computes V = V + X or V - X."""
     handle, change = inputs
     value = current(handle, change.dtype, memo)
-    write(handle, value + change if op.type == "AssignAddVariableOp" else value - change, memo)
+    write(handle, CHANGES[op.type](value, change), memo)
     return []
 
 
