@@ -42,6 +42,7 @@ SCHEMA: Mapping[str, tuple[type, ...]] = {
     "split.gap": (int,),
     "train.epochs": (int,),
     "train.learning_rate": (float, type(None)),
+    "train.steps": (int, type(None)),
 }
 
 TYPE_NAMES = {int: "a whole number", float: "a number", str: "a path", type(None): "null"}
@@ -61,7 +62,7 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     """
     strategy: Strategy = build(config.strategy, "strategy")
     backend: Backend = build(config.backend, "backend")
-    plan = TrainingPlan(config.train.epochs, config.train.learning_rate)
+    plan = TrainingPlan(config.train.epochs, config.train.learning_rate, config.train.steps)
     wait_for_model = _beside(lambda: model(config))
     data = federated(config)
     backend.start()

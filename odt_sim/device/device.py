@@ -38,7 +38,7 @@ class Device:
         id: Its number in the fleet.
         seed: The seed of the run. A batch order depends on the seed, the id, the round and the epoch within the round.
         round: The round that the device is in; 0 outside a simulation.
-        plan: The epochs and the learning rate of `train` where a call names none.
+        plan: The epochs or steps, and the learning rate, of `train` where a call names none.
         train_examples: The examples to train on.
         validation_examples: The examples to choose by; empty where there are none.
         test_examples: The examples to report on; empty where there are none.
@@ -71,7 +71,7 @@ class Device:
             seed: The seed of its batch orders.
             id: Its number in the fleet.
             round: The round it is in.
-            plan: Epochs and learning rate where a call of `train` names none.
+            plan: Epochs or steps, and learning rate, where a call of `train` names none.
             pool: The interpreters to run in; one of its own by default.
 
         Raises:
@@ -147,7 +147,7 @@ class Device:
         is trained and the model can embed, each example is embedded once and not in every epoch.
 
         Args:
-            epochs: Passes over the examples; the plan's by default.
+            epochs: Passes over the examples; the plan's epochs or steps by default.
             learning_rate: The step size; the plan's by default, and else the one the model was exported with.
             group: The group of parameters to train alone: `head`, `body`, `norm`, or several joined by `_`.
 
@@ -164,8 +164,8 @@ class Device:
         rate = self.learning_rate(learning_rate)
         losses = []
         rows = self.embedded("train") if step.on_embeddings else self.train_examples
-        for _ in range(plan.epochs):
-            order = self.random("batches", self._epochs).permutation(len(rows))
+        for examples in plan.passes(len(rows), self.model.batch_size):
+            order = self.random("batches", self._epochs).permutation(len(rows))[:examples]
             x, y = rows.take(order)
             losses += [self._step(step, batch, rate) for batch in batches(self.model, x, y)]
             self._epochs += 1

@@ -80,6 +80,7 @@ def settings(job: Job, fleet: Fleet) -> dict[str, str]:
         "fleet.unseen": fleet.unseen,
         "train.epochs": job.plan.epochs,
         "train.learning_rate": job.plan.learning_rate,
+        "train.steps": job.plan.steps,
     }
     return {name: str(value) for name, value in found.items()}
 

@@ -16,10 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from odt_sim.device.device import Device
+from odt_sim.device.plan import TrainingPlan
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors, Update, array_of, recall, weights_of
 from odt_sim.strategies.own_model import keep_whole
-from odt_sim.strategies.own_part import Rows, shuffled
+from odt_sim.strategies.own_part import Rows, planned
 from odt_sim.strategies.settings import checked, checked_count
 
 
@@ -60,7 +61,7 @@ class APFL(Strategy):
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Trains both models and the mixing weight."""
         shared = weights_of(broadcast)
-        mixture, losses = _train(device, self._mixture(device, shared), device.plan.epochs)
+        mixture, losses = _train(device, self._mixture(device, shared), device.plan)
         keep_whole(device, mixture.v)
         device.state["alpha"] = np.array([mixture.alpha])
         delta = mixture.w.select(shared.layout) - shared
@@ -70,7 +71,7 @@ class APFL(Strategy):
         """Returns the mixture of the device's own model with the averaged one."""
         mixture = self._mixture(device, weights_of(broadcast))
         if "own" not in device.state:
-            trained, _ = _train(device, mixture, self.unseen_epochs)
+            trained, _ = _train(device, mixture, TrainingPlan(self.unseen_epochs))
             mixture = trained._replace(w=mixture.w)
         device.records["alpha"] = mixture.alpha
         return mixture.mixed(device)
@@ -84,13 +85,12 @@ class APFL(Strategy):
         return Mixture(w, device.parameters(), self.alpha if kept is None else float(array_of(kept)[0]))
 
 
-def _train(device: Device, mixture: Mixture, epochs: int) -> tuple[Mixture, list[float]]:
-    """Returns the models after some epochs, and the losses of the global one."""
+def _train(device: Device, mixture: Mixture, plan: TrainingPlan) -> tuple[Mixture, list[float]]:
+    """Returns the models after the steps of a plan, and the losses of the global one."""
     losses = []
-    for epoch in range(epochs):
-        for rows in shuffled(device, epoch):
-            mixture, loss = _step(device, mixture, rows)
-            losses.append(loss)
+    for rows in planned(device, plan=plan):
+        mixture, loss = _step(device, mixture, rows)
+        losses.append(loss)
     return mixture, losses
 
 

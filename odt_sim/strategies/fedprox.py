@@ -3,8 +3,8 @@
 Li et al. 2020, Federated Optimization in Heterogeneous Networks, algorithm 2.
 Rule: a local step uses `g + mu (w - w0)` in place of the gradient `g`, `w` being the weights before the step and `w0`
 those that the device began the round with. The server averages as in FedAvg. Stragglers are not dropped: they train for
-fewer epochs, drawn uniformly from 1 to one below `train.epochs` (of a single epoch there is no part), and count as any
-other device.
+fewer epochs, drawn uniformly from 1 to one below `train.epochs` (of a single epoch there is no part), or fewer steps where
+`train.steps` is set, and count as any other device.
 Travels: all weights, BatchNorm statistics included; these are averaged and no proximal term pulls at them. Stays:
 nothing; the optimizer's slots start fresh every round, and Dropout draws as in FedAvg. Optimizers other than plain SGD
 minimize the same objective, if the model was exported with `gradient_offset=True`.
@@ -15,6 +15,7 @@ of a round is a straggler, which the seed, the device and the round decide; the 
 from dataclasses import replace
 
 from odt_sim.device.device import Device
+from odt_sim.device.plan import TrainingPlan
 from odt_sim.strategies.base import Strategy, Tensors, Update, receive
 from odt_sim.strategies.settings import checked
 
@@ -38,11 +39,12 @@ class FedProx(Strategy):
         """Minimizes `loss + mu/2 |w - w0|^2` for as long as the device can."""
         start = receive(device, broadcast).select(device.model.trainable_layout)
         device.set_gradient_offset(-self.mu * start, self.mu)
-        device.plan = replace(device.plan, epochs=self._epochs(device))
+        device.plan = self._plan(device)
         return super().local(device, broadcast)
 
-    def _epochs(self, device: Device) -> int:
-        """Returns for how many epochs a device trains in its round."""
-        random, planned = device.random("stragglers"), device.plan.epochs
-        slow = random.random() < self.stragglers
-        return int(random.integers(1, planned)) if slow and planned > 1 else planned
+    def _plan(self, device: Device) -> TrainingPlan:
+        """Returns for how many epochs or steps a device trains in its round."""
+        random, plan = device.random("stragglers"), device.plan
+        slow, planned = random.random() < self.stragglers, plan.epochs if plan.steps is None else plan.steps
+        done = int(random.integers(1, planned)) if slow and planned > 1 else planned
+        return replace(plan, epochs=done) if plan.steps is None else replace(plan, steps=done)

@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
+from odt_sim.device.plan import TrainingPlan
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors, weights_of
@@ -66,15 +67,30 @@ def train_own_part(device: Device, shared: Weights, epochs: int) -> None:
             device.restore(shared)
 
 
-def shuffled(device: Device, epoch: int, purpose: str = "batches") -> Iterator[Rows]:
+def planned(device: Device, purpose: str = "batches", plan: TrainingPlan | None = None) -> Iterator[Rows]:
+    """Yields the rows of each step of a plan, as `Device.train` takes them.
+
+    Args:
+        device: Whose.
+        purpose: What the orders are drawn for; `batches` has those of `Device.train`.
+        plan: The device's own by default.
+    """
+    passes = (plan or device.plan).passes(len(device.train_examples), device.model.batch_size)
+    for epoch, examples in enumerate(passes):
+        yield from shuffled(device, epoch, purpose, examples)
+
+
+def shuffled(device: Device, epoch: int, purpose: str = "batches", examples: int | None = None) -> Iterator[Rows]:
     """Yields a device's training examples once, in batches of the model's size; the last may be smaller.
 
     Args:
         device: Whose.
         epoch: The epoch within the round.
         purpose: What the order is drawn for; `batches` has those of `Device.train`.
+        examples: How many of them; all by default.
     """
-    x, y = device.train_examples.take(device.random(purpose, epoch).permutation(len(device.train_examples)))
+    order = device.random(purpose, epoch).permutation(len(device.train_examples))
+    x, y = device.train_examples.take(order[:examples])
     size = device.model.batch_size
     for start in range(0, len(x), size):
         yield x[start : start + size], y[start : start + size]

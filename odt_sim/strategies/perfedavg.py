@@ -2,9 +2,9 @@
 
 Fallah et al. 2020, Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning Approach,
 algorithm 1, with its first-order approximation (FO), which leaves out the Hessian.
-Rule: on the device `w' = w - a g(w; B1)`, `w <- w - b g(w'; B2)` with two batches drawn apart, for `train.epochs`; b is
-`train.learning_rate`. The server averages, all devices alike. A device's user gets w after one step of size a along the
-gradient over all the device's training examples.
+Rule: on the device `w' = w - a g(w; B1)`, `w <- w - b g(w'; B2)` with two batches drawn apart, for `train.epochs` or
+`train.steps`; b is `train.learning_rate`. The server averages, all devices alike. A device's user gets w after one step
+of size a along the gradient over all the device's training examples.
 Travels: w, BatchNorm statistics included, which move with both batches. Stays: nothing. The rule is one of plain SGD, without
 slots; Dropout draws new masks for each gradient.
 Unseen devices take the same one step as all do.
@@ -16,7 +16,7 @@ import numpy as np
 from odt_sim.device.device import Device
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
-from odt_sim.strategies.own_part import Rows, shuffled
+from odt_sim.strategies.own_part import Rows, planned, shuffled
 from odt_sim.strategies.settings import checked
 
 
@@ -39,8 +39,7 @@ class PerFedAvg(Strategy):
         device.restore(shared)
         losses = [
             self._step(device, first, second)
-            for epoch in range(device.plan.epochs)
-            for first, second in zip(shuffled(device, epoch), shuffled(device, epoch, "second"), strict=True)
+            for first, second in zip(planned(device), planned(device, "second"), strict=True)
         ]
         delta = device.parameters().select(shared.layout) - shared
         return Update({"weights": delta}, 1.0, np.array(losses, np.float32))

@@ -3,23 +3,27 @@
 Dinh et al. 2020, Personalized Federated Learning with Moreau Envelopes, algorithm 1.
 Rule, on the device's copy w_i of w: on each batch `inner_steps` times `t <- t - lr (g(t) + regularization (t - w_i))`, then
 `w_i <- w_i - outer_learning_rate regularization (w_i - t)`. The server takes `w <- (1 - step_size) w + step_size mean w_i`,
-all devices alike. A device's user gets t. The paper's R batches are here those of `train.epochs`, its personal learning rate
-is `train.learning_rate`; t begins a round at w and goes on from batch to batch.
+all devices alike. A device's user gets t. The paper's R batches of a round are `train.steps` here, or else those of
+`train.epochs`; its personal learning rate is `train.learning_rate`; t begins a round at w and goes on from batch to batch.
+Otherwise than here, in the paper all devices solve for t in each round, whether their w_i is averaged or not, and its
+published program weighs the w_i by examples and adds 0.001 t to the gradients.
 Travels: w. Stays: t, which the next round does not begin with. BatchNorm statistics are those of t, and are averaged.
 Optimizers other than plain SGD, which the paper has, begin a round with fresh slots. Dropout draws new masks for each step.
 Unseen devices do the same before they are deployed to, for `unseen_epochs`.
-Hyper-parameters: `regularization`, above 0 to 100, default 15 (lambda; times `train.learning_rate` below 2, or t diverges);
-`inner_steps`, 1..20, default 5 (K); `outer_learning_rate`, above 0, default 0.05 (eta; times `regularization` at most 1; the
-paper takes 0.005 for R = 20); `step_size`, above 0 to 4, default 1 (beta); `unseen_epochs`, 0..50, default 5.
+Hyper-parameters: `regularization`, above 0 to 100, default 15 (lambda; times `train.learning_rate` below 2, or t
+diverges; the paper takes 15 to 30); `inner_steps`, 1..20, default 5 (K, as in the paper); `outer_learning_rate`, above 0,
+default 0.05 (eta; times `regularization` at most 1; the paper takes 0.005 or 0.01 for R = 20 batches of 20); `step_size`,
+above 0 to 4, default 1 (beta; the paper takes 1 or 2); `unseen_epochs`, 0..50, default 5.
 """
 
 import numpy as np
 
 from odt_sim.device.device import Device
+from odt_sim.device.plan import TrainingPlan
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, recall, weights_of
 from odt_sim.strategies.own_model import keep_whole
-from odt_sim.strategies.own_part import shuffled
+from odt_sim.strategies.own_part import planned
 from odt_sim.strategies.settings import checked, checked_count
 
 
@@ -54,23 +58,22 @@ class PFedMe(Strategy):
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Solves for the device's own model batch by batch, and moves its copy of the global one towards it."""
         shared = weights_of(broadcast)
-        copy, losses = self._solve(device, shared, device.plan.epochs)
+        copy, losses = self._solve(device, shared, device.plan)
         own = device.parameters()
         keep_whole(device, own)
         delta = own.replace(copy).select(shared.layout) - shared
         return Update({"weights": delta}, 1.0, np.array(losses, np.float32))
 
-    def _solve(self, device: Device, shared: Weights, epochs: int) -> tuple[Weights, list[float]]:
+    def _solve(self, device: Device, shared: Weights, plan: TrainingPlan) -> tuple[Weights, list[float]]:
         """Leaves the own model on the device; returns its copy of the global one's trainable parameters, and the losses."""
         device.restore(shared)
         layout = device.model.trainable_layout
         copy, losses = shared.select(layout), []
-        for epoch in range(epochs):
-            for rows in shuffled(device, epoch):
-                device.set_gradient_offset(-self.regularization * copy, self.regularization)
-                losses += [device.train_batch(*rows) for _ in range(self.inner_steps)]
-                apart = copy - device.parameters().select(layout)
-                copy -= self.outer_learning_rate * self.regularization * apart
+        for rows in planned(device, plan=plan):
+            device.set_gradient_offset(-self.regularization * copy, self.regularization)
+            losses += [device.train_batch(*rows) for _ in range(self.inner_steps)]
+            apart = copy - device.parameters().select(layout)
+            copy -= self.outer_learning_rate * self.regularization * apart
         device.set_gradient_offset(None)
         return copy, losses
 
@@ -83,5 +86,5 @@ class PFedMe(Strategy):
         """Returns the device's own model."""
         recall(device)
         if "own" not in device.state:
-            self._solve(device, weights_of(broadcast), self.unseen_epochs)
+            self._solve(device, weights_of(broadcast), TrainingPlan(self.unseen_epochs))
         return device.parameters()

@@ -182,6 +182,16 @@ def test_the_plan_is_the_default(softmax: TrainableModel, rows: Draw) -> None:
     assert planned.learning_rate(0.7) == 0.7
 
 
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 5])
+def test_steps_stand_in_for_epochs(softmax: TrainableModel, rows: Draw, steps: int) -> None:
+    """They are those of so many epochs, cut off; a call that names its epochs takes these."""
+    data = rows(softmax, 20)
+    device = Device(softmax, data, plan=TrainingPlan(epochs=7, steps=steps))
+    losses = Device(softmax, data).train(epochs=3)
+    np.testing.assert_array_equal(device.train(), losses[:steps])
+    assert device.train(epochs=1).shape == (2,)
+
+
 def test_the_models_own_step_size_is_the_last_resort(softmax: TrainableModel, rows: Draw) -> None:
     own = softmax.manifest.optimizer["learning_rate"]
     data = rows(softmax, 20)

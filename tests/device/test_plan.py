@@ -7,7 +7,7 @@ from odt_sim.errors import ConfigurationError
 
 
 def test_defaults() -> None:
-    assert TrainingPlan() == TrainingPlan(epochs=1, learning_rate=None)
+    assert TrainingPlan() == TrainingPlan(epochs=1, learning_rate=None, steps=None)
     assert TrainingPlan(epochs=0, learning_rate=1e-9).epochs == 0
 
 
@@ -20,3 +20,17 @@ def test_learning_rate(rate: float) -> None:
 def test_epochs() -> None:
     with pytest.raises(ConfigurationError, match=r"train\.epochs: expected at least 0, found -1"):
         TrainingPlan(epochs=-1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [(None, [20, 20, 20]), (0, []), (1, [16]), (2, [20]), (3, [20, 16]), (4, [20, 20])],
+)
+def test_passes(steps: int | None, expected: list[int]) -> None:
+    """Twenty examples are a step of 16 and a step of 4."""
+    assert list(TrainingPlan(epochs=3, steps=steps).passes(20, 16)) == expected
+
+
+def test_steps() -> None:
+    with pytest.raises(ConfigurationError, match=r"train\.steps: expected at least 0, found -1"):
+        TrainingPlan(steps=-1)

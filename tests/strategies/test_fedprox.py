@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,13 @@ def test_a_straggler_trains_for_fewer_epochs_than_planned(
 ) -> None:
     steps = [len(FedProx(MU, stragglers=1).local(*device_of(round, planned)).losses) for round in range(1, 41)]
     assert set(steps) == expected  # seven examples are one step an epoch
+
+
+def test_a_straggler_trains_for_fewer_steps_than_planned(device_of: Callable[..., Any]) -> None:
+    devices = [device_of(round, 1) for round in range(1, 41)]
+    for device, _ in devices:
+        device.plan = replace(device.plan, steps=4)
+    assert {len(FedProx(MU, stragglers=1).local(*each).losses) for each in devices} == {1, 2, 3}
 
 
 @pytest.fixture

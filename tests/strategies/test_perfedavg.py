@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim import TrainableModel
+from odt_sim import TrainableModel, TrainingPlan
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.strategies.perfedavg import PerFedAvg
@@ -42,6 +42,18 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
         np.testing.assert_allclose(run.deployed(device).vector, own, rtol=0, atol=1e-5)
         assert run.device(device).state == {}
     twin.assert_rows(run.rows, adapted)
+
+
+def test_steps_stand_in_for_epochs(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+    """Three batches are an epoch of the second device."""
+    run = simulate(PerFedAvg(ADAPTATION), softmax, data, rounds=1)
+    losses = []
+    for steps in (None, 5):
+        device = run.device(1)
+        device.plan = TrainingPlan(EPOCHS, RATE, steps)
+        losses.append(PerFedAvg(ADAPTATION).local(device, run.broadcast).losses)
+    np.testing.assert_array_equal(losses[1], losses[0][:5])
+    assert losses[0].shape == (6,)
 
 
 def test_the_users_step_leaves_statistics(

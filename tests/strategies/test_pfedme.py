@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim import Fleet, TrainableModel
+from odt_sim import Fleet, TrainableModel, TrainingPlan
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.strategies.pfedme import PFedMe
@@ -52,6 +52,18 @@ def test_an_unseen_device_solves_for_a_model_of_its_own(
     unseen, w = unseen_of(run), run.weights.vector.astype(np.float64)
     _, own = solved(twin, w, unseen, run.rounds, range(3))
     np.testing.assert_allclose(run.deployed(unseen).vector, own, rtol=0, atol=1e-5)
+
+
+def test_steps_stand_in_for_epochs(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+    """Three batches are an epoch of the second device."""
+    run = simulate(strategy(), softmax, data, rounds=1)
+    losses = []
+    for steps in (None, 5):
+        device = run.device(1)
+        device.plan = TrainingPlan(EPOCHS, RATE, steps)
+        losses.append(strategy().local(device, run.broadcast).losses)
+    np.testing.assert_array_equal(losses[1], losses[0][: 5 * INNER])
+    assert losses[0].shape == (6 * INNER,)
 
 
 def test_statistics_are_those_of_the_own_models(
