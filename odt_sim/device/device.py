@@ -176,16 +176,17 @@ class Device:
 
         Raises:
             DataError: The rows do not fit the model, or are none or more than a batch.
-            ConfigurationError: The learning rate is out of range.
-            ModelError: The model takes no learning rate, or has none of its own and none is given, or cannot train the group
-                alone.
+            ConfigurationError, ModelError: As `train` does.
         """
+        return self.train_rows(Examples.checked(self.model, x, y, f"device {self.id}, batch"), learning_rate, group)
+
+    def train_rows(self, rows: Examples, learning_rate: float | None = None, group: str | None = None) -> float:
+        """The same on examples that were checked before, such as some of the device's own."""
         step = step_of(self.model, group)
-        rows = Examples.checked(self.model, x, y, f"device {self.id}, batch")
         if not 0 < len(rows) <= self.model.batch_size:
             raise DataError(f"device {self.id}: a batch has 1 to {self.model.batch_size} rows, found {len(rows)}")
-        rows = rows.with_features(self._answers("embed", rows.x)) if step.on_embeddings else rows
-        (batch,) = batches(self.model, rows.x, rows.y)
+        rows = rows.with_features(self._answers("embed", rows.take()[0])) if step.on_embeddings else rows
+        (batch,) = batches(self.model, *rows.take())
         return self._step(step, batch, self.learning_rate(learning_rate))
 
     def _step(self, step: Step, batch: Batch, learning_rate: float) -> float:

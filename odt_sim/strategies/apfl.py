@@ -16,11 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from odt_sim.device.device import Device
+from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors, Update, array_of, recall, weights_of
 from odt_sim.strategies.own_model import keep_whole
-from odt_sim.strategies.own_part import Rows, planned
+from odt_sim.strategies.own_part import planned
 from odt_sim.strategies.settings import checked, checked_count
 
 
@@ -94,15 +95,15 @@ def _train(device: Device, mixture: Mixture, plan: TrainingPlan) -> tuple[Mixtur
     return mixture, losses
 
 
-def _step(device: Device, mixture: Mixture, rows: Rows) -> tuple[Mixture, float]:
+def _step(device: Device, mixture: Mixture, rows: Examples) -> tuple[Mixture, float]:
     layout = device.model.trainable_layout
     w, v, alpha = mixture
     mixed = mixture.mixed(device)
     device.restore(w)
-    loss = device.train_batch(*rows)
+    loss = device.train_rows(rows)
     w_after = device.parameters()
     device.restore(mixed)
-    device.train_batch(*rows)
+    device.train_rows(rows)
     after = device.parameters()
     descent = mixed.select(layout) - after.select(layout)  # learning rate times gradient
     apart = v.select(layout) - w.select(layout)

@@ -5,18 +5,14 @@ it trains for `unseen_epochs` while the shared part stands still. As on a phone,
 """
 
 from collections.abc import Iterator
-from typing import Any
-
-from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
+from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors, weights_of
 from odt_sim.strategies.settings import checked_count
-
-Rows = tuple[NDArray[Any], NDArray[Any]]
 
 
 class OwnPart(Strategy):
@@ -62,12 +58,12 @@ def train_own_part(device: Device, shared: Weights, epochs: int) -> None:
         epochs: Passes over the device's training examples.
     """
     for epoch in range(epochs):
-        for x, y in shuffled(device, epoch):
-            device.train_batch(x, y)
+        for rows in shuffled(device, epoch):
+            device.train_rows(rows)
             device.restore(shared)
 
 
-def planned(device: Device, purpose: str = "batches", plan: TrainingPlan | None = None) -> Iterator[Rows]:
+def planned(device: Device, purpose: str = "batches", plan: TrainingPlan | None = None) -> Iterator[Examples]:
     """Yields the rows of each step of a plan, as `Device.train` takes them.
 
     Args:
@@ -76,21 +72,21 @@ def planned(device: Device, purpose: str = "batches", plan: TrainingPlan | None 
         plan: The device's own by default.
     """
     passes = (plan or device.plan).passes(len(device.train_examples), device.model.batch_size)
-    for epoch, examples in enumerate(passes):
-        yield from shuffled(device, epoch, purpose, examples)
+    for epoch, count in enumerate(passes):
+        yield from shuffled(device, epoch, purpose, count)
 
 
-def shuffled(device: Device, epoch: int, purpose: str = "batches", examples: int | None = None) -> Iterator[Rows]:
+def shuffled(device: Device, epoch: int, purpose: str = "batches", count: int | None = None) -> Iterator[Examples]:
     """Yields a device's training examples once, in batches of the model's size; the last may be smaller.
 
     Args:
         device: Whose.
         epoch: The epoch within the round.
         purpose: What the order is drawn for; `batches` has those of `Device.train`.
-        examples: How many of them; all by default.
+        count: How many of them; all by default.
     """
     order = device.random(purpose, epoch).permutation(len(device.train_examples))
-    x, y = device.train_examples.take(order[:examples])
+    x, y = device.train_examples.take(order[:count])
     size = device.model.batch_size
     for start in range(0, len(x), size):
-        yield x[start : start + size], y[start : start + size]
+        yield Examples(x[start : start + size], y[start : start + size])

@@ -14,9 +14,10 @@ Hyper-parameters: `adaptation_rate`, above 0 to 1, default 0.01 (a, alpha in the
 import numpy as np
 
 from odt_sim.device.device import Device
+from odt_sim.device.examples import Examples
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
-from odt_sim.strategies.own_part import Rows, planned, shuffled
+from odt_sim.strategies.own_part import planned, shuffled
 from odt_sim.strategies.settings import checked
 
 
@@ -44,13 +45,13 @@ class PerFedAvg(Strategy):
         delta = device.parameters().select(shared.layout) - shared
         return Update({"weights": delta}, 1.0, np.array(losses, np.float32))
 
-    def _step(self, device: Device, first: Rows, second: Rows) -> float:
+    def _step(self, device: Device, first: Examples, second: Examples) -> float:
         """Changes the device's weights by what a step from where another one leads would change there."""
         layout = device.model.trainable_layout
         before = device.parameters().select(layout)
-        loss = device.train_batch(*first, self.adaptation_rate)
+        loss = device.train_rows(first, self.adaptation_rate)
         adapted = device.parameters().select(layout)
-        device.train_batch(*second)
+        device.train_rows(second)
         after = device.parameters()
         device.restore(after.replace(before + (after.select(layout) - adapted)))
         return loss
@@ -60,8 +61,8 @@ class PerFedAvg(Strategy):
         weights = super().deploy(device, broadcast)
         layout = device.model.trainable_layout
         start, moved = weights.select(layout), Weights.zeros(layout)
-        for x, y in shuffled(device, 0):
+        for rows in shuffled(device, 0):
             device.restore(weights)
-            device.train_batch(x, y, self.adaptation_rate)
-            moved += (device.parameters().select(layout) - start) * (len(x) / len(device.train_examples))
+            device.train_rows(rows, self.adaptation_rate)
+            moved += (device.parameters().select(layout) - start) * (len(rows) / len(device.train_examples))
         return weights.replace(start + moved)

@@ -71,7 +71,7 @@ class PFedMe(Strategy):
         copy, losses = shared.select(layout), []
         for rows in planned(device, plan=plan):
             device.set_gradient_offset(-self.regularization * copy, self.regularization)
-            losses += [device.train_batch(*rows) for _ in range(self.inner_steps)]
+            losses += [device.train_rows(rows) for _ in range(self.inner_steps)]
             apart = copy - device.parameters().select(layout)
             copy -= self.outer_learning_rate * self.regularization * apart
         device.set_gradient_offset(None)
