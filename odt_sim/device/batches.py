@@ -19,11 +19,13 @@ class Batch(NamedTuple):
         x: `[batch, ...]`.
         y: `[batch, ...]`, as the model takes it.
         sample_weight: `[batch]` float32, by which each row's loss is multiplied before the mean over the batch.
+        examples: How many of the rows are there to be learned from; the others fill the batch up.
     """
 
     x: Array
     y: Array
     sample_weight: NDArray[np.float32]
+    examples: int
 
 
 def batches(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
@@ -40,18 +42,17 @@ def batches(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
     y = as_targets(y, model.y.shape[1:], model.y.dtype)
     size = model.batch_size
     for start in range(0, len(x), size):
-        stop = start + size
+        stop, real = start + size, min(size, len(x) - start)
         if stop <= len(x) or not model.fixed_batch:
             rows = x[start:stop]
-            yield Batch(rows, y[start:stop], np.ones(len(rows), np.float32))
+            yield Batch(rows, y[start:stop], np.ones(real, np.float32), real)
         elif "sample_weight" in model.capabilities:
-            real = len(x) - start
             weight = np.zeros(size, np.float32)
             weight[:real] = size / real  # Keras divides the weighted sum by the rows of the batch, zeros included
-            yield Batch(padded(x[start:], size), padded(y[start:], size), weight)
+            yield Batch(padded(x[start:], size), padded(y[start:], size), weight, real)
         else:
             again = np.arange(start, stop) % len(x)
-            yield Batch(x[again], y[again], np.ones(size, np.float32))
+            yield Batch(x[again], y[again], np.ones(size, np.float32), real)
 
 
 def padded(rows: Array, size: int) -> Array:

@@ -1,8 +1,7 @@
 """One simulated user: a model in an interpreter, a checkpoint, and data of its own."""
 
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from odt_sim.device.checkpoint import read_tensors, write_tensors
 from odt_sim.device.examples import Examples, checked_rows
 from odt_sim.device.features import digest_of_body
 from odt_sim.device.offset import GradientOffset, run_step
-from odt_sim.device.plan import TrainingPlan
+from odt_sim.device.plan import TrainingPlan, learning_rate_of
 from odt_sim.device.runtime import Runtime, RuntimePool
 from odt_sim.device.step import Step, step_of
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ModelError
@@ -94,7 +93,7 @@ class Device:
         self._pool = pool or RuntimePool(model)
         self._weights = self._pool.first.initial
         self._slots: Sequence[Array] = self._fresh_slots(self._pool.first.initial_slots)
-        self._current = True  # whether the host's copy of weights and slots is that of the interpreter
+        self._weights_here = self._slots_here = True  # whether the host's copy is that of the interpreter
         self._epochs = 0
         self._offset: GradientOffset | None = None
         self._body: str | None = None  # the digest of the parameters outside the head, where it is known
@@ -112,8 +111,7 @@ class Device:
             return given
         if given is None:
             return Examples(self.train_examples.x[:0], self.train_examples.y[:0])
-        x, y = given
-        return Examples.checked(self.model, x, y, f"device {self.id}, {split}")
+        return Examples.checked(self.model, *given, f"device {self.id}, {split}")
 
     # --- the interpreter -------------------------------------------------------------------------------------------
 
@@ -124,17 +122,26 @@ class Device:
 
     def move_out(self, runtime: Runtime) -> None:
         """Reads this device's weights and slots out of its interpreter, which another device gets."""
-        if not self._current:
-            self._weights, self._slots = runtime.read(), runtime.read_slots()
-            self._current = True
+        if not self._weights_here:
+            self._weights, self._weights_here = runtime.read(), True
+        if not self._slots_here:
+            self._slots, self._slots_here = runtime.read_slots(), True
 
     def release(self) -> None:
         """Gives the interpreter back and forgets the weights in it: for a device whose work is done."""
         self._pool.release(self)
 
-    def _synchronized(self) -> None:
-        if not self._current:
-            self.move_out(self._pool.acquire(self))
+    def _host_weights(self) -> Weights:
+        """Returns the weights that the device has now; they are not to be changed."""
+        if not self._weights_here:
+            self._weights, self._weights_here = self._pool.acquire(self).read(), True
+        return self._weights
+
+    def _host_slots(self) -> Sequence[Array]:
+        """Returns the optimizer's slots that the device has now; they are not to be changed."""
+        if not self._slots_here:
+            self._slots, self._slots_here = self._pool.acquire(self).read_slots(), True
+        return self._slots
 
     # --- training --------------------------------------------------------------------------------------------------
 
@@ -165,33 +172,51 @@ class Device:
         losses = []
         rows = self.embedded("train") if step.on_embeddings else self.train_examples
         for examples in plan.passes(len(rows), self.model.batch_size):
-            order = self.random("batches", self._epochs).permutation(len(rows))[:examples]
-            x, y = rows.take(order)
-            losses += [self._step(step, batch, rate) for batch in batches(self.model, x, y)]
+            shuffled = self._shuffled(rows, "batches", self._epochs, examples)
+            losses += [self._step(step, batch, rate) for batch in shuffled]
             self._epochs += 1
         return np.asarray(losses, np.float32)
+
+    def batches(self, plan: TrainingPlan | None = None, purpose: str = "batches") -> Iterator[Batch]:
+        """Yields the device's own examples in the batches of a round's steps, for `train_step`.
+
+        Args:
+            plan: How many; the device's own by default.
+            purpose: What their order is drawn for; `batches` has the order of `train` in a round's first epochs.
+        """
+        rows = self.train_examples
+        for epoch, examples in enumerate((plan or self.plan).passes(len(rows), self.model.batch_size)):
+            yield from self._shuffled(rows, purpose, epoch, examples)
+
+    def _shuffled(self, rows: Examples, purpose: str, epoch: int, examples: int) -> Iterator[Batch]:
+        return batches(self.model, *rows.take(self.random(purpose, epoch).permutation(len(rows))[:examples]))
+
+    def train_step(self, batch: Batch, learning_rate: float | None = None, group: str | None = None) -> float:
+        """Runs one step on a batch that `batches` yielded and returns its loss: a `train_batch` without checks of its rows.
+
+        Raises:
+            ConfigurationError, ModelError: As `train`.
+        """
+        step = step_of(self.model, group)
+        if step.on_embeddings:
+            batch = batch._replace(x=self._answers("embed", batch.x))
+        return self._step(step, batch, self.learning_rate(learning_rate))
 
     def train_batch(self, x: Any, y: Any, learning_rate: float | None = None, group: str | None = None) -> float:
         """Runs one step on up to one batch of rows of the caller's choice and returns its loss.
 
         Raises:
             DataError: The rows do not fit the model, or are none or more than a batch.
-            ConfigurationError, ModelError: As `train` does.
+            ConfigurationError, ModelError: As `train`.
         """
-        return self.train_rows(Examples.checked(self.model, x, y, f"device {self.id}, batch"), learning_rate, group)
-
-    def train_rows(self, rows: Examples, learning_rate: float | None = None, group: str | None = None) -> float:
-        """The same on examples that were checked before, such as some of the device's own."""
-        step = step_of(self.model, group)
+        rows = Examples.checked(self.model, x, y, f"device {self.id}, batch")
         if not 0 < len(rows) <= self.model.batch_size:
             raise DataError(f"device {self.id}: a batch has 1 to {self.model.batch_size} rows, found {len(rows)}")
-        rows = rows.with_features(self._answers("embed", rows.take()[0])) if step.on_embeddings else rows
-        (batch,) = batches(self.model, *rows.take())
-        return self._step(step, batch, self.learning_rate(learning_rate))
+        return self.train_step(next(batches(self.model, rows.x, rows.y)), learning_rate, group)
 
     def _step(self, step: Step, batch: Batch, learning_rate: float) -> float:
         runtime = self._pool.acquire(self)
-        self._current = False
+        self._weights_here = self._slots_here = False
         if not step.only_head:
             self._body = None
         return run_step(runtime, step, batch, learning_rate, self._offset)
@@ -202,9 +227,8 @@ class Device:
         Batch orders, masks and the optimizer's slots are again those of the round's first step, and no gradient offset is
         set. The weights stay as they are.
         """
-        self._synchronized()
         self._epochs, self._offset = 0, None
-        self._place(self._weights, self._fresh_slots(self._pool.first.initial_slots))
+        self._place(self._host_weights(), self._fresh_slots(self._pool.first.initial_slots))
 
     def set_gradient_offset(self, offset: Weights | None, mu: float = 0.0) -> None:
         """Has every later step use `g + mu w + offset` in place of the gradient `g`, on the parameters that it trains.
@@ -222,25 +246,8 @@ class Device:
         self._offset = GradientOffset.checked(self.model, offset, mu)
 
     def learning_rate(self, given: float | None = None) -> float:
-        """Returns the step size that a step takes: the given one, else the plan's, else the model's own.
-
-        Raises:
-            ConfigurationError: The given one is not finite.
-            ModelError: The model takes no learning rate, or has none of its own and none is given.
-        """
-        if given is not None and not (isinstance(given, int | float | np.number) and math.isfinite(given)):
-            raise ConfigurationError(f"device {self.id}: expected a finite learning rate, found {given!r}")
-        if given is None:
-            given = self.plan.learning_rate
-        if given is not None and "learning_rate" not in self.model.capabilities:
-            raise ModelError(
-                f"{self.model.where}: its step size is fixed; leave the learning rate out or export it again"
-            )
-        if given is None:
-            given = self.model.manifest.optimizer.get("learning_rate") if self.model.manifest else None
-        if given is None and "learning_rate" in self.model.capabilities:
-            raise ModelError(f"{self.model.where}: it names no learning rate of its own; give one")
-        return 0.0 if given is None else float(given)
+        """Returns the step size of a step: see `odt_sim.device.plan.learning_rate_of`."""
+        return learning_rate_of(self.model, self.plan, given, f"device {self.id}")
 
     # --- inference -------------------------------------------------------------------------------------------------
 
@@ -279,8 +286,7 @@ class Device:
         The model must have the signature `embed`.
         """
         if self._body is None:
-            self._synchronized()
-            self._body = digest_of_body(self._weights)
+            self._body = digest_of_body(self._host_weights())
         examples = self._splits[split]
         features = self._pool.features.features(
             self.id, split, examples, self._body, lambda: self._answers("embed", examples.take()[0])
@@ -317,9 +323,7 @@ class Device:
 
     def parameters(self) -> Weights:
         """Returns a copy of the weights."""
-        if not self._current:
-            return self._pool.acquire(self).read()
-        return Weights(self._weights.layout, self._weights.vector.copy())
+        return Weights(self.model.layout, self._host_weights().vector.copy())
 
     def restore(self, weights: "Weights | str | os.PathLike[str]") -> None:
         """Sets weights; those that are not given stay as they are, and so do the optimizer's slots.
@@ -334,16 +338,14 @@ class Device:
         """
         if not isinstance(weights, Weights):
             return self._restore_file(Path(weights))
-        self._synchronized()
         whole = weights.layout == self.model.layout
-        after = Weights(weights.layout, weights.vector.copy()) if whole else self._weights.replace(weights)
-        self._place(after, self._slots)
+        after = Weights(weights.layout, weights.vector.copy()) if whole else self._host_weights().replace(weights)
+        self._place(after, self._host_slots())
         return None
 
     def optimizer_state(self) -> list[Array]:
         """Returns a copy of the optimizer's slots `s0..sM`; empty where it has none."""
-        self._synchronized()
-        return [slot.copy() for slot in self._slots]
+        return [slot.copy() for slot in self._host_slots()]
 
     def restore_optimizer_state(self, slots: Sequence[Array]) -> None:
         """Sets the optimizer's slots.
@@ -356,11 +358,11 @@ class Device:
         expected = [(slot.shape, slot.dtype) for slot in self.model.slots]
         if found != expected:
             raise ModelError(f"{self.model.where}: expected the optimizer's slots {expected}, found {found}")
-        self._synchronized()
-        self._place(self._weights, copies)
+        self._place(self._host_weights(), copies)
 
     def _place(self, weights: Weights, slots: Sequence[Array]) -> None:
-        self._weights, self._slots, self._current, self._body = weights, slots, True, None
+        self._weights, self._slots, self._body = weights, slots, None
+        self._weights_here = self._slots_here = True
         self._pool.release(self)  # written into an interpreter when the device next runs
 
     # --- checkpoints -----------------------------------------------------------------------------------------------
@@ -373,9 +375,8 @@ class Device:
         Raises:
             CheckpointError: The file cannot be written; what was there before is untouched.
         """
-        self._synchronized()
-        tensors = dict(zip(self.model.layout.names, self._weights.tensors(), strict=True))
-        slots = {f"optimizer.{i}": slot for i, slot in enumerate(self._slots)}
+        tensors = dict(zip(self.model.layout.names, self._host_weights().tensors(), strict=True))
+        slots = {f"optimizer.{i}": slot for i, slot in enumerate(self._host_slots())}
         texts = {"fingerprint": self.model.fingerprint, "epochs": str(self._epochs)}
         write_tensors(Path(path), {**tensors, **slots}, texts)
 

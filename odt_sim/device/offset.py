@@ -64,11 +64,11 @@ def run_step(runtime: Runtime, step: Step, batch: Batch, learning_rate: float, o
     `w <- w - r (mu w_before + b)`, on the parameters that the step trains.
     """
     if offset is None:
-        return runtime.train(*batch, learning_rate, signature=step.signature)
+        return runtime.train(batch, learning_rate, signature=step.signature)
     if "set_gradient_offset" in runtime.model.signatures:
-        return runtime.train(*batch, learning_rate, signature=step.signature, b=offset.b, mu=offset.mu)
+        return runtime.train(batch, learning_rate, signature=step.signature, b=offset.b, mu=offset.mu)
     before = runtime.read().select(step.trained)
-    loss = runtime.train(*batch, learning_rate, signature=step.signature)
+    loss = runtime.train(batch, learning_rate, signature=step.signature)
     after = runtime.read()
     rest = (before * offset.mu + offset.b.select(step.trained)) * learning_rate
     runtime.write(after.replace(after.select(step.trained) - rest))

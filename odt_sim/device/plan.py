@@ -5,7 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
 
-from odt_sim.errors import ConfigurationError
+import numpy as np
+
+from odt_sim.errors import ConfigurationError, ModelError
+from odt_sim.model.trainable import TrainableModel
 
 
 @dataclass(frozen=True)
@@ -46,3 +49,29 @@ class TrainingPlan:
         yield from repeat(examples, full)
         if rest:
             yield rest * batch_size
+
+
+def learning_rate_of(model: TrainableModel, plan: TrainingPlan, given: float | None, what: str) -> float:
+    """Returns the step size that a step takes: the given one, else the plan's, else the model's own.
+
+    Args:
+        model: What is trained.
+        plan: How.
+        given: The step size that a call names; None for none.
+        what: Who trains, for the error: `device 3`.
+
+    Raises:
+        ConfigurationError: The given one is not finite.
+        ModelError: The model takes no learning rate, or has none of its own and none is given.
+    """
+    if given is not None and not (isinstance(given, int | float | np.number) and math.isfinite(given)):
+        raise ConfigurationError(f"{what}: expected a finite learning rate, found {given!r}")
+    if given is None:
+        given = plan.learning_rate
+    if given is not None and "learning_rate" not in model.capabilities:
+        raise ModelError(f"{model.where}: its step size is fixed; leave the learning rate out or export it again")
+    if given is None:
+        given = model.manifest.optimizer.get("learning_rate") if model.manifest else None
+    if given is None and "learning_rate" in model.capabilities:
+        raise ModelError(f"{model.where}: it names no learning rate of its own; give one")
+    return 0.0 if given is None else float(given)

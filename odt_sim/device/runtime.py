@@ -8,6 +8,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, SignatureRunner
 from numpy.typing import NDArray
 
+from odt_sim.device.batches import Batch
 from odt_sim.device.features import FeatureCache
 from odt_sim.errors import ModelError
 from odt_sim.model.contract import answer_of
@@ -61,9 +62,7 @@ class Runtime:
 
     def train(
         self,
-        x: Array,
-        y: Array,
-        sample_weight: Array,
+        batch: Batch,
         learning_rate: float,
         *,
         signature: str = "train",
@@ -73,16 +72,14 @@ class Runtime:
         """Runs one step and returns its loss; the model gets the inputs that it has.
 
         Args:
-            x: `[batch, ...]`; embeddings where the signature takes these.
-            y: `[batch, ...]`.
-            sample_weight: `[batch]`.
+            batch: The rows; its `x` are embeddings where the signature takes these.
             learning_rate: The step size.
             signature: `train`, or another that trains.
             b: What is added to the gradients, where the model has `set_gradient_offset`; None for nothing.
             mu: The factor of the proximal term.
         """
         self._write_offset(b)
-        known: dict[str, Any] = {"x": x, "embedding": x, "y": y, "sample_weight": sample_weight}
+        known: dict[str, Any] = {**batch._asdict(), "embedding": batch.x}
         known |= {"learning_rate": np.float32(learning_rate), "mu": np.float32(mu)}
         inputs = {name: known[name] for name in self.model.signatures[signature].inputs}
         return float(self.call(signature, **inputs)["loss"].item())

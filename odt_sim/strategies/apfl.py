@@ -15,13 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from odt_sim.device.batches import Batch
 from odt_sim.device.device import Device
-from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors, Update, array_of, recall, weights_of
 from odt_sim.strategies.own_model import keep_whole
-from odt_sim.strategies.own_part import planned
 from odt_sim.strategies.settings import checked, checked_count
 
 
@@ -89,21 +88,21 @@ class APFL(Strategy):
 def _train(device: Device, mixture: Mixture, plan: TrainingPlan) -> tuple[Mixture, list[float]]:
     """Returns the models after the steps of a plan, and the losses of the global one."""
     losses = []
-    for rows in planned(device, plan=plan):
-        mixture, loss = _step(device, mixture, rows)
+    for batch in device.batches(plan):
+        mixture, loss = _step(device, mixture, batch)
         losses.append(loss)
     return mixture, losses
 
 
-def _step(device: Device, mixture: Mixture, rows: Examples) -> tuple[Mixture, float]:
+def _step(device: Device, mixture: Mixture, batch: Batch) -> tuple[Mixture, float]:
     layout = device.model.trainable_layout
     w, v, alpha = mixture
     mixed = mixture.mixed(device)
     device.restore(w)
-    loss = device.train_rows(rows)
+    loss = device.train_step(batch)
     w_after = device.parameters()
     device.restore(mixed)
-    device.train_rows(rows)
+    device.train_step(batch)
     after = device.parameters()
     descent = mixed.select(layout) - after.select(layout)  # learning rate times gradient
     apart = v.select(layout) - w.select(layout)

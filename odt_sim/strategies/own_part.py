@@ -4,10 +4,7 @@ A device that has no own part yet, such as an unseen one, gets one before it is 
 it trains for `unseen_epochs` while the shared part stands still. As on a phone, nothing of this is sent anywhere.
 """
 
-from collections.abc import Iterator
-
 from odt_sim.device.device import Device
-from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.weights import Weights
@@ -57,36 +54,6 @@ def train_own_part(device: Device, shared: Weights, epochs: int) -> None:
         shared: What stands still.
         epochs: Passes over the device's training examples.
     """
-    for epoch in range(epochs):
-        for rows in shuffled(device, epoch):
-            device.train_rows(rows)
-            device.restore(shared)
-
-
-def planned(device: Device, purpose: str = "batches", plan: TrainingPlan | None = None) -> Iterator[Examples]:
-    """Yields the rows of each step of a plan, as `Device.train` takes them.
-
-    Args:
-        device: Whose.
-        purpose: What the orders are drawn for; `batches` has those of `Device.train`.
-        plan: The device's own by default.
-    """
-    passes = (plan or device.plan).passes(len(device.train_examples), device.model.batch_size)
-    for epoch, count in enumerate(passes):
-        yield from shuffled(device, epoch, purpose, count)
-
-
-def shuffled(device: Device, epoch: int, purpose: str = "batches", count: int | None = None) -> Iterator[Examples]:
-    """Yields a device's training examples once, in batches of the model's size; the last may be smaller.
-
-    Args:
-        device: Whose.
-        epoch: The epoch within the round.
-        purpose: What the order is drawn for; `batches` has those of `Device.train`.
-        count: How many of them; all by default.
-    """
-    order = device.random(purpose, epoch).permutation(len(device.train_examples))
-    x, y = device.train_examples.take(order[:count])
-    size = device.model.batch_size
-    for start in range(0, len(x), size):
-        yield Examples(x[start : start + size], y[start : start + size])
+    for batch in device.batches(TrainingPlan(epochs)):
+        device.train_step(batch)
+        device.restore(shared)

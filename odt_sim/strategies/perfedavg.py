@@ -13,11 +13,11 @@ Hyper-parameters: `adaptation_rate`, above 0 to 1, default 0.01 (a, alpha in the
 
 import numpy as np
 
+from odt_sim.device.batches import Batch
 from odt_sim.device.device import Device
-from odt_sim.device.examples import Examples
+from odt_sim.device.plan import TrainingPlan
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
-from odt_sim.strategies.own_part import planned, shuffled
 from odt_sim.strategies.settings import checked
 
 
@@ -40,18 +40,18 @@ class PerFedAvg(Strategy):
         device.restore(shared)
         losses = [
             self._step(device, first, second)
-            for first, second in zip(planned(device), planned(device, "second"), strict=True)
+            for first, second in zip(device.batches(), device.batches(purpose="second"), strict=True)
         ]
         delta = device.parameters().select(shared.layout) - shared
         return Update({"weights": delta}, 1.0, np.array(losses, np.float32))
 
-    def _step(self, device: Device, first: Examples, second: Examples) -> float:
+    def _step(self, device: Device, first: Batch, second: Batch) -> float:
         """Changes the device's weights by what a step from where another one leads would change there."""
         layout = device.model.trainable_layout
         before = device.parameters().select(layout)
-        loss = device.train_rows(first, self.adaptation_rate)
+        loss = device.train_step(first, self.adaptation_rate)
         adapted = device.parameters().select(layout)
-        device.train_rows(second)
+        device.train_step(second)
         after = device.parameters()
         device.restore(after.replace(before + (after.select(layout) - adapted)))
         return loss
@@ -61,8 +61,8 @@ class PerFedAvg(Strategy):
         weights = super().deploy(device, broadcast)
         layout = device.model.trainable_layout
         start, moved = weights.select(layout), Weights.zeros(layout)
-        for rows in shuffled(device, 0):
+        for batch in device.batches(TrainingPlan(1)):
             device.restore(weights)
-            device.train_rows(rows, self.adaptation_rate)
-            moved += (device.parameters().select(layout) - start) * (len(rows) / len(device.train_examples))
+            device.train_step(batch, self.adaptation_rate)
+            moved += (device.parameters().select(layout) - start) * (batch.examples / len(device.train_examples))
         return weights.replace(start + moved)

@@ -23,7 +23,6 @@ from odt_sim.device.plan import TrainingPlan
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, recall, weights_of
 from odt_sim.strategies.own_model import keep_whole
-from odt_sim.strategies.own_part import planned
 from odt_sim.strategies.settings import checked, checked_count
 
 
@@ -69,9 +68,9 @@ class PFedMe(Strategy):
         device.restore(shared)
         layout = device.model.trainable_layout
         copy, losses = shared.select(layout), []
-        for rows in planned(device, plan=plan):
+        for batch in device.batches(plan):
             device.set_gradient_offset(-self.regularization * copy, self.regularization)
-            losses += [device.train_rows(rows) for _ in range(self.inner_steps)]
+            losses += [device.train_step(batch) for _ in range(self.inner_steps)]
             apart = copy - device.parameters().select(layout)
             copy -= self.outer_learning_rate * self.regularization * apart
         device.set_gradient_offset(None)

@@ -30,6 +30,7 @@ def test_the_first_row_fills_up_without_weight_where_the_model_takes_weights(for
     assert last.y.tolist() == [2, 0, 2, 2]
     assert last.sample_weight.tolist() == [2, 2, 0, 0]
     assert last.sample_weight.dtype == np.float32
+    assert last.examples == 2
 
 
 def test_the_first_rows_fill_up_where_it_does_not(foreign: Path) -> None:
@@ -38,6 +39,7 @@ def test_the_first_rows_fill_up_where_it_does_not(foreign: Path) -> None:
     np.testing.assert_array_equal(last.x, X[[8, 9, 0, 1]])
     assert last.y.tolist() == [2, 0, 0, 1]
     assert last.sample_weight.tolist() == [1, 1, 1, 1]
+    assert last.examples == 2
     (only,) = batches(model, X[:3], Y[:3])
     assert only.y.tolist() == [0, 1, 2, 0]
     (one,) = batches(model, X[1:2], Y[1:2])
@@ -48,6 +50,7 @@ def test_nothing_fills_up_where_any_number_of_rows_is_taken(foreign: Path) -> No
     (only,) = batches(TrainableModel.load(foreign / "dynamic.tflite"), X, Y)
     np.testing.assert_array_equal(only.x, X)
     assert only.sample_weight.tolist() == [1] * 10
+    assert only.examples == 10
 
 
 @given(st.integers(0, 70))
@@ -55,6 +58,7 @@ def test_weighted_batches_hold_each_row_once(softmax: TrainableModel, count: int
     x, y = np.zeros((count, 8, 8, 1), np.float32), np.arange(count, dtype=np.int32)
     found = list(batches(softmax, x, y))
     assert len(found) == -(-count // 16)
+    assert sum(batch.examples for batch in found) == count
     real = [label for batch in found for label, weight in zip(batch.y, batch.sample_weight, strict=True) if weight]
     assert real == list(range(count))
     assert all(batch.x.shape == (16, 8, 8, 1) for batch in found)

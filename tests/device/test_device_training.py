@@ -76,6 +76,27 @@ def test_a_device_that_begins_again_trains_as_in_its_first_epochs(
         np.testing.assert_array_equal(slot, own)
 
 
+@pytest.mark.parametrize(("name", "group"), [("softmax", None), ("grouped", "head"), ("grouped", "body_norm")])
+def test_steps_on_a_devices_own_batches_are_its_training(
+    name: str, group: str | None, rows: Draw, request: pytest.FixtureRequest
+) -> None:
+    """To the bit, the last batch and masks included, in whole epochs that a strategy takes step by step."""
+    model: TrainableModel = request.getfixturevalue(name)
+    whole, by_step = (Device(model, rows(model, 10), seed=3, id=7, round=2) for _ in range(2))
+    losses = [by_step.train_step(batch, RATE, group) for batch in by_step.batches(TrainingPlan(2))]
+    np.testing.assert_array_equal(whole.train(2, RATE, group), np.array(losses, np.float32))
+    np.testing.assert_array_equal(whole.parameters().vector, by_step.parameters().vector)
+
+
+def test_other_batches_are_drawn_for_another_purpose(softmax: TrainableModel, rows: Draw) -> None:
+    device = Device(softmax, rows(softmax, 40), seed=3)
+    first, other = ([batch.x for batch in device.batches(purpose=purpose)] for purpose in ("batches", "second"))
+    words = [device.seed, device.id, device.round, int.from_bytes(b"second", "big"), 0]
+    at = np.random.default_rng(words).permutation(40)
+    np.testing.assert_array_equal(other[0], device.train_examples.x[at[:16]])
+    assert not np.array_equal(first[0], other[0])
+
+
 def test_momentum_goes_on_from_step_to_step(momentum: TrainableModel, rows: Draw) -> None:
     """Two steps from equal rows: `v1 = -r g1`, `v2 = 0.9 v1 - r g2`; gradients are read off single steps."""
     x, y = rows(momentum, 4)

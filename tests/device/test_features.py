@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from odt_sim import Device, TrainableModel
-from odt_sim.device.batches import batches
 from odt_sim.device.examples import Examples
 from odt_sim.device.features import FeatureCache, digest_of_body
+from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime, RuntimePool
 
 Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
@@ -24,10 +24,8 @@ def trained_by(signature: str, device: Device, epochs: int) -> NDArray[np.float3
     runtime = Runtime(device.model)
     runtime.write(device.parameters())
     runtime.write_slots(device.optimizer_state())
-    for epoch in range(epochs):
-        order = device.random("batches", epoch).permutation(len(device.train_examples))
-        for batch in batches(device.model, *device.train_examples.take(order)):
-            runtime.train(*batch, RATE, signature=signature)
+    for batch in device.batches(TrainingPlan(epochs)):
+        runtime.train(batch, RATE, signature=signature)
     return runtime.read().vector
 
 

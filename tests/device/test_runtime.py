@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from odt_sim import Device, TrainableModel
+from odt_sim.device.batches import Batch
 from odt_sim.device.runtime import Runtime, RuntimePool
 from odt_sim.errors import ModelError
 
@@ -34,7 +35,7 @@ def test_what_was_read_does_not_move(momentum: TrainableModel) -> None:
     runtime = Runtime(momentum)
     weights, slots = runtime.read(), runtime.read_slots()
     x, y = np.ones((4, 6), np.float32), np.array([0, 1, 2, 0], np.int32)
-    runtime.train(x, y, np.ones(4, np.float32), 0.1)
+    runtime.train(Batch(x, y, np.ones(4, np.float32), 4), 0.1)
     np.testing.assert_array_equal(weights.vector, runtime.initial.vector)
     assert not any(slot.any() for slot in slots)
     assert all(slot.any() for slot in runtime.read_slots())
@@ -55,7 +56,9 @@ def test_a_file_that_litert_cannot_load(momentum: TrainableModel) -> None:
 operations = st.lists(
     st.tuples(
         st.integers(0, DEVICES - 1),
-        st.sampled_from(["train", "train_batch", "infer", "evaluate", "parameters", "give", "save", "load", "slots"]),
+        st.sampled_from(
+            ["train", "train_batch", "train_step", "infer", "evaluate", "parameters", "give", "save", "load", "slots"]
+        ),
     ),
     max_size=25,
 )
@@ -71,6 +74,8 @@ def run(devices: list[Device], steps: list[tuple[int, str]], folder: Path) -> li
             seen.append(device.train(1, 0.1).tobytes())
         elif what == "train_batch":
             seen.append(np.float64(device.train_batch(x[:3], y[:3], 0.1)).tobytes())
+        elif what == "train_step":
+            seen += [np.float64(device.train_step(batch, 0.1)).tobytes() for batch in device.batches()]
         elif what == "infer":
             seen.append(device.infer(x).tobytes())
         elif what == "evaluate":
