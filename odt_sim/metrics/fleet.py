@@ -113,21 +113,35 @@ def evaluation_columns(rows: Sequence[Row], task: str) -> dict[str, float]:
     """Returns the columns of a round's record on a round whose evaluation is due.
 
     Args:
-        rows: One mapping a device, with `seen`, `examples` and the task's metrics.
+        rows: One mapping a device, with `seen`, `examples` and the task's metrics, and where the device has validation
+            examples `validation_examples` and the metrics on them.
         task: A key of `TASK_METRICS`.
 
     Returns:
-        For each metric m: `m` (example-weighted mean over seen devices), `m_unweighted`, and `m_unseen` (unweighted
-        mean over unseen devices). A column is absent where no device has a finite value.
+        For each metric m: `m` (example-weighted mean over seen devices), `m_unweighted`, `m_unseen` (unweighted mean over
+        unseen devices), and `validation_m` (mean over seen devices, weighted by their validation examples). A column is
+        absent where no device has a finite value. `validation_devices` is how many devices are in the mean of the first
+        metric on validation examples.
     """
     seen, unseen = split_seen(rows)
+    validated = [on_part(row, "validation", task) for row in seen]
     columns: dict[str, float] = {}
     for metric in TASK_METRICS[task]:
         if figures := fleet_figures(seen, metric):
             columns |= {metric: figures.weighted_mean, f"{metric}_unweighted": figures.mean}
         if figures := fleet_figures(unseen, metric):
             columns[f"{metric}_unseen"] = figures.mean
+        if figures := fleet_figures(validated, metric):
+            columns[f"validation_{metric}"] = figures.weighted_mean
+    if figures := fleet_figures(validated, TASK_METRICS[task][0]):
+        columns["validation_devices"] = figures.devices
     return columns
+
+
+def on_part(row: Row, part: str, task: str) -> Row:
+    """Returns a device's figures on its `validation` or `train` examples as `fleet_figures` takes them."""
+    names = ("examples", *TASK_METRICS[task])
+    return {name: row.get(f"{part}_{name}", 0 if name == "examples" else None) for name in names}
 
 
 def split_seen(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:

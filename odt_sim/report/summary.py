@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from odt_sim.metrics.fleet import TASK_METRICS, Row, fleet_figures, fraction_hurt, gains, split_seen
+from odt_sim.metrics.fleet import TASK_METRICS, Row, fleet_figures, fraction_hurt, gains, on_part, split_seen
 
 
 def summarize(
@@ -15,6 +15,7 @@ def summarize(
     seed: int,
     task: str,
     cohort: int | None,
+    reported_round: int | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Returns the content of `summary.json`.
@@ -26,6 +27,7 @@ def summarize(
         seed: The run's seed.
         task: A key of `TASK_METRICS`: `classification` or `regression`.
         cohort: How many devices take part in a round; None is all that are seen.
+        reported_round: The round after which the devices were evaluated; None for the last one.
         settings: All that decides the result but the seed, by dotted name; those of the strategy itself are named
             `strategy` and `strategy.*`. By it runs are told apart, and joined with their local-only run.
 
@@ -34,6 +36,7 @@ def summarize(
         |---|---|
         | `strategy`, `seed`, `task`, `cohort`, `settings` | as given |
         | `rounds` | how many rounds were run |
+        | `reported_round` | the round whose models all figures of devices are of |
         | `devices`, `unseen` | devices of the fleet, and how many of them took no part in training |
         | `train_examples`, `examples` | of all devices' train and test splits |
         | `metrics` | for each metric, the `FleetFigures` over the seen devices, or null |
@@ -49,6 +52,7 @@ def summarize(
         "seed": seed,
         "task": task,
         "rounds": len(rounds),
+        "reported_round": len(rounds) if reported_round is None else reported_round,
         "devices": len(devices),
         "cohort": cohort,
         "unseen": len(unseen),
@@ -56,7 +60,7 @@ def summarize(
         "examples": _total(devices, "examples"),
         "metrics": _figures(seen, task),
         "metrics_unseen": _figures(unseen, task),
-        "metrics_validation": _figures([_on_validation(row, task) for row in seen], task),
+        "metrics_validation": _figures([on_part(row, "validation", task) for row in seen], task),
         "fraction_hurt_global": _fraction_hurt(seen, task, "global"),
         "fraction_hurt_local": _fraction_hurt(seen, task, "local"),
         "excluded": _total(rounds, "excluded"),
@@ -70,11 +74,6 @@ def summarize(
 def _figures(rows: Sequence[Row], task: str) -> Mapping[str, Any]:
     figures = {metric: fleet_figures(rows, metric) for metric in TASK_METRICS[task]}
     return {metric: asdict(found) if found else None for metric, found in figures.items()}
-
-
-def _on_validation(row: Row, task: str) -> Row:
-    names = ("examples", *TASK_METRICS[task])
-    return {name: row.get(f"validation_{name}", 0 if name == "examples" else None) for name in names}
 
 
 def _fraction_hurt(rows: Sequence[Row], task: str, reference: str) -> float | None:

@@ -117,9 +117,9 @@ class Worker:
         """Evaluates what each device of a block would deploy; keeps nothing.
 
         Returns:
-            A row a device: `device`, `train_examples`, `examples`, the metrics, and what the strategy records; at the end
-            also the metrics on the validation examples as `validation_`, and those of the global model as `global_` where
-            the whole model travels.
+            A row a device: `device`, `train_examples`, `examples`, the metrics, `validation_examples`, the metrics on
+            these as `validation_` where there are any, and what the strategy records; at the end also the metrics of the
+            global model as `global_` where the whole model travels.
 
         Raises:
             SimulationError: The strategy failed on a device.
@@ -174,10 +174,11 @@ class Worker:
             device.restore(strategy.deploy(device, strategy.message(broadcast, device.id)))
         device.test_examples = Examples(self._job.data.x, self._job.data.y, self._job.data.test(device.id))
         row: Row = {"device": device.id, "train_examples": len(device.train_examples), **device.evaluate()}
+        row["validation_examples"] = len(device.validation_examples)
+        if len(device.validation_examples):
+            row |= {f"validation_{name}": value for name, value in device.evaluate("validation").items()}
         with blamed(self._job.strategy, f"on device {device.id} after round {task.round}"):
             row |= _own_records(device, row)
-        if task.kind == "final" and len(device.validation_examples):
-            row |= {f"validation_{name}": value for name, value in device.evaluate("validation").items()}
         shared = broadcast.get("weights")
         if task.kind == "final" and isinstance(shared, Weights) and self._is_whole(shared.layout):
             device.restore(self._pool.first.initial.replace(shared))

@@ -1,4 +1,4 @@
-"""What holds after a round, and the file that commits it."""
+"""What holds after a round, and the file that holds it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class CommitFile:
-    """The file that holds the last commit of a run; replacing it is what commits a round.
+    """A file that holds a commit of a run.
 
     Attributes:
         path: Where it is.
@@ -45,10 +45,10 @@ class CommitFile:
     identity: Mapping[str, str]
 
     def write(self, commit: Commit) -> None:
-        """Replaces the last commit.
+        """Replaces the commit that the file holds.
 
         Raises:
-            CheckpointError: The file cannot be written; the last commit is untouched.
+            CheckpointError: The file cannot be written; what it held is untouched.
         """
         state: dict[str, Weights | NDArray[Any]] = {"versions": commit.versions}
         state |= {f"broadcast.{name}": tensor for name, tensor in commit.state.broadcast.items()}
@@ -56,7 +56,7 @@ class CommitFile:
         write_state(self.path, state, self.model, round=str(commit.round), **self.identity)
 
     def read(self) -> Commit | None:
-        """Returns the last commit; None where there is none.
+        """Returns the commit; None where there is no file.
 
         Raises:
             CheckpointError: The file is damaged, or of another run.

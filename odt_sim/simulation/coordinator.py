@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError
 from odt_sim.metrics.fleet import TASK_METRICS, evaluation_columns
+from odt_sim.metrics.rounds import reported_round
 from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
@@ -22,12 +23,12 @@ from odt_sim.report.summary import summarize
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.block import Job, Row, Task, Trained, join, mean
 from odt_sim.simulation.check import check_fit, check_numbers, identity, settings
+from odt_sim.simulation.checkpoint import Checkpoint
 from odt_sim.simulation.cohort import Fleet, blocks, choose_cohort, choose_unseen
-from odt_sim.simulation.commit import Commit, CommitFile
+from odt_sim.simulation.commit import Commit
 from odt_sim.simulation.failure import blamed, check_tensors
 from odt_sim.simulation.quiet import quiet
 from odt_sim.simulation.serial import SerialBackend
-from odt_sim.simulation.store import DeviceStore
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, array_of
 
 Kind = Literal["evaluate", "final"]
@@ -86,10 +87,10 @@ class Simulation:
         check_fit(model, data, plan)
         checkpoint = (Path(storage) if storage else self.directory / "checkpoint").absolute()
         self._job = Job(model, data, strategy, plan, seed, checkpoint / "devices")
-        self._commits = CommitFile(checkpoint / "server.safetensors", model, identity(self._job, self._fleet))
-        self._store = DeviceStore(self._job.storage, model)
+        self._checkpoint = Checkpoint(checkpoint, model, identity(self._job, self._fleet))
         self._backend = backend or SerialBackend()
         self._records = RunFolder(self.directory)
+        self._evaluated: Sequence[Mapping[str, Any]] = ()  # the rounds' lines that say which one to report
         unseen = choose_unseen(data.devices, self._fleet.unseen, seed)
         self._seen = np.setdiff1d(np.arange(data.devices), unseen)
         self._participants = np.arange(data.devices) if strategy.alone else self._seen
@@ -102,7 +103,7 @@ class Simulation:
     # --- the run ---------------------------------------------------------------------------------------------------
 
     def run(self, *, resume: bool = False, on_round: Callable[[Row], None] | None = None) -> dict[str, Any]:
-        """Runs all rounds and evaluates every device.
+        """Runs all rounds and evaluates every device after the round that validates best.
 
         Args:
             resume: Go on from the last committed round of the folder. Without it the folder must hold no run.
@@ -118,30 +119,32 @@ class Simulation:
         commit = self._begin(resume)
         try:
             self._backend.open(self._job)
-            rows: list[Row] = []
             for round in range(commit.round + 1, self._rounds + 1):
-                commit, rows, record = self._round(commit, round)
+                commit, record = self._round(commit, round)
                 if on_round:
                     on_round(record)
-            rows = rows or self._evaluate("final", commit)  # a resumed run may have no round left
+            reported = self._checkpoint.reported
+            rows = self._evaluate("final", reported)
         finally:
             self._backend.close()
-        return self._finish(rows)
+        return self._finish(rows, reported.round)
 
     def _begin(self, resume: bool) -> Commit:
-        if not resume and (self._commits.path.exists() or holds_results(self.directory)):
+        if not resume and (self._checkpoint.exists or holds_results(self.directory)):
             raise CheckpointError(
                 f"{self.directory}: this folder or its checkpoint's holds a run already; resume it or choose another folder"
             )
         with quiet():
             initial = Runtime(self._job.model).initial
-        commit = self._commits.read() or self._fresh(initial)  # refuses another run's before anything is written
+        commit = self._checkpoint.read() or self._fresh(initial)  # refuses another run's before anything is written
         if commit.round > self._rounds:
             raise ConfigurationError(
                 f"run.rounds: {self.directory} has {commit.round} rounds already, found {self._rounds}; ask for more"
             )
         write_atomically(self.directory / "model.tflite", self._job.model.content)
         self._records.truncate_rounds(commit.round)
+        self._evaluated = self._records.rounds()
+        self._checkpoint.begin(commit, reported_round(self._evaluated, self._task))
         return commit
 
     def _fresh(self, initial: Weights) -> Commit:
@@ -149,7 +152,7 @@ class Simulation:
             state = _checked(self._job.strategy.init(initial))
         return Commit(0, state, np.zeros(self._job.data.devices, np.int64))
 
-    def _round(self, commit: Commit, round: int) -> tuple[Commit, list[Row], Row]:
+    def _round(self, commit: Commit, round: int) -> tuple[Commit, Row]:
         started = time.perf_counter()
         cohort = self._cohort(round)
         tasks = [Task("train", round, block, tuple(commit.versions[list(block)].tolist())) for block in blocks(cohort)]
@@ -157,7 +160,7 @@ class Simulation:
         after = self._after(commit, round, trained)
         rows: list[Row] = []
         if round == self._rounds or round % self._every == 0:
-            rows = self._evaluate("final" if round == self._rounds else "evaluate", after)
+            rows = self._evaluate("evaluate", after)
         record: Row = {
             "round": round,
             "strategy": self._job.strategy.name,
@@ -171,9 +174,9 @@ class Simulation:
             **evaluation_columns(rows, self._task),
         }
         self._records.append_round(record)
-        self._commits.write(after)
-        self._drop_old(commit, trained)
-        return after, rows, record
+        self._evaluated = [*self._evaluated, record] if rows else self._evaluated
+        self._checkpoint.write(after, best=reported_round(self._evaluated, self._task) == round)
+        return after, record
 
     def _bytes_down(self, broadcast: Tensors, cohort: Sequence[int]) -> int:
         with blamed(self._job.strategy, "in message"):
@@ -207,7 +210,7 @@ class Simulation:
         found = self._backend.evaluate(tasks, commit.state.broadcast)
         return [{"seen": row["device"] in seen, **row} for rows in found for row in rows]
 
-    def _finish(self, rows: Sequence[Row]) -> dict[str, Any]:
+    def _finish(self, rows: Sequence[Row], reported: int) -> dict[str, Any]:
         metrics = TASK_METRICS[self._task]
         known = {f"{prefix}{metric}": None for prefix in ("", "global_", "local_") for metric in metrics}
         for row in rows:
@@ -221,6 +224,7 @@ class Simulation:
             seed=self._seed,
             task=self._task,
             cohort=self._fleet.cohort,
+            reported_round=reported,
             settings={**settings(self._job, self._fleet), "run.rounds": str(self._rounds)},
         )
         self._records.write_summary(summary)
@@ -229,11 +233,6 @@ class Simulation:
     @property
     def _task(self) -> str:
         return "regression" if self._job.model.loss in REGRESSIONS else "classification"
-
-    def _drop_old(self, before: Commit, trained: Trained) -> None:
-        for device in trained.stateful:
-            if before.versions[device]:
-                self._store.drop(device, int(before.versions[device]))
 
 
 def holds_results(directory: Path) -> bool:

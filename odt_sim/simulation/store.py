@@ -1,7 +1,7 @@
 """What strategies keep on devices, one file for each device and round."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,15 @@ class DeviceStore:
         write_state(self._path(device, round), state, self._model)
 
     def drop(self, device: int, round: int) -> None:
-        """Removes a state that no committed round refers to any more."""
+        """Removes a state that no commit refers to any more."""
         self._path(device, round).unlink(missing_ok=True)
+
+    def keep_only(self, kept: Collection[tuple[int, int]]) -> None:
+        """Removes all states but those of these devices after these rounds, and what a write that was killed left."""
+        paths = {self._path(device, round) for device, round in kept}
+        for path in self._folder.glob("*/*.safetensors*"):
+            if path not in paths:
+                path.unlink(missing_ok=True)
 
     def _path(self, device: int, round: int) -> Path:
         return self._folder / f"{device // 1000:03d}" / f"{device}.{round}.safetensors"

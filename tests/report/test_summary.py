@@ -18,9 +18,10 @@ def test_a_summary_adds_up():
         device(2, 0.25, seen=False, local_accuracy=1.0),
     ]
     summary = summarize([ROUND, ROUND], devices, strategy="fedper", seed=3, task="classification", cohort=None)
-    assert {*SUMMARY_KEYS, "settings", "metrics_validation"} == set(summary)
+    assert {*SUMMARY_KEYS, "settings", "reported_round", "metrics_validation"} == set(summary)
     assert (summary["strategy"], summary["seed"], summary["cohort"]) == ("fedper", 3, None)
-    assert (summary["rounds"], summary["devices"], summary["unseen"]) == (2, 3, 1)
+    assert (summary["rounds"], summary["reported_round"]) == (2, 2)
+    assert (summary["devices"], summary["unseen"]) == (3, 1)
     assert (summary["train_examples"], summary["examples"]) == (24, 6)
     assert (summary["bytes_down"], summary["bytes_up"], summary["seconds"], summary["excluded"]) == (200, 100, 1.0, 2)
     assert summary["metrics"]["accuracy"]["mean"] == 0.75

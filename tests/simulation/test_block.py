@@ -74,6 +74,13 @@ def alone(job, id, round):
     return Device(job.model, *rows, test, seed=job.seed, id=id, round=round, plan=job.plan)
 
 
+def row_of(device):
+    """Returns what an evaluation says of a device as it is."""
+    validation = {f"validation_{name}": value for name, value in device.evaluate("validation").items()}
+    train_examples = len(device.train_examples)
+    return {"device": device.id, "train_examples": train_examples, **device.evaluate(), **validation}
+
+
 def test_a_block_is_the_weighted_sum_of_its_devices(job, momentum):
     job = job(FedAvg())
     state = job.strategy.init(alone(job, 0, 0).parameters())
@@ -113,7 +120,7 @@ def test_what_a_device_keeps_is_there_in_its_next_round(job, momentum):
     second.restore(first.parameters())
     second.restore_optimizer_state(first.optimizer_state())
     second.train()
-    assert row == {"device": 4, "train_examples": len(second.train_examples), **second.evaluate()}
+    assert row == row_of(second)
 
 
 def test_an_evaluation_keeps_nothing(job, tmp_path):
@@ -141,11 +148,9 @@ def test_the_final_evaluation_adds_the_global_model_where_it_travels_whole(job):
         worker, broadcast = Worker(job(strategy)), strategy.init(initial).broadcast
         [due] = worker.evaluate(Task("evaluate", 1, (0,), (0,)), broadcast)
         [final] = worker.evaluate(Task("final", 1, (0,), (0,)), broadcast)
-        chosen_by = {f"validation_{name}" for name in (*metrics, "examples")}
-        assert final.keys() - due.keys() == columns | chosen_by
+        assert final.keys() - due.keys() == columns
         assert {name: final[name] for name in due} == due
-    own = {"device": 0, "train_examples": len(alone(job(FedAvg()), 0, 0).train_examples)}
-    assert due == {**own, **alone(job(FedAvg()), 0, 0).evaluate()}
+    assert due == row_of(alone(job(FedAvg()), 0, 0))
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,11 @@ from odt_sim.strategies.local import Local
 
 COLUMNS = ["round", "strategy", "devices", "excluded", "excluded_devices", "train_loss", "bytes_down", "bytes_up"]
 EVALUATION = [
-    *("accuracy", "accuracy_unweighted", "accuracy_unseen", "loss", "loss_unweighted", "loss_unseen"),
-    *("balanced_accuracy", "balanced_accuracy_unweighted", "balanced_accuracy_unseen"),
-    *("auc", "auc_unweighted"),  # the unseen device's test examples are of one class
+    *("accuracy", "accuracy_unweighted", "accuracy_unseen", "validation_accuracy"),
+    *("loss", "loss_unweighted", "loss_unseen", "validation_loss"),
+    *("balanced_accuracy", "balanced_accuracy_unweighted", "balanced_accuracy_unseen", "validation_balanced_accuracy"),
+    *("auc", "auc_unweighted", "validation_auc"),  # the unseen device's test examples are of one class
+    "validation_devices",
 ]
 
 
@@ -76,16 +78,20 @@ def test_the_folder_holds_what_the_design_says(four, momentum):
     summary = json.loads((four / "summary.json").read_text())
     assert (summary["strategy"], summary["rounds"], summary["devices"], summary["unseen"]) == ("fedavg", 4, 7, 1)
     assert (four / "model.tflite").read_bytes() == momentum.content
-    names = ["checkpoint/server.safetensors", "devices.jsonl", "model.tflite", "rounds.jsonl", "summary.json"]
-    assert list(contents(four)) == names
+    commits = [f"checkpoint/{name}.safetensors" for name in (f"reported.{summary['reported_round']}", "server")]
+    assert list(contents(four)) == [*commits, "devices.jsonl", "model.tflite", "rounds.jsonl", "summary.json"]
 
 
-def test_the_last_evaluation_is_that_of_the_devices(four):
+def test_the_evaluation_of_the_reported_round_is_that_of_the_devices(four):
     devices = [row for row in lines(four / "devices.jsonl") if row["seen"]]
-    last = lines(four / "rounds.jsonl")[-1]
-    weights = [row["examples"] for row in devices]
-    assert last["accuracy"] == pytest.approx(np.average([row["accuracy"] for row in devices], weights=weights))
-    assert last["loss_unweighted"] == pytest.approx(np.mean([row["loss"] for row in devices]))
+    reported = json.loads((four / "summary.json").read_text())["reported_round"]
+    (line,) = (row for row in lines(four / "rounds.jsonl") if row["round"] == reported)
+    for part in ("", "validation_"):
+        weights = [row[f"{part}examples"] for row in devices]
+        mean = np.average([row[f"{part}accuracy"] for row in devices], weights=weights)
+        assert line[f"{part}accuracy"] == pytest.approx(mean)
+    assert line["loss_unweighted"] == pytest.approx(np.mean([row["loss"] for row in devices]))
+    assert line["validation_devices"] == len(devices) == 6
 
 
 def test_two_rounds_of_fedavg_by_hand(momentum, fleet_data, results, tmp_path):
@@ -297,5 +303,5 @@ def test_more_devices_than_ids_of_one_folder(simulation, clouds, tmp_path):
     fleet = Fleet(cohort=40)
     simulation(Local(), tmp_path, data=data, rounds=1, fleet=fleet, plan=TrainingPlan(0)).run()
     ids = choose_cohort(np.arange(1100), 40, 0, 1)
-    found = {path.parent.name for path in tmp_path.rglob("*.1.safetensors")}
+    found = {path.parent.name for path in (tmp_path / "checkpoint" / "devices").rglob("*.1.safetensors")}
     assert found == {f"{id // 1000:03d}" for id in ids} == {"000", "001"}

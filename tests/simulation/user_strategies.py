@@ -130,3 +130,16 @@ class Counts(FedAvg):
         state = super().aggregate(state, updates)
         private = {"mean": updates.mean["ids"], "devices": np.array(sorted(updates.each))}
         return type(state)(state.broadcast, private)
+
+
+class GetsWorse(Local):
+    """Turns what a device has learned into its opposite in the third round, and leaves it at that."""
+
+    def local(self, device, broadcast):
+        before = dict(device.state)
+        update = super().local(device, broadcast)
+        if device.round == 3:
+            device.state["own"] = -1 * device.state["own"]
+        if device.round > 3:
+            device.state = before
+        return update

@@ -117,7 +117,8 @@ def simulate(tmp_path: Path) -> Callable[..., Run]:
     ) -> Run:
         directory = tmp_path / f"{len(list(tmp_path.iterdir()))}"
         plan = TrainingPlan(EPOCHS, RATE)
-        Simulation(model, data, strategy, rounds=rounds, directory=directory, plan=plan, fleet=fleet, seed=SEED).run()
+        settings = {"rounds": rounds, "evaluate_every": rounds, "plan": plan, "fleet": fleet, "seed": SEED}
+        Simulation(model, data, strategy, directory=directory, **settings).run()  # reports the last round
         return Run(directory, model, data, strategy, rounds)
 
     return run

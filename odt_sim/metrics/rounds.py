@@ -1,0 +1,27 @@
+"""What the rounds of a run say together: which of them is reported."""
+
+import math
+from collections.abc import Sequence
+
+from odt_sim.metrics.fleet import HIGHER_IS_BETTER, TASK_METRICS, Row
+
+
+def reported_round(rounds: Sequence[Row], task: str) -> int | None:
+    """Returns the round whose models are reported: the one that validates best; the test examples have no say in it.
+
+    A round in which the figure is finite on more devices comes before one in which it is on fewer: what diverged must not
+    win by dropping out of the mean. Then the better weighted mean over seen devices decides, then the earlier round.
+
+    Args:
+        rounds: Lines of `rounds.jsonl`, ascending, with `evaluation_columns` where an evaluation was due.
+        task: A key of `TASK_METRICS`; its first metric decides.
+
+    Returns:
+        None where no round was evaluated on validation examples.
+    """
+    metric = TASK_METRICS[task][0]
+    sign = 1 if HIGHER_IS_BETTER[metric] else -1
+    figures = [(row["round"], row.get("validation_devices"), row.get(f"validation_{metric}")) for row in rounds]
+    known = [(devices, sign * value, -round) for round, devices, value in figures if value is not None and devices]
+    finite = [choice for choice in known if math.isfinite(choice[1])]
+    return -max(finite)[2] if finite else None

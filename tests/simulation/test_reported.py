@@ -1,0 +1,139 @@
+"""The round that validates best is reported, whatever comes after it and whatever dies."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from odt_sim import Fleet, TrainingPlan
+from odt_sim.data.federated import FederatedData
+from odt_sim.device import checkpoint
+from odt_sim.errors import CheckpointError
+from odt_sim.simulation.commit import CommitFile
+from odt_sim.strategies.fedavg import FedAvg
+
+
+class DeathError(Exception):
+    """The coordinator's death."""
+
+
+def rows(folder, name):
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def states(folder):
+    return sorted(path.name.removesuffix(".safetensors") for path in (folder / "checkpoint").rglob("*.*.safetensors"))
+
+
+@pytest.fixture(scope="module")
+def two(clouds, spread):
+    """The clouds over 2 devices."""
+    return spread(clouds, 2)
+
+
+@pytest.fixture
+def settings(two):
+    return {"data": two, "fleet": Fleet(), "rounds": 4, "evaluate_every": 1, "plan": TrainingPlan(4, 0.05)}
+
+
+def test_a_run_that_gets_worse_reports_what_it_had(user, results, settings, tmp_path):
+    found = results(user.GetsWorse(), tmp_path / "whole", **settings)
+    reported = found.summary["reported_round"]
+    validated = [row["validation_accuracy"] for row in found.rounds]
+    assert reported == 1 + validated.index(max(validated)) <= 2
+    assert max(validated[2:]) < max(validated)
+    stopped = results(user.GetsWorse(), tmp_path / "stopped", **{**settings, "rounds": reported})
+    assert found.devices == stopped.devices
+    assert states(tmp_path / "whole") == sorted(
+        [*(f"{device}.{round}" for device in range(2) for round in (reported, 4)), f"reported.{reported}"]
+    )
+
+
+def test_devices_without_validation_examples_are_reported_after_the_last_round(user, results, settings, two, tmp_path):
+    offsets = two.offsets.copy()
+    offsets[:, 2] = offsets[:, 1]
+    data = FederatedData.from_arrays("clouds", 3, {**two.arrays(), "offsets": offsets})
+    found = results(user.GetsWorse(), tmp_path, **{**settings, "data": data})
+    assert found.summary["reported_round"] == 4
+    assert states(tmp_path) == ["0.4", "1.4"]
+    assert not any(name.startswith("validation_") for row in found.rounds for name in row)
+
+
+class Dying:
+    """Lets the coordinator die before the given write or removal of a file, counted from 1."""
+
+    def __init__(self, patch, at):
+        self.done, self._at = 0, at
+        for module, name in ((checkpoint, "write_file"), (Path, "unlink")):
+            patch.setattr(module, name, self._counted(getattr(module, name)))
+
+    def _counted(self, call):
+        def counted(path, *arguments, **options):
+            if path.suffix == ".safetensors":
+                self.done += 1
+                if self.done == self._at:
+                    raise DeathError
+            return call(path, *arguments, **options)
+
+        return counted
+
+
+def test_a_run_killed_at_any_moment_goes_on_to_the_same_bits(
+    user, results, simulation, settings, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # what a power failure would need, and no killed process
+    undisturbed = results(user.GetsWorse(), tmp_path / "undisturbed", **settings)
+    moment, died = 0, True
+    while died:
+        moment += 1
+        folder = tmp_path / str(moment)
+        with monkeypatch.context() as patch:
+            dying = Dying(patch, moment)
+            try:
+                simulation(user.GetsWorse(), folder, **settings).run()
+                died = False
+            except DeathError:
+                pass
+        simulation(user.GetsWorse(), folder, **settings).run(resume=True)
+        type(undisturbed).read(folder).assert_same_bits(undisturbed)
+    assert moment > 4 * 2 + 4  # each write of a state, and of a commit, and some removals
+    assert dying.done == moment - 1
+
+
+def test_a_run_can_be_prolonged_past_its_best_round(user, results, simulation, settings, tmp_path):
+    whole = results(user.GetsWorse(), tmp_path / "whole", **settings)
+    simulation(user.GetsWorse(), tmp_path / "longer", **{**settings, "rounds": 3}).run()
+    simulation(user.GetsWorse(), tmp_path / "longer", **settings).run(resume=True)
+    type(whole).read(tmp_path / "longer").assert_same_bits(whole)
+
+
+def test_a_better_round_that_was_not_committed_costs_nothing(simulation, settings, tmp_path, monkeypatch):
+    """The commit of the best round so far stays until the better one is committed, which may not come about again."""
+    settings |= {"rounds": 12}
+    write = CommitFile.write
+    written = []
+
+    def dies_at_the_second(file, commit):
+        if len(written) == 2 and file.path.stem == "server":
+            raise DeathError
+        written.extend([commit.round] if file.path.stem.startswith("reported") else [])
+        write(file, commit)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitFile, "write", dies_at_the_second)
+        with pytest.raises(DeathError):
+            simulation(FedAvg(), tmp_path, **settings).run()
+    first, second = written
+    assert {f"reported.{first}", f"reported.{second}"} <= set(states(tmp_path))
+    summary = simulation(FedAvg(), tmp_path, **{**settings, "rounds": second, "evaluate_every": 100}).run(resume=True)
+    assert summary["reported_round"] == second  # the last round is always evaluated
+    assert states(tmp_path) == [f"reported.{second}"]
+
+
+def test_without_the_commit_to_report_a_run_does_not_go_on(user, simulation, settings, tmp_path):
+    simulation(user.GetsWorse(), tmp_path, **settings).run()
+    (path,) = (tmp_path / "checkpoint").glob("reported.*")
+    path.unlink()
+    with pytest.raises(CheckpointError, match=r"reported\.\d\.safetensors: missing, though round \d validates best"):
+        simulation(user.GetsWorse(), tmp_path, **settings).run(resume=True)
