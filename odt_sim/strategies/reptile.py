@@ -25,7 +25,7 @@ class Reptile(FedAvgFineTune):
             step_size: The part of the mean update that the server takes.
             max_epochs: The most epochs that a device may choose to fine-tune.
         """
-        super().__init__(max_epochs)
+        super().__init__(max_epochs, layers="all")
         self.step_size = checked("step_size", step_size, 0, 2, above=True)
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:

@@ -57,6 +57,12 @@ def split_softmax(softmax: TrainableModel) -> TrainableModel:
     return TrainableModel.from_content(with_metadata(softmax.content, METADATA_NAME, manifest.to_json().encode()))
 
 
+@pytest.fixture(scope="session")
+def bare(foreign: Path) -> TrainableModel:
+    """Softmax regression, [4, 6] to 3 classes, that offers what a model must and nothing else: no manifest, no step size."""
+    return TrainableModel.load(foreign / "plain.tflite", loss="sparse_categorical_crossentropy")
+
+
 @dataclass
 class Run:
     """A finished run, and what its devices would deploy.

@@ -9,13 +9,13 @@ import pytest
 
 from odt_sim import TrainableModel
 from odt_sim.data.federated import FederatedData
-from odt_sim.errors import ConfigurationError
+from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.fedper import FedPer
 
 Simulate = Callable[..., Any]
-MAX_EPOCHS = 6
+MAX_EPOCHS, RATE = 6, 0.1
 
 
 def test_agrees_with_numpy(
@@ -90,6 +90,77 @@ def test_what_stays_on_a_device_is_fine_tuned_too(
         np.testing.assert_array_equal(run.deployed(device).vector, plain.deployed(device).vector)
 
 
-def test_epochs_out_of_range() -> None:
-    with pytest.raises(ConfigurationError, match=r"strategy\.max_epochs: expected at least 0, found -1"):
+def head_tuned(twin: Any, w: Any, head: slice, device: int, round: int) -> list[Any]:
+    """Returns what each epoch of training the head alone leads to."""
+    found = []
+    for epoch in range(MAX_EPOCHS):
+        w = w.copy()
+        for x, y in twin.batches(device, round, [epoch]):
+            w[head] -= RATE * twin.gradient(w, x, y)[head]
+        found.append(w)
+    return found
+
+
+def test_the_head_alone_agrees_with_numpy_where_the_rest_is_written_back(
+    simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData
+) -> None:
+    """The head of this model is its bias, and it has no step of its own."""
+    assert "train_head" not in split_softmax.capabilities
+    run = simulate(FedAvgFineTune(MAX_EPOCHS, layers="head"), split_softmax, data)
+    w = run.weights.vector.astype(np.float64)
+    for device in range(3):
+        found = [w, *head_tuned(twin, w, slice(-10, None), device, run.rounds)]
+        chosen = int(np.argmin([twin.loss(twin.at(tuned), device, "validation") for tuned in found]))
+        assert run.rows[device]["fine_tune_epochs"] == chosen
+        np.testing.assert_allclose(run.deployed(device).vector, found[chosen], rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(run.deployed(device).tensors()[0], run.weights.tensors()[0])
+    assert any(row["fine_tune_epochs"] for row in run.rows)
+
+
+def test_the_layers_that_validate_best_are_chosen(
+    simulate: Simulate, small_twin: Any, small_mlp: TrainableModel, small_data: FederatedData
+) -> None:
+    """All layers and the head each win on some device; the head is trained by steps of its own."""
+    assert "train_head" in small_mlp.signatures
+    run = simulate(FedAvgFineTune(MAX_EPOCHS, layers="chosen"), small_mlp, small_data, rounds=8)
+    w, whole = run.weights.vector.astype(np.float64), set()
+    for device in range(3):
+        every = [small_twin.descend(w, device, run.rounds, range(epochs)) for epochs in range(MAX_EPOCHS + 1)]
+        found = [*every, *head_tuned(small_twin, w, small_twin.model.head, device, run.rounds)]
+        chosen = int(np.argmin([small_twin.loss(small_twin.at(tuned), device, "validation") for tuned in found]))
+        head, row = int(chosen > MAX_EPOCHS), run.rows[device]
+        assert (row["fine_tune_head"], row["fine_tune_epochs"]) == (head, chosen - MAX_EPOCHS * head)
+        np.testing.assert_allclose(run.deployed(device).vector, found[chosen], rtol=0, atol=1e-5)
+        whole.add(head)
+    assert whole == {0, 1}
+
+
+def test_the_head_is_tuned_on_embeddings_under_the_body_of_inference(
+    simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
+) -> None:
+    run = simulate(FedAvgFineTune(MAX_EPOCHS, layers="head"), grouped, small_data)
+    below = grouped.layout.select(lambda p: p.group != "head")
+    tuned = [row["device"] for row in run.rows if row["fine_tune_epochs"]]
+    assert tuned
+    for id in tuned:
+        device = run.device(id)
+        device.restore(run.weights)
+        device.train(run.rows[id]["fine_tune_epochs"], group="head")
+        np.testing.assert_array_equal(run.deployed(id).vector, device.parameters().vector)
+        np.testing.assert_array_equal(run.deployed(id).select(below).vector, run.weights.select(below).vector)
+
+
+def test_a_head_alone_needs_a_head(bare: TrainableModel) -> None:
+    FedAvgFineTune().check(bare)
+    for layers in ("head", "chosen"):
+        with pytest.raises(StrategyError, match="strategy fedavg_finetune: needs head, which the model plain lacks"):
+            FedAvgFineTune(layers=layers).check(bare)
+
+
+def test_settings_that_cannot_be() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"strategy\.max_epochs: expected a whole number, at least 0, found -1"
+    ):
         FedAvgFineTune(-1)
+    with pytest.raises(ConfigurationError, match=r"strategy\.layers: expected one of all, head, chosen, found 'last'"):
+        FedAvgFineTune(layers="last")

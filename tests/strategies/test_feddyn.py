@@ -36,13 +36,6 @@ def test_agrees_with_numpy(
     twin.assert_rows(run.rows, [w] * 3)
 
 
-def test_graph_and_host_agree(
-    simulate: Simulate, softmax: TrainableModel, softmax_with_offset: TrainableModel, data: FederatedData
-) -> None:
-    one, other = (simulate(FedDyn(ALPHA), model, data) for model in (softmax, softmax_with_offset))
-    np.testing.assert_allclose(one.weights.vector, other.weights.vector, rtol=0, atol=1e-6)
-
-
 def test_without_regularization_it_is_fedavg(
     simulate: Simulate, softmax_either_way: TrainableModel, data: FederatedData
 ) -> None:

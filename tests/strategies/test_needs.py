@@ -1,0 +1,69 @@
+"""What strategies ask of a model: refused before the run where it is missing, and the same wherever it comes from."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import odt_sim.strategies
+from odt_sim import Simulation, Strategy, TrainableModel
+from odt_sim.data.federated import FederatedData
+from odt_sim.errors import StrategyError
+from odt_sim.strategies.base import array_of
+
+Simulate = Callable[..., Any]
+SHIPPED: list[type[Strategy]] = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
+NEEDS = {
+    "apfl": "learning_rate, plain_sgd",
+    "ditto": "gradient_offset",
+    "fedamp": "gradient_offset",
+    "fedbabu": "head",
+    "fedbn": "norm",
+    "feddyn": "gradient_offset",
+    "fedper": "head",
+    "fedprox": "gradient_offset",
+    "fedrep": "head, train_head",
+    "knn_per": "embed",
+    "lg_fedavg": "head",
+    "perfedavg": "learning_rate, plain_sgd",
+    "pfedme": "gradient_offset, learning_rate",
+    "scaffold": "gradient_offset, learning_rate, plain_sgd",
+}
+"""What the bare model lacks; the other strategies run on it."""
+CORRECTED = [kind for kind in SHIPPED if "gradient_offset" in kind.needs]
+
+
+@pytest.mark.parametrize("kind", SHIPPED, ids=lambda kind: kind.__name__)
+def test_a_bare_model_runs_or_is_refused_before_the_run(
+    bare: TrainableModel, small_data: FederatedData, tmp_path: Path, kind: type[Strategy]
+) -> None:
+    strategy, directory = kind(), tmp_path / "run"
+    needs = NEEDS.get(strategy.name)
+    if needs is None:
+        summary = Simulation(bare, small_data, strategy, rounds=1, directory=directory).run()
+        assert np.isfinite(summary["metrics"]["loss"]["mean"])
+        return
+    with pytest.raises(StrategyError, match=f"^strategy {strategy.name}: needs {needs}, which the model plain lacks"):
+        Simulation(bare, small_data, strategy, rounds=1, directory=directory)
+    assert not directory.exists()
+
+
+@pytest.mark.parametrize("kind", CORRECTED, ids=lambda kind: kind.__name__)
+def test_what_is_added_to_gradients_on_the_host_or_in_the_graph_is_the_same(
+    simulate: Simulate,
+    softmax: TrainableModel,
+    softmax_with_offset: TrainableModel,
+    data: FederatedData,
+    kind: type[Strategy],
+) -> None:
+    """Plain SGD without the signature runs, and agrees to 1e-6 with the steps that add it themselves."""
+    assert "set_gradient_offset" not in softmax.signatures
+    assert "set_gradient_offset" in softmax_with_offset.signatures
+    host, graph = (simulate(kind(), model, data) for model in (softmax, softmax_with_offset))
+    assert host.broadcast.keys() == graph.broadcast.keys()
+    for name, found in host.broadcast.items():
+        np.testing.assert_allclose(array_of(found), array_of(graph.broadcast[name]), rtol=0, atol=1e-6)
+    for device in range(3):
+        np.testing.assert_allclose(host.deployed(device).vector, graph.deployed(device).vector, rtol=0, atol=1e-6)
