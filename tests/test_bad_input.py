@@ -186,7 +186,7 @@ CASES = {
     "too many unseen": (["fleet.unseen=4"], r"fleet\.unseen: expected 0 to 3, found 4; there are 4 devices"),
     "too large a cohort": (["fleet.cohort=4"], r"fleet\.cohort: expected 1 to 3, found 4; there are 4 devices, 1 of"),
     "no learning rate": (["train.learning_rate=0"], r"train\.learning_rate: expected a number above 0, found 0"),
-    "fractions": (["split.test=0.9"], r"split\.validation is 0\.2 and split\.test 0\.9, expected both above 0 and their sum"),
+    "fractions": (["split.test=0.9"], r"split\.validation is 0\.2 and split\.test 0\.9, expected at least 0, above 0 and a"),
     "actors": (["backend=ray", "backend.actors=0"], r"backend\.actors: expected at least 1 or null, found 0"),
     "devices an actor": (["backend=ray", "backend.devices_per_actor=2"], r"backend\.devices_per_actor: expected 1 or auto"),
     "a folder that holds a run": (["hydra.run.dir=earlier"], r"\S+earlier: holds a run already; go on with it by"),

@@ -18,7 +18,7 @@ Method = Literal["random", "stratified", "block"]
 def split(
     indices: Indices, labels: Array | None, seed: int, device: int, *, validation: float = 0.2, test: float = 0.2
 ) -> tuple[Indices, Indices, Indices]:
-    """Splits a device's examples so that each part has at least one, and about the same mix of labels.
+    """Splits a device's examples so that each part asked for has at least one, and about the same mix of labels.
 
     The examples are put in the order of their labels, at random within a label; every `1/test`-th from a random start is
     for the test, likewise for validation among the rest (systematic sampling), so each example is equally likely to be
@@ -29,7 +29,7 @@ def split(
         labels: The label, or the value to regress, of each example of the data set; None spreads without regard to it.
         seed: The seed.
         device: The device's number.
-        validation: The fraction to choose hyper-parameters on, above 0.
+        validation: The fraction to choose hyper-parameters on; 0 for none.
         test: The fraction to evaluate on, above 0; the two stay below 1.
 
     Returns:
@@ -67,7 +67,7 @@ def split_by_block(
         sequences: `[examples of the data set]` the sequence that each example is of, in the order of time; None where all
             examples of a device are one.
         device: The device's number, for the error.
-        validation: The fraction of a sequence to choose hyper-parameters on, above 0.
+        validation: The fraction of a sequence to choose hyper-parameters on; 0 for none.
         test: The fraction to evaluate on, above 0; the two stay below 1.
         gap: The examples left out at each border, at least 0: 1 where neighbours overlap by up to a half.
 
@@ -102,9 +102,10 @@ def _blocks(sequence: Indices, validation: float, test: float, gap: int) -> tupl
 
 
 def _sizes(examples: int, validation: float, test: float) -> tuple[int, int]:
-    """Returns how many of at least 3 examples are for validation and for the test, so that no part is empty."""
+    """Returns how many of at least 3 examples are for validation and for the test, so that no part asked for is empty."""
     for_test = min(max(round(examples * test), 1), examples - 2)
-    return min(max(round(examples * validation), 1), examples - 1 - for_test), for_test
+    for_validation = max(round(examples * validation), 1) if validation else 0
+    return min(for_validation, examples - 1 - for_test), for_test
 
 
 def _check_enough(indices: Indices, device: int) -> None:
@@ -141,14 +142,15 @@ def check_fractions(validation: float, test: float) -> None:
     Raises:
         ConfigurationError: They are out of range.
     """
-    if not (validation > 0 and test > 0 and validation + test < 1):
+    if not (validation >= 0 and test > 0 and validation + test < 1):
         raise ConfigurationError(
-            f"split.validation is {validation} and split.test {test}, expected both above 0 and their sum below 1"
+            f"split.validation is {validation} and split.test {test}, expected at least 0, above 0 and a sum below 1"
         )
 
 
 def _spread(length: int, chosen: int, start: float) -> NDArray[np.bool_]:
     """Returns a mask of `length` with `chosen` places, evenly apart, the first within `start` (0..1) of a step."""
     mask = np.zeros(length, np.bool_)
-    mask[((np.arange(chosen) + start) * (length / chosen)).astype(np.int64)] = True
+    if chosen:
+        mask[((np.arange(chosen) + start) * (length / chosen)).astype(np.int64)] = True
     return mask

@@ -23,6 +23,7 @@ def test_sizes_follow_the_fractions():
     assert [len(part) for part in split(np.arange(100), None, 0, 0, validation=0.1, test=0.25)] == [65, 10, 25]
     assert [len(part) for part in split(np.arange(3), None, 0, 0, validation=0.01, test=0.01)] == [1, 1, 1]
     assert [len(part) for part in split(np.arange(4), None, 0, 0, validation=0.49, test=0.49)] == [1, 1, 2]
+    assert [len(part) for part in split(np.arange(10), None, 0, 0, validation=0, test=0.2)] == [8, 0, 2]
 
 
 def test_each_part_has_the_mix_of_labels():
@@ -59,7 +60,7 @@ def test_too_few_examples_name_the_device(examples, found):
         split(np.arange(examples), None, 0, 7)
 
 
-@pytest.mark.parametrize(("validation", "test"), [(0, 0.2), (0.2, 0), (0.5, 0.5), (-0.1, 0.2), (float("nan"), 0.2)])
+@pytest.mark.parametrize(("validation", "test"), [(0.2, 0), (0, 1), (0.5, 0.5), (-0.1, 0.2), (float("nan"), 0.2)])
 def test_fractions_out_of_range_are_refused(validation, test):
     with pytest.raises(ConfigurationError, match=r"split\.validation is .* split\.test"):
         split(np.arange(9), None, 0, 0, validation=validation, test=test)
@@ -70,6 +71,8 @@ def test_blocks_stand_in_the_order_of_time_with_gaps_between():
     assert [part.tolist() for part in parts] == [list(range(10, 18)), [19, 20], [22, 23]]
     parts = split_by_block(np.arange(10), None, 0, validation=0.1, test=0.3, gap=0)
     assert [part.tolist() for part in parts] == [[0, 1, 2, 3, 4, 5], [6], [7, 8, 9]]
+    parts = split_by_block(np.arange(10), None, 0, validation=0, test=0.3, gap=0)
+    assert [part.tolist() for part in parts] == [[0, 1, 2, 3, 4, 5, 6], [], [7, 8, 9]]
 
 
 def test_each_sequence_is_cut_by_itself_and_short_ones_train():
