@@ -37,6 +37,7 @@ SCHEMA: Mapping[str, tuple[type, ...]] = {
     "fleet.cohort": (int, type(None)),
     "fleet.unseen": (int,),
     "fleet.min_devices": (int,),
+    "fleet.stragglers": (float,),
     "split.validation": (float,),
     "split.test": (float,),
     "split.gap": (int,),
@@ -67,7 +68,7 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     data = federated(config)
     backend.start()
     trained = wait_for_model()
-    fleet = Fleet(config.fleet.cohort, config.fleet.unseen, config.fleet.min_devices)
+    fleet = Fleet(config.fleet.cohort, config.fleet.unseen, config.fleet.min_devices, float(config.fleet.stragglers))
     return Simulation(
         trained,
         data,

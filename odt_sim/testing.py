@@ -113,6 +113,15 @@ class StrategyConformance:
         kept = {int(path.name.partition(".")[0]) for path in (tmp_path / "checkpoint" / "devices").rglob("*.*")}
         assert self.strategy().alone or unseen not in kept
 
+    def test_stragglers(self, tmp_path: Path) -> None:
+        """Two of four devices are too slow: the round goes on without them, or with the part of the work that they did."""
+        fleet = Fleet(stragglers=0.5)
+        one = self.run(tmp_path / "one", rounds=2, fleet=fleet)
+        assert_same(one, self.run(tmp_path / "other", rounds=2, fleet=fleet, backend=WorkerForEach()))
+        strategy, rounds = self.strategy(), _lines(tmp_path / "one" / "rounds.jsonl")
+        found = {(row["devices"], row["stragglers"]) for row in rounds}
+        assert found == {(4, 0) if strategy.alone else (4, 2) if strategy.partial_work else (2, 2)}
+
     def test_a_device_smaller_than_a_batch_trains(self) -> None:
         """No example is dropped because too few others are there."""
         device = self.device(SMALL)

@@ -185,6 +185,11 @@ CASES = {
     "a number out of range": (["run.rounds=0"], r"run\.rounds: expected at least 1, found 0"),
     "too many unseen": (["fleet.unseen=4"], r"fleet\.unseen: expected 0 to 3, found 4; there are 4 devices"),
     "too large a cohort": (["fleet.cohort=4"], r"fleet\.cohort: expected 1 to 3, found 4; there are 4 devices, 1 of"),
+    "too many stragglers": (["fleet.stragglers=1"], r"fleet\.stragglers: expected at least 0 and below 1, found 1"),
+    "no part of an epoch": (
+        ["fleet.stragglers=0.5"],
+        r"train\.epochs: expected at least 2 where fleet\.stragglers is 0\.5, found 1; a straggler does fewer epochs",
+    ),
     "no learning rate": (["train.learning_rate=0"], r"train\.learning_rate: expected a number above 0, found 0"),
     "fractions": (["split.test=0.9"], r"split\.validation is 0\.2 and split\.test 0\.9, expected at least 0, above 0 and a"),
     "actors": (["backend=ray", "backend.actors=0"], r"backend\.actors: expected at least 1 or null, found 0"),

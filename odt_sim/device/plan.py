@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 import numpy as np
@@ -35,6 +35,11 @@ class TrainingPlan:
         if self.steps is not None and self.steps < 0:
             raise ConfigurationError(f"train.steps: expected at least 0, found {self.steps}")
 
+    @property
+    def amount(self) -> int:
+        """How many steps, or else how many epochs."""
+        return self.epochs if self.steps is None else self.steps
+
     def passes(self, examples: int, batch_size: int) -> Iterator[int]:
         """Yields for each pass over a device's examples how many of them it takes: all, but for the last one of `steps`.
 
@@ -49,6 +54,11 @@ class TrainingPlan:
         yield from repeat(examples, full)
         if rest:
             yield rest * batch_size
+
+    def part(self, random: np.random.Generator) -> "TrainingPlan":
+        """Returns what a slow device does of at least 2 steps or epochs: 1 to one below them, all equally likely."""
+        done = int(random.integers(1, self.amount))
+        return replace(self, epochs=done) if self.steps is None else replace(self, steps=done)
 
 
 def learning_rate_of(model: TrainableModel, plan: TrainingPlan, given: float | None, what: str) -> float:

@@ -1,7 +1,7 @@
 """The work of one block of devices, the same on every backend."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -54,17 +54,21 @@ class Task:
         round: The round to train, or whose outcome to evaluate.
         devices: The devices' ids, ascending.
         versions: For each device the round in which its state was last committed; 0 for none.
+        stragglers: The ids of those devices that do a part of their work only.
     """
 
     kind: Literal["train", "evaluate", "final"]
     round: int
     devices: tuple[int, ...]
     versions: tuple[int, ...]
+    stragglers: Set[int] = frozenset()
 
     def each(self) -> "list[Task]":
         """Returns a task for each device."""
         pairs = zip(self.devices, self.versions, strict=True)
-        return [Task(self.kind, self.round, (device,), (version,)) for device, version in pairs]
+        return [
+            Task(self.kind, self.round, (device,), (version,), self.stragglers & {device}) for device, version in pairs
+        ]
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,8 @@ class Worker:
 
     def _train(self, device: Device, task: Task, broadcast: Tensors) -> Trained:
         strategy = self._job.strategy
+        if device.id in task.stragglers:
+            device.plan = device.plan.part(device.random("stragglers"))
         with blamed(strategy, f"on device {device.id} in round {task.round}"):
             update = strategy.local(device, strategy.message(broadcast, device.id))
             if not isinstance(update, Update):

@@ -35,6 +35,22 @@ def check_numbers(fleet: Fleet, devices: int, rounds: int, evaluate_every: int, 
             raise ConfigurationError(
                 f"{name}: expected {expected}, found {value}; there are {devices} devices, {fleet.unseen} of them unseen"
             )
+    if not 0 <= fleet.stragglers < 1:
+        raise ConfigurationError(f"fleet.stragglers: expected at least 0 and below 1, found {fleet.stragglers}")
+
+
+def check_parts(fleet: Fleet, plan: TrainingPlan) -> None:
+    """Checks that stragglers can do a part of their work.
+
+    Raises:
+        ConfigurationError: The work is a single epoch or step, or none.
+    """
+    if fleet.stragglers and plan.amount < 2:
+        name = "epochs" if plan.steps is None else "steps"
+        raise ConfigurationError(
+            f"train.{name}: expected at least 2 where fleet.stragglers is {fleet.stragglers}, found {plan.amount}; "
+            f"a straggler does fewer {name} than planned"
+        )
 
 
 def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) -> None:
@@ -78,6 +94,7 @@ def settings(job: Job, fleet: Fleet) -> dict[str, str]:
         "fleet.devices": job.data.devices,
         "fleet.cohort": fleet.cohort,
         "fleet.unseen": fleet.unseen,
+        "fleet.stragglers": fleet.stragglers,
         "train.epochs": job.plan.epochs,
         "train.learning_rate": job.plan.learning_rate,
         "train.steps": job.plan.steps,

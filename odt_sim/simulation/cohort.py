@@ -21,11 +21,13 @@ class Fleet:
         cohort: Devices of a round, 1 to those that are seen; None for all of them.
         unseen: Devices kept out of training, fewer than there are.
         min_devices: A round to which fewer devices contribute ends the run; at least 0.
+        stragglers: The fraction, 0 to below 1, of a round's devices that are too slow to do all their work in time.
     """
 
     cohort: int | None = None
     unseen: int = 0
     min_devices: int = 1
+    stragglers: float = 0.0
 
 
 def choose_unseen(devices: int, count: int, seed: int) -> NDArray[np.int64]:
@@ -55,6 +57,20 @@ def choose_cohort(seen: NDArray[np.int64], size: int | None, seed: int, round: i
         return seen
     generator = np.random.default_rng([seed, round, *b"cohort"])
     return np.sort(generator.choice(seen, size, replace=False))
+
+
+def choose_stragglers(cohort: Sequence[int], fraction: float, seed: int, round: int) -> set[int]:
+    """Returns the ids of the devices of a cohort that are too slow; at least one device is in time.
+
+    Args:
+        cohort: The ids of the devices of the round.
+        fraction: How many of them are too slow, 0 to below 1.
+        seed: The run's seed.
+        round: The round; it, the seed and the cohort decide, so that strategies are compared on the same stragglers.
+    """
+    count = min(int(fraction * len(cohort) + 0.5), len(cohort) - 1)
+    generator = np.random.default_rng([seed, round, *b"stragglers"])
+    return set(generator.choice(cohort, count, replace=False).tolist())
 
 
 def blocks(devices: Sequence[int]) -> list[tuple[int, ...]]:

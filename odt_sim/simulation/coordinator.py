@@ -22,9 +22,9 @@ from odt_sim.report.records import RunFolder
 from odt_sim.report.summary import summarize
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.block import Job, Row, Task, Trained, join, mean
-from odt_sim.simulation.check import check_fit, check_numbers, identity, settings
+from odt_sim.simulation.check import check_fit, check_numbers, check_parts, identity, settings
 from odt_sim.simulation.checkpoint import Checkpoint
-from odt_sim.simulation.cohort import Fleet, blocks, choose_cohort, choose_unseen
+from odt_sim.simulation.cohort import Fleet, blocks, choose_cohort, choose_stragglers, choose_unseen
 from odt_sim.simulation.commit import Commit
 from odt_sim.simulation.failure import blamed, check_tensors
 from odt_sim.simulation.quiet import quiet
@@ -84,6 +84,7 @@ class Simulation:
         check_numbers(self._fleet, data.devices, rounds, self._every, seed)
         strategy.check(model)
         plan = plan or TrainingPlan()
+        check_parts(self._fleet, plan)
         check_fit(model, data, plan)
         checkpoint = (Path(storage) if storage else self.directory / "checkpoint").absolute()
         self._job = Job(model, data, strategy, plan, seed, checkpoint / "devices")
@@ -155,7 +156,12 @@ class Simulation:
     def _round(self, commit: Commit, round: int) -> tuple[Commit, Row]:
         started = time.perf_counter()
         cohort = self._cohort(round)
-        tasks = [Task("train", round, block, tuple(commit.versions[list(block)].tolist())) for block in blocks(cohort)]
+        slow = self._stragglers(cohort, round)
+        counted = [id for id in cohort if id not in slow or self._job.strategy.partial_work]
+        tasks = [
+            Task("train", round, block, tuple(commit.versions[list(block)].tolist()), slow.intersection(block))
+            for block in blocks(counted)
+        ]
         trained = join(self._backend.train(tasks, commit.state.broadcast))
         after = self._after(commit, round, trained)
         rows: list[Row] = []
@@ -167,6 +173,7 @@ class Simulation:
             "devices": len(trained.contributed),
             "excluded": len(trained.excluded),
             "excluded_devices": trained.excluded,
+            "stragglers": len(slow),
             "train_loss": trained.loss_sum / trained.loss_weight if trained.loss_weight else None,
             "bytes_down": self._bytes_down(commit.state.broadcast, cohort),
             "bytes_up": trained.bytes_up,
@@ -185,6 +192,11 @@ class Simulation:
     def _cohort(self, round: int) -> list[int]:
         size = None if self._job.strategy.alone else self._fleet.cohort
         return [int(id) for id in choose_cohort(self._participants, size, self._seed, round)]
+
+    def _stragglers(self, cohort: Sequence[int], round: int) -> set[int]:
+        """Returns the devices that are too slow for the round; who learns alone is in nobody's time."""
+        fraction = 0.0 if self._job.strategy.alone else self._fleet.stragglers
+        return choose_stragglers(cohort, fraction, self._seed, round) if fraction else set()
 
     def _after(self, commit: Commit, round: int, trained: Trained) -> Commit:
         if len(trained.contributed) < self._fleet.min_devices:

@@ -88,11 +88,14 @@ class Strategy:
         keeps_updates: Whether `aggregate` needs the single updates; a mean is cheaper.
         alone: Whether nothing travels. Then there is no cohort to choose and nobody to learn from: every device trains in
             every round, those kept out of the others' training too.
+        partial_work: Whether devices that are too slow for the round send what they did, fewer epochs of `device.plan`;
+            else the round goes on without them. See `Fleet.stragglers`.
     """
 
     needs: frozenset[str] = frozenset()
     keeps_updates: bool = False
     alone: bool = False
+    partial_work: bool = False
 
     @property
     def name(self) -> str:

@@ -1,5 +1,8 @@
 """The ranges of a training plan."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from odt_sim import TrainingPlan
@@ -34,3 +37,12 @@ def test_passes(steps: int | None, expected: list[int]) -> None:
 def test_steps() -> None:
     with pytest.raises(ConfigurationError, match=r"train\.steps: expected at least 0, found -1"):
         TrainingPlan(steps=-1)
+
+
+@pytest.mark.parametrize(("amount", "expected"), [(2, {1}), (5, {1, 2, 3, 4})])
+def test_a_part(amount: int, expected: set[int]) -> None:
+    for plan in (TrainingPlan(amount, 0.5), TrainingPlan(7, 0.5, steps=amount)):
+        random = np.random.default_rng(0)
+        parts = [plan.part(random) for _ in range(40)]
+        assert {part.amount for part in parts} == expected
+        assert {replace(part, epochs=0, steps=None) for part in parts} == {TrainingPlan(0, 0.5)}

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.simulation import cohort
-from odt_sim.simulation.cohort import LARGEST_BLOCK, blocks, choose_cohort, choose_unseen
+from odt_sim.simulation.cohort import LARGEST_BLOCK, blocks, choose_cohort, choose_stragglers, choose_unseen
 
 SEEDS = st.integers(0, 2**63 - 1)
 
@@ -54,6 +54,23 @@ def test_a_cohort_depends_on_the_seed_and_the_round_only():
     np.random.default_rng(0).random(5)  # nothing global is drawn from
     for (seed, round), ids in reversed(drawn.items()):
         assert choose_cohort(seen, 10, seed, round).tolist() == ids
+
+
+@pytest.mark.parametrize(
+    ("fraction", "count"), [(0, 0), (0.04, 0), (0.05, 1), (0.29, 3), (0.5, 5), (0.9, 9), (0.95, 9), (0.999, 9)]
+)
+def test_so_many_are_stragglers_but_never_all(fraction, count):
+    cohort = range(20, 40, 2)
+    slow = choose_stragglers(cohort, fraction, 0, 1)
+    assert len(slow) == count
+    assert slow <= set(cohort)
+    assert choose_stragglers([5], fraction, 0, 1) == set()
+
+
+def test_stragglers_depend_on_the_seed_the_round_and_the_cohort():
+    drawn = {(seed, round): choose_stragglers(range(100), 0.5, seed, round) for seed in (0, 1) for round in (1, 2)}
+    assert len(set(map(frozenset, drawn.values()))) == len(drawn)
+    assert choose_stragglers(range(100), 0.5, 1, 2) == drawn[1, 2]
 
 
 def test_every_device_is_drawn_equally_often():

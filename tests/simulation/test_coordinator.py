@@ -16,7 +16,10 @@ from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.fedper import FedPer
 from odt_sim.strategies.local import Local
 
-COLUMNS = ["round", "strategy", "devices", "excluded", "excluded_devices", "train_loss", "bytes_down", "bytes_up"]
+COLUMNS = [
+    *("round", "strategy", "devices", "excluded", "excluded_devices", "stragglers", "train_loss", "bytes_down"),
+    *("bytes_up",),
+]
 EVALUATION = [
     *("accuracy", "accuracy_unweighted", "accuracy_unseen", "validation_accuracy"),
     *("loss", "loss_unweighted", "loss_unseen", "validation_loss"),

@@ -2,21 +2,21 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from odt_sim import TrainableModel
+from odt_sim import Fleet, Strategy, TrainableModel
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
+from odt_sim.simulation.cohort import choose_stragglers
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedprox import FedProx
 
 Simulate = Callable[..., Any]
-MU = 0.5
+MU, SEED = 0.5, 4  # SEED is that of all runs
 
 
 def test_agrees_with_numpy(
@@ -57,57 +57,29 @@ def test_batchnorm_and_dropout_are_those_of_fedavg(
         assert not np.array_equal(pulled.weights[p.name], plain.weights[p.name]), p.name
 
 
-def test_stragglers_do_a_part_and_count(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
+@pytest.mark.parametrize("strategy", [FedProx(MU), FedAvg()], ids=["a part counts", "dropped"])
+def test_stragglers(
+    strategy: Strategy, simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
 ) -> None:
-    """Of two epochs a straggler does one."""
-    run = simulate(FedProx(MU, stragglers=0.5), softmax, data)
-    w, slow = twin.initial, 0
+    """Of two epochs a straggler does one, which FedProx counts; FedAvg averages over the others."""
+    run = simulate(strategy, softmax, data, fleet=Fleet(stragglers=0.6))
+    mu = MU if strategy.partial_work else 0
+    w, before = twin.initial, set()
     for round in range(1, run.rounds + 1):
-        pull = lambda own, start=w: MU * (own - start)  # noqa: E731
-        trained = []
-        for device in range(3):
-            words = [4, device, round, int.from_bytes(b"stragglers", "big")]
-            straggles = np.random.default_rng(words).random() < 0.5
-            slow += straggles
-            trained.append(twin.descend(w, device, round, range(1 if straggles else 2), pull))
-        w = twin.mean(trained)
-    assert 0 < slow < 9
+        slow = choose_stragglers(range(3), 0.6, SEED, round)
+        pull = lambda own, start=w: mu * (own - start)  # noqa: E731
+        devices = [device for device in range(3) if strategy.partial_work or device not in slow]
+        trained = [twin.descend(w, device, round, range(2 - (device in slow)), pull) for device in devices]
+        w = np.average(trained, axis=0, weights=data.train_sizes[devices])
+        before.add(tuple(slow))
+    assert len(before) > 1
     np.testing.assert_allclose(run.weights.vector, w, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("planned", "expected"), [(0, {0}), (1, {1}), (2, {1}), (5, {1, 2, 3, 4})])
-def test_a_straggler_trains_for_fewer_epochs_than_planned(
-    device_of: Callable[..., Any], planned: int, expected: set[int]
-) -> None:
-    steps = [len(FedProx(MU, stragglers=1).local(*device_of(round, planned)).losses) for round in range(1, 41)]
-    assert set(steps) == expected  # seven examples are one step an epoch
-
-
-def test_a_straggler_trains_for_fewer_steps_than_planned(device_of: Callable[..., Any]) -> None:
-    devices = [device_of(round, 1) for round in range(1, 41)]
-    for device, _ in devices:
-        device.plan = replace(device.plan, steps=4)
-    assert {len(FedProx(MU, stragglers=1).local(*each).losses) for each in devices} == {1, 2, 3}
-
-
-@pytest.fixture
-def device_of(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> Callable[..., Any]:
-    """Returns a function that gives the smallest device in a round, with its broadcast."""
-    run = simulate(FedAvg(), softmax, data, rounds=1)
-
-    def device(round: int, epochs: int) -> Any:
-        device = run.device(2)
-        device.round, device.plan = round, type(device.plan)(epochs, 0.01)
-        return device, run.broadcast
-
-    return device
-
-
 def test_the_report_tells_the_settings(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    run = simulate(FedProx(MU, 0.9), softmax, data, rounds=1)
+    run = simulate(FedProx(MU), softmax, data, rounds=1, fleet=Fleet(stragglers=0.6))
     settings = json.loads((run.directory / "summary.json").read_text())["settings"]
-    assert (settings["strategy.mu"], settings["strategy.stragglers"]) == ("0.5", "0.9")
+    assert (settings["strategy.mu"], settings["fleet.stragglers"]) == ("0.5", "0.6")
 
 
 def test_a_model_that_takes_no_offset_is_refused(adam: TrainableModel, foreign: Path) -> None:
@@ -123,7 +95,6 @@ def test_a_model_that_takes_no_offset_is_refused(adam: TrainableModel, foreign: 
     [
         ({"mu": -1}, r"^strategy\.mu: expected a number at least 0, found -1$"),
         ({"mu": float("nan")}, r"^strategy\.mu: expected a number at least 0, found nan$"),
-        ({"stragglers": 1.5}, r"^strategy\.stragglers: expected a number at least 0 and at most 1, found 1\.5$"),
     ],
 )
 def test_settings_out_of_range(settings: dict[str, float], message: str) -> None:
