@@ -141,6 +141,7 @@ DEFAULTS = {
     "train.epochs": 1, "train.learning_rate": 0.1,
 }  # fmt: skip
 EXPERIMENTS = {"demo": ["local", "fedavg", "fedavg_finetune", "fedper"]}
+REPRODUCTIONS = [path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("reproductions/test_*.py")]
 
 
 def test_the_defaults():
@@ -479,7 +480,8 @@ def test_a_tracker(name, folder):
 
 GROUPS = {
     "backend": BACKENDS, "data": {**DATA, **OF_USERS}, "drift": DRIFTS, "experiment": EXPERIMENTS, "fleet": FLEETS,
-    "model": MODELS, "partition": PARTITIONS, "strategy": STRATEGIES, "tracker": TRACKERS,
+    "experiment/reproduce": REPRODUCTIONS, "model": MODELS, "partition": PARTITIONS, "strategy": STRATEGIES,
+    "tracker": TRACKERS,
 }  # fmt: skip
 
 

@@ -1,0 +1,94 @@
+"""The FedProx Synthetic reproduction: a few rounds of each of its runs are those of plain numpy on the same splits."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from odt_sim import TrainableModel
+from odt_sim.application import launch
+from odt_sim.config import federated
+from odt_sim.data.federated import FederatedData
+from odt_sim.device.runtime import Runtime
+from odt_sim.report.records import RunFolder
+from odt_sim.simulation.cohort import choose_cohort, choose_stragglers
+
+FEW = ["run.rounds=3", "train.epochs=4", "data.users=5", "fleet.cohort=4"]
+DATA = ["synthetic_iid", "synthetic(0,0)", "synthetic(0.5,0.5)", "synthetic(1,1)"]
+RATE, BATCH = 0.01, 10
+
+
+@dataclass
+class Rounds:
+    """Some rounds of one run again, in plain numpy; weights are flat vectors `[610]`."""
+
+    config: DictConfig
+    data: FederatedData
+    softmax: Any
+    mu: float
+    keeps_parts: bool
+
+    def weights(self, w: Any) -> Any:
+        for round in range(1, 4):
+            cohort = choose_cohort(np.arange(5), 4, 0, round).tolist()
+            slow = choose_stragglers(cohort, self.config.fleet.stragglers, 0, round)
+            counted = [device for device in cohort if self.keeps_parts or device not in slow]
+            trained = [self.descended(w, device, round, slow) for device in counted]
+            w = np.average(trained, axis=0, weights=self.data.train_sizes[counted])
+        return w
+
+    def descended(self, w: Any, device: int, round: int, slow: set[int]) -> Any:
+        start, epochs = w, 4
+        if device in slow:
+            epochs = int(generator(device, round, "stragglers").integers(1, 4))
+        for x, y in self.batches(device, round, epochs):
+            gradient = self.softmax.from_flat(w, 10).gradient(x, y).flat()
+            w = w - RATE * (gradient + self.mu * (w - start))
+        return w
+
+    def batches(self, device: int, round: int, epochs: int) -> Iterator[tuple[Any, Any]]:
+        index = self.data.train(device)
+        for epoch in range(epochs):
+            order = index[generator(device, round, "batches", epoch).permutation(len(index))]
+            for start in range(0, len(order), BATCH):
+                rows = order[start : start + BATCH]
+                yield self.data.x[rows], self.data.y[rows]
+
+
+def generator(device: int, round: int, purpose: str, *more: int) -> np.random.Generator:
+    return np.random.default_rng([0, device, round, int.from_bytes(purpose.encode(), "big"), *more])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The folders of the whole sweep, made smaller."""
+    folder = tmp_path_factory.mktemp("sweep")
+    outcome = launch(["+experiment=reproduce/fedprox_synthetic", *FEW, f"hydra.sweep.dir={folder}"])
+    assert outcome.failed == 0
+    return sorted((path.parent for path in folder.rglob("summary.json")), key=lambda path: int(path.name))
+
+
+def test_the_sweep(runs: list[Path]) -> None:
+    """Four data sets, without stragglers and with them, FedAvg and FedProx on each."""
+    summaries = [RunFolder(run).summary() for run in runs]
+    found = [tuple(s["settings"].get(key) for key in ("data", "fleet.stragglers", "strategy.mu")) for s in summaries]
+    assert found == [(data, slow, mu) for data in DATA for slow in ("0.0", "0.9") for mu in (None, "1.0")]
+    assert {(s["devices"], s["cohort"], s["unseen"], s["reported_round"]) for s in summaries} == {(5, 4, 0, 3)}
+
+
+def test_agrees_with_numpy(runs: list[Path], numpy_softmax: Any) -> None:
+    for run in runs:
+        config: Any = OmegaConf.load(run / ".hydra" / "config.yaml")
+        data, mu = federated(config), config.strategy.get("mu", 0)
+        initial = Runtime(TrainableModel.load(run / "model.tflite")).initial.vector
+        w = Rounds(config, data, numpy_softmax, mu, mu > 0).weights(initial.astype(np.float64))
+        for row in RunFolder(run).devices():
+            index = data.test(row["device"])
+            x, y, model = data.x[index], data.y[index], numpy_softmax.from_flat(w, 10)
+            assert row["loss"] == pytest.approx(model.losses(x, y).mean(), abs=1e-5), run
+            assert row["accuracy"] == (model.logits(x).argmax(axis=1) == y).mean(), run
+            assert row["examples"] + row["train_examples"] == len(index) + len(data.train(row["device"]))
