@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.files import write_file
@@ -13,7 +14,8 @@ from odt_sim.model.trainable import TrainableModel
 USAGE = """usage: odt-sim COMMAND ...
 
   run [-m] [OVERRIDE ...]     run an experiment; with -m a sweep: odt-sim run -m strategy=local,fedavg seed=0,1,2
-  report DIR ... [-o FILE]    compare runs that are on disk, as a table and a page
+  report DIR ... [-o FILE] [--best] [--against LABEL] [--target VALUE]
+                              compare runs that are on disk, as tables and a page
   export [-o FILE] [OVERRIDE ...]
                               write the configured model's .tflite: odt-sim export model=mnist_cnn
   inspect FILE                print the signatures, parameters and ops of a .tflite file
@@ -60,23 +62,33 @@ def run(arguments: Sequence[str]) -> int:
     return 1 if outcome.failed or failures else 0
 
 
-def print_comparison(folders: Sequence[Path], output: Path | None = None) -> int:
-    """Writes the report page, prints the table and the page's path, and returns how many runs failed.
+def print_comparison(folders: Sequence[Path], output: Path | None = None, **options: Any) -> int:
+    """Writes the report page, prints the tables and the page's path, and returns how many runs failed.
+
+    Args:
+        folders: Run folders, or folders that hold runs.
+        output: The page's path, by default `report.html` in the folder.
+        options: Of `odt_sim.report.comparison.compare`.
 
     Raises:
-        CheckpointError: A folder holds no run.
+        CheckpointError: A folder holds no run, or the page cannot be written.
+        ConfigurationError: The runs cannot be compared as the options ask.
     """
     from rich.console import Console
 
     from odt_sim.report.comparison import compare
-    from odt_sim.report.page import report
+    from odt_sim.report.page import page_path, write_report
+    from odt_sim.report.paired_table import paired_table
     from odt_sim.report.table import comparison_table
 
-    page = report(folders, output)
-    comparison = compare(folders)
+    comparison = compare(folders, **options)
+    page = output or page_path(folders)
+    write_report(comparison, page)
     console = Console()
-    console.print()
-    console.print(comparison_table(comparison, console.width))
+    for table in (comparison_table(comparison, console.width), paired_table(comparison)):
+        if table is not None:
+            console.print()
+            console.print(table)
     console.print(f"\nreport: {page}", soft_wrap=True, highlight=False, markup=False)
     return len(comparison.failures)
 
@@ -86,8 +98,13 @@ def report(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("odt-sim report", description="Compare runs that are on disk.")
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a run's folder, or one that holds runs")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page; by default report.html in DIR")
-    options = parser.parse_args(arguments)
-    print_comparison(options.folders, options.output)
+    parser.add_argument(
+        "--best", action="store_true", help="of each strategy only the configuration that validates best"
+    )
+    parser.add_argument("--against", metavar="LABEL", help="the strategy, or the row, that others are compared with")
+    parser.add_argument("--target", type=float, metavar="VALUE", help="count the rounds to this mean, such as 0.9")
+    options = vars(parser.parse_args(arguments))
+    print_comparison(options.pop("folders"), **options)
     return 0
 
 

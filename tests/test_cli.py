@@ -133,7 +133,7 @@ def test_a_run_leaves_its_records_and_prints_the_comparison(odt_sim, folder):
     [run] = runs(folder)
     left = {path.name for path in run.iterdir()}
     records = {"model.tflite", "rounds.jsonl", "devices.jsonl", "summary.json", "checkpoint"}
-    assert left == records | {"report.html", "figures", ".hydra"}
+    assert left == records | {"report.html", "comparison.json", "figures", ".hydra"}
     assert (len(lines(run / "rounds.jsonl")), len(lines(run / "devices.jsonl"))) == (2, 4)
     assert "fedper" in out
     assert out.rstrip().endswith(f"report: {run / 'report.html'}")
@@ -309,6 +309,12 @@ def test_a_report_is_rebuilt_from_what_is_on_disk(odt_sim, folder):
     assert (folder / "runs" / "report.html").exists()
     assert odt_sim("report", "runs/local", "runs/fedper", "-o", "page.html")[0] == 0
     assert (folder / "page.html").exists()
+    code, out, _ = odt_sim("report", "runs", "--best", "--against", "local", "--target", "0.01")
+    assert code == 0
+    assert "Against local, device by device" in out
+    assert json.loads((folder / "runs" / "comparison.json").read_text())["target"] == 0.01
+    code, _, err = odt_sim("report", "runs", "--against", "ditto")
+    assert (code, err) == (1, "error: --against: expected one of fedper, local, found 'ditto'\n")
 
 
 def test_a_report_of_nothing(odt_sim, folder):

@@ -1,6 +1,6 @@
 """What each device gains over another model: the one it would have trained alone, or the one that all share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,23 +15,32 @@ _WITHOUT_EFFECT = ("backend", "tracker", "strategy")
 """Groups that do not change what a device trains alone; `strategy.*` belongs to the other strategy."""
 
 
-def join_local(runs: Sequence[Run], metrics: Sequence[str]) -> list[Run]:
+def join_local(runs: Sequence[Run], alike: Callable[[Run], Hashable]) -> list[Run]:
     """Returns the runs with the columns `local_m` of every device taken from the matching run of the strategy `local`.
 
-    Runs match where seed and settings are equal, apart from the strategy's own; those of runs that recorded no settings,
-    where seed and overrides are, apart from those that have no effect on local training. A run without a match keeps the
-    columns that it recorded itself. Where several match, the first counts.
+    A run without a match keeps the columns that it recorded itself. Where several match, the first counts.
 
     Args:
         runs: Complete runs.
-        metrics: The metrics m to join.
+        alike: What is equal for runs that match, apart from their seed: `same_training` for a baseline of the same
+            settings, `same_conditions` for one whose settings were chosen for itself.
     """
     baselines: dict[Any, Run] = {}
     for run in runs:
-        if run.summary and run.summary["strategy"] == "local":
-            baselines.setdefault(_conditions(run), run)
-    matches = [baselines.get(_conditions(run), run) for run in runs]
-    return [run if match is run else _joined(run, match, metrics) for run, match in zip(runs, matches, strict=True)]
+        if run.name == "local":
+            baselines.setdefault((run.complete["seed"], alike(run)), run)
+    matches = [baselines.get((run.complete["seed"], alike(run)), run) for run in runs]
+    return [run if match is run else _joined(run, match) for run, match in zip(runs, matches, strict=True)]
+
+
+def same_training(run: Run) -> tuple[Any, ...]:
+    """Returns what is equal for runs whose devices would reach the same alone: all settings but the strategy's own.
+
+    Of a run that recorded no settings its overrides tell it, apart from those that have no effect on local training.
+    """
+    settings = overrides_of(run) if run.settings is None else run.settings
+    common = {key: value for key, value in settings.items() if key.split(".")[0] not in _WITHOUT_EFFECT}
+    return run.settings is None, *sorted(common.items())
 
 
 def known_gains(rows: Sequence[Row], metrics: Sequence[str], reference: str) -> NDArray[np.float64]:
@@ -49,15 +58,11 @@ def known_gains(rows: Sequence[Row], metrics: Sequence[str], reference: str) -> 
     return gained if np.any(np.nan_to_num(differences)) else np.full_like(gained, np.nan)
 
 
-def _conditions(run: Run) -> tuple[Any, ...]:
-    settings = overrides_of(run) if run.settings is None else run.settings
-    common = {key: value for key, value in settings.items() if key.split(".")[0] not in _WITHOUT_EFFECT}
-    return (run.summary or {}).get("seed"), run.settings is None, *sorted(common.items())
-
-
-def _joined(run: Run, baseline: Run, metrics: Sequence[str]) -> Run:
+def _joined(run: Run, baseline: Run) -> Run:
     by_device = {row["device"]: row for row in baseline.devices}
-    return replace(run, devices=tuple(_with_local(row, by_device.get(row["device"]), metrics) for row in run.devices))
+    return replace(
+        run, devices=tuple(_with_local(row, by_device.get(row["device"]), run.metrics) for row in run.devices)
+    )
 
 
 def _with_local(row: Row, local: Row | None, metrics: Sequence[str]) -> Mapping[str, Any]:

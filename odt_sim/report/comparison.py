@@ -4,60 +4,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from odt_sim.errors import CheckpointError, ConfigurationError
-from odt_sim.metrics.fleet import HIGHER_IS_BETTER, TASK_METRICS, Row, fraction_hurt, split_seen
-from odt_sim.report.baseline import join_local, known_gains
+from odt_sim.metrics.fleet import TASK_METRICS
+from odt_sim.report.baseline import join_local, same_training
+from odt_sim.report.choice import Choice, choices, only_chosen
+from odt_sim.report.columns import Column, columns
+from odt_sim.report.conditions import same_conditions
 from odt_sim.report.grouping import configurations
 from odt_sim.report.labels import details, differing_overrides, find_runs
+from odt_sim.report.pairing import Paired, paired
 from odt_sim.report.run import Run, load_run
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of the comparison.
-
-    Attributes:
-        key: Its name in `Configuration.values`.
-        title: Its heading, of at most two lines.
-        kind: `score` (in the metric's own unit), `fraction` (0 to 1), `megabytes` or `seconds`.
-        higher_is_better: Whether a larger value is the better one; None where it follows the metric.
-        ranked: Whether its best value is marked; a machine's noise is no merit.
-    """
-
-    key: str
-    title: str
-    kind: str
-    higher_is_better: bool | None = None
-    ranked: bool = True
-
-
-COLUMNS = (
-    Column("weighted_mean", "weighted\nmean", "score"),
-    Column("mean", "plain\nmean", "score"),
-    Column("std", "std of\ndevices", "score", higher_is_better=False),
-    Column("bottom_decile", "bottom\ndecile", "score"),
-    Column("worst", "worst\ndevice", "score"),
-    Column("unseen", "unseen\nmean", "score"),
-    Column("hurt_local", "hurt vs\nlocal", "fraction", higher_is_better=False),
-    Column("hurt_global", "hurt vs\nglobal", "fraction", higher_is_better=False),
-    Column("megabytes", "MB\nmoved", "megabytes", higher_is_better=False),
-    Column("seconds", "seconds", "seconds", higher_is_better=False, ranked=False),
-)
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A figure over seeds.
-
-    Attributes:
-        mean: Mean over the seeds for which the figure is known.
-        std: Sample standard deviation over those seeds; None for a single one.
-    """
-
-    mean: float
-    std: float | None
+from odt_sim.report.values import Spread, over_seeds, run_values
 
 
 @dataclass(frozen=True)
@@ -68,11 +25,18 @@ class Configuration:
         label: The strategy, and the overrides and settings in which the compared runs differ.
         runs: A run a seed, with `local_m` of every device from the local-only run where the comparison has one.
         values: For the key of every column, its figure, or None where not known.
+        choice: Which configuration of its strategy validates best, and of how many.
     """
 
     label: str
     runs: tuple[Run, ...]
     values: Mapping[str, Spread | None]
+    choice: Choice
+
+    @property
+    def chosen(self) -> bool:
+        """Whether it was chosen, on validation examples, of several configurations of its strategy."""
+        return self.choice.candidates > 1 and self.choice.label == self.label
 
     @property
     def strategy(self) -> str:
@@ -101,12 +65,16 @@ class Comparison:
 
     Attributes:
         metric: The metric by which they are compared, the first of their task.
+        target: The value of it to which rounds are counted, if any.
         rows: The configurations in the order of their folders.
+        paired: Each configuration against its reference, device by device.
         failures: The runs that have no row, or whose row is from before they failed.
     """
 
     metric: str
+    target: float | None
     rows: tuple[Configuration, ...]
+    paired: tuple[Paired, ...]
     failures: tuple[Failure, ...]
 
     @property
@@ -119,34 +87,62 @@ class Comparison:
         """All complete runs."""
         return tuple(run for row in self.rows for run in row.runs)
 
-    def higher_is_better(self, column: Column) -> bool:
-        """Whether a larger value of a column is the better one."""
-        return HIGHER_IS_BETTER[self.metric] if column.higher_is_better is None else column.higher_is_better
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of which at least one row has a figure; that of rounds to the target wherever there is one."""
+        return tuple(
+            column
+            for column in columns(self.metrics)
+            if any(row.values[column.key] for row in self.rows)
+            or (column.key == "rounds_to_target" and self.target is not None)
+        )
 
     def best(self, column: Column) -> float | None:
-        """Returns the best mean of a column, or None where it is not ranked or fewer than two rows differ in it."""
+        """Returns the best mean of a column, or None where it has no best or fewer than two rows differ in it."""
         means = {figure.mean for row in self.rows if (figure := row.values[column.key])}
-        if not column.ranked or len(means) < 2:
+        if column.higher_is_better is None or len(means) < 2:
             return None
-        return max(means) if self.higher_is_better(column) else min(means)
+        return max(means) if column.higher_is_better else min(means)
 
 
-def compare(folders: Sequence[Path]) -> Comparison:
+def compare(
+    folders: Sequence[Path], *, best: bool = False, against: str | None = None, target: float | None = None
+) -> Comparison:
     """Compares all runs at or below some folders.
+
+    Args:
+        folders: Run folders, or folders that hold runs.
+        best: Keep of each strategy only the configuration that validates best.
+        against: With what each configuration is compared device by device, as `odt_sim.report.pairing.paired` takes it.
+        target: The value of the task's first metric to which rounds are counted; by default the one that all runs recorded.
 
     Raises:
         CheckpointError: A folder is missing or holds no run.
-        ConfigurationError: The runs are of different tasks.
+        ConfigurationError: The runs are of different tasks, there is nothing to choose by, or no such reference.
     """
     runs, damaged = _load(find_runs(folders))
     complete = [run for run in runs if run.summary]
-    failed = [run for run in runs if run.error]
     metric = _common_metric(complete)
-    joined = join_local(complete, TASK_METRICS[_task(complete)]) if complete else []
-    rows = [Configuration(name, tuple(group), _values(group, metric)) for name, group in configurations(joined).items()]
+    goal = _recorded_target(complete) if target is None else target
+    groups = configurations(complete)
+    made = choices(groups)
+    kept = _with_local(only_chosen(groups) if best else groups, tuned=best)
+    rows = [Configuration(label, tuple(group), _values(group, goal), made[label]) for label, group in kept.items()]
     keys = ["seed", *differing_overrides(runs)]
-    failures = [Failure(_failed_label(run, keys), run.path, str(run.error)) for run in failed]
-    return Comparison(metric, tuple(rows), (*failures, *damaged))
+    failures = [Failure(_failed_label(run, keys), run.path, str(run.error)) for run in runs if run.error]
+    return Comparison(metric, goal, tuple(rows), paired(kept, made, against), (*failures, *damaged))
+
+
+def _with_local(groups: Mapping[str, list[Run]], *, tuned: bool) -> dict[str, list[Run]]:
+    """Joins the runs with their local-only ones: those of the same training, or of tuned ones the tuned one."""
+    runs = [run for group in groups.values() for run in group]
+    joined = iter(join_local(runs, same_conditions if tuned else same_training))
+    return {label: [next(joined) for _ in group] for label, group in groups.items()}
+
+
+def _recorded_target(runs: Sequence[Run]) -> float | None:
+    targets = {run.complete.get("target") for run in runs}
+    return targets.pop() if len(targets) == 1 else None
 
 
 def _load(paths: Iterable[Path]) -> tuple[list[Run], list[Failure]]:
@@ -163,51 +159,22 @@ def _failed_label(run: Run, keys: Sequence[str]) -> str:
     return " ".join([run.name, *(f"{key}={value}" for key, value in details([run], keys).items())])
 
 
-def _task(runs: Sequence[Run]) -> str:
-    return str(_summary(runs[0])["task"])
-
-
 def _common_metric(runs: Sequence[Run]) -> str:
-    for run in runs:
-        if _summary(run)["task"] not in TASK_METRICS:
+    tasks = [run.complete["task"] for run in runs]
+    for run, task in zip(runs, tasks, strict=True):
+        if task not in TASK_METRICS:
             known = " or ".join(TASK_METRICS)
-            raise CheckpointError(f"{run.path}: its task is {_summary(run)['task']!r}, expected {known}; run it again")
-        if _summary(run)["task"] != _task(runs):
+            raise CheckpointError(f"{run.path}: its task is {task!r}, expected {known}; run it again")
+        if task != tasks[0]:
             raise ConfigurationError(
-                f"{run.path} is {_summary(run)['task']} and {runs[0].path} is {_task(runs)}: they have no metric in common; "
-                "report them apart"
+                f"{run.path} is {task} and {runs[0].path} is {tasks[0]}: they have no metric in common; report them apart"
             )
-    return TASK_METRICS[_task(runs) if runs else "classification"][0]
+    return TASK_METRICS[tasks[0] if tasks else "classification"][0]
 
 
-def _values(runs: Sequence[Run], metric: str) -> dict[str, Spread | None]:
-    figures = [_run_values(run, metric) for run in runs]
-    return {column.key: _spread([values[column.key] for values in figures]) for column in COLUMNS}
-
-
-def _run_values(run: Run, metric: str) -> dict[str, float | None]:
-    summary = _summary(run)
-    seen: Row = summary["metrics"].get(metric) or {}
-    unseen: Row = summary["metrics_unseen"].get(metric) or {}
-    metrics = TASK_METRICS[summary["task"]]
-    devices, _ = split_seen(run.devices)
-    return {
-        **{key: seen.get(key) for key in ("weighted_mean", "mean", "std", "bottom_decile", "worst")},
-        "unseen": unseen.get("mean"),
-        "hurt_local": fraction_hurt(known_gains(devices, metrics, "local")),
-        "hurt_global": fraction_hurt(known_gains(devices, metrics, "global")),
-        "megabytes": (summary["bytes_down"] + summary["bytes_up"]) / 1e6,
-        "seconds": summary["seconds"],
-    }
-
-
-def _spread(values: Sequence[float | None]) -> Spread | None:
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    return Spread(float(np.mean(known)), float(np.std(known, ddof=1)) if len(known) > 1 else None)
-
-
-def _summary(run: Run) -> Row:
-    assert run.summary is not None  # only complete runs come here
-    return run.summary
+def _values(runs: Sequence[Run], target: float | None) -> dict[str, Spread | None]:
+    figures = [run_values(run, target) for run in runs]
+    values = {column.key: over_seeds([of_run[column.key] for of_run in figures]) for column in columns(runs[0].metrics)}
+    if any(of_run["rounds_to_target"] is None for of_run in figures):
+        values["rounds_to_target"] = None  # the mean of those that got there would hide those that did not
+    return values

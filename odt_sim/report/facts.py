@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER
-from odt_sim.report.comparison import Comparison, Configuration, Spread
+from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.formatting import metric_name, score
 from odt_sim.report.run import Run
+from odt_sim.report.values import Spread
 
 
 def title(comparison: Comparison) -> str:
@@ -70,6 +71,11 @@ def excluded(comparison: Comparison) -> str | None:
     return f"Updates that were left out since their loss or weights were not finite: {listed}."
 
 
+def adaptation_steps(comparison: Comparison) -> str:
+    """Returns how many local steps an unseen device makes before its adapted figures; empty where that is not known."""
+    return _distinct(_adaptation_steps(run) for run in comparison.runs)
+
+
 def _ranked(comparison: Comparison) -> list[tuple[Configuration, Spread]]:
     known = [(row, figure) for row in comparison.rows if (figure := row.values["weighted_mean"])]
     return sorted(known, key=lambda pair: pair[1].mean, reverse=HIGHER_IS_BETTER[comparison.metric])
@@ -110,6 +116,11 @@ def _group(run: Run, group: str) -> str | None:
     ]
     name = run.choices.get(group)
     return " ".join([name, *([f"({', '.join(shown)})"] if shown else [])]) if name else None
+
+
+def _adaptation_steps(run: Run) -> Any:
+    fleet = run.config.get("fleet")
+    return fleet.get("adaptation_steps") if isinstance(fleet, Mapping) else None
 
 
 def _setting(run: Run, name: str) -> Any:

@@ -1,8 +1,9 @@
 """Figures as text, the same in the terminal and on the page."""
 
-from odt_sim.report.comparison import Column, Spread
+from odt_sim.report.values import Spread
 
 UNKNOWN = "–"
+MINUS = "\N{MINUS SIGN}"
 
 PERCENT = ("accuracy", "balanced_accuracy")
 """The metrics that are written in percent."""
@@ -29,14 +30,45 @@ def metric_name(metric: str) -> str:
     return _NAMES.get(metric, metric.replace("_", " "))
 
 
-def cell(spread: Spread | None, column: Column, metric: str) -> tuple[str, str]:
-    """Returns the text of a cell, and of its deviation over seeds (empty for one seed)."""
+def cell(spread: Spread | None, unit: str) -> tuple[str, str]:
+    """Returns the text of a figure in the unit of its column, and of its deviation over seeds (empty for one seed)."""
     if spread is None:
         return UNKNOWN, ""
-    percent = column.kind == "fraction" or (column.kind == "score" and metric == "accuracy")
-    factor = 100 if percent else 1
-    value = f"{100 * spread.mean:.1f}" if percent else significant(spread.mean)
+    factor = 100 if unit == "percent" else 1
+    value = (
+        f"{100 * spread.mean:.1f}"
+        if unit == "percent"
+        else _counted(spread)
+        if unit == "count"
+        else significant(spread.mean)
+    )
     return value, "" if spread.std is None else f"±{_like(value, factor * spread.std)}"
+
+
+def signed(difference: float | None, metric: str) -> str:
+    """Returns a difference of a metric with its sign: of an accuracy in percentage points."""
+    if difference is None:
+        return UNKNOWN
+    text = score(abs(difference), metric)
+    return f"{'' if not float(text.replace(',', '')) else '+' if difference > 0 else MINUS}{text}"
+
+
+def signed_range(ends: tuple[float, float] | None, metric: str) -> str:
+    """Returns an interval of differences, as `signed` writes them."""
+    return UNKNOWN if ends is None else f"{signed(ends[0], metric)} to {signed(ends[1], metric)}"
+
+
+def probability(p: float | None) -> str:
+    """Returns a p value with three decimals, those too small for it as a bound."""
+    if p is None:
+        return UNKNOWN
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _counted(spread: Spread) -> str:
+    """Returns a mean of whole numbers: with a decimal where it is small and no whole number itself."""
+    whole = spread.mean >= 100 or (spread.mean.is_integer() and not spread.std)
+    return f"{spread.mean:,.0f}" if whole else f"{spread.mean:.1f}"
 
 
 def _like(text: str, value: float) -> str:

@@ -8,52 +8,44 @@ from importlib.resources import files
 from pathlib import Path
 
 from odt_sim.errors import CheckpointError
-from odt_sim.report.comparison import Comparison, compare
-from odt_sim.report.facts import excluded, facts, finding, title
+from odt_sim.report.comparison import Comparison
+from odt_sim.report.comparison_file import comparison_document
+from odt_sim.report.facts import facts, finding, title
 from odt_sim.report.figures import Picture, pictures
 from odt_sim.report.labels import short_names
-from odt_sim.report.page_tables import comparison_html, devices_html
-from odt_sim.report.records import replace_file
+from odt_sim.report.page_comparison import comparison_sections
+from odt_sim.report.page_tables import devices_html
+from odt_sim.report.records import document, replace_file
 
 
-def report(directories: Sequence[Path], output: Path | None = None) -> Path:
-    """Compares the runs at or below some directories on one page.
+def page_path(folders: Sequence[Path]) -> Path:
+    """Returns where the page of some folders is by default: in the folder, or in the current one where there are several."""
+    return (folders[0] if len(folders) == 1 else Path()) / "report.html"
 
-    Args:
-        directories: Run folders, or folders that hold runs.
-        output: The page's path; by default `report.html` in the directory, or in the current one where there are several.
 
-    Returns:
-        The page's path.
+def write_report(comparison: Comparison, output: Path) -> None:
+    """Writes the page, and beside it `comparison.json` and `figures/*.png`.
 
     Raises:
-        CheckpointError: A directory is missing or holds no run, or the page cannot be written.
-        ConfigurationError: The runs are of different tasks.
+        CheckpointError: They cannot be written.
     """
-    default = (directories[0] if len(directories) == 1 else Path()) / "report.html"
-    return write_report(directories, output or default)
-
-
-def write_report(folders: Sequence[Path], output: Path) -> Path:
-    """Writes the page, and `figures/*.png` beside it; it takes the same arguments as `report`, with `output` given."""
-    comparison = compare(folders)
-    drawn = pictures(comparison)
     beside = output.parent / "figures"
     try:
         beside.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(f"{beside}: cannot be made ({error.strerror}); choose another folder") from error
+    drawn = pictures(comparison)
     for picture in drawn:
         replace_file(beside / f"{picture.name}.png", picture.light)
+    replace_file(output.parent / "comparison.json", document(comparison_document(comparison, output.parent)))
     replace_file(output, page_html(comparison, drawn).encode())
-    return output
 
 
 def page_html(comparison: Comparison, drawn: Sequence[Picture]) -> str:
     """Returns the page; all that is not markup is escaped, and nothing is loaded from elsewhere."""
     sections = [_headline(comparison)]
     if comparison.rows:
-        sections.append(_comparison(comparison))
+        sections += comparison_sections(comparison)
     sections += [_failures(comparison), *map(_figure, drawn), _devices(comparison), _reproduce(comparison)]
     style = files("odt_sim.report").joinpath("page.css").read_text("utf-8")
     return (
@@ -69,19 +61,6 @@ def _headline(comparison: Comparison) -> str:
     return (
         f"<h1>{escape(title(comparison))}</h1>\n"
         f'<p class="finding">{escape(finding(comparison))}</p>\n{f"<dl>{items}</dl>" if items else ""}\n'
-    )
-
-
-def _comparison(comparison: Comparison) -> str:
-    seeds = max(len(row.runs) for row in comparison.rows)
-    deviation = f" ± is the sample standard deviation over up to {seeds} seeds." if seeds > 1 else ""
-    note = excluded(comparison)
-    left_out = f'<p class="note">{escape(note)}</p>\n' if note else ""
-    return (
-        "<h2>Comparison</h2>\n"
-        '<p class="caption">Test figures of the seen devices; the best of each column but seconds is marked. Hurt: '
-        "devices that the local-only or the global model would serve better; – is not known, or the strategy is that model "
-        f"itself.{deviation}</p>\n{comparison_html(comparison)}{left_out}"
     )
 
 

@@ -115,7 +115,7 @@ class RunFolder:
         Raises:
             CheckpointError: The file cannot be written.
         """
-        replace_file(self.path / SUMMARY, _document(summary))
+        replace_file(self.path / SUMMARY, document(summary))
         with suppress(FileNotFoundError):
             (self.path / FAILURE).unlink()
 
@@ -137,7 +137,7 @@ class RunFolder:
         Raises:
             CheckpointError: The file cannot be written.
         """
-        replace_file(self.path / FAILURE, _document({"error": " ".join(error.split()), "overrides": list(overrides)}))
+        replace_file(self.path / FAILURE, document({"error": " ".join(error.split()), "overrides": list(overrides)}))
 
     def failure(self) -> Row | None:
         """Returns `error` and `overrides` of a run that ended early, or None.
@@ -174,7 +174,8 @@ def _lines(rows: Iterable[Row]) -> bytes:
     return b"".join(_line(row) for row in rows)
 
 
-def _document(content: Row) -> bytes:
+def document(content: Row) -> bytes:
+    """Returns a JSON file's content."""
     return json.dumps(_plain(content), allow_nan=False, indent=2).encode() + b"\n"
 
 

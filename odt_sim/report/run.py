@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from odt_sim.errors import CheckpointError
+from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.report.records import Row, RunFolder
 
 
@@ -32,6 +33,17 @@ class Run:
     overrides: tuple[str, ...]
     config: Mapping[str, Any]
     choices: Mapping[str, Any]
+
+    @property
+    def complete(self) -> Row:
+        """The summary of a run that is complete."""
+        assert self.summary is not None, f"{self.path}: is not complete"
+        return self.summary
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of a complete run's task; strategies are compared by the first."""
+        return TASK_METRICS[self.complete["task"]]
 
     @property
     def settings(self) -> Mapping[str, str] | None:

@@ -5,11 +5,31 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from odt_sim.report.comparison import COLUMNS, Column, Comparison, Configuration
-from odt_sim.report.formatting import cell, metric_name
+from odt_sim.report.columns import Column
+from odt_sim.report.comparison import Comparison, Configuration
+from odt_sim.report.formatting import cell, metric_name, score
 
-_DISPENSABLE = ("mean", "hurt_global", "std", "seconds")
-"""The columns that a narrow terminal goes without, the first of them first; the page has them all."""
+_SHOWN = (
+    *(
+        "weighted_mean",
+        "mean",
+        "std",
+        "bottom_decile",
+        "worst",
+        "unseen",
+        "unseen_adapted",
+        "hurt_local",
+        "hurt_global",
+    ),
+    *("others", "rounds_to_target", "megabytes", "train_calls", "infer_calls", "state_kilobytes", "seconds"),
+)
+"""The columns of a wide terminal; the page has them all."""
+
+_DISPENSABLE = (
+    *("seconds", "state_kilobytes", "infer_calls", "hurt_global", "std", "mean", "others", "train_calls"),
+    *("rounds_to_target", "unseen_adapted"),
+)
+"""Those of them that a narrower one goes without, the first of them first."""
 
 _NAME = 15
 """The width below which names are not squeezed."""
@@ -23,38 +43,50 @@ def comparison_table(comparison: Comparison, width: int = 100) -> Table | Text:
 
     Args:
         comparison: What `compare` returned.
-        width: The terminal's, in characters. With 100 all columns fit; with less than about 95 some are left out.
+        width: The terminal's, in characters; the narrower it is, the fewer columns there are.
     """
     if not comparison.rows:
         return Text("\n").join(_failures(comparison))
-    columns = _fitting(comparison, width)
-    table = Table(
-        title=_title(comparison),
+    shown = _fitting(comparison, width)
+    table = plain_table(_title(comparison))
+    table.add_column("\nstrategy", overflow="fold")
+    for column in shown:
+        table.add_column(_heading(column), justify="right", no_wrap=True)
+    for row in comparison.rows:
+        table.add_row(name(row), *(_cell(comparison, row, column) for column in shown))
+    table.caption = _caption(comparison)
+    return table
+
+
+def plain_table(title: str) -> Table:
+    """Returns an empty table in the style of all tables of the terminal."""
+    return Table(
+        title=title,
         title_justify="left",
         title_style="bold",
+        caption_justify="left",
+        caption_style="none",
         box=None,
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    table.add_column("\nstrategy", overflow="fold")
-    for column in columns:
-        table.add_column(_heading(column), justify="right", no_wrap=True)
-    for row in comparison.rows:
-        table.add_row(Text(row.label.replace(" ", "\n  ")), *(_cell(comparison, row, column) for column in columns))
-    table.caption = _caption(comparison, complete=len(columns) == len(COLUMNS))
-    table.caption_justify = "left"
-    table.caption_style = "none"
-    return table
+
+
+def name(row: Configuration) -> Text:
+    """Returns a configuration's label, each override on a line of its own; a dagger where it was chosen of several."""
+    first, *overrides = row.label.split(" ")
+    return Text("\n  ".join([f"{first} †" if row.chosen else first, *overrides]))
 
 
 def _fitting(comparison: Comparison, width: int) -> Sequence[Column]:
     """Returns the columns beside which the names still have room."""
-    columns = list(COLUMNS)
+    known = {column.key: column for column in comparison.columns}
+    shown = [known[key] for key in _SHOWN if key in known]
     for key in _DISPENSABLE:
-        if width - sum(1 + _width(comparison, column) for column in columns) >= _NAME:
+        if width - sum(1 + _width(comparison, column) for column in shown) >= _NAME:
             break
-        columns = [column for column in columns if column.key != key]
-    return columns
+        shown = [column for column in shown if column.key != key]
+    return shown
 
 
 def _width(comparison: Comparison, column: Column) -> int:
@@ -73,19 +105,24 @@ def _heading(column: Column) -> Text:
 
 def _cell(comparison: Comparison, row: Configuration, column: Column) -> Text:
     spread = row.values[column.key]
-    value, deviation = cell(spread, column, comparison.metric)
+    value, deviation = cell(spread, column.unit)
     best = spread is not None and spread.mean == comparison.best(column)
     text = Text(f"{value}*" if best else f"{value} ", style="bold green" if best else "")
     return text.append(f"\n{deviation} ", style="dim") if deviation else text
 
 
-def _caption(comparison: Comparison, *, complete: bool) -> Text:
+def _caption(comparison: Comparison) -> Text:
     seeds = max(len(row.runs) for row in comparison.rows)
     lines = ["* best of its column; hurt: % of devices worse off than with the local-only or global model"]
+    if any(row.chosen for row in comparison.rows):
+        lines.append("† chosen among its strategy's configurations, on validation examples (--best keeps only these)")
     if seeds > 1:
         lines.append(f"± sample standard deviation over up to {seeds} seeds")
-    if not complete:
-        lines.append("a wider terminal and the page have more columns")
+    if comparison.target is not None:
+        lines.append(
+            f"rounds to a mean of {score(comparison.target, comparison.metric)}; – is not reached by every seed"
+        )
+    lines.append("the page has more columns")
     return Text("\n").join([Text("\n".join(lines), style="dim"), *_failures(comparison)])
 
 

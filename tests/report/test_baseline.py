@@ -3,7 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from odt_sim.report.baseline import join_local, known_gains
+from odt_sim.report.baseline import join_local, known_gains, same_training
+from odt_sim.report.conditions import same_conditions
 from odt_sim.report.run import Run
 
 METRICS = ("accuracy", "loss")
@@ -14,7 +15,7 @@ def make(strategy, accuracies, *overrides, seed=0, examples=10, settings=None):
         {"device": i, "seen": True, "examples": examples, "accuracy": value, "loss": 1 - value, "local_accuracy": None}
         for i, value in enumerate(accuracies)
     ]
-    summary = {"strategy": strategy, "seed": seed, "settings": settings}
+    summary = {"strategy": strategy, "seed": seed, "settings": settings, "task": "classification"}
     return Run(Path(strategy), (), tuple(devices), summary, None, (f"strategy={strategy}", *overrides), {}, {})
 
 
@@ -24,7 +25,7 @@ def local_accuracies(run):
 
 def test_every_device_is_joined_with_its_own_local_model():
     local = make("local", [0.5, 0.75])
-    fedavg, alone = join_local([make("fedavg", [0.75, 0.5]), local], METRICS)
+    fedavg, alone = join_local([make("fedavg", [0.75, 0.5]), local], same_training)
     assert local_accuracies(fedavg) == [0.5, 0.75]
     assert [row["local_loss"] for row in fedavg.devices] == [0.5, 0.25]
     np.testing.assert_array_equal(known_gains(fedavg.devices, METRICS, "local"), [0.25, -0.25])
@@ -42,13 +43,13 @@ def test_every_device_is_joined_with_its_own_local_model():
 )
 def test_a_local_run_of_other_conditions_is_not_joined(other):
     overrides = other.pop("overrides", [])
-    (fedavg, _) = join_local([make("fedavg", [0.5]), make("local", [0.75], *overrides, **other)], METRICS)
+    (fedavg, _) = join_local([make("fedavg", [0.5]), make("local", [0.75], *overrides, **other)], same_training)
     assert local_accuracies(fedavg) == [None]
 
 
 @pytest.mark.parametrize("override", ["strategy.max_epochs=3", "backend=serial", "backend.actors=2", "tracker=none"])
 def test_settings_that_do_not_reach_local_training_do_not_part_runs(override):
-    (fedavg, _) = join_local([make("fedavg", [0.5], override), make("local", [0.75])], METRICS)
+    (fedavg, _) = join_local([make("fedavg", [0.5], override), make("local", [0.75])], same_training)
     assert local_accuracies(fedavg) == [0.75]
 
 
@@ -73,19 +74,19 @@ def test_recorded_settings_decide_over_the_baseline(changed, seed, joined):
     }
     local = make("local", [0.75], settings={**common, "strategy": "local", "strategy.patience": "3"})
     fedprox = make("fedprox", [0.5], seed=seed, settings={**common, "strategy": "fedprox", **changed})
-    assert local_accuracies(join_local([fedprox, local], METRICS)[0]) == [joined]
+    assert local_accuracies(join_local([fedprox, local], same_training)[0]) == [joined]
 
 
 @pytest.mark.parametrize("override", ["run.storage=x", "run.evaluate_every=5", "run.resume=x", "train.epochs=1"])
 def test_overrides_do_not_lose_the_baseline_where_settings_are_recorded(override):
     (fedavg, _) = join_local(
-        [make("fedavg", [0.5], override, settings={}), make("local", [0.75], settings={})], METRICS
+        [make("fedavg", [0.5], override, settings={}), make("local", [0.75], settings={})], same_training
     )
     assert local_accuracies(fedavg) == [0.75]
 
 
 def test_a_run_with_settings_is_not_joined_with_one_without():
-    (fedavg, _) = join_local([make("fedavg", [0.5], settings={}), make("local", [0.75])], METRICS)
+    (fedavg, _) = join_local([make("fedavg", [0.5], settings={}), make("local", [0.75])], same_training)
     assert local_accuracies(fedavg) == [None]
 
 
@@ -101,7 +102,7 @@ def test_each_condition_has_its_own_baseline():
             ("fedavg", 0.9, 1, 0),
         ]
     ]
-    assert [local_accuracies(run) for run in join_local(runs, METRICS)[3:]] == [[0.3], [0.2], [0.1]]
+    assert [local_accuracies(run) for run in join_local(runs, same_training)[3:]] == [[0.3], [0.2], [0.1]]
 
 
 def test_the_reference_itself_gains_nothing_that_is_worth_a_figure():
@@ -109,3 +110,14 @@ def test_the_reference_itself_gains_nothing_that_is_worth_a_figure():
     assert np.isnan(known_gains(same, METRICS, "global")).all()
     other = [same[0], {**same[0], "loss": 0.9}]  # the same accuracy of another model
     np.testing.assert_array_equal(known_gains(other, METRICS, "global"), [0, 0])
+
+
+def test_a_chosen_baseline_may_have_other_settings_on_the_same_data():
+    local = make("local", [0.75], settings={"data": "digits", "train.learning_rate": "0.5"})
+    fedavg = make("fedavg", [0.5], settings={"data": "digits", "train.learning_rate": "0.1"})
+    other = make("fedavg", [0.5], settings={"data": "mnist", "train.learning_rate": "0.5"})
+    assert [local_accuracies(run) for run in join_local([fedavg, other, local], same_conditions)] == [
+        [0.75],
+        [None],
+        [None],
+    ]

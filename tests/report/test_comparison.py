@@ -3,17 +3,24 @@ import json
 import pytest
 
 from odt_sim.errors import CheckpointError, ConfigurationError
-from odt_sim.report.comparison import COLUMNS, compare
+from odt_sim.metrics.fleet import TASK_METRICS
+from odt_sim.report.columns import columns
+from odt_sim.report.comparison import compare
 from odt_sim.report.records import SUMMARY, RunFolder
 
-COLUMN = {column.key: column for column in COLUMNS}
+COLUMN = {column.key: column for column in columns(TASK_METRICS["classification"])}
 
 
-def edit_summary(path, metric="accuracy", **figures):
+def edit_summary(path, metric="accuracy", part="metrics", **figures):
     """Changes figures of a run's summary, so that means over runs are known."""
     summary = json.loads((path / SUMMARY).read_text())
-    summary["metrics"][metric] |= figures
+    of_part = summary.setdefault(part, {})
+    of_part[metric] = (of_part.get(metric) or {}) | figures
     RunFolder(path).write_summary(summary)
+
+
+def extend_summary(path, **keys):
+    RunFolder(path).write_summary({**RunFolder(path).summary(), **keys})
 
 
 def test_seeds_are_merged_into_mean_and_deviation(write_run, tmp_path):
@@ -96,13 +103,14 @@ def test_the_best_of_a_column_follows_its_metric(write_run, tmp_path):
         edit_summary(write_run(tmp_path / str(number), name, task="regression"), "mse", weighted_mean=mse)
     found = compare([tmp_path])
     assert found.metric == "mse"
-    assert found.best(COLUMN["weighted_mean"]) == 0.25
-    assert not found.higher_is_better(COLUMN["worst"])
+    of_error = {column.key: column for column in found.columns}
+    assert found.best(of_error["weighted_mean"]) == 0.25
+    assert [of_error[key].higher_is_better for key in ("worst", "r2", "mae")] == [False, True, False]
 
 
 def test_nothing_is_best_of_one(write_run, tmp_path):
     found = compare([write_run(tmp_path / "run")])
-    assert [found.best(column) for column in COLUMNS] == [None] * len(COLUMNS)
+    assert {found.best(column) for column in COLUMN.values()} == {None}
 
 
 def test_the_fastest_is_not_the_best(write_run, tmp_path):
@@ -132,3 +140,127 @@ def test_only_failures_make_a_comparison_without_rows(tmp_path):
     found = compare([tmp_path])
     assert found.rows == ()
     assert [failure.label for failure in found.failures] == ["fedavg"]
+
+
+def test_every_figure_of_a_summary_has_its_column(write_run, tmp_path):
+    path = write_run(tmp_path / "0")
+    edit_summary(path, part="metrics_unseen", mean=0.5, worst=0.25)
+    edit_summary(path, part="metrics_unseen_adapted", mean=0.75, worst=0.375)
+    edit_summary(path, part="metrics_others", mean=0.4, weighted_mean=0.1)
+    edit_summary(path, part="metrics_train", weighted_mean=0.9)
+    edit_summary(path, part="metrics_validation", weighted_mean=0.6, devices=16)
+    edit_summary(path, "auc", weighted_mean=0.8)
+    extend_summary(path, bytes_down=3_000_000, bytes_up=1_000_000, state_bytes=1500, reported_round=7)
+    extend_summary(path, train_calls=40, infer_calls=30, deploy_train_calls=20, deploy_infer_calls=10)
+    (row,) = compare([path]).rows
+    expected = {
+        **{"unseen": 0.5, "unseen_worst": 0.25, "unseen_adapted": 0.75, "unseen_adapted_worst": 0.375},
+        **{"others": 0.4, "train": 0.9, "validation": 0.6, "auc": 0.8},
+        **{"megabytes": 4, "megabytes_down": 3, "megabytes_up": 1, "state_kilobytes": 1.5, "reported_round": 7},
+        **{"train_calls": 40, "infer_calls": 30, "deploy_train_calls": 20, "deploy_infer_calls": 10},
+    }
+    assert {key: row.values[key].mean for key in expected} == expected
+    assert set(row.values) == set(COLUMN)
+
+
+def test_columns_that_no_run_has_are_left_out(write_run, tmp_path):
+    paths = [write_run(tmp_path / name, name) for name in ("local", "fedavg")]
+    assert "train_calls" not in {column.key for column in compare(paths).columns}
+    extend_summary(paths[0], train_calls=40)
+    found = compare(paths)
+    assert "train_calls" in {column.key for column in found.columns}
+    assert [row.values["train_calls"] and row.values["train_calls"].mean for row in found.rows] == [40, None]
+
+
+# --- rounds to a target ------------------------------------------------------------------------------------------------
+
+
+def rounds(path, *accuracies):
+    """Replaces the evaluated rounds of a run."""
+    RunFolder(path).truncate_rounds(0)
+    for number, value in enumerate(accuracies, 1):
+        RunFolder(path).append_round({"round": number, "accuracy": value})
+
+
+def test_rounds_are_counted_to_a_target(write_run, tmp_path):
+    paths = [write_run(tmp_path / str(seed), "fedavg", seed) for seed in (0, 1)]
+    rounds(paths[0], 0.5, 0.75, 0.5, 0.75)
+    rounds(paths[1], 0.5, None, 0.7, 0.8)
+
+    def needed(target):
+        (row,) = compare(paths, target=target).rows
+        return row.values["rounds_to_target"]
+
+    assert needed(0.75).mean == 3  # 2 and 4
+    assert needed(0.5).mean == 1
+    assert needed(0.8) is None  # the first seed never got there
+    assert needed(None) is None
+
+
+def test_a_target_that_all_runs_recorded_counts_by_itself(write_run, tmp_path):
+    paths = [write_run(tmp_path / str(seed), "fedavg", seed) for seed in (0, 1)]
+    for path in paths:
+        extend_summary(path, target=0.5)
+        rounds(path, 0.25, 0.75)
+    found = compare(paths)
+    assert (found.target, found.rows[0].values["rounds_to_target"].mean) == (0.5, 2)
+    extend_summary(paths[0], target=0.6)
+    found = compare(paths)
+    assert (found.target, found.rows[0].values["rounds_to_target"]) == (None, None)
+
+
+def test_a_target_that_no_row_reaches_keeps_its_column(write_run, tmp_path):
+    path = write_run(tmp_path / "0")
+    assert "rounds_to_target" in {column.key for column in compare([path], target=1.5).columns}
+    assert "rounds_to_target" not in {column.key for column in compare([path]).columns}
+
+
+# --- choosing on validation --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rates(write_run, tmp_path):
+    """Two strategies at two learning rates; validation and test disagree on which is better for fedavg."""
+    figures = {
+        ("local", "0.01"): (0.9, 0.5),
+        ("local", "0.1"): (0.6, 0.4),
+        ("fedavg", "0.01"): (0.5, 0.9),
+        ("fedavg", "0.1"): (0.7, 0.6),
+    }
+    for number, ((strategy, rate), (validation, test)) in enumerate(figures.items()):
+        settings = {"strategy": strategy, "data": "digits", "train.learning_rate": rate}
+        overrides = [f"train.learning_rate={rate}"]
+        path = write_run(tmp_path / str(number), strategy, overrides=overrides, settings=settings)
+        edit_summary(path, weighted_mean=test)
+        edit_summary(path, part="metrics_validation", weighted_mean=validation, devices=16)
+    return tmp_path
+
+
+def test_the_chosen_configurations_are_marked(rates):
+    rows = compare([rates]).rows
+    assert [row.label for row in rows if row.chosen] == [
+        "local train.learning_rate=0.01",
+        "fedavg train.learning_rate=0.1",
+    ]
+    assert {row.choice.candidates for row in rows} == {2}
+
+
+def test_only_the_chosen_configurations_are_kept(rates):
+    found = compare([rates], best=True)
+    assert [row.label for row in found.rows] == ["local train.learning_rate=0.01", "fedavg train.learning_rate=0.1"]
+    assert found.rows[1].values["weighted_mean"].mean == 0.6  # the test figure of what validation chose, not the best
+
+
+def test_chosen_configurations_are_measured_against_the_chosen_local_one(rates):
+    """A baseline at the learning rate that suits fedavg would be weaker than what the user could have had alone."""
+    for best, baseline in ((False, "1"), (True, "0")):
+        local = {row["device"]: row["accuracy"] for row in RunFolder(rates / baseline).devices()}
+        fedavg = next(row for row in compare([rates], best=best).rows if row.label == "fedavg train.learning_rate=0.1")
+        assert {row["device"]: row["local_accuracy"] for row in fedavg.runs[0].devices} == local
+
+
+def test_pairs_are_those_of_the_chosen_reference(rates):
+    assert {row.reference for row in compare([rates]).paired} == {"fedavg train.learning_rate=0.1"}
+    assert [row.label for row in compare([rates], best=True).paired] == ["local train.learning_rate=0.01"]
+    against = compare([rates], against="local train.learning_rate=0.1").paired
+    assert [row.reference for row in against] == ["local train.learning_rate=0.1"] * 3

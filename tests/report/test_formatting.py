@@ -1,7 +1,8 @@
 import pytest
 
-from odt_sim.report.formatting import metric_name, score
+from odt_sim.report.formatting import cell, metric_name, probability, score, signed, signed_range
 from odt_sim.report.page_tables import _heading, _text
+from odt_sim.report.values import Spread
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,35 @@ def test_metrics_as_they_are_written():
         "MSE",
     ]
     assert (score(0.5, "balanced_accuracy"), score(0.5, "auc"), score(None, "r2")) == ("50.0", "0.500", "–")
+
+
+def test_differences_have_a_sign_unless_they_are_zero():
+    assert [signed(value, "accuracy") for value in (0.0123, -0.5, 0.0001, 0.0, None)] == [
+        "+1.2",
+        "−50.0",
+        "0.0",
+        "0.0",
+        "–",
+    ]
+    assert [signed(value, "mse") for value in (0.00012, -1234.0)] == ["+0.000120", "−1,234"]
+    assert (signed_range((-0.01, 0.02), "accuracy"), signed_range(None, "accuracy")) == ("−1.0 to +2.0", "–")
+
+
+def test_a_small_p_is_a_bound():
+    assert [probability(p) for p in (0.00001, 0.001, 0.04567, 1.0, None)] == ["<0.001", "0.001", "0.046", "1.000", "–"]
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "unit", "text"),
+    [
+        (0.75, None, "percent", ("75.0", "")),
+        (0.75, 0.5, "percent", ("75.0", "±50.0")),
+        (12.0, None, "count", ("12", "")),
+        (12.0, 1.5, "count", ("12.0", "±1.5")),
+        (12.5, 0.7, "count", ("12.5", "±0.7")),
+        (12345.5, 0.7, "count", ("12,346", "±1")),
+        (0.01234, None, "number", ("0.0123", "")),
+    ],
+)
+def test_cells_follow_the_unit_of_their_column(mean, std, unit, text):
+    assert cell(Spread(mean, std), unit) == text

@@ -4,7 +4,8 @@ from html.parser import HTMLParser
 import pytest
 
 from odt_sim.errors import CheckpointError
-from odt_sim.report.page import report, write_report
+from odt_sim.report.comparison import compare
+from odt_sim.report.page import page_path, write_report
 from odt_sim.report.records import RunFolder
 
 VOID = {"meta", "img", "source", "br"}
@@ -34,6 +35,12 @@ class Page(HTMLParser):
         self.text.append(data)
         if self.open and self.open[-1] in ("h1", "h2"):
             self.headings.append(data)
+
+
+def report(paths, output=None, **options):
+    output = output or page_path(paths)
+    write_report(compare(paths, **options), output)
+    return output
 
 
 def load(path):
@@ -66,7 +73,8 @@ def test_the_page_says_what_was_compared(page):
 
 def test_the_page_has_every_device_of_every_seed(page):
     parsed, _ = page
-    assert parsed.rows == (1 + 4) + 4 * (1 + 3 * 20)
+    by_question, paired, devices = 4 * (1 + 4), 1 + 3, 4 * (1 + 3 * 20)
+    assert parsed.rows == by_question + paired + devices
 
 
 def test_the_page_names_failed_runs_and_excluded_updates(page):
@@ -80,8 +88,44 @@ def test_the_page_names_failed_runs_and_excluded_updates(page):
 
 def test_best_values_are_marked(page):
     _, text = page
-    (row,) = re.findall(r"<tr><th><span[^>]*></span>fedper</th>(.*?)</tr>", text)
-    assert row.startswith('<td class="best">')
+    served, *_ = re.findall(r"<tr><th><span[^>]*></span>fedper</th>(.*?)</tr>", text)
+    assert served.startswith('<td class="best">')
+
+
+def test_each_question_has_its_table(page):
+    parsed, _ = page
+    questions = [
+        "Who is served how well",
+        "Against fedavg, device by device",
+        "New users",
+        "What it costs",
+        "Other figures",
+    ]
+    assert parsed.headings[1:6] == questions
+    text = " ".join(parsed.text)
+    assert "of the 3 seeds, then of each one's devices" in text
+    assert "by more than chance (Holm's p below 0.05) better: fedavg_finetune, fedper; worse: local." in text
+
+
+def test_what_cannot_be_paired_is_said(write_run, tmp_path):
+    for number, (name, data) in enumerate([("local", "digits"), ("fedavg", "digits"), ("fedper", "mnist")]):
+        write_run(tmp_path / str(number), name, settings={"strategy": name, "data": data})
+    text = " ".join(load(report([tmp_path]))[0].text)
+    assert "Not paired: fedper data=mnist, no run of the reference is on the same data, partition and fleet." in text
+    alone = " ".join(load(report([tmp_path], against="fedper data=mnist"))[0].text)
+    assert "No configuration could be paired." in alone
+    assert "data is digits, not mnist" in alone
+
+
+def test_the_chosen_one_says_of_how_many(write_run, tmp_path):
+    for rate in ("0.01", "0.1"):
+        write_run(tmp_path / rate, "fedavg", overrides=[f"train.learning_rate={rate}"])
+        summary = RunFolder(tmp_path / rate).summary()
+        figures = {"devices": 16, "weighted_mean": float(rate)}
+        RunFolder(tmp_path / rate).write_summary(summary | {"metrics_validation": {"accuracy": figures}})
+    _, text = load(report([tmp_path], best=True))
+    assert "fedavg<small>train.learning_rate=0.1<br>chosen of 2</small>" in text
+    assert "train.learning_rate=0.01" not in text
 
 
 def test_a_single_run_gets_its_page_in_its_own_folder(write_run, tmp_path):
@@ -91,7 +135,9 @@ def test_a_single_run_gets_its_page_in_its_own_folder(write_run, tmp_path):
     parsed, _ = load(output)
     assert parsed.headings == [
         "fedavg on 20 devices",
-        "Comparison",
+        "Who is served how well",
+        "What it costs",
+        "Other figures",
         "Test accuracy by round",
         "Test accuracy of every device",
         "Every device",
@@ -136,8 +182,10 @@ def test_only_failures_make_a_page_that_says_so(tmp_path):
 
 def test_a_page_is_the_same_each_time(write_run, tmp_path):
     path = write_run(tmp_path / "run")
-    one, other = (write_report([path], tmp_path / name / "page.html").read_bytes() for name in ("a", "b"))
-    assert one == other
+    for name in ("a", "b"):
+        report([path], tmp_path / name / "page.html")
+    for name in ("page.html", "comparison.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 def test_a_place_that_cannot_be_written_is_one_line(write_run, tmp_path):

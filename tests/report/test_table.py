@@ -1,3 +1,4 @@
+import itertools
 import re
 from io import StringIO
 
@@ -5,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from odt_sim.report.comparison import compare
+from odt_sim.report.paired_table import paired_table
 from odt_sim.report.records import RunFolder
 from odt_sim.report.table import comparison_table
 
@@ -12,6 +14,12 @@ from odt_sim.report.table import comparison_table
 def render(*folders, width=100, color=False):
     console = Console(file=StringIO(), width=width, force_terminal=color, color_system="truecolor" if color else None)
     console.print(comparison_table(compare(folders), width))
+    return console.file.getvalue()
+
+
+def render_pairs(*folders, width=100, **options):
+    console = Console(file=StringIO(), width=width)
+    console.print(paired_table(compare(folders, **options)))
     return console.file.getvalue()
 
 
@@ -41,7 +49,7 @@ def test_the_table_shows_the_figures_of_the_comparison(write_run, tmp_path):
     write_run(tmp_path / "a", "local")
     write_run(tmp_path / "b", "fedper")
     rows = {row.label: row for row in compare([tmp_path]).rows}
-    text = render(tmp_path)
+    text = render(tmp_path, width=140)
     for name, row in rows.items():
         line = re.search(rf"^{name} .*$", text, re.MULTILINE)[0]
         cells = [cell.rstrip("*") for cell in line.split()[1:]]
@@ -87,3 +95,64 @@ def test_where_no_run_was_completed_only_the_failures_are_named(tmp_path):
         (tmp_path / name).mkdir()
         RunFolder(tmp_path / name).write_failure("no memory", [f"strategy={name}"])
     assert render(tmp_path) == "failed  fedavg: no memory\nfailed  local: no memory\n"
+
+
+# --- against a reference -----------------------------------------------------------------------------------------------
+
+
+def test_pairs_are_shown_as_they_are(sweep):
+    rows = {row.label: row for row in compare([sweep]).paired}
+    text = render_pairs(sweep)
+    assert "Against fedavg, device by device: percentage points of accuracy" in text
+    for name, row in rows.items():
+        difference, low, _, high, p, *counts = re.search(rf"^{name} .*$", text, re.MULTILINE)[0].split()[1:]
+        shown = [float(value.replace("\N{MINUS SIGN}", "-")) / 100 for value in (difference, low, high)]
+        assert shown == pytest.approx([row.difference, *row.interval], abs=0.00051)
+        assert p == ("<0.001" if row.p_holm < 0.001 else f"{row.p_holm:.3f}")
+        assert list(map(int, counts)) == [row.better, 48 - row.better - row.worse, row.worse]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_pairs_fit_a_narrow_terminal(sweep, width):
+    text = render_pairs(sweep, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+
+
+def test_what_cannot_be_paired_is_named(write_run, tmp_path):
+    for number, (name, data) in enumerate([("fedavg", "digits"), ("fedper", "mnist")]):
+        write_run(tmp_path / str(number), name, settings={"strategy": name, "data": data})
+    text = " ".join(render_pairs(tmp_path).split())
+    assert text == "not paired fedper data=mnist: no run of the reference is on the same data, partition and fleet"
+    assert paired_table(compare([tmp_path / "0"])) is None
+
+
+def test_an_error_has_its_own_unit(write_run, tmp_path):
+    for name in ("local", "fedavg"):
+        write_run(tmp_path / name, name, task="regression")
+    assert "MSE, below zero is better" in render_pairs(tmp_path)
+
+
+# --- choices and targets -----------------------------------------------------------------------------------------------
+
+
+def test_the_chosen_configuration_has_a_dagger(write_run, tmp_path):
+    for rate in ("0.01", "0.1"):
+        path = write_run(tmp_path / rate, "fedavg", overrides=[f"train.learning_rate={rate}"])
+        figures = {"devices": 16, "weighted_mean": float(rate)}
+        RunFolder(path).write_summary(RunFolder(path).summary() | {"metrics_validation": {"accuracy": figures}})
+    text = render(tmp_path)
+    assert re.search(r"^fedavg † .*\n  train\.learning_rate=0\.1 ", text, re.MULTILINE)
+    assert text.count("†") == 2  # and once in the caption
+    assert "--best" in text
+
+
+def test_a_wider_terminal_has_more_columns(write_run, tmp_path):
+    for name in ("local", "fedavg"):
+        path = write_run(tmp_path / name, name)
+        calls = {"train_calls": 400, "infer_calls": 300, "state_bytes": 1000}
+        RunFolder(path).write_summary(RunFolder(path).summary() | calls)
+    headings = [set(render(tmp_path, width=width).splitlines()[2].split()) for width in (60, 80, 100, 140)]
+    assert all(narrow <= wide for narrow, wide in itertools.pairwise(headings))
+    assert "seconds" in headings[-1]
+    assert "seconds" not in headings[0]

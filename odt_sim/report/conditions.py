@@ -1,0 +1,38 @@
+"""Under which conditions a run was made: on which data, spread over which devices."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from odt_sim.report.labels import overrides_of
+from odt_sim.report.run import Run
+
+_SETTINGS = ("data", "partition", "fleet.devices", "fleet.unseen")
+_GROUPS = ("data", "partition", "drift", "split")
+
+
+def conditions(run: Run) -> Mapping[str, str]:
+    """Returns what decides, together with the seed, which devices there are and which examples each has.
+
+    It is told by a run's settings or, where it recorded none, by its overrides. What else differs (the strategy, the model,
+    how many devices train in a round, learning rates) changes how devices are served, not which devices they are.
+    """
+    if run.settings is not None:
+        return {key: run.settings[key] for key in _SETTINGS if key in run.settings}
+    overrides = overrides_of(run)
+    return {
+        key: value for key, value in overrides.items() if key.split(".")[0] in _GROUPS or key in (*_SETTINGS, "fleet")
+    }
+
+
+def same_conditions(run: Run) -> tuple[Any, ...]:
+    """Returns what is equal for runs of equal conditions; a run that recorded settings is not like one that did not."""
+    return run.settings is None, *sorted(conditions(run).items())
+
+
+def difference(one: Run, other: Run) -> str:
+    """Returns in words in which conditions two runs differ; empty where they do not."""
+    if (one.settings is None) != (other.settings is None):
+        return "only one of the two recorded its settings"
+    mine, theirs = conditions(one), conditions(other)
+    keys = [key for key in dict.fromkeys([*mine, *theirs]) if mine.get(key) != theirs.get(key)]
+    return "; ".join(f"{key} is {mine.get(key, 'the default')}, not {theirs.get(key, 'the default')}" for key in keys)

@@ -1,0 +1,86 @@
+from pathlib import Path
+
+import pytest
+
+from odt_sim.errors import ConfigurationError
+from odt_sim.report.choice import choices, only_chosen
+from odt_sim.report.run import Run
+
+SETTINGS = {"data": "digits", "partition": "dirichlet alpha=0.3", "fleet.devices": "4", "fleet.unseen": "0"}
+
+
+def make(strategy, validation, test=0.5, *, seed=0, devices=4, task="classification", **settings):
+    metric = {"classification": "accuracy", "regression": "mse"}[task]
+    figures = None if validation is None else {"devices": devices, "weighted_mean": validation, "mean": 0.123}
+    summary = {
+        "strategy": strategy,
+        "seed": seed,
+        "task": task,
+        "metrics": {metric: {"weighted_mean": test}},
+        "metrics_validation": {metric: figures},
+        "settings": SETTINGS | {"strategy": strategy} | {k.replace("__", "."): v for k, v in settings.items()},
+    }
+    return Run(Path("run"), (), (), summary, None, (), {}, {})
+
+
+def chosen(groups):
+    made = choices(groups)
+    return [label for label in groups if made[label].label == label]
+
+
+def test_validation_decides_where_the_test_disagrees():
+    groups = {
+        "fedavg lr=.01": [make("fedavg", 0.7, test=0.9, train__learning_rate="0.01")],
+        "fedavg lr=.1": [make("fedavg", 0.8, test=0.6, train__learning_rate="0.1")],
+        "local": [make("local", 0.1, test=0.1)],
+    }
+    assert chosen(groups) == ["fedavg lr=.1", "local"]
+    assert [choices(groups)[label].candidates for label in groups] == [2, 2, 1]
+    assert list(only_chosen(groups)) == ["fedavg lr=.1", "local"]
+
+
+def test_a_smaller_error_is_the_better_one():
+    groups = {name: [make("fedavg", mse, task="regression")] for name, mse in [("a", 0.3), ("b", 0.2), ("c", 0.4)]}
+    assert chosen(groups) == ["b"]
+
+
+def test_the_mean_over_seeds_decides():
+    groups = {
+        "a": [make("fedavg", 0.9), make("fedavg", 0.5, seed=1)],
+        "b": [make("fedavg", 0.8), make("fedavg", 0.7, seed=1)],
+    }
+    assert chosen(groups) == ["b"]
+
+
+def test_what_failed_with_a_seed_does_not_win_by_the_others():
+    groups = {"a": [make("fedavg", 0.9)], "b": [make("fedavg", 0.8), make("fedavg", 0.6, seed=1)]}
+    assert chosen(groups) == ["b"]
+
+
+def test_what_diverged_on_a_device_does_not_win_by_the_others():
+    groups = {"a": [make("fedavg", 0.9, devices=3)], "b": [make("fedavg", 0.8, devices=4)]}
+    assert chosen(groups) == ["b"]
+
+
+def test_one_does_not_choose_the_partition_that_one_does_best_on():
+    groups = {
+        f"fedavg {alpha} {rate}": [make("fedavg", value, partition=f"dirichlet {alpha}", train__learning_rate=rate)]
+        for alpha, rate, value in [("0.1", "a", 0.5), ("0.1", "b", 0.6), ("1", "a", 0.9), ("1", "b", 0.8)]
+    }
+    assert chosen(groups) == ["fedavg 0.1 b", "fedavg 1 a"]
+
+
+def test_of_equals_the_first_is_chosen():
+    assert chosen({name: [make("fedavg", 0.5)] for name in "ab"}) == ["a"]
+
+
+def test_without_validation_examples_there_is_nothing_to_choose_by():
+    groups = {name: [make("fedavg", None)] for name in "ab"}
+    assert chosen(groups) == []
+    with pytest.raises(ConfigurationError, match="none of the 2 configurations of fedavg has figures on validation"):
+        only_chosen(groups)
+    assert chosen({"a": [make("fedavg", None)]}) == ["a"]  # there is no choice
+
+
+def test_a_configuration_without_figures_is_not_chosen():
+    assert chosen({"a": [make("fedavg", None)], "b": [make("fedavg", 0.1)]}) == ["b"]
