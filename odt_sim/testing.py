@@ -36,6 +36,7 @@ from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.block import Job, Row, Task, Trained, Worker, join
 from odt_sim.simulation.cohort import Fleet
 from odt_sim.simulation.coordinator import Simulation
+from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.base import Strategy, Tensors, array_of
 
 PLAN = TrainingPlan(epochs=2)
@@ -82,9 +83,10 @@ class StrategyConformance:
 
     def test_a_run_that_goes_on_gives_the_same_bits(self, tmp_path: Path) -> None:
         """What the server knows is in the `ServerState`, and what a device knows in `device.state`."""
-        self.run(tmp_path / "stopped", rounds=2)
-        resumed = self.run(tmp_path / "stopped", rounds=3, resume=True)
-        assert_same(resumed, self.run(tmp_path / "whole", rounds=3))
+        with pytest.raises(DeathError):
+            self.run(tmp_path / "died", backend=DiesInRound(3))
+        resumed = self.run(tmp_path / "died", resume=True)
+        assert_same(resumed, self.run(tmp_path / "whole"))
 
     def test_evaluating_changes_nothing(self, tmp_path: Path) -> None:
         """What `deploy` trains or writes is kept nowhere."""
@@ -229,6 +231,33 @@ def _targets(model: TrainableModel, random: np.random.Generator, count: int) -> 
     labels = random.integers(0, model.classes, (count, *model.y.shape[1:-1])).astype(np.int32)
     one_hot = model.y.shape[-1] == model.classes and len(model.y.shape) > 1
     return np.eye(model.classes, dtype=np.float32)[labels] if one_hot else labels
+
+
+class DeathError(Exception):
+    """The coordinator's death."""
+
+
+class DiesInRound(SerialBackend):
+    """Does all of a round's work, writes what devices keep, and dies before any of it is committed."""
+
+    def __init__(self, round: int) -> None:
+        """Lives for the rounds before.
+
+        Args:
+            round: In which it dies.
+        """
+        super().__init__()
+        self._round = round
+
+    def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
+        """Trains blocks in order.
+
+        Raises:
+            DeathError: It is the round.
+        """
+        yield from super().train(tasks, broadcast)
+        if tasks[0].round == self._round:
+            raise DeathError
 
 
 class WorkerForEach:

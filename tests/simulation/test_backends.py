@@ -9,6 +9,8 @@ import sys
 import psutil
 import pytest
 
+import odt_sim.strategies
+from odt_sim import Fleet
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.serial import SerialBackend
@@ -17,6 +19,7 @@ from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.fedper import FedPer
 from odt_sim.strategies.local import Local
 
+SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
 STRATEGIES = {s.name: s for s in (Local(), FedAvg(), FedAvgFineTune(max_epochs=2), FedPer())}
 BACKENDS = {
     "ray-auto": lambda: RayBackend(),
@@ -69,6 +72,14 @@ def serial(results, tmp_path_factory):
 def test_every_backend_gives_the_bits_of_the_serial_one(backend, strategy, serial, results, tmp_path):
     found = results(STRATEGIES[strategy], tmp_path, backend=BACKENDS[backend]())
     found.assert_same_bits(serial(strategy))
+
+
+@pytest.mark.parametrize("kind", SHIPPED, ids=lambda kind: kind.__name__)
+def test_two_actors_give_the_serial_bits_under_every_strategy(kind, grouped, results, tmp_path):
+    """On the network that has whatever a strategy needs; one device took no part, and one round draws a part of the rest."""
+    settings = {"model": grouped, "rounds": 2, "fleet": Fleet(cohort=4, unseen=1)}
+    serial = results(kind(), tmp_path / "serial", **settings)
+    results(kind(), tmp_path / "ray", **settings, backend=RayBackend(actors=2)).assert_same_bits(serial)
 
 
 def test_features_of_a_frozen_body_change_no_bit(frozen, results, tmp_path):
