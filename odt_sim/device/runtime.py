@@ -79,8 +79,14 @@ class Runtime:
             mu: The factor of the proximal term.
         """
         self._write_offset(b)
-        known: dict[str, Any] = {**batch._asdict(), "embedding": batch.x}
-        known |= {"learning_rate": np.float32(learning_rate), "mu": np.float32(mu)}
+        known = {
+            "x": batch.x,
+            "embedding": batch.x,
+            "y": batch.y,
+            "sample_weight": batch.sample_weight,
+            "learning_rate": np.float32(learning_rate),
+            "mu": np.float32(mu),
+        }
         inputs = {name: known[name] for name in self.model.signatures[signature].inputs}
         return float(self.call(signature, **inputs)["loss"].item())
 
