@@ -21,6 +21,7 @@ from odt_sim.strategies.interpolation import Interpolation
 from odt_sim.strategies.knn_per import KNNPer
 from odt_sim.strategies.lg_fedavg import LGFedAvg
 from odt_sim.strategies.local import Local
+from odt_sim.strategies.mr_mtl import MRMTL
 from odt_sim.strategies.perfedavg import PerFedAvg
 from odt_sim.strategies.pfedme import PFedMe
 from odt_sim.strategies.reptile import Reptile
@@ -29,6 +30,7 @@ from odt_sim.strategies.scaffold import Scaffold
 __all__ = [
     "APFL",
     "IFCA",
+    "MRMTL",
     "Ditto",
     "FedAMP",
     "FedAdagrad",

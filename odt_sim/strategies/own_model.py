@@ -1,11 +1,16 @@
-"""A model of the device's own beside the global one: what the strategies have in common that train two."""
+"""A model of the device's own beside the global one: what the strategies have in common that train one."""
+
+import numpy as np
+from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import keep, keep_optimizer, recall, recall_optimizer
 
 
-def train_own_model(device: Device, shared: Weights, regularization: float = 0.0, epochs: int | None = None) -> None:
+def train_own_model(
+    device: Device, shared: Weights, regularization: float = 0.0, epochs: int | None = None
+) -> NDArray[np.float32]:
     """Trains the model of the device's own, v, in the batches of the round: `v <- v - lr (g(v) + regularization (v - w))`.
 
     It goes on from the v and the optimizer's slots that the device kept, and where there are none from w.
@@ -15,6 +20,9 @@ def train_own_model(device: Device, shared: Weights, regularization: float = 0.0
         shared: The global weights w.
         regularization: The factor of the proximal term.
         epochs: Passes over the device's training examples; the plan's by default.
+
+    Returns:
+        The loss of each step, without the proximal term.
     """
     device.begin_again()
     device.restore(shared)
@@ -23,8 +31,9 @@ def train_own_model(device: Device, shared: Weights, regularization: float = 0.0
     if regularization:
         pull = shared.select(device.model.trainable_layout)
         device.set_gradient_offset(-regularization * pull, regularization)
-    device.train(epochs)
+    losses = device.train(epochs)
     device.set_gradient_offset(None)
+    return losses
 
 
 def keep_own_model(device: Device) -> None:
