@@ -188,6 +188,7 @@ STRATEGIES = {
     "knn_per": {"+model.embed": "true"},
     "lg_fedavg": MLP,
     "local": {},
+    "mr_mtl": {},
     "perfedavg": {},
     "pfedme": {},
     "reptile": {},
@@ -216,6 +217,7 @@ MODELS = {
     "har_cnn": {},
     "keras": {"model.build._target_": "network.build", "+model.build.width": 5},
     "keras_file": {"model.path": "mine.keras"},
+    "linear": {},
     "mnist_cnn": {},
     "mobilenet": {},
     "mobilenet_transfer": {"model.build.weights": "mine.weights.h5"},
@@ -255,7 +257,7 @@ def write_examples(path: Path, fitted: TrainableModel) -> None:
     random = np.random.default_rng(0)
     shape, tokens = (60, *fitted.x.shape[1:]), fitted.x.dtype == "int32"
     x = random.integers(0, 80, shape, np.int32) if tokens else random.random(shape, np.float32)
-    y = np.arange(60 * int(np.prod(fitted.y.shape[1:]))) % fitted.classes
+    y = np.arange(60 * int(np.prod(fitted.y.shape[1:]))) % (fitted.classes or 60)
     np.savez(path, x=x, y=y.reshape(60, *fitted.y.shape[1:]))
 
 
@@ -300,8 +302,7 @@ OF_USERS: dict[str, tuple[dict[str, Any], list[int]]] = {  # and how many exampl
     "femnist": ({"data.path": "femnist", "model": "softmax", "model.build.input_shape": "[28,28,1]",
                  "model.build.classes": 62}, [5, 4, 3]),
     "pfedme_synthetic": ({**FLAT, "data.users": 3}, [5 * size for size in DRAWN]),
-    "school": ({"data.path": "school.npz", "model": "softmax", "model.build.input_shape": "[2]", "model.build.classes": 1,
-                "model.loss": "mean_squared_error"}, [6, 5, 4]),
+    "school": ({"data.path": "school.npz", "model": "linear", "model.build.input_shape": "[2]"}, [6, 5, 4]),
     "sent140": ({"data.path": "sent140", "data.length": 8, **TEXTS}, [5, 4, 3]),
     "shakespeare": ({"data.path": "shakespeare", **TEXTS}, [5, 4, 3]),
     "synthetic": ({**FLAT, "data.users": 3}, DRAWN),

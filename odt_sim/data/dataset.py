@@ -25,6 +25,7 @@ class Dataset:
         classes: The number of classes; None for regression.
         sequences: `[examples]` integers, the recording or text that each example is a part of, whose parts stand in the
             order of time; a split by block cuts each. None where all that a device has is one sequence.
+        standardize: Whether each device brings its inputs to one scale by its own training examples, once they are split.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Dataset:
     users: Array | None = None
     classes: int | None = None
     sequences: Array | None = None
+    standardize: bool = False
 
     @property
     def has_labels(self) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 
 from odt_sim.data.dataset import Array, Dataset, Indices
 from odt_sim.data.split import Method, check_fractions, check_gap, check_method, split, split_by_block
+from odt_sim.data.standardize import standardized
 from odt_sim.errors import DataError
 
 Partition = Callable[[Dataset, int | None, int], list[Indices]]
@@ -119,7 +120,8 @@ def federate(
     indices = np.concatenate([piece for of_device in found for piece in of_device])
     how = {"stratified": "", "random": " split=random", "block": f" split=block gap={gap}"}[method]
     spread = f"{_described(partition)} validation={validation} test={test}{how}"
-    return FederatedData(dataset.name, dataset.x, dataset.y, dataset.classes, indices, offsets, spread)
+    x = standardized(dataset.x, indices, offsets) if dataset.standardize else dataset.x
+    return FederatedData(dataset.name, x, dataset.y, dataset.classes, indices, offsets, spread)
 
 
 def _described(partition: Partition) -> str:

@@ -11,6 +11,18 @@ def softmax_regression(input_shape: Sequence[int], classes: int) -> keras.Model:
     return mlp(input_shape, classes, hidden=())
 
 
+def linear_regression(input_shape: Sequence[int]) -> keras.Model:
+    """Returns linear regression with a bias, from zeros; its output is `[batch, 1]` values.
+
+    Args:
+        input_shape: The shape of one example.
+    """
+    dense = layers.Dense(1, kernel_initializer="zeros", name="regressor")
+    return keras.Sequential(
+        [layers.Input(tuple(input_shape)), layers.Flatten(name="flatten"), dense], name="linear_regression"
+    )
+
+
 def mlp(input_shape: Sequence[int], classes: int, hidden: Sequence[int]) -> keras.Model:
     """Returns a multilayer perceptron on flattened input; its output is `[batch, classes]` logits.
 

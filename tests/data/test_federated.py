@@ -47,6 +47,18 @@ def test_the_ways_to_split():
     ]
 
 
+def test_each_device_standardizes_by_its_training_examples():
+    dataset = replace(make(), standardize=True)
+    raw, data = federate(make(), by_user, None, 0), federate(dataset, by_user, None, 0)
+    for device in range(6):
+        train = raw.x[raw.train(device)]
+        for part in ("train", "validation", "test"):
+            rows = getattr(raw, part)(device)
+            assert getattr(data, part)(device).tolist() == rows.tolist()
+            np.testing.assert_allclose(data.x[rows], (raw.x[rows] - train.mean()) / train.std(), rtol=1e-5)
+    assert dataset.x.tolist() == make().x.tolist()
+
+
 def test_examples_between_blocks_are_of_no_part():
     data = federate(make(), by_user, None, 0, method="block")  # six users of ten examples
     assert data.train(2).tolist() == [20, 21, 22, 23]

@@ -11,9 +11,10 @@ def saved(folder, scores=(1, 70, 24)):
     return folder / "school.npz"
 
 
-def test_features_are_standardized_within_each_school_and_scores_scaled(tmp_path):
+def test_scores_are_scaled_and_features_left_to_each_school(tmp_path):
     dataset = school(saved(tmp_path))
-    assert dataset.x.tolist() == [[-1, 0, 0], [1, 0, 0], [0, 0, 0]]
+    assert dataset.x.tolist() == [[0, 10, 1], [2, 10, 1], [5, 10, 1]]
+    assert dataset.standardize
     np.testing.assert_allclose(dataset.y, [0, 1, 1 / 3])
     assert dataset.users.tolist() == [7, 7, 9]
     assert (dataset.x.dtype, dataset.y.dtype, dataset.classes) == (np.float32, np.float32, None)
