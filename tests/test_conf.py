@@ -257,8 +257,8 @@ def write_examples(path: Path, fitted: TrainableModel) -> None:
     random = np.random.default_rng(0)
     shape, tokens = (60, *fitted.x.shape[1:]), fitted.x.dtype == "int32"
     x = random.integers(0, 80, shape, np.int32) if tokens else random.random(shape, np.float32)
-    y = np.arange(60 * int(np.prod(fitted.y.shape[1:]))) % (fitted.classes or 60)
-    np.savez(path, x=x, y=y.reshape(60, *fitted.y.shape[1:]))
+    y = np.arange(60 * int(np.prod(fitted.y.shape[1:]))).reshape(60, *fitted.y.shape[1:])
+    np.savez(path, x=x, y=y % fitted.classes if fitted.classes else y / np.float32(len(y)))
 
 
 def parameters_said(name: str) -> int:
