@@ -1,6 +1,7 @@
 """What the benchmarks share: the peers' model, and a fleet of devices with equally many examples."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,16 @@ from odt_sim.export.cache import exported
 MODELS = Path(__file__).resolve().parents[1] / "conf" / "model"
 
 
-def shipped_file(name: str) -> Path:
-    """Returns the `.tflite` file of a model of `conf/model`; it is exported at its first use and cached, as in a run."""
+def shipped_file(name: str, **changed: Any) -> Path:
+    """Returns the `.tflite` file of a model of `conf/model`; it is exported at its first use and cached, as in a run.
+
+    Args:
+        name: The model's name.
+        changed: Settings that differ from its file, or stand beside them, such as `gradient_offset=True`.
+    """
     spec = OmegaConf.to_container(OmegaConf.load(MODELS / f"{name}.yaml"))
     assert isinstance(spec, dict)
-    return exported({str(key): value for key, value in spec.items()})
+    return exported({**{str(key): value for key, value in spec.items()}, **changed})
 
 
 def shipped_model(name: str) -> TrainableModel:

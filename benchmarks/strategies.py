@@ -1,0 +1,218 @@
+"""What each strategy's own arithmetic costs, beside the training that it asks for.
+
+Every strategy of `conf/strategy` trains the peers' CNN on a cohort of 10 devices with 96 examples each: batches of 32, one
+epoch, in this process. A round is the cohort's `local` and the server's `aggregate`; a deployment is `deploy` on the same
+devices and their evaluation on 32 examples. Strategies take turns, so that whatever else the machine does meets all of them;
+the medians of the turns are told, in CPU time.
+
+The time is parted by what it goes into:
+
+- model: LiteRT's calls that train, infer or embed, and of those that write and read weights the one of each that FedAvg makes
+  for a device.
+- disk: what devices keep from round to round, as it is loaded and saved with its checksum.
+- own: all the rest. Orders and batches, sums of updates, `aggregate`, which FedAvg has, too; and each further read or write
+  of weights, and each gradient offset that is set.
+
+    python benchmarks/strategies.py [STRATEGY ...] [--turns 7] [--plain]
+
+The model is exported with all that a strategy may ask for; with `--plain` as `conf/model/mnist_cnn.yaml` has it. Then the
+host makes up for gradient offsets, and strategies that need more are left out.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import hydra.utils
+import numpy as np
+from omegaconf import OmegaConf
+from rich.console import Console
+from rich.table import Table
+from workload import random_images, shipped_file
+
+from odt_sim import TrainableModel, TrainingPlan
+from odt_sim.data.federated import FederatedData
+from odt_sim.device.runtime import Runtime
+from odt_sim.errors import StrategyError
+from odt_sim.simulation.block import Job, Task, Worker, join, mean
+from odt_sim.simulation.store import DeviceStore
+from odt_sim.strategies.base import ServerState, Strategy
+
+STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "strategy"
+EVERYTHING = {"gradient_offset": True, "train_groups": ["head", "body"], "embed": True}
+COHORT, EXAMPLES, HELD_OUT = 10, 96, 32
+FIRST_ROUND, WARM_UP = 10, 2  # IFCA's devices choose their cluster after round 5
+NEEDED = ("parameters", "restore")  # by FedAvg, once a device
+OWN = (*NEEDED, "set_gradient_offset")
+TRAINING = ("train", "head_train")
+
+
+@dataclass(frozen=True)
+class Part:
+    """The CPU time of one round or deployment.
+
+    Attributes:
+        model: Milliseconds in LiteRT.
+        disk: Milliseconds for the devices' states.
+        own: The other milliseconds.
+        steps: How many training steps there were.
+    """
+
+    model: float
+    disk: float
+    own: float
+    steps: int
+
+    @property
+    def fraction(self) -> float:
+        """The strategy's own part of what is not disk."""
+        return self.own / (self.model + self.own)
+
+
+class Meter:
+    """Tells what the time of a block of code goes into."""
+
+    def __init__(self) -> None:
+        """Begins to listen to all interpreters and stores of the process."""
+        self._seconds, self._calls = Counter[str](), Counter[str]()
+        self._listen(Runtime, "call", lambda signature, **_: signature)
+        self._listen(DeviceStore, "load", lambda *_: "disk")
+        self._listen(DeviceStore, "save", lambda *_: "disk")
+
+    def _listen(self, owner: type, method: str, name: Callable[..., str]) -> None:
+        inner = getattr(owner, method)
+
+        def timed(instance: Any, *arguments: Any, **named: Any) -> Any:
+            started = time.process_time()
+            try:
+                return inner(instance, *arguments, **named)
+            finally:
+                key = name(*arguments, **named)
+                self._seconds[key] += time.process_time() - started
+                self._calls[key] += 1
+
+        setattr(owner, method, timed)
+
+    def measure(self, work: Callable[[], object]) -> Part:
+        """Does some work for the cohort and tells where its time went."""
+        self._seconds.clear()
+        self._calls.clear()
+        started = time.process_time()
+        work()
+        total = time.process_time() - started
+        disk = self._seconds.pop("disk", 0.0)
+        model = sum(seconds for name, seconds in self._seconds.items() if name not in OWN)
+        for name in NEEDED:
+            model += self._seconds[name] * min(1.0, COHORT / max(1, self._calls[name]))
+        steps = sum(count for name, count in self._calls.items() if name.startswith(TRAINING))
+        return Part(1e3 * model, 1e3 * disk, 1e3 * (total - model - disk), steps)
+
+
+class Run:
+    """A strategy on the cohort, from round to round."""
+
+    def __init__(self, strategy: Strategy, model: TrainableModel, data: FederatedData, folder: Path) -> None:
+        """Does the rounds before those that are measured.
+
+        Raises:
+            StrategyError: The model lacks what the strategy needs.
+        """
+        strategy.check(model)
+        self._strategy = strategy
+        self._worker = Worker(Job(model, data, strategy, TrainingPlan(1, 0.01), 0, folder))
+        self._state: ServerState = strategy.init(Runtime(model).initial)
+        self._next, self._last = FIRST_ROUND, 0
+        for _ in range(WARM_UP):
+            self.round()
+        self.deploy()
+
+    def round(self) -> None:
+        """Trains the cohort and aggregates."""
+        task = Task("train", self._next, tuple(range(COHORT)), (self._last,) * COHORT)
+        trained = join([self._worker.train(task, self._state.broadcast)])
+        assert len(trained.contributed) == COHORT
+        self._state = self._strategy.aggregate(self._state, mean(trained, COHORT))
+        self._last = self._next if trained.stateful else 0
+        self._next += 1
+
+    def deploy(self) -> None:
+        """Deploys to the cohort and evaluates."""
+        task = Task("evaluate", self._next - 1, tuple(range(COHORT)), (self._last,) * COHORT)
+        self._worker.evaluate(task, self._state.broadcast)
+
+
+def fleet() -> FederatedData:
+    """Returns the cohort's data: random images that a model can learn."""
+    size = EXAMPLES + 2 * HELD_OUT
+    x, y = random_images(COHORT * size)
+    starts = np.arange(COHORT) * size
+    offsets = np.stack([starts, starts + EXAMPLES, starts + EXAMPLES + HELD_OUT, starts + size], axis=1)
+    return FederatedData("benchmark", x, y, 10, np.arange(len(x)), offsets)
+
+
+@contextmanager
+def runs_of(names: list[str], model: TrainableModel) -> Iterator[dict[str, Run]]:
+    """Yields a run of each strategy that the model can train under; says which it cannot."""
+    data = fleet()
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {}
+        for name in names:
+            strategy = hydra.utils.instantiate(OmegaConf.load(STRATEGIES / f"{name}.yaml"))
+            try:
+                runs[name] = Run(strategy, model, data, Path(folder) / name)
+            except StrategyError as error:
+                print(f"left out: {error}", flush=True)
+        yield runs
+
+
+def median(parts: list[Part]) -> Part:
+    """Returns the median of each figure."""
+    model, disk, own = (float(np.median([getattr(part, name) for part in parts])) for name in ("model", "disk", "own"))
+    return Part(model, disk, own, parts[0].steps)
+
+
+def table_of(rounds: dict[str, Part], deployments: dict[str, Part]) -> Table:
+    """Returns a row for each strategy; `times FedAvg` compares model and own time a training step with FedAvg's."""
+    table = Table("strategy", "steps", "model, ms", "own, ms", "own part", "times FedAvg", "disk, ms")
+    for title in ("deployment: steps", "model, ms", "own, ms", "own part"):
+        table.add_column(title)
+    base = (rounds["fedavg"].model + rounds["fedavg"].own) / rounds["fedavg"].steps
+    for name, part in rounds.items():
+        cells = [f"{part.steps}", f"{part.model:.0f}", f"{part.own:.1f}", f"{part.fraction:.1%}"]
+        cells += [f"{(part.model + part.own) / (base * part.steps):.2f}", f"{part.disk:.1f}"]
+        end = deployments[name]
+        table.add_row(name, *cells, f"{end.steps}", f"{end.model:.0f}", f"{end.own:.1f}", f"{end.fraction:.1%}")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure what strategies cost beside the training they ask for.")
+    found = sorted(path.stem for path in STRATEGIES.glob("*.yaml"))
+    parser.add_argument("strategies", nargs="*", default=found, metavar="STRATEGY")
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--plain", action="store_true", help="the model as conf/model describes it")
+    options = parser.parse_args()
+    model = TrainableModel.load(shipped_file("mnist_cnn", **({} if options.plain else EVERYTHING)))
+    names = ["fedavg", *(name for name in options.strategies if name != "fedavg")]
+    with runs_of(names, model) as runs:
+        meter = Meter()
+        turns = [
+            {name: (meter.measure(run.round), meter.measure(run.deploy)) for name, run in runs.items()}
+            for _ in range(options.turns)
+        ]
+    rounds, deployments = ({name: median([turn[name][i] for turn in turns]) for name in runs} for i in (0, 1))
+    print(f"{options.turns} turns, load {os.getloadavg()[0]:.1f}")
+    Console(width=150).print(table_of(rounds, deployments))
+
+
+if __name__ == "__main__":
+    main()
