@@ -15,8 +15,9 @@ The time is parted by what it goes into:
 
     python benchmarks/strategies.py [STRATEGY ...] [--turns 7] [--plain]
 
-The model is exported with all that a strategy may ask for; with `--plain` as `conf/model/mnist_cnn.yaml` has it. Then the
-host makes up for gradient offsets, and strategies that need more are left out.
+The model is exported with a gradient offset in its steps, and with train groups or embeddings for the strategies that need
+these. With `--plain` it is exported as `conf/model/mnist_cnn.yaml` has it: the host makes up for gradient offsets, and
+strategies that need more are left out.
 """
 
 import argparse
@@ -48,7 +49,12 @@ from odt_sim.simulation.store import DeviceStore
 from odt_sim.strategies.base import ServerState, Strategy
 
 STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "strategy"
-EVERYTHING = {"gradient_offset": True, "train_groups": ["head", "body"], "embed": True}
+OFFSET = {"gradient_offset": True}
+EXPORTS = (
+    OFFSET,
+    OFFSET | {"train_groups": ["head", "body"]},
+    OFFSET | {"train_groups": ["head", "body"], "embed": True},
+)
 COHORT, EXAMPLES, HELD_OUT = 10, 96, 32
 FIRST_ROUND, WARM_UP = 10, 2  # IFCA's devices choose their cluster after round 5
 NEEDED = ("parameters", "restore")  # by FedAvg, once a device
@@ -110,9 +116,8 @@ class Meter:
         work()
         total = time.process_time() - started
         disk = self._seconds.pop("disk", 0.0)
-        model = sum(seconds for name, seconds in self._seconds.items() if name not in OWN)
-        for name in NEEDED:
-            model += self._seconds[name] * min(1.0, COHORT / max(1, self._calls[name]))
+        model = sum((seconds for name, seconds in self._seconds.items() if name not in OWN), 0.0)
+        model += sum(self._seconds[name] * min(1.0, COHORT / max(1, self._calls[name])) for name in NEEDED)
         steps = sum(count for name, count in self._calls.items() if name.startswith(TRAINING))
         return Part(1e3 * model, 1e3 * disk, 1e3 * (total - model - disk), steps)
 
@@ -121,12 +126,7 @@ class Run:
     """A strategy on the cohort, from round to round."""
 
     def __init__(self, strategy: Strategy, model: TrainableModel, data: FederatedData, folder: Path) -> None:
-        """Does the rounds before those that are measured.
-
-        Raises:
-            StrategyError: The model lacks what the strategy needs.
-        """
-        strategy.check(model)
+        """Does the rounds before those that are measured."""
         self._strategy = strategy
         self._worker = Worker(Job(model, data, strategy, TrainingPlan(1, 0.01), 0, folder))
         self._state: ServerState = strategy.init(Runtime(model).initial)
@@ -160,18 +160,28 @@ def fleet() -> FederatedData:
 
 
 @contextmanager
-def runs_of(names: list[str], model: TrainableModel) -> Iterator[dict[str, Run]]:
-    """Yields a run of each strategy that the model can train under; says which it cannot."""
+def runs_of(names: list[str], models: list[TrainableModel]) -> Iterator[dict[str, Run]]:
+    """Yields a run of each strategy with the first of the models that has what it needs; says where none has."""
     data = fleet()
     with tempfile.TemporaryDirectory() as folder:
         runs = {}
         for name in names:
             strategy = hydra.utils.instantiate(OmegaConf.load(STRATEGIES / f"{name}.yaml"))
-            try:
+            model = next((model for model in models if can_train(strategy, model)), None)
+            if model is None:
+                print(f"left out: {name}, which needs {', '.join(sorted(strategy.needed(models[-1])))}", flush=True)
+            else:
                 runs[name] = Run(strategy, model, data, Path(folder) / name)
-            except StrategyError as error:
-                print(f"left out: {error}", flush=True)
         yield runs
+
+
+def can_train(strategy: Strategy, model: TrainableModel) -> bool:
+    """Whether a model has what a strategy needs."""
+    try:
+        strategy.check(model)
+    except StrategyError:
+        return False
+    return True
 
 
 def median(parts: list[Part]) -> Part:
@@ -201,9 +211,10 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--plain", action="store_true", help="the model as conf/model describes it")
     options = parser.parse_args()
-    model = TrainableModel.load(shipped_file("mnist_cnn", **({} if options.plain else EVERYTHING)))
+    exports = [{}] if options.plain else EXPORTS
+    models = [TrainableModel.load(shipped_file("mnist_cnn", **settings)) for settings in exports]
     names = ["fedavg", *(name for name in options.strategies if name != "fedavg")]
-    with runs_of(names, model) as runs:
+    with runs_of(names, models) as runs:
         meter = Meter()
         turns = [
             {name: (meter.measure(run.round), meter.measure(run.deploy)) for name, run in runs.items()}

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from safetensors import SafetensorError, safe_open
 
 from odt_sim.errors import CheckpointError
 from odt_sim.files import write_file
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Weights
 
 FORMAT_VERSION = "1"
 
@@ -70,6 +72,33 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
         raise CheckpointError(f"{path}: damaged, its checksum does not fit its content; use an earlier one")
     del texts["format_version"]
     return arrays, texts
+
+
+def write_checkpoint(path: Path, model: TrainableModel, weights: Weights, slots: Sequence[Array], epochs: int) -> None:
+    """Writes what a device holds: its weights, the optimizer's slots, and the epochs it has trained for in its round.
+
+    Raises:
+        CheckpointError: The file cannot be written.
+    """
+    tensors = dict(zip(weights.layout.names, weights.tensors(), strict=True))
+    tensors |= {f"optimizer.{i}": slot for i, slot in enumerate(slots)}
+    write_tensors(path, tensors, {"fingerprint": model.fingerprint, "epochs": str(epochs)})
+
+
+def read_checkpoint(path: Path, model: TrainableModel) -> tuple[Weights, list[Array], int]:
+    """Reads what `write_checkpoint` wrote: weights, slots and epochs.
+
+    Raises:
+        CheckpointError: The file is missing, damaged, of another model or of something else than a device.
+    """
+    tensors, texts = read_tensors(path)
+    if texts.get("fingerprint") != model.fingerprint:
+        raise CheckpointError(f"{path}: a checkpoint of another model than {model.where}; use one of this model")
+    slots = [f"optimizer.{i}" for i in range(len(model.slots))]
+    if set(tensors) != {*model.layout.names, *slots}:
+        raise CheckpointError(f"{path}: no checkpoint of a device; use a file that `Device.save` wrote")
+    weights = Weights.from_tensors(model.layout, [tensors[name] for name in model.layout.names])
+    return weights, [tensors[name] for name in slots], int(texts["epochs"])
 
 
 def _padding(path: Path) -> bytes:

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.batches import Batch, batches, padded
-from odt_sim.device.checkpoint import read_tensors, write_tensors
+from odt_sim.device.checkpoint import read_checkpoint, write_checkpoint
 from odt_sim.device.examples import Examples, checked_rows
 from odt_sim.device.features import digest_of_body
 from odt_sim.device.offset import GradientOffset, run_step
 from odt_sim.device.plan import TrainingPlan, learning_rate_of
 from odt_sim.device.runtime import Runtime, RuntimePool
 from odt_sim.device.step import Step, step_of
-from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ModelError
-from odt_sim.metrics.device import figures
+from odt_sim.errors import ConfigurationError, DataError, ModelError
+from odt_sim.metrics.device import figures, mean_loss
 from odt_sim.model.contract import answer_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
@@ -308,16 +308,27 @@ class Device:
         Raises:
             DataError: The device has no such examples.
         """
-        splits = self._splits
-        if split not in splits:
-            raise DataError(f"device {self.id}: no split {split!r}; there are {', '.join(splits)}")
-        if not len(splits[split]):
-            raise DataError(f"device {self.id}: has no {split} examples; give it some")
-        x, y = (self.embedded(split) if self.model.embeds else splits[split]).take()
-        outputs = self._answers("head_infer" if self.model.embeds else "infer", x)
-        if self.correction is not None:
-            outputs = self.correction(self.embedded(split).x, outputs)
+        outputs, y = self._answered(split)
         return figures(outputs, y, self.model.loss, self.model.from_logits, self.model.delta)
+
+    def loss(self, split: str) -> float:
+        """Returns the mean loss of a split: `evaluate` without its other figures, for strategies that choose by it.
+
+        Raises:
+            DataError: The device has no such examples.
+        """
+        outputs, y = self._answered(split)
+        return mean_loss(outputs, y, self.model.loss, self.model.from_logits, self.model.delta)
+
+    def _answered(self, split: str) -> Pair:
+        """Returns the outputs for a split, corrected where a strategy says so, and its targets."""
+        if split not in self._splits:
+            raise DataError(f"device {self.id}: no split {split!r}; there are {', '.join(self._splits)}")
+        if not len(self._splits[split]):
+            raise DataError(f"device {self.id}: has no {split} examples; give it some")
+        x, y = (self.embedded(split) if self.model.embeds else self._splits[split]).take()
+        outputs = self._answers("head_infer" if self.model.embeds else "infer", x)
+        return outputs if self.correction is None else self.correction(self.embedded(split).x, outputs), y
 
     # --- weights ---------------------------------------------------------------------------------------------------
 
@@ -337,11 +348,12 @@ class Device:
             CheckpointError: The checkpoint is missing, damaged or of another model.
         """
         if not isinstance(weights, Weights):
-            return self._restore_file(Path(weights))
+            saved, slots, self._epochs = read_checkpoint(Path(weights), self.model)
+            self._place(saved, slots)
+            return
         whole = weights.layout == self.model.layout
         after = Weights(weights.layout, weights.vector.copy()) if whole else self._host_weights().replace(weights)
         self._place(after, self._host_slots())
-        return None
 
     def optimizer_state(self) -> list[Array]:
         """Returns a copy of the optimizer's slots `s0..sM`; empty where it has none."""
@@ -375,23 +387,7 @@ class Device:
         Raises:
             CheckpointError: The file cannot be written; what was there before is untouched.
         """
-        tensors = dict(zip(self.model.layout.names, self._host_weights().tensors(), strict=True))
-        slots = {f"optimizer.{i}": slot for i, slot in enumerate(self._host_slots())}
-        texts = {"fingerprint": self.model.fingerprint, "epochs": str(self._epochs)}
-        write_tensors(Path(path), {**tensors, **slots}, texts)
-
-    def _restore_file(self, path: Path) -> None:
-        tensors, texts = read_tensors(path)
-        if texts.get("fingerprint") != self.model.fingerprint:
-            raise CheckpointError(
-                f"{path}: a checkpoint of another model than {self.model.where}; use one of this model"
-            )
-        slots = [f"optimizer.{i}" for i in range(len(self.model.slots))]
-        if set(tensors) != {*self.model.layout.names, *slots}:
-            raise CheckpointError(f"{path}: no checkpoint of a device; use a file that `Device.save` wrote")
-        weights = Weights.from_tensors(self.model.layout, [tensors[name] for name in self.model.layout.names])
-        self._place(weights, [tensors[name] for name in slots])
-        self._epochs = int(texts["epochs"])
+        write_checkpoint(Path(path), self.model, self._host_weights(), self._host_slots(), self._epochs)
 
     def random(self, *purpose: str | int) -> np.random.Generator:
         """Returns a random generator that depends on the seed, the id, the round and the purpose only."""

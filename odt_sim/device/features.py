@@ -99,4 +99,4 @@ class FeatureCache:
 def digest_of_body(weights: Weights) -> str:
     """Returns a digest of the parameters outside the head: equal ones embed equally."""
     body = weights.select(weights.layout.select(lambda p: p.group != "head"))
-    return hashlib.sha256(body.vector.data).hexdigest()
+    return hashlib.blake2b(body.vector.data).hexdigest()  # twice as fast as SHA-256 where that has no instructions

@@ -68,6 +68,15 @@ def _binary_losses(outputs: Array, y: Array, from_logits: bool) -> Array:
     return np.asarray(np.maximum(outputs, 0.0) - outputs * y + np.log1p(np.exp(-np.abs(outputs))))
 
 
+def mean_loss(outputs: Array, y: Array, loss: str | None, from_logits: bool, delta: float = 1.0) -> float:
+    """Returns the mean of `example_losses`.
+
+    Raises:
+        ModelError: The loss is not known.
+    """
+    return float(example_losses(outputs, y, _known(loss), from_logits, delta).mean())
+
+
 def figures(outputs: Array, y: Array, loss: str | None, from_logits: bool, delta: float = 1.0) -> dict[str, float]:
     """Returns one device's figures.
 
@@ -85,20 +94,24 @@ def figures(outputs: Array, y: Array, loss: str | None, from_logits: bool, delta
     Raises:
         ModelError: The loss is not known.
     """
-    if loss is None:
-        raise ModelError(
-            "the model has no manifest, so its loss is not known; give it: TrainableModel.load(path, loss=...)"
-        )
-    mean_loss = float(example_losses(outputs, y, loss, from_logits, delta).mean())
+    mean, loss = mean_loss(outputs, y, loss, from_logits, delta), _known(loss)
     own, more = (
         _regression(outputs, y) if loss in REGRESSIONS else _classification(outputs, y, loss, from_logits=from_logits)
     )
     return {
         **own,
-        "loss": mean_loss,
+        "loss": mean,
         "examples": len(y),
         **{name: value for name, value in more.items() if value is not None},
     }
+
+
+def _known(loss: str | None) -> str:
+    if loss is None:
+        raise ModelError(
+            "the model has no manifest, so its loss is not known; give it: TrainableModel.load(path, loss=...)"
+        )
+    return loss
 
 
 Figures = tuple[dict[str, float], dict[str, float | None]]

@@ -38,14 +38,28 @@ def auc(scores: Array, positive: NDArray[np.bool_]) -> float | None:
     if not np.isfinite(scores).all():
         return None
     counts = positive.sum(axis=0)
-    areas = [_area(scores[:, k], positive[:, k]) for k in np.flatnonzero((counts > 0) & (counts < len(positive)))]
-    return float(np.mean(areas)) if areas else None
+    both = (counts > 0) & (counts < len(positive))
+    if not both.any():
+        return None
+    positives, order = counts[both], np.argsort(scores[:, both], axis=0)
+    below_or_equal = _below_and_not_above(np.take_along_axis(scores[:, both], order, axis=0))
+    of_all = (below_or_equal * np.take_along_axis(positive[:, both], order, axis=0)).sum(axis=0)
+    of_negatives = of_all - positives**2  # any two positives, and each with itself, count two and one
+    return float((of_negatives / (2 * positives * (len(positive) - positives))).mean())
 
 
-def _area(scores: Array, positive: NDArray[np.bool_]) -> float:
-    negatives, positives = np.sort(scores[~positive]), scores[positive]
-    below_twice = sum(int(np.searchsorted(negatives, positives, side).sum()) for side in ("left", "right"))
-    return below_twice / (2 * len(negatives) * len(positives))
+def _below_and_not_above(ordered: Array) -> NDArray[np.int64]:
+    """Returns for each score how many of its column are below it, plus how many are not above it.
+
+    Args:
+        ordered: `[examples, classes]`, ascending in each column.
+    """
+    places = np.arange(len(ordered))[:, np.newaxis]
+    differs = ordered[1:] != ordered[:-1]
+    edge = np.ones((1, ordered.shape[1]), np.bool_)
+    first = np.maximum.accumulate(np.where(np.concatenate([edge, differs]), places, 0), axis=0)
+    last = np.where(np.concatenate([differs, edge]), places, len(ordered))[::-1]
+    return np.asarray(first + np.minimum.accumulate(last, axis=0)[::-1] + 1)
 
 
 def r2(outputs: Array, y: Array) -> float | None:

@@ -72,7 +72,7 @@ class FedAvgFineTune(Strategy):
         if not len(device.validation_examples):
             device.records["fine_tune_epochs"] = 0
             return shared
-        untouched = Tuned(shared, 0, "all", device.evaluate("validation")["loss"])
+        untouched = Tuned(shared, 0, "all", device.loss("validation"))
         tuned = chain.from_iterable(self._tuned(device, shared, layers) for layers in LAYERS[self.layers])
         best = min(chain([untouched], tuned), key=lambda found: found.loss)
         device.records["fine_tune_epochs"] = best.epochs
@@ -92,7 +92,7 @@ class FedAvgFineTune(Strategy):
                 device.train(epochs=1, group="head")
             else:
                 _train_head(device, shared, islice(steps, ceil(len(device.train_examples) / device.model.batch_size)))
-            yield Tuned(device.parameters(), epoch, layers, device.evaluate("validation")["loss"])
+            yield Tuned(device.parameters(), epoch, layers, device.loss("validation"))
 
 
 def _train_head(device: Device, shared: Weights, steps: Iterable[Batch]) -> None:

@@ -99,7 +99,7 @@ def _worth(device: Device, other: Weights, apart: Weights, before: float) -> flo
 
 def _validation_loss(device: Device, weights: Weights) -> float:
     device.restore(weights)
-    return device.evaluate("validation")["loss"]
+    return device.loss("validation")
 
 
 def _name(device: int) -> str:

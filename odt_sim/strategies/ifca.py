@@ -65,7 +65,7 @@ class IFCA(Strategy):
         losses = []
         for cluster in range(self.clusters):
             device.restore(weights_of(broadcast, _name(cluster)))
-            losses.append(device.evaluate("train")["loss"])
+            losses.append(device.loss("train"))
         return int(np.argmin(losses))
 
 

@@ -52,4 +52,4 @@ class Interpolation(Strategy):
 
 def _validation_loss(device: Device, weights: Weights) -> float:
     device.restore(weights)
-    return device.evaluate("validation")["loss"]
+    return device.loss("validation")

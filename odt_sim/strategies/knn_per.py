@@ -115,7 +115,7 @@ def _memory(device: Device, neighbours: int) -> Memory:
 
 def _validation_loss(device: Device, memory: Memory, share: float) -> float:
     device.correction = replace(memory, share=share) if share else None
-    return device.evaluate("validation")["loss"]
+    return device.loss("validation")
 
 
 def _flat(embeddings: Array) -> Array:

@@ -63,6 +63,7 @@ def test_evaluation_on_each_split(softmax: TrainableModel, rows: Draw, numpy_sof
         assert figures["examples"] == len(y)
         assert figures["accuracy"] == (twin.logits(x).argmax(axis=1) == y).mean()
         assert figures["loss"] == pytest.approx(twin.losses(x, y).mean(), abs=1e-5)
+        assert device.loss(split) == figures["loss"]
 
 
 def test_evaluation_of_a_regression(regression: TrainableModel, rows: Draw) -> None:
@@ -93,6 +94,6 @@ def test_splits_that_are_not_there(softmax: TrainableModel, rows: Draw) -> None:
     with pytest.raises(DataError, match="device 6: has no test examples; give it some"):
         device.evaluate()
     with pytest.raises(DataError, match="device 6: has no validation examples"):
-        device.evaluate("validation")
+        device.loss("validation")
     with pytest.raises(DataError, match="device 6: no split 'holdout'; there are test, validation, train"):
         device.evaluate("holdout")
