@@ -40,6 +40,7 @@ class Runtime:
             raise ModelError(f"{model.where}: LiteRT cannot load it: {_one_line(error)}") from error
         self._runners: dict[str, SignatureRunner] = {}
         self._offset: Weights | None = None
+        self._weights: Weights | None = None  # what it holds, where that is known
         self._restore_names = [f"a{i}" for i in range(len(model.parameters))]
         self._slot_names = [f"s{i}" for i in range(len(model.slots))]
         self.initial = self.read()
@@ -79,6 +80,7 @@ class Runtime:
             mu: The factor of the proximal term.
         """
         self._write_offset(b)
+        self._weights = None
         known = {
             "x": batch.x,
             "embedding": batch.x,
@@ -110,13 +112,16 @@ class Runtime:
         return outputs[answer_of(declared).name]
 
     def read(self) -> Weights:
-        """Returns a copy of the weights."""
-        outputs = self.call("parameters")
-        return Weights.from_tensors(self.model.layout, [outputs[name] for name in self._restore_names])
+        """Returns the weights, which are not to be changed; asks the interpreter only where a step may have changed them."""
+        if self._weights is None:
+            outputs = self.call("parameters")
+            self._weights = Weights.from_tensors(self.model.layout, [outputs[name] for name in self._restore_names])
+        return self._weights
 
     def write(self, weights: Weights) -> None:
-        """Sets all weights."""
+        """Sets all weights; those given are not to be changed afterwards."""
         self.call("restore", **dict(zip(self._restore_names, weights.tensors(), strict=True)))
+        self._weights = weights
 
     def read_slots(self) -> list[Array]:
         """Returns a copy of the optimizer's slots; empty where it has none."""

@@ -124,6 +124,8 @@ class Weights:
         Raises:
             ModelError: A parameter of `other` is not there, or has another shape.
         """
+        if other.layout == self.layout:
+            return Weights(self.layout, other.vector.copy())
         vector = self.vector.copy()
         start = 0
         for where in self._places(other.layout):
