@@ -7,18 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from odt_sim import TrainableModel
 from odt_sim.application import launch
 from odt_sim.config import federated
 from odt_sim.data.federated import FederatedData
+from odt_sim.data.fedprox_synthetic import synthetic
 from odt_sim.device.runtime import Runtime
 from odt_sim.report.records import RunFolder
 from odt_sim.simulation.cohort import choose_cohort, choose_stragglers
 
-FEW = ["run.rounds=3", "train.epochs=4", "data.users=5", "fleet.cohort=4"]
-DATA = ["synthetic_iid", "synthetic(0,0)", "synthetic(0.5,0.5)", "synthetic(1,1)"]
+EXPERIMENT = Path(__file__).parents[2] / "conf" / "experiment" / "reproduce" / "fedprox_synthetic.yaml"
+FEW = ["run.rounds=3", "train.epochs=4", "data={alpha: 1, beta: 1}", "data.users=5", "fleet.cohort=4"]
 RATE, BATCH = 0.01, 10
 
 
@@ -65,18 +67,25 @@ def generator(device: int, round: int, purpose: str, *more: int) -> np.random.Ge
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The folders of the whole sweep, made smaller."""
+    """The folders of the sweep's part on one data set, made smaller."""
     folder = tmp_path_factory.mktemp("sweep")
     outcome = launch(["+experiment=reproduce/fedprox_synthetic", *FEW, f"hydra.sweep.dir={folder}"])
     assert outcome.failed == 0
     return sorted((path.parent for path in folder.rglob("summary.json")), key=lambda path: int(path.name))
 
 
+def test_the_data() -> None:
+    parser, params = OverridesParser.create(), OmegaConf.load(EXPERIMENT).hydra.sweeper.params
+    choices: Any = parser.parse_override(f"data={params.data}").value()
+    names = [synthetic(**{str(key): value for key, value in choice.items()}).name for choice in choices.list]
+    assert names == ["synthetic_iid", "synthetic(0,0)", "synthetic(0.5,0.5)", "synthetic(1,1)"]
+
+
 def test_the_sweep(runs: list[Path]) -> None:
-    """Four data sets, without stragglers and with them, FedAvg and FedProx on each."""
+    """Without stragglers and with them, FedAvg and FedProx."""
     summaries = [RunFolder(run).summary() for run in runs]
     found = [tuple(s["settings"].get(key) for key in ("data", "fleet.stragglers", "strategy.mu")) for s in summaries]
-    assert found == [(data, slow, mu) for data in DATA for slow in ("0.0", "0.9") for mu in (None, "1.0")]
+    assert found == [("synthetic(1,1)", slow, mu) for slow in ("0.0", "0.9") for mu in (None, "1.0")]
     assert {(s["devices"], s["cohort"], s["unseen"], s["reported_round"]) for s in summaries} == {(5, 4, 0, 3)}
 
 
