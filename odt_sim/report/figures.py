@@ -11,6 +11,8 @@ from odt_sim.report.comparison import Comparison
 from odt_sim.report.distribution_plot import draw_distribution
 from odt_sim.report.formatting import metric_name
 from odt_sim.report.gain_plot import draw_gains, gain_reference
+from odt_sim.report.pareto import COSTS, Cost, fronts, points
+from odt_sim.report.pareto_plot import draw_pareto
 from odt_sim.report.rounds_plot import draw_rounds
 from odt_sim.report.style import DARK, DPI, LIGHT, Theme
 
@@ -35,7 +37,7 @@ class Picture:
 
 
 def pictures(comparison: Comparison) -> list[Picture]:
-    """Returns the figures for which the runs have data: the metric by round, its distribution, each device's gain."""
+    """Returns the figures for which the runs have data: the metric by round, by device and by cost, and devices' gains."""
     metric = metric_name(comparison.metric)
     drawn: list[Picture] = []
     if any(comparison.metric in line for run in comparison.runs for line in run.rounds):
@@ -48,7 +50,15 @@ def pictures(comparison: Comparison) -> list[Picture]:
     if reference := gain_reference(comparison):
         title = f"Gain or loss of every device against the {_model(reference)}"
         drawn.append(_picture("gain", title, _gain_caption(comparison, reference), draw_gains, comparison))
-    return drawn
+    return [*drawn, *(_pareto(cost, comparison) for cost in COSTS if len(points(comparison, cost)) > 1)]
+
+
+def _pareto(cost: Cost, comparison: Comparison) -> Picture:
+    def draw(figure: Figure, comparison: Comparison) -> None:
+        draw_pareto(figure, comparison, cost)
+
+    title = f"Test {metric_name(comparison.metric)} for {cost.title}"
+    return _picture(f"pareto_{cost.key}", title, _pareto_caption(cost, comparison), draw, comparison)
 
 
 def _picture(
@@ -90,6 +100,18 @@ def _gain_caption(comparison: Comparison, reference: str) -> str:
     return (
         f"Each bar is a seen device, in order of its gain in {how}: above zero the strategy serves it better than the "
         f"{_model(reference)} does, below zero worse."
+    )
+
+
+def _pareto_caption(cost: Cost, comparison: Comparison) -> str:
+    best = fronts(points(comparison, cost), comparison.metric)
+    several = any(len(row.runs) > 1 for row in comparison.rows)
+    bars = "; bars are one standard deviation over seeds to either side" if several else ""
+    apart = ", for each data, partition and fleet apart" if len(best) > 1 else ""
+    names = ", ".join(point.row.label for front in best for point in front)
+    return (
+        f"Each point is a configuration, {_direction(comparison)}{bars}. The line is the front{apart}: nothing is better "
+        f"than these at their cost or less: {names}."
     )
 
 

@@ -172,8 +172,12 @@ def test_pictures_are_png_in_a_light_and_a_dark_version(write_run, tmp_path, kin
     paths = [write_run(tmp_path / name, name, overrides=overrides, **options) for name in ("local", "fedavg")]
     if overrides:
         write_run(tmp_path / "other", "fedavg", overrides=["data.name=plain"])
+    for number, path in enumerate(paths if kind == "one_round" else ()):  # these count their steps
+        folder = RunFolder(path)
+        folder.write_summary(folder.summary() | {"train_calls": 40 + number, "deploy_train_calls": 2})
     drawn = pictures(compare([tmp_path] if overrides else paths[1:] if kind == "single" else paths))
-    assert [picture.name for picture in drawn] == ["rounds", "distribution", "gain"]
+    expected = ["rounds", "distribution", "gain", "pareto_megabytes", "pareto_train_calls"]
+    assert [picture.name for picture in drawn] == expected[: {"single": 3, "one_round": 5}.get(kind, 4)]
     for picture in drawn:
         light, dark = (Image.open(BytesIO(content)) for content in (picture.light, picture.dark))
         assert light.format == dark.format == "PNG"

@@ -56,7 +56,7 @@ def page(sweep, tmp_path_factory):
 
 def test_the_page_needs_nothing_else(page):
     parsed, text = page
-    assert len(parsed.sources) == 6  # three pictures, light and dark
+    assert len(parsed.sources) == 8  # four pictures, light and dark
     assert all(source.startswith("data:image/png;base64,") for source in parsed.sources)
     assert not re.search(r"https?://|@import|url\(|<script|<link", text)
 

@@ -1,0 +1,147 @@
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from odt_sim.report.choice import Choice
+from odt_sim.report.comparison import Comparison, Configuration
+from odt_sim.report.label_places import places
+from odt_sim.report.pareto import COSTS, Point, fronts, points
+from odt_sim.report.pareto_plot import draw_pareto
+from odt_sim.report.run import Run
+from odt_sim.report.style import DPI, LIGHT
+from odt_sim.report.values import Spread
+
+MEGABYTES, TRAIN_CALLS = COSTS
+
+
+def row(label, score, megabytes, calls=None, *, std=None, data="digits"):
+    summary = {"strategy": label.split(" ")[0], "seed": 0, "task": "classification", "settings": {"data": data}}
+    summary |= {"bytes_down": 1e6 * megabytes, "bytes_up": 0}
+    summary |= {} if calls is None else {"train_calls": calls, "deploy_train_calls": 10}
+    run = Run(Path(label), (), (), summary, None, (), {}, {})
+    return Configuration(label, (run,), {"weighted_mean": Spread(score, std)}, Choice(label, 1))
+
+
+def comparison(rows, metric="accuracy"):
+    return Comparison(metric, None, tuple(rows), (), ())
+
+
+def front(rows, metric="accuracy"):
+    return [[point.row.label for point in of] for of in fronts(points(comparison(rows, metric), MEGABYTES), metric)]
+
+
+def draw(rows, cost=MEGABYTES):
+    with matplotlib.rc_context(LIGHT.settings()):
+        figure = Figure(dpi=DPI, layout="constrained")
+        draw_pareto(figure, comparison(rows), cost)
+        figure.draw_without_rendering()
+    return figure
+
+
+# --- the front ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_front_is_what_nothing_beats():
+    rows = [
+        row("dear", 0.9, 5),
+        row("cheap", 0.5, 1),
+        row("beaten", 0.5, 2),
+        row("worse", 0.4, 1),
+        row("middle", 0.7, 2),
+    ]
+    assert front(rows) == [["cheap", "middle", "dear"]]
+
+
+def test_of_an_error_less_is_better():
+    assert front([row("a", 0.5, 1), row("b", 0.4, 2), row("c", 0.6, 3)], "mse") == [["a", "b"]]
+
+
+def test_equals_are_both_on_the_front():
+    assert front([row("a", 0.5, 1), row("b", 0.5, 1)]) == [["a", "b"]]
+
+
+def test_other_data_has_a_front_of_its_own():
+    assert front([row("a", 0.9, 1), row("b", 0.5, 2, data="mnist")]) == [["a"], ["b"]]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12))
+def test_every_point_is_on_the_front_or_beaten_by_one_that_is(values):
+    drawn = [Point(row(str(i), y / 5, x), Spread(x, None), Spread(y / 5, None)) for i, (x, y) in enumerate(values)]
+    (best,) = fronts(drawn, "accuracy")
+    for point in drawn:
+        beaten = [b for b in best if b.cost.mean <= point.cost.mean and b.score.mean >= point.score.mean]
+        assert beaten
+        assert (point in best) == all((b.cost, b.score) == (point.cost, point.score) for b in beaten)
+
+
+def test_deployment_counts_as_training():
+    assert [point.cost.mean for point in points(comparison([row("a", 0.5, 1, 40)]), TRAIN_CALLS)] == [50]
+    assert points(comparison([row("a", 0.5, 1)]), TRAIN_CALLS) == []
+
+
+# --- the picture -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategies", [8, 25])
+def test_names_cover_neither_each_other_nor_points(strategies):
+    random = np.random.default_rng(0)
+    rows = [
+        row(f"strategy_{i} a.learning_rate={i}", random.normal(0.8, 0.03), random.choice([10, 10.5, 20]), std=0.02)
+        for i in range(strategies)
+    ]
+    figure = draw(rows)
+    (axes,) = figure.axes
+    assert len(axes.texts) == strategies
+    boxes = np.array([Text.get_window_extent(text).extents for text in axes.texts])
+    area = axes.get_window_extent().extents
+    assert np.all(boxes[:, :2] >= area[:2] - 1)
+    assert np.all(boxes[:, 2:] <= area[2:] + 1)
+    centres = axes.transData.transform(
+        [(r.runs[0].complete["bytes_down"] / 1e6, 100 * r.values["weighted_mean"].mean) for r in rows]
+    )
+    dots = np.concatenate([centres - 7, centres + 7], axis=1)
+    everything = np.concatenate([boxes, dots])
+    for number, box in enumerate(boxes):
+        others = np.delete(everything, number, axis=0)
+        apart = (others[:, :2] >= box[2:] - 1).any(axis=1) | (others[:, 2:] <= box[:2] + 1).any(axis=1)
+        assert apart.all()
+
+
+def test_the_front_is_drawn_and_bold():
+    figure = draw([row("local", 0.5, 0), row("fedavg", 0.7, 10), row("ditto", 0.6, 20)])
+    (axes,) = figure.axes
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), [(0, 50), (10, 50), (10, 70)])
+    assert {text.get_text(): text.get_weight() for text in axes.texts} == {
+        "local": "bold",
+        "fedavg": "bold",
+        "ditto": "normal",
+    }
+
+
+@pytest.mark.parametrize(
+    ("costs", "scale"), [((10, 20), "linear"), ((0, 20), "linear"), ((1, 50), "log"), ((0, 1, 50), "symlog")]
+)
+def test_a_wide_span_of_costs_asks_for_a_logarithmic_axis(costs, scale):
+    (axes,) = draw([row(f"s{cost}", 0.5, cost) for cost in costs]).axes
+    assert axes.get_xscale() == scale
+    assert all(text.get_text().startswith("s") for text in axes.texts)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.floats(0, 1000), st.floats(0, 600)), min_size=1, max_size=12))
+def test_labels_find_places_that_are_free(spots):
+    """A dozen labels fill an eighth of the area: there is always room."""
+    centres = np.array(spots)
+    dots = np.concatenate([centres - 5, centres + 5], axis=1)
+    boxes = places(centres, np.tile((150.0, 40.0), (len(spots), 1)), dots, (0, 0, 1000, 600), 4)
+    np.testing.assert_allclose(boxes[:, 2:] - boxes[:, :2], [(150, 40)] * len(spots))
+    everything = np.concatenate([boxes, dots])
+    for number, box in enumerate(boxes):
+        others = np.delete(everything, number, axis=0)
+        assert np.all((others[:, :2] >= box[2:]).any(axis=1) | (others[:, 2:] <= box[:2]).any(axis=1))
