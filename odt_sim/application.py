@@ -1,5 +1,6 @@
 """The Hydra application: one job is one run."""
 
+import math
 import os
 import shlex
 import sys
@@ -23,6 +24,7 @@ from rich.markup import escape
 from odt_sim import config as configuration
 from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError
+from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.progress import left_out, shown
 from odt_sim.report.records import Row, RunFolder, replace_file
 from odt_sim.resume import resumed
@@ -107,8 +109,13 @@ def _way_on(folder: Path | None) -> str:
 
 
 @hydra.main(config_path="pkg://odt_sim.conf", **CONFIG)
-def application(config: DictConfig) -> None:
-    """Runs one job; a failed job is recorded in its folder, and a sweep goes on."""
+def application(config: DictConfig) -> float:
+    """Runs one job; a failed job is recorded in its folder, and a sweep goes on.
+
+    Returns:
+        For a sweeper that optimizes: the mean over seen devices of the task's first metric on validation examples; NaN where
+        the job failed or there are none.
+    """
     settings = HydraConfig.get()
     swept = settings.mode == RunMode.MULTIRUN
     overrides = list(settings.overrides.task)
@@ -117,8 +124,8 @@ def application(config: DictConfig) -> None:
     try:
         own = claim(folder, config)
         configuration.check(config)
-        run(config, folder, _title(settings.runtime.choices["strategy"], overrides))
-        return
+        summary = run(config, folder, _title(settings.runtime.choices["strategy"], overrides))
+        return _validated(summary)
     except OdtSimError as error:
         message = " ".join(str(error).split())
         if not swept:
@@ -134,6 +141,12 @@ def application(config: DictConfig) -> None:
     if swept:
         outcome.failed += 1
         _print(f"[red]failed[/red] {escape(', '.join(overrides))}: {escape(message)}")
+    return math.nan
+
+
+def _validated(summary: Row) -> float:
+    figures = summary["metrics_validation"][TASK_METRICS[summary["task"]][0]]
+    return figures["weighted_mean"] if figures else math.nan
 
 
 def claim(folder: Path, config: DictConfig) -> bool:
@@ -168,13 +181,16 @@ def _title(strategy: str, overrides: Sequence[str]) -> str:
     return " ".join([target, *(override for override in overrides if not override.startswith(known))])
 
 
-def run(config: DictConfig, folder: Path, name: str) -> None:
+def run(config: DictConfig, folder: Path, name: str) -> Row:
     """Runs one simulation with a live display, and says which devices were left out.
 
     Args:
         config: The configuration.
         folder: The run's folder.
         name: What the display calls it.
+
+    Returns:
+        The run's summary.
     """
     configuration.add_working_folder()
     tracker: Tracker = configuration.build(config.tracker, "tracker")
@@ -188,9 +204,10 @@ def run(config: DictConfig, folder: Path, name: str) -> None:
         simulation = configuration.simulation(config, folder)
         if message := find_leakage(simulation.data).message:
             progress.warn(message)
-        tracking.summary = simulation.run(resume=config.run.resume is not None, on_round=on_round)
+        tracking.summary = summary = simulation.run(resume=config.run.resume is not None, on_round=on_round)
     if message := left_out(RunFolder(folder).rounds()):
         _print(f"[yellow]left out[/yellow] {message}")
+    return summary
 
 
 def _print(message: str) -> None:

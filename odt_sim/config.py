@@ -31,6 +31,7 @@ SCHEMA: Mapping[str, tuple[type, ...]] = {
     "seed": (int,),
     "run.rounds": (int,),
     "run.evaluate_every": (int, type(None)),
+    "run.target": (float, type(None)),
     "run.resume": (str, type(None)),
     "run.storage": (str, type(None)),
     "fleet.devices": (int, type(None)),
@@ -38,6 +39,7 @@ SCHEMA: Mapping[str, tuple[type, ...]] = {
     "fleet.unseen": (int,),
     "fleet.min_devices": (int,),
     "fleet.stragglers": (float,),
+    "fleet.adaptation_steps": (int,),
     "split.validation": (float,),
     "split.test": (float,),
     "split.gap": (int,),
@@ -68,7 +70,8 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     data = federated(config)
     backend.start()
     trained = wait_for_model()
-    fleet = Fleet(config.fleet.cohort, config.fleet.unseen, config.fleet.min_devices, float(config.fleet.stragglers))
+    who = config.fleet
+    fleet = Fleet(who.cohort, who.unseen, who.min_devices, float(who.stragglers), who.adaptation_steps)
     return Simulation(
         trained,
         data,
@@ -78,6 +81,7 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
         fleet=fleet,
         plan=plan,
         evaluate_every=config.run.evaluate_every,
+        target=config.run.target,
         seed=config.seed,
         storage=config.run.storage,
         backend=backend,

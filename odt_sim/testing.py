@@ -16,6 +16,7 @@ small perceptron, exported once, which has a head, a body, embeddings and a grad
 import copy
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,10 @@ from odt_sim.export.cache import exported
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.block import Job, Row, Task, Trained, Worker, join
+from odt_sim.simulation.block import Job, Task, Trained, Worker, join
 from odt_sim.simulation.cohort import Fleet
 from odt_sim.simulation.coordinator import Simulation
+from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.base import Strategy, Tensors, array_of
 
@@ -278,7 +280,7 @@ class WorkerForEach:
 
     def open(self, job: Job) -> None:
         """Takes a copy of the strategy as it is before the first round."""
-        self._job = Job(job.model, job.data, copy.deepcopy(job.strategy), job.plan, job.seed, job.storage)
+        self._job = replace(job, strategy=copy.deepcopy(job.strategy))
 
     def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
         """Trains blocks in order, device by device."""
@@ -296,8 +298,7 @@ class WorkerForEach:
 
     def _fresh(self) -> Worker:
         assert self._job is not None
-        job = self._job
-        return Worker(Job(job.model, job.data, copy.deepcopy(job.strategy), job.plan, job.seed, job.storage))
+        return Worker(replace(self._job, strategy=copy.deepcopy(self._job.strategy)))
 
 
 def _read_only(tensors: Tensors) -> Tensors:

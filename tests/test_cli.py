@@ -24,7 +24,14 @@ MINE = """
 import os
 from pathlib import Path
 
+from hydra.experimental.callback import Callback
 from odt_sim import Strategy
+
+class Tell(Callback):
+    def on_job_end(self, config, job_return, **kwargs):
+        with open("told", "a") as file:
+            print(job_return.return_value, file=file)
+
 
 class Halfway(Strategy):
     def deploy(self, device, broadcast):
@@ -209,6 +216,16 @@ def test_a_strategy_in_a_file_of_the_working_folder(odt_sim, folder, backend):
     assert err.splitlines()[-1].startswith("Halfway model=digits_mlp")
     here = {row["process"] for row in lines(run / "devices.jsonl")} == {os.getpid()}
     assert here == (backend == "serial")
+
+
+def test_a_job_tells_a_sweeper_its_validation_figure(odt_sim, folder, monkeypatch):
+    monkeypatch.syspath_prepend(str(folder))
+    code, _, err = odt_sim("run", "-m", *FEW, "fleet.cohort=3,9", "+hydra.callbacks.tell._target_=mine.Tell")
+    assert (code, "failed" in err) == (1, True)
+    told, failed = (float(line) for line in (folder / "told").read_text().splitlines())
+    (summary,) = (json.loads(path.read_text()) for path in folder.rglob("summary.json"))
+    assert told == summary["metrics_validation"]["accuracy"]["weighted_mean"] > 0
+    assert np.isnan(failed)
 
 
 def test_a_folder_of_configurations_of_the_users_own(odt_sim, folder):

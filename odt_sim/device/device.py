@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.device.batches import Batch, batches, padded
+from odt_sim.device.batches import Batch, batches
 from odt_sim.device.checkpoint import read_checkpoint, write_checkpoint
 from odt_sim.device.examples import Examples, checked_rows
 from odt_sim.device.features import digest_of_body
+from odt_sim.device.inference import Calls, answers, call_count
 from odt_sim.device.offset import GradientOffset, run_step
 from odt_sim.device.plan import TrainingPlan, learning_rate_of
 from odt_sim.device.runtime import Runtime, RuntimePool
 from odt_sim.device.step import Step, step_of
 from odt_sim.errors import ConfigurationError, DataError, ModelError
 from odt_sim.metrics.device import figures, mean_loss
-from odt_sim.model.contract import answer_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 
@@ -43,6 +43,7 @@ class Device:
         test_examples: The examples to report on; empty where there are none.
         state: What a strategy keeps on this device from round to round.
         records: Figures of its own that a strategy wants in the device's line of `devices.jsonl`.
+        calls: How often it has had its model run.
         correction: What a strategy makes of the model's answers: a function of embeddings and outputs, `[rows, ...]` each,
             that returns outputs; None leaves them as they are.
     """
@@ -89,6 +90,7 @@ class Device:
             raise DataError(f"device {id}: has no training example; give it some or leave it out")
         self.state: dict[str, Weights | Array] = {}
         self.records: dict[str, float] = {}
+        self.calls = Calls()
         self.correction: Callable[[Array, Array], Array] | None = None
         self._pool = pool or RuntimePool(model)
         self._weights = self._pool.first.initial
@@ -97,6 +99,7 @@ class Device:
         self._epochs = 0
         self._offset: GradientOffset | None = None
         self._body: str | None = None  # the digest of the parameters outside the head, where it is known
+        self._embedded: dict[str, str] = {}  # by split, the body that this device has embedded it with
 
     def _fresh_slots(self, initial: Sequence[Array]) -> Sequence[Array]:
         """Returns the optimizer's initial slots, and for random layers a seed that only this device has in this round."""
@@ -219,6 +222,7 @@ class Device:
         self._weights_here = self._slots_here = False
         if not step.only_head:
             self._body = None
+        self.calls.train += 1
         return run_step(runtime, step, batch, learning_rate, self._offset)
 
     def begin_again(self) -> None:
@@ -268,17 +272,8 @@ class Device:
         return outputs if self.correction is None else self.correction(self._answers("embed", x), outputs)
 
     def _answers(self, signature: str, x: Array) -> Array:
-        """Returns what `infer`, `embed` or `head_infer` says of any number of rows."""
-        declared = self.model.signatures[signature]
-        (rows,) = declared.inputs.values()
-        fixed = rows.shape[0] > 0
-        size = rows.shape[0] if fixed else self.model.batch_size
-        runtime = self._pool.acquire(self)
-        taken = [x[start : start + size] for start in range(0, len(x), size)]
-        parts = [runtime.infer(padded(part, size) if fixed else part, signature) for part in taken]
-        if not parts:
-            return np.zeros((0, *answer_of(declared).shape[1:]), np.float32)
-        return np.concatenate(parts)[: len(x)]
+        self.calls.infer += call_count(self.model, signature, len(x))
+        return answers(self._pool.acquire(self), signature, x)
 
     def embedded(self, split: str) -> Examples:
         """Returns a split whose `x` are embeddings, computed only where the same body has not embedded it before.
@@ -288,8 +283,11 @@ class Device:
         if self._body is None:
             self._body = digest_of_body(self._host_weights())
         examples = self._splits[split]
+        if self._embedded.get(split) != self._body:
+            self.calls.infer += call_count(self.model, "embed", len(examples))
+            self._embedded[split] = self._body
         features = self._pool.features.features(
-            self.id, split, examples, self._body, lambda: self._answers("embed", examples.take()[0])
+            self.id, split, examples, self._body, lambda: answers(self._pool.acquire(self), "embed", examples.take()[0])
         )
         return examples.with_features(features)
 

@@ -124,7 +124,7 @@ def evaluation_columns(rows: Sequence[Row], task: str) -> dict[str, float]:
         metric on validation examples.
     """
     seen, unseen = split_seen(rows)
-    validated = [on_part(row, "validation", task) for row in seen]
+    validated = [measured_as(row, "validation", task, "validation_examples") for row in seen]
     columns: dict[str, float] = {}
     for metric in TASK_METRICS[task]:
         if figures := fleet_figures(seen, metric):
@@ -138,10 +138,17 @@ def evaluation_columns(rows: Sequence[Row], task: str) -> dict[str, float]:
     return columns
 
 
-def on_part(row: Row, part: str, task: str) -> Row:
-    """Returns a device's figures on its `validation` or `train` examples as `fleet_figures` takes them."""
-    names = ("examples", *TASK_METRICS[task])
-    return {name: row.get(f"{part}_{name}", 0 if name == "examples" else None) for name in names}
+def measured_as(row: Row, prefix: str, task: str, examples: str = "examples") -> Row:
+    """Returns the figures of a device whose names begin with `prefix`, as `fleet_figures` takes them.
+
+    Args:
+        row: One device's.
+        prefix: `validation`, `train`, `others` and so on.
+        task: A key of `TASK_METRICS`.
+        examples: The column by which a mean weights the device; 0 where it has none.
+    """
+    figures = {metric: row.get(f"{prefix}_{metric}") for metric in TASK_METRICS[task]}
+    return {"examples": row.get(examples, 0), **figures}
 
 
 def split_seen(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:

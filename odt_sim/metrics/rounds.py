@@ -1,4 +1,4 @@
-"""What the rounds of a run say together: which of them is reported."""
+"""What the rounds of a run say together: which of them is reported, and how many a target takes."""
 
 import math
 from collections.abc import Sequence
@@ -25,3 +25,19 @@ def reported_round(rounds: Sequence[Row], task: str) -> int | None:
     known = [(devices, sign * value, -round) for round, devices, value in figures if value is not None and devices]
     finite = [choice for choice in known if math.isfinite(choice[1])]
     return -max(finite)[2] if finite else None
+
+
+def rounds_to_target(rounds: Sequence[Row], metric: str, target: float) -> int | None:
+    """Returns the first evaluated round whose weighted mean over seen devices, on test examples, is `target` or better.
+
+    Args:
+        rounds: Lines of `rounds.jsonl`, ascending.
+        metric: A key of `HIGHER_IS_BETTER`.
+        target: In the metric's own unit.
+
+    Returns:
+        None where no round reaches it.
+    """
+    sign = 1 if HIGHER_IS_BETTER[metric] else -1
+    known = ((row["round"], row[metric]) for row in rounds if row.get(metric) is not None)
+    return next((round for round, value in known if sign * value >= sign * target), None)

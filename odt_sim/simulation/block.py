@@ -16,11 +16,12 @@ from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import RuntimePool
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
+from odt_sim.simulation.cohort import Fleet
+from odt_sim.simulation.evaluation import Evaluation, Row
 from odt_sim.simulation.failure import blamed, check_tensors
 from odt_sim.simulation.store import DeviceStore
 from odt_sim.strategies.base import Strategy, Tensors, Update, Updates, array_of
 
-Row = dict[str, Any]
 Result = TypeVar("Result")
 
 
@@ -35,6 +36,7 @@ class Job:
         plan: How they train.
         seed: The run's seed, at least 0.
         storage: Where devices' states are kept.
+        fleet: Who takes part, and how unseen devices adapt.
     """
 
     model: TrainableModel
@@ -43,6 +45,7 @@ class Job:
     plan: TrainingPlan
     seed: int
     storage: Path
+    fleet: Fleet
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Task:
     """One block's work.
 
     Attributes:
-        kind: `train`; `evaluate` what is deployed; `final`, which evaluates the global model, too.
+        kind: `train`; `evaluate` what is deployed; `final`, which measures all that is reported.
         round: The round to train, or whose outcome to evaluate.
         devices: The devices' ids, ascending.
         versions: For each device the round in which its state was last committed; 0 for none.
@@ -85,6 +88,8 @@ class Trained:
         loss_sum: The sum of `weight * mean loss of the device's steps`.
         loss_weight: The sum of the weights of the devices that made a step.
         bytes_up: What the devices that contributed sent.
+        train_calls: The steps that all of them made, those left out too.
+        infer_calls: The batches of inference that all of them made.
         each: The single updates, where the strategy asks for them.
     """
 
@@ -97,6 +102,8 @@ class Trained:
     loss_sum: float = 0.0
     loss_weight: float = 0.0
     bytes_up: int = 0
+    train_calls: int = 0
+    infer_calls: int = 0
     each: dict[int, Update] = field(default_factory=dict)
 
 
@@ -108,6 +115,7 @@ class Worker:
         self._job = job
         self._pool = RuntimePool(job.model)
         self._store = DeviceStore(job.storage, job.model)
+        self._evaluation = Evaluation(job.data, job.strategy, job.fleet, job.seed)
 
     def train(self, task: Task, broadcast: Tensors) -> Trained:
         """Trains the devices of a block and returns their sum.
@@ -121,14 +129,13 @@ class Worker:
         """Evaluates what each device of a block would deploy; keeps nothing.
 
         Returns:
-            A row a device: `device`, `train_examples`, `examples`, the metrics, `validation_examples`, the metrics on
-            these as `validation_` where there are any, and what the strategy records; at the end also the metrics of the
-            global model as `global_` where the whole model travels.
+            A row a device, as `Evaluation.row` makes it.
 
         Raises:
             SimulationError: The strategy failed on a device.
         """
-        return list(self._on_each(task, lambda device: self._evaluate(device, task, broadcast)))
+        final = task.kind == "final"
+        return list(self._on_each(task, lambda device: self._evaluation.row(device, broadcast, final=final)))
 
     def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[Result]:
         for id, version in zip(task.devices, task.versions, strict=True):
@@ -158,7 +165,7 @@ class Worker:
             check_tensors(update.tensors, "the update's")
             check_tensors(device.state, "device.state's")
             if not (update.isfinite() and 0 < update.weight < math.inf and _isfinite(device.state)):
-                return Trained(excluded=(device.id,))
+                return Trained(excluded=(device.id,), train_calls=device.calls.train, infer_calls=device.calls.infer)
         if device.state:
             self._store.save(device.id, task.round, device.state)
         tensors = update.tensors.items()
@@ -171,40 +178,10 @@ class Worker:
             loss_sum=update.weight * float(update.losses.sum() / len(update.losses)) if len(update.losses) else 0.0,
             loss_weight=update.weight if len(update.losses) else 0.0,
             bytes_up=sum(array_of(tensor).nbytes for _, tensor in tensors),
+            train_calls=device.calls.train,
+            infer_calls=device.calls.infer,
             each={device.id: update} if strategy.keeps_updates else {},
         )
-
-    def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
-        with blamed(self._job.strategy, f"on device {device.id} after round {task.round}"):
-            strategy = self._job.strategy
-            device.restore(strategy.deploy(device, strategy.message(broadcast, device.id)))
-        device.test_examples = Examples(self._job.data.x, self._job.data.y, self._job.data.test(device.id))
-        row: Row = {"device": device.id, "train_examples": len(device.train_examples), **device.evaluate()}
-        row["validation_examples"] = len(device.validation_examples)
-        if len(device.validation_examples):
-            row |= {f"validation_{name}": value for name, value in device.evaluate("validation").items()}
-        with blamed(self._job.strategy, f"on device {device.id} after round {task.round}"):
-            row |= _own_records(device, row)
-        shared = broadcast.get("weights")
-        if task.kind == "final" and isinstance(shared, Weights) and self._is_whole(shared.layout):
-            device.restore(self._pool.first.initial.replace(shared))
-            device.correction = None
-            row |= {f"global_{name}": value for name, value in device.evaluate().items() if name != "examples"}
-        return row
-
-    def _is_whole(self, layout: Layout) -> bool:
-        """Whether it holds everything that training changes."""
-        return layout == self._job.model.layout.select(lambda p: p.moves)
-
-
-def _own_records(device: Device, row: Row) -> Row:
-    """Returns what the strategy recorded, under names that are not those of measured figures."""
-    for name, value in device.records.items():
-        if name in row or name == "seen" or name.startswith(("global_", "local_", "validation_")):
-            raise ValueError(f"device.records[{name!r}] has the name of a measured figure; choose another")
-        if not isinstance(value, int | float | np.number):
-            raise TypeError(f"device.records[{name!r}] is a {type(value).__name__}, expected a number")
-    return device.records
 
 
 def join(parts: Iterable[Trained]) -> Trained:
@@ -231,6 +208,8 @@ def join(parts: Iterable[Trained]) -> Trained:
             loss_sum=joined.loss_sum + part.loss_sum,
             loss_weight=joined.loss_weight + part.loss_weight,
             bytes_up=joined.bytes_up + part.bytes_up,
+            train_calls=joined.train_calls + part.train_calls,
+            infer_calls=joined.infer_calls + part.infer_calls,
             each={**joined.each, **part.each},
         )
     return joined

@@ -28,6 +28,7 @@ def check_numbers(fleet: Fleet, devices: int, rounds: int, evaluate_every: int, 
         "fleet.unseen": (fleet.unseen, 0, devices - 1),
         "fleet.cohort": (cohort, 1, seen),
         "fleet.min_devices": (fleet.min_devices, 0, cohort),
+        "fleet.adaptation_steps": (fleet.adaptation_steps, 0, float("inf")),
     }
     for name, (value, low, high) in ranges.items():
         if not low <= value <= high:
@@ -78,13 +79,14 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
             )
 
 
-def settings(job: Job, fleet: Fleet) -> dict[str, str]:
+def settings(job: Job) -> dict[str, str]:
     """Returns what decides a run's outcome, but its rounds and its seed, by the name of the setting.
 
     The strategy is told by its name and its plain, public settings, the data by its name and how it was spread.
     """
     plain = {name: value for name, value in vars(job.strategy).items() if isinstance(value, bool | int | float | str)}
     public = {f"strategy.{name}": plain[name] for name in sorted(plain) if not name.startswith("_")}
+    fleet = job.fleet
     found = {
         "strategy": job.strategy.name,
         **public,
@@ -95,6 +97,7 @@ def settings(job: Job, fleet: Fleet) -> dict[str, str]:
         "fleet.cohort": fleet.cohort,
         "fleet.unseen": fleet.unseen,
         "fleet.stragglers": fleet.stragglers,
+        "fleet.adaptation_steps": fleet.adaptation_steps,
         "train.epochs": job.plan.epochs,
         "train.learning_rate": job.plan.learning_rate,
         "train.steps": job.plan.steps,
@@ -102,14 +105,12 @@ def settings(job: Job, fleet: Fleet) -> dict[str, str]:
     return {name: str(value) for name, value in found.items()}
 
 
-def identity(job: Job, fleet: Fleet) -> dict[str, str]:
+def identity(job: Job) -> dict[str, str]:
     """Returns what must be the same where a run goes on, by the name of the setting: the data to the example."""
     arrays = job.data.arrays()
     digest = hashlib.sha256()
     for name in ("indices", "offsets", "y"):
         digest.update(np.ascontiguousarray(arrays[name]).data)
     data = f"{job.data.name} {digest.hexdigest()[:16]}"
-    known = {
-        name: value for name, value in settings(job, fleet).items() if name != "model"
-    }  # a checkpoint names its own
+    known = {name: value for name, value in settings(job).items() if name != "model"}  # a checkpoint names its own
     return {"seed": str(job.seed), **known, "data": data}

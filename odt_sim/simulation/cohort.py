@@ -22,12 +22,14 @@ class Fleet:
         unseen: Devices kept out of training, fewer than there are.
         min_devices: A round to which fewer devices contribute ends the run; at least 0.
         stragglers: The fraction, 0 to below 1, of a round's devices that are too slow to do all their work in time.
+        adaptation_steps: The local steps after which unseen devices are evaluated once more, at least 0; 0 for not at all.
     """
 
     cohort: int | None = None
     unseen: int = 0
     min_devices: int = 1
     stragglers: float = 0.0
+    adaptation_steps: int = 10
 
 
 def choose_unseen(devices: int, count: int, seed: int) -> NDArray[np.int64]:

@@ -21,11 +21,12 @@ from odt_sim.model.weights import Weights
 from odt_sim.report.records import RunFolder
 from odt_sim.report.summary import summarize
 from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.block import Job, Row, Task, Trained, join, mean
+from odt_sim.simulation.block import Job, Task, Trained, join, mean
 from odt_sim.simulation.check import check_fit, check_numbers, check_parts, identity, settings
 from odt_sim.simulation.checkpoint import Checkpoint
 from odt_sim.simulation.cohort import Fleet, blocks, choose_cohort, choose_stragglers, choose_unseen
 from odt_sim.simulation.commit import Commit
+from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.failure import blamed, check_tensors
 from odt_sim.simulation.quiet import quiet
 from odt_sim.simulation.serial import SerialBackend
@@ -52,6 +53,7 @@ class Simulation:
         fleet: Fleet | None = None,
         plan: TrainingPlan | None = None,
         evaluate_every: int | None = None,
+        target: float | None = None,
         seed: int = 0,
         storage: str | os.PathLike[str] | None = None,
         backend: Backend | None = None,
@@ -68,6 +70,7 @@ class Simulation:
             plan: How devices train; one epoch at the model's own learning rate by default.
             evaluate_every: Rounds between two evaluations of all devices; None for about ten evaluations. The last
                 round is always evaluated.
+            target: A value of the task's first metric; the summary says how many rounds it took. None for none.
             seed: At least 0; decides cohorts, unseen devices and batch orders.
             storage: Where the checkpoint is; below the run's folder by default.
             backend: Where devices run; in this process by default.
@@ -79,7 +82,7 @@ class Simulation:
         """
         self.directory = Path(directory)
         self._fleet = fleet or Fleet()
-        self._rounds, self._seed = rounds, seed
+        self._rounds, self._seed, self._target = rounds, seed, target
         self._every = max(1, rounds // 10) if evaluate_every is None else evaluate_every
         check_numbers(self._fleet, data.devices, rounds, self._every, seed)
         strategy.check(model)
@@ -87,8 +90,8 @@ class Simulation:
         check_parts(self._fleet, plan)
         check_fit(model, data, plan)
         checkpoint = (Path(storage) if storage else self.directory / "checkpoint").absolute()
-        self._job = Job(model, data, strategy, plan, seed, checkpoint / "devices")
-        self._checkpoint = Checkpoint(checkpoint, model, identity(self._job, self._fleet))
+        self._job = Job(model, data, strategy, plan, seed, checkpoint / "devices", self._fleet)
+        self._checkpoint = Checkpoint(checkpoint, model, identity(self._job))
         self._backend = backend or SerialBackend()
         self._records = RunFolder(self.directory)
         self._evaluated: Sequence[Mapping[str, Any]] = ()  # the rounds' lines that say which one to report
@@ -177,6 +180,8 @@ class Simulation:
             "train_loss": trained.loss_sum / trained.loss_weight if trained.loss_weight else None,
             "bytes_down": self._bytes_down(commit.state.broadcast, cohort),
             "bytes_up": trained.bytes_up,
+            "train_calls": trained.train_calls,
+            "infer_calls": trained.infer_calls,
             "seconds": time.perf_counter() - started,
             **evaluation_columns(rows, self._task),
         }
@@ -237,7 +242,8 @@ class Simulation:
             task=self._task,
             cohort=self._fleet.cohort,
             reported_round=reported,
-            settings={**settings(self._job, self._fleet), "run.rounds": str(self._rounds)},
+            target=self._target,
+            settings={**settings(self._job), "run.rounds": str(self._rounds)},
         )
         self._records.write_summary(summary)
         return summary

@@ -26,8 +26,9 @@ from ray.exceptions import ObjectLostError, RayActorError, RayError, RayTaskErro
 
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, OdtSimError, SimulationError
-from odt_sim.simulation.block import Job, Row, Task, Trained, Worker, join
+from odt_sim.simulation.block import Job, Task, Trained, Worker, join
 from odt_sim.simulation.cohort import LARGEST_BLOCK
+from odt_sim.simulation.evaluation import Row
 from odt_sim.strategies.base import Tensors
 
 Result = TypeVar("Result")

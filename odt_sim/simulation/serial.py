@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from odt_sim.errors import SimulationError
-from odt_sim.simulation.block import Job, Row, Task, Trained, Worker
+from odt_sim.simulation.block import Job, Task, Trained, Worker
+from odt_sim.simulation.evaluation import Row
 from odt_sim.strategies.base import Tensors
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from odt_sim.metrics.rounds import reported_round
+from odt_sim.metrics.rounds import reported_round, rounds_to_target
 
 
 def evaluated(round, value, devices=4, metric="accuracy", **columns):
@@ -38,3 +38,16 @@ def test_what_is_not_finite_never_wins(value):
 def test_without_validation_no_round_is_better():
     assert reported_round([{"round": 1, "accuracy": 0.5}, {"round": 2}], "classification") is None
     assert reported_round([], "regression") is None
+
+
+def test_rounds_to_a_target():
+    rounds = [
+        {"round": 2, "accuracy": 0.5},
+        {"round": 3},
+        {"round": 4, "accuracy": 0.75},
+        {"round": 6, "accuracy": 0.5},
+    ]
+    assert [rounds_to_target(rounds, "accuracy", target) for target in (0.5, 0.6, 0.75, 0.8)] == [2, 4, 4, None]
+    errors = [{"round": 2, "mse": 0.5}, {"round": 4, "mse": 0.25}]
+    assert [rounds_to_target(errors, "mse", target) for target in (0.6, 0.3, 0.25, 0.1)] == [2, 4, 4, None]
+    assert rounds_to_target([], "mse", 1.0) is None

@@ -4,6 +4,11 @@ from odt_sim.report.records import SUMMARY_KEYS
 from odt_sim.report.summary import summarize
 
 ROUND = {"round": 1, "devices": 2, "excluded": 1, "train_loss": 1.0, "bytes_down": 100, "bytes_up": 50, "seconds": 0.5}
+MORE = (
+    *("settings", "reported_round", "target", "rounds_to_target", "metrics_train", "metrics_validation"),
+    *("metrics_others", "metrics_unseen_adapted", "train_calls", "infer_calls", "deploy_train_calls"),
+    *("deploy_infer_calls", "state_bytes"),
+)
 
 
 def device(number, accuracy, **columns):
@@ -18,7 +23,7 @@ def test_a_summary_adds_up():
         device(2, 0.25, seen=False, local_accuracy=1.0),
     ]
     summary = summarize([ROUND, ROUND], devices, strategy="fedper", seed=3, task="classification", cohort=None)
-    assert {*SUMMARY_KEYS, "settings", "reported_round", "metrics_validation"} == set(summary)
+    assert {*SUMMARY_KEYS, *MORE} == set(summary)
     assert (summary["strategy"], summary["seed"], summary["cohort"]) == ("fedper", 3, None)
     assert (summary["rounds"], summary["reported_round"]) == (2, 2)
     assert (summary["devices"], summary["unseen"]) == (3, 1)
@@ -44,3 +49,27 @@ def test_what_no_device_knows_is_null():
     summary = summarize([], [], strategy="local", seed=0, task="regression", cohort=4)
     assert summary["metrics"] == summary["metrics_unseen"] == dict.fromkeys(["mse", "mae", "loss", "r2"])
     assert (summary["fraction_hurt_local"], summary["seconds"], summary["cohort"]) == (None, 0, 4)
+
+
+def test_what_earlier_records_lack_is_null():
+    summary = summarize([ROUND], [device(0, 0.5)], strategy="fedper", seed=3, task="classification", cohort=None)
+    assert [summary[key] for key in MORE[-5:]] == [None] * 5
+    assert [summary[f"metrics_{part}"]["accuracy"] for part in ("train", "others", "unseen_adapted")] == [None] * 3
+
+
+def test_calls_and_states_add_up():
+    devices = [device(i, 0.5, deploy_train_calls=i, deploy_infer_calls=2 * i, state_bytes=10 * i) for i in (1, 2)]
+    rounds = [{**ROUND, "train_calls": 5, "infer_calls": 0}, {**ROUND, "train_calls": 7, "infer_calls": 1}]
+    summary = summarize(rounds, devices, strategy="fedper", seed=3, task="classification", cohort=None)
+    assert [summary[key] for key in MORE[-5:]] == [12, 1, 3, 6, 15]
+
+
+def test_each_part_has_its_weights():
+    devices = [
+        device(0, 0.5, train_accuracy=1.0, others_accuracy=0.25, train_examples=1, examples=3),
+        device(1, 0.5, train_accuracy=0.5, others_accuracy=0.75, train_examples=3, examples=1),
+        device(2, 0.5, seen=False, train_accuracy=0.0, others_accuracy=0.0, adapted_accuracy=0.75),
+    ]
+    summary = summarize([ROUND], devices, strategy="fedper", seed=3, task="classification", cohort=None)
+    means = {part: summary[f"metrics_{part}"]["accuracy"] for part in ("train", "others", "unseen_adapted")}
+    assert [found["weighted_mean"] for found in means.values()] == [0.625, 0.375, 0.75]

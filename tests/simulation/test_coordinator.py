@@ -1,4 +1,5 @@
 import json
+import math
 from functools import partial
 
 import numpy as np
@@ -18,7 +19,7 @@ from odt_sim.strategies.local import Local
 
 COLUMNS = [
     *("round", "strategy", "devices", "excluded", "excluded_devices", "stragglers", "train_loss", "bytes_down"),
-    *("bytes_up",),
+    *("bytes_up", "train_calls", "infer_calls"),
 ]
 EVALUATION = [
     *("accuracy", "accuracy_unweighted", "accuracy_unseen", "validation_accuracy"),
@@ -59,6 +60,27 @@ def test_a_line_a_round(four):
 def test_bytes_are_those_of_the_weights(four, momentum):
     for row in lines(four / "rounds.jsonl"):
         assert row["bytes_down"] == row["bytes_up"] == 5 * 4 * momentum.layout.size
+
+
+def test_calls_are_those_of_the_cohort(four, fleet_data):
+    """Batches of 4, one epoch, and no inference: FedAvg's devices choose nothing."""
+    seen = np.setdiff1d(np.arange(7), choose_unseen(7, 1, seed=0))
+    for row in lines(four / "rounds.jsonl"):
+        cohort = choose_cohort(seen, 5, 0, row["round"])
+        assert row["train_calls"] == sum(math.ceil(size / 4) for size in fleet_data.train_sizes[cohort])
+        assert row["infer_calls"] == 0
+    summary = json.loads((four / "summary.json").read_text())
+    assert summary["train_calls"] == sum(row["train_calls"] for row in lines(four / "rounds.jsonl"))
+    assert [summary[key] for key in ("infer_calls", "deploy_train_calls", "deploy_infer_calls", "state_bytes")] == [
+        0
+    ] * 4
+
+
+def test_a_target_and_the_rounds_that_it_took(simulation, tmp_path):
+    summary = simulation(FedAvg(), tmp_path, evaluate_every=1, target=0.4).run()
+    reached = [row["round"] for row in lines(tmp_path / "rounds.jsonl") if row["accuracy"] >= 0.4]
+    assert (summary["target"], summary["rounds_to_target"]) == (0.4, reached[0])
+    assert simulation(FedAvg(), tmp_path, evaluate_every=1, target=1.5).run(resume=True)["rounds_to_target"] is None
 
 
 def test_a_line_a_device_at_the_end(four, fleet_data):
@@ -245,6 +267,7 @@ def test_with_min_devices_0_a_round_without_updates_changes_nothing(scaled, resu
         ({"fleet": Fleet(unseen=-1)}, r"fleet\.unseen: expected 0 to 6, found -1"),
         ({"fleet": Fleet(cohort=7, unseen=1)}, r"fleet\.cohort: expected 1 to 6, found 7; .* 1 of them unseen"),
         ({"fleet": Fleet(cohort=0)}, r"fleet\.cohort: expected 1 to 7, found 0"),
+        ({"fleet": Fleet(adaptation_steps=-1)}, r"fleet\.adaptation_steps: expected at least 0, found -1"),
         ({"fleet": Fleet(cohort=3, min_devices=4)}, r"fleet\.min_devices: expected 0 to 3, found 4"),
     ],
 )

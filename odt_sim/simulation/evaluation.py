@@ -1,0 +1,115 @@
+"""What is measured of one device: the model that its user gets, on its own examples and on those of others."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from odt_sim.data.federated import FederatedData
+from odt_sim.device.device import Device
+from odt_sim.device.examples import Examples
+from odt_sim.device.plan import TrainingPlan
+from odt_sim.model.weights import Weights
+from odt_sim.simulation.cohort import Fleet, choose_unseen
+from odt_sim.simulation.failure import blamed
+from odt_sim.simulation.others import CommonExamples
+from odt_sim.strategies.base import Strategy, Tensors, array_of
+
+Row = dict[str, Any]
+
+PREFIXES = ("train_", "validation_", "global_", "local_", "others_", "adapted_", "deploy_")
+"""How the names of columns begin that are measured here or by the coordinator."""
+
+
+class Evaluation:
+    """Measures devices, one after the other."""
+
+    def __init__(self, data: FederatedData, strategy: Strategy, fleet: Fleet, seed: int) -> None:
+        """Draws what is common to all devices.
+
+        Args:
+            data: The devices' examples.
+            strategy: Says what is deployed.
+            fleet: How many devices are unseen, and how long these adapt.
+            seed: The run's seed.
+        """
+        self._data, self._strategy, self._steps = data, strategy, fleet.adaptation_steps
+        self._unseen = frozenset(choose_unseen(data.devices, fleet.unseen, seed).tolist())
+        self._common = CommonExamples.drawn(data, seed)
+
+    def row(self, device: Device, broadcast: Tensors, *, final: bool) -> Row:
+        """Deploys to a device and measures what it then has; `docs/evaluation.md` defines each column.
+
+        Args:
+            device: As it is after the round that is evaluated.
+            broadcast: What the server sends out after that round.
+            final: Whether to measure also what is measured once, at the end of a run.
+
+        Returns:
+            `device`, `train_examples`, `examples`, the metrics, `validation_examples`, the metrics on these as
+            `validation_` where there are any, and what the strategy records. At the end also `state_bytes`,
+            `deploy_train_calls`, `deploy_infer_calls`, and the metrics as `train_`, as `others_` where there are others,
+            as `adapted_` of an unseen device, and as `global_` where the whole model travels.
+
+        Raises:
+            SimulationError: The strategy failed.
+        """
+        cost = {"state_bytes": sum(array_of(tensor).nbytes for tensor in device.state.values())}
+        with blamed(self._strategy, f"on device {device.id} after round {device.round}"):
+            device.restore(self._strategy.deploy(device, self._strategy.message(broadcast, device.id)))
+        cost |= {"deploy_train_calls": device.calls.train, "deploy_infer_calls": device.calls.infer}
+        self._test_on(device, self._data.test(device.id))
+        row: Row = {"device": device.id, "train_examples": len(device.train_examples), **device.evaluate()}
+        row["validation_examples"] = len(device.validation_examples)
+        if len(device.validation_examples):
+            row |= _prefixed("validation", device.evaluate("validation"))
+        with blamed(self._strategy, f"on device {device.id} after round {device.round}"):
+            row |= _own_records(device, row)
+        return {**row, **cost, **self._once(device, broadcast)} if final else row
+
+    def _test_on(self, device: Device, rows: Any) -> None:
+        device.test_examples = Examples(self._data.x, self._data.y, rows)
+
+    def _once(self, device: Device, broadcast: Tensors) -> Row:
+        own = device.test_examples
+        row = _prefixed("train", device.evaluate("train"))
+        others = self._common.of_others(device.id)
+        if len(others):
+            self._test_on(device, others)
+            row |= _without_examples("others", device.evaluate())
+            device.test_examples = own
+        if device.id in self._unseen and self._steps:
+            _adapt(device, self._steps)
+            row |= _without_examples("adapted", device.evaluate())
+        shared = broadcast.get("weights")
+        if isinstance(shared, Weights) and shared.layout == device.model.layout.select(lambda p: p.moves):
+            device.correction = None
+            device.restore(shared)
+            row |= _without_examples("global", device.evaluate())
+        return row
+
+
+def _adapt(device: Device, steps: int) -> None:
+    """Trains what was deployed for some more plain steps, as if the device began a round of local training with it."""
+    device.correction = None
+    device.begin_again()
+    for batch in device.batches(TrainingPlan(steps=steps)):
+        device.train_step(batch)
+
+
+def _prefixed(name: str, figures: Mapping[str, Any]) -> Row:
+    return {f"{name}_{metric}": value for metric, value in figures.items()}
+
+
+def _without_examples(name: str, figures: Mapping[str, Any]) -> Row:
+    return _prefixed(name, {metric: value for metric, value in figures.items() if metric != "examples"})
+
+
+def _own_records(device: Device, row: Row) -> Row:
+    """Returns what the strategy recorded, under names that are not those of measured figures."""
+    for name, value in device.records.items():
+        if name in (*row, "seen", "state_bytes") or name.startswith(PREFIXES):
+            raise ValueError(f"device.records[{name!r}] has the name of a measured figure; choose another")
+        if not isinstance(value, int | float | np.number):
+            raise TypeError(f"device.records[{name!r}] is a {type(value).__name__}, expected a number")
+    return device.records

@@ -1,0 +1,73 @@
+"""How often a device has its model run: the same numbers whatever was computed before."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from numpy.typing import NDArray
+
+from odt_sim import Device, TrainableModel
+from odt_sim.device.runtime import RuntimePool
+
+Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
+
+
+def counts(device: Device) -> tuple[int, int]:
+    return device.calls.train, device.calls.infer
+
+
+def test_calls_are_those_of_the_interpreter(momentum: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
+    device = Device(momentum, rows(momentum, 10), test=rows(momentum, 5))
+    assert counts(device) == (0, 0)
+    device.train(epochs=2, learning_rate=0.05)
+    device.train_batch(*rows(momentum, 2), learning_rate=0.05)
+    assert counts(device) == (2 * 3 + 1, 0)
+    device.evaluate()
+    device.infer(rows(momentum, 9)[0])
+    assert counts(device) == (7, 2 + 3)
+    assert counts(device) == (calls["train"], calls["infer"])
+    device.infer(rows(momentum, 9)[0][:0])
+    assert counts(device) == (7, 5)
+
+
+def test_any_number_of_rows_goes_in_batches_of_the_models_size(any_rows: TrainableModel, rows: Draw) -> None:
+    device = Device(any_rows, rows(any_rows, 40), test=rows(any_rows, 65))
+    assert any_rows.batch_size == 32
+    device.train(epochs=1, learning_rate=0.05)
+    device.evaluate()
+    assert counts(device) == (2, 3)
+
+
+def test_a_split_counts_once_for_each_body(grouped: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
+    device = Device(grouped, rows(grouped, 10), rows(grouped, 5))
+    device.train(3, 0.05, group="head")
+    assert counts(device) == (9, 3)
+    device.train(1, 0.05, group="head")
+    assert counts(device) == (12, 3)
+    device.evaluate("validation")
+    assert counts(device) == (12, 3 + 2 + 2)
+    device.evaluate("validation")
+    assert counts(device) == (12, 7 + 2)
+    assert counts(device) == (calls["head_train"], calls["embed"] + calls["head_infer"])
+    device.train(1, 0.05)  # changes the body
+    device.evaluate("validation")
+    assert counts(device) == (15, 9 + 2 + 2)
+
+
+@pytest.mark.parametrize("name", ["frozen", "grouped"])
+def test_what_another_round_has_embedded_counts_again(
+    request: pytest.FixtureRequest, rows: Draw, calls: Counter[str], name: str
+) -> None:
+    model = request.getfixturevalue(name)
+    pool, train = RuntimePool(model), rows(model, 10)
+    embedded, found = [], []
+    first = Device(model, train)  # whose examples the next one has in the same arrays
+    for _ in range(2):
+        device = Device(model, first.train_examples, pool=pool)
+        device.train(1, 0.05, group="head")
+        embedded.append(calls["embed"])
+        found.append(counts(device))
+        device.release()
+    assert embedded == [3, 3]
+    assert found == [(3, 3), (3, 3)]

@@ -1,0 +1,218 @@
+"""What is measured of a device at the end of a run, against the same by hand."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odt_sim import Device, Fleet, TrainingPlan
+from odt_sim.data.federated import FederatedData
+from odt_sim.errors import SimulationError
+from odt_sim.metrics.fleet import TASK_METRICS
+from odt_sim.simulation.cohort import choose_unseen
+from odt_sim.simulation.evaluation import Evaluation
+from odt_sim.simulation.others import MOST, CommonExamples
+from odt_sim.strategies.base import Strategy
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.knn_per import KNNPer
+
+PLAN = TrainingPlan(1, 0.05)
+METRICS = TASK_METRICS["classification"]
+
+
+def device_of(model, data, id, test=None):
+    parts = (data.train(id), data.validation(id), data.test(id) if test is None else test)
+    return Device(model, *((data.x[part], data.y[part]) for part in parts), seed=0, id=id, round=3, plan=PLAN)
+
+
+def measured(model, data, strategy, id, *, fleet=None, final=True, state=None):
+    device = device_of(model, data, id)
+    device.state = dict(state or {})
+    broadcast = strategy.init(device.parameters()).broadcast
+    return Evaluation(data, strategy, fleet or Fleet(), seed=0).row(device, broadcast, final=final)
+
+
+def figures(row, prefix):
+    """Returns the metrics of which the names begin with a prefix."""
+    return {metric: row[f"{prefix}_{metric}"] for metric in METRICS if f"{prefix}_{metric}" in row}
+
+
+def known(evaluated):
+    return {metric: evaluated[metric] for metric in METRICS if metric in evaluated}
+
+
+# --- the examples of others --------------------------------------------------------------------------------------------
+
+
+@given(sizes=st.lists(st.integers(1, 200), min_size=1, max_size=12), seed=st.integers(0, 99))
+def test_common_examples_are_test_examples_and_know_their_owners(sizes, seed):
+    data = fleet_of(sizes)
+    common = CommonExamples.drawn(data, seed)
+    assert len(set(common.rows.tolist())) == len(common.rows) == min(MOST, sum(sizes))
+    for device in range(len(sizes)):
+        own = set(data.test(device).tolist())
+        assert set(common.rows[common.owners == device].tolist()) <= own
+        assert not own & set(common.of_others(device).tolist())
+        assert len(common.of_others(device)) == (common.owners != device).sum()
+
+
+def fleet_of(sizes):
+    """Devices with one training example, one for validation, and some for the test; rows are in no order."""
+    ends = np.cumsum([0, *(part for size in sizes for part in (1, 1, size))])
+    offsets = np.array([ends[3 * i : 3 * i + 4] for i in range(len(sizes))])
+    indices = np.random.default_rng(1).permutation(ends[-1])
+    return FederatedData("numbers", np.zeros((ends[-1], 1)), np.zeros(ends[-1]), 2, indices, offsets)
+
+
+def test_the_seed_draws_them_evenly():
+    data = fleet_of([300, 100, 100])
+    draws = [CommonExamples.drawn(data, seed) for seed in range(40)]
+    assert len({draw.rows.tobytes() for draw in draws}) == 40
+    assert CommonExamples.drawn(data, 7).rows.tobytes() == draws[7].rows.tobytes()
+    of_first = np.mean([(draw.owners == 0).mean() for draw in draws])
+    assert of_first == pytest.approx(0.6, abs=0.03)  # about six standard deviations
+
+
+# --- one device --------------------------------------------------------------------------------------------------------
+
+
+def test_a_device_is_measured_on_its_own_parts_and_on_others(momentum, fleet_data):
+    row = measured(momentum, fleet_data, FedAvg(), 2)
+    others = np.concatenate([fleet_data.test(id) for id in range(7) if id != 2])  # fewer than 256: all of them
+    device = device_of(momentum, fleet_data, 2)
+    assert {name: row[name] for name in known(device.evaluate())} == known(device.evaluate())
+    for part in ("train", "validation"):
+        assert figures(row, part) == known(device.evaluate(part))
+        assert row[f"{part}_examples"] == device.evaluate(part)["examples"]
+    elsewhere = known(device_of(momentum, fleet_data, 2, np.sort(others)).evaluate())
+    assert figures(row, "others") == pytest.approx(elsewhere)
+    assert figures(row, "global") == known(device.evaluate())
+    assert "others_examples" not in row
+    assert not any(name.startswith("adapted_") for name in row)
+
+
+def test_what_is_measured_once_is_not_measured_every_time(momentum, fleet_data):
+    due, final = (measured(momentum, fleet_data, FedAvg(), 2, final=final) for final in (False, True))
+    assert due == {name: final[name] for name in due}
+    more = {"train", "others", "global", "deploy", "state"}
+    assert {name.partition("_")[0] for name in final.keys() - due.keys()} == more
+
+
+def test_a_fleet_of_one_has_no_others(momentum, spread, clouds):
+    assert figures(measured(momentum, spread(clouds, 1), FedAvg(), 0), "others") == {}
+
+
+def test_a_personal_model_forgets_what_others_have(small_mlp, fleet_data):
+    """A device that has trained long on its own examples answers these better, and those of others worse."""
+    fleet = FederatedData.from_arrays("one class each", 3, sorted_by_class(fleet_data))
+    own, mixed = measured(small_mlp, fleet, Trained(), 0), measured(small_mlp, fleet, FedAvg(), 0)
+    assert own["accuracy"] == 1 > mixed["accuracy"]
+    assert own["others_accuracy"] < 0.1
+    assert own["others_loss"] > mixed["others_loss"]
+
+
+class Trained(Strategy):
+    def deploy(self, device, broadcast):
+        super().deploy(device, broadcast)
+        device.train(epochs=60)
+        return device.parameters()
+
+
+def sorted_by_class(data):
+    order = np.argsort(data.y, kind="stable")
+    bounds = np.searchsorted(data.y[order], [0, 1, 2, 3])
+    offsets = np.array([[start, start + 10, start + 15, end] for start, end in pairwise(bounds)])
+    return {"x": data.x, "y": data.y, "indices": order, "offsets": offsets}
+
+
+def test_what_a_device_keeps_is_weighed_as_it_was_loaded(momentum, fleet_data):
+    class Forgets(FedAvg):
+        def deploy(self, device, broadcast):
+            device.state = {}
+            return super().deploy(device, broadcast)
+
+    state = {"own": device_of(momentum, fleet_data, 2).parameters(), "count": np.zeros(3, np.int64)}
+    row = measured(momentum, fleet_data, Forgets(), 2, state=state)
+    assert row["state_bytes"] == 4 * momentum.layout.size + 24
+    assert measured(momentum, fleet_data, FedAvg(), 2)["state_bytes"] == 0
+
+
+def test_calls_of_deploying_are_the_strategys_alone(momentum, fleet_data):
+    steps, batches = -(-fleet_data.train_sizes[2] // 4), -(-len(fleet_data.validation(2)) // 4)
+    row = measured(momentum, fleet_data, FedAvgFineTune(3), 2)
+    assert (row["deploy_train_calls"], row["deploy_infer_calls"]) == (3 * steps, 4 * batches)
+    row = measured(momentum, fleet_data, FedAvg(), 2)
+    assert (row["deploy_train_calls"], row["deploy_infer_calls"]) == (0, 0)
+
+
+# --- unseen devices ----------------------------------------------------------------------------------------------------
+
+
+def unseen():
+    (device,) = choose_unseen(7, 1, seed=0).tolist()
+    return device
+
+
+@pytest.mark.parametrize("steps", [1, 7])
+def test_an_unseen_device_adapts_for_some_steps(momentum, fleet_data, steps):
+    row = measured(momentum, fleet_data, FedAvg(), unseen(), fleet=Fleet(unseen=1, adaptation_steps=steps))
+    device = device_of(momentum, fleet_data, unseen())
+    train, losses = device.train_examples, []
+    for epoch in range(7):  # more epochs than the steps are
+        x, y = train.take(device.random("batches", epoch).permutation(len(train)))
+        starts = range(0, len(x), 4)
+        losses += [device.train_batch(x[i : i + 4], y[i : i + 4]) for i in starts if len(losses) < steps]
+    assert len(losses) == steps
+    assert figures(row, "adapted") == known(device.evaluate())
+    assert figures(row, "global") == known(device_of(momentum, fleet_data, unseen()).evaluate())
+
+
+def test_what_was_deployed_adapts_with_fresh_slots_and_no_offset(adam_with_offset, fleet_data):
+    class Prepared(FedAvg):
+        def deploy(self, device, broadcast):
+            super().deploy(device, broadcast)
+            device.set_gradient_offset(None, 5.0)
+            device.train(epochs=2)
+            return device.parameters()
+
+    row = measured(adam_with_offset, fleet_data, Prepared(), unseen(), fleet=Fleet(unseen=1, adaptation_steps=1))
+    device, fresh = (device_of(adam_with_offset, fleet_data, unseen()) for _ in range(2))
+    fresh.restore(Prepared().deploy(device, FedAvg().init(device.parameters()).broadcast))
+    x, y = fresh.train_examples.take(fresh.random("batches", 0).permutation(len(fresh.train_examples)))
+    fresh.train_batch(x[:4], y[:4])
+    assert figures(row, "adapted") == known(fresh.evaluate())
+    assert figures(row, "adapted") != {name: row[name] for name in figures(row, "adapted")}
+
+
+def test_seen_devices_and_no_steps_adapt_nothing(momentum, fleet_data):
+    for id, steps in (((unseen() + 1) % 7, 5), (unseen(), 0)):
+        row = measured(momentum, fleet_data, FedAvg(), id, fleet=Fleet(unseen=1, adaptation_steps=steps))
+        assert figures(row, "adapted") == {}
+
+
+def test_a_correction_goes_with_the_model_to_other_examples_and_not_on(grouped, fleet_data):
+    """kNN-Per answers out of its own examples: on those of others too, and no more once the model has changed."""
+    fleet = Fleet(unseen=6, adaptation_steps=1)
+    found = (measured(grouped, fleet_data, KNNPer(), id, fleet=fleet) for id in choose_unseen(7, 6, seed=0).tolist())
+    knn = next(row for row in found if row["neighbour_share"] > 0)
+    plain = measured(grouped, fleet_data, FedAvg(), knn["device"], fleet=fleet)
+    assert figures(knn, "others") != figures(plain, "others")
+    assert figures(knn, "adapted") == figures(plain, "adapted")
+    assert figures(knn, "global") == figures(plain, "global")
+
+
+# --- names -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["accuracy", "train_accuracy", "others_n", "adapted_loss", "state_bytes", "deploy_x"])
+def test_names_of_measured_figures_are_taken(momentum, fleet_data, name):
+    class Records(FedAvg):
+        def deploy(self, device, broadcast):
+            device.records[name] = 1.0
+            return super().deploy(device, broadcast)
+
+    with pytest.raises(SimulationError, match=rf"device\.records\['{name}'\] has the name of a measured figure"):
+        measured(momentum, fleet_data, Records(), 2, final=False)
