@@ -94,6 +94,17 @@ def test_a_device_is_measured_on_its_own_parts_and_on_others(momentum, fleet_dat
     assert not any(name.startswith("adapted_") for name in row)
 
 
+def test_the_global_model_has_columns_of_its_own(momentum, fleet_data):
+    """Whichever of the two is better: the one deployed is the one reported."""
+    rows = [measured(momentum, fleet_data, Trained(), id) for id in range(7)]
+    for id, row in enumerate(rows):
+        assert figures(row, "global") == known(device_of(momentum, fleet_data, id).evaluate())
+        device = device_of(momentum, fleet_data, id)
+        device.train(epochs=60)
+        assert known(row) == known(device.evaluate())
+    assert {row["loss"] < row["global_loss"] for row in rows} == {True, False}
+
+
 def test_what_is_measured_once_is_not_measured_every_time(momentum, fleet_data):
     due, final = (measured(momentum, fleet_data, FedAvg(), 2, final=final) for final in (False, True))
     assert due == {name: final[name] for name in due}
