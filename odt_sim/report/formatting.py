@@ -31,18 +31,17 @@ def metric_name(metric: str) -> str:
 
 
 def cell(spread: Spread | None, unit: str) -> tuple[str, str]:
-    """Returns the text of a figure in the unit of its column, and of its deviation over seeds (empty for one seed)."""
+    """Returns the text of a figure in the unit of its column, and of its deviation over seeds (empty where there is none)."""
     if spread is None:
         return UNKNOWN, ""
-    factor = 100 if unit == "percent" else 1
-    value = (
-        f"{100 * spread.mean:.1f}"
-        if unit == "percent"
-        else _counted(spread)
-        if unit == "count"
-        else significant(spread.mean)
-    )
-    return value, "" if spread.std is None else f"±{_like(value, factor * spread.std)}"
+    value = _value(spread, unit)
+    return value, f"±{_like(value, (100 if unit == 'percent' else 1) * spread.std)}" if spread.std else ""
+
+
+def _value(spread: Spread, unit: str) -> str:
+    if unit == "percent":
+        return f"{100 * spread.mean:.1f}"
+    return _counted(spread) if unit == "count" else significant(spread.mean)
 
 
 def signed(difference: float | None, metric: str) -> str:

@@ -31,11 +31,13 @@ def _section(title: str, caption: str, table: str, *notes: str | None) -> str:
 def _served(comparison: Comparison) -> str:
     seeds = max(len(row.runs) for row in comparison.rows)
     deviation = f" ± is the sample standard deviation over up to {seeds} seeds." if seeds > 1 else ""
+    others = ""
+    if any(column.key == "others" for column in comparison.columns):
+        others = " Others' data: a device's model on the test examples of the other devices, of which it may know less."
     return (
         f"Test {metric_name(comparison.metric)} of the seen devices; the best of each column is marked. Hurt: devices that "
-        "the local-only or the global model would serve better; – is not known, or the strategy is that model itself. "
-        f"Others' data: a device's model on the test examples of the other devices, of which it may know less.{deviation}"
-        f"{_choice(comparison)}"
+        "the local-only or the global model would serve better; – is not known, or the strategy is that model itself."
+        f"{others}{deviation}{_choice(comparison)}"
     )
 
 
@@ -59,8 +61,9 @@ def _paired(comparison: Comparison) -> str:
 
 
 def _new_users(comparison: Comparison) -> str:
-    steps = adaptation_steps(comparison)
-    adapted = f" Adapted: after {steps} more local steps on their own training examples." if steps else ""
+    steps = adaptation_steps(comparison) or "some"
+    known = any(column.key == "unseen_adapted" for column in comparison.columns)
+    adapted = f" Adapted: after {steps} more local steps on their own training examples." if known else ""
     return (
         f"Test {metric_name(comparison.metric)} of the devices that took no part in training, each counted once: with the "
         f"model as it is deployed to them.{adapted}"
