@@ -18,7 +18,7 @@ import numpy as np
 from odt_sim.device.batches import Batch
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.model.weights import Weights
+from odt_sim.model.weights import Layout, Weights
 from odt_sim.strategies.base import Strategy, Tensors, Update, array_of, recall, weights_of
 from odt_sim.strategies.own_model import keep_whole
 from odt_sim.strategies.settings import checked, checked_count
@@ -37,10 +37,10 @@ class Mixture(NamedTuple):
     v: Weights
     alpha: float
 
-    def mixed(self, device: Device) -> Weights:
-        """Returns the mixture of the trainable parameters; statistics are those of v."""
-        w, v = (weights.select(device.model.trainable_layout) for weights in (self.w, self.v))
-        return self.v.replace(self.alpha * v + (1 - self.alpha) * w)
+    def trained(self, layout: Layout) -> tuple[Weights, Weights, Weights]:
+        """Returns w, v and their mixture, the trainable parameters alone."""
+        w, v = self.w.select(layout), self.v.select(layout)
+        return w, v, self.alpha * v + (1 - self.alpha) * w
 
 
 class APFL(Strategy):
@@ -74,7 +74,8 @@ class APFL(Strategy):
             trained, _ = _train(device, mixture, TrainingPlan(self.unseen_epochs))
             mixture = trained._replace(w=mixture.w)
         device.records["alpha"] = mixture.alpha
-        return mixture.mixed(device)
+        *_, mixed = mixture.trained(device.model.trainable_layout)
+        return mixture.v.replace(mixed)  # of which the statistics are those of v
 
     def _mixture(self, device: Device, shared: Weights) -> Mixture:
         """Returns the global model and what the device kept, or that model once more where it kept nothing."""
@@ -96,16 +97,14 @@ def _train(device: Device, mixture: Mixture, plan: TrainingPlan) -> tuple[Mixtur
 
 def _step(device: Device, mixture: Mixture, batch: Batch) -> tuple[Mixture, float]:
     layout = device.model.trainable_layout
-    w, v, alpha = mixture
-    mixed = mixture.mixed(device)
-    device.restore(w)
+    w, v, mixed = mixture.trained(layout)
+    device.restore(mixture.w)
     loss = device.train_step(batch)
     w_after = device.parameters()
-    device.restore(mixed)
+    device.restore(mixture.v.replace(mixed))
     device.train_step(batch)
     after = device.parameters()
-    descent = mixed.select(layout) - after.select(layout)  # learning rate times gradient
-    apart = v.select(layout) - w.select(layout)
-    alpha_after = alpha - float(np.vdot(apart.vector, descent.vector))
-    v_after = after.replace(v.select(layout) - alpha * descent)
+    descent = mixed - after.select(layout)  # learning rate times gradient
+    alpha_after = mixture.alpha - float(np.vdot((v - w).vector, descent.vector))
+    v_after = after.replace(v - mixture.alpha * descent)
     return Mixture(w_after, v_after, min(max(alpha_after, 0.0), 1.0)), loss

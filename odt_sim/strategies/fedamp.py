@@ -83,19 +83,25 @@ class FedAMP(Strategy):
         sent = {str(id): weights_of(update.tensors) for id, update in updates.each.items()}
         models = {**{name: weights_of(state.private, name) for name in state.private}, **sent}
         layout = weights_of(state.broadcast, "mean").layout
-        stacked = np.stack([model.vector for model in models.values()]).astype(np.float64)
+        stacked = np.stack([model.vector for model in models.values()], dtype=np.float64)
         compared = trained_by_gradients(layout)
-        influences = self._influences(np.stack([model.select(compared).vector for model in models.values()]))
-        mixtures = (influences @ stacked).astype(np.float32)
+        trained = stacked
+        if compared != layout:
+            trained = np.stack([model.select(compared).vector for model in models.values()], dtype=np.float64)
+        mixtures = (self._influences(trained) @ stacked).astype(np.float32)
         own = {f"mixture.{name}": Weights(layout, row) for name, row in zip(models, mixtures, strict=True)}
         mean = Weights(layout, stacked.mean(axis=0).astype(np.float32))
         return ServerState({"mean": mean, **own}, models)
 
-    def _influences(self, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Returns `[devices, devices]`: the share of each model in each device's mixture; rows sum to 1."""
-        w = vectors.astype(np.float64)
-        squares = (w**2).sum(axis=1)
-        distances = np.maximum(squares[:, np.newaxis] + squares - 2 * w @ w.T, 0)
+    def _influences(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the share of each model in each device's mixture, `[devices, devices]`: rows sum to 1.
+
+        Args:
+            w: `[devices, floats]`, the models' trainable parameters.
+        """
+        products = w @ w.T
+        squares = products.diagonal()
+        distances = np.maximum(squares[:, np.newaxis] + squares - 2 * products, 0)
         shares = self.alpha / self.sigma * np.exp(-distances / self.sigma)
         np.fill_diagonal(shares, 0)
         shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1)

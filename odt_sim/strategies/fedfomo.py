@@ -79,22 +79,20 @@ def _take(device: Device, models: Tensors) -> None:
         return
     own = device.parameters()
     before = _validation_loss(device, own)
-    others = [own.replace(weights_of(models, name)) for name in sorted(models)]
-    apart = [other - own for other in others]
-    worth = np.array([_worth(device, other, part, before) for other, part in zip(others, apart, strict=True)])
+    others = (own.replace(weights_of(models, name)) for name in sorted(models))
+    better = [(gain, other - own) for other in others if (gain := before - _validation_loss(device, other)) > 0]
+    worth = np.array([_worth(gain, apart) for gain, apart in better])
+    device.restore(own)
     if worth.sum() > 0:
         shares = worth / worth.sum()
-        moved = sum(share * part.vector.astype(np.float64) for share, part in zip(shares, apart, strict=True))
+        moved = sum(share * apart.vector.astype(np.float64) for share, (_, apart) in zip(shares, better, strict=True))
         device.restore(Weights(own.layout, (own.vector + moved).astype(np.float32)))
-    else:
-        device.restore(own)
 
 
-def _worth(device: Device, other: Weights, apart: Weights, before: float) -> float:
-    """Returns how much a model lowers the loss for each unit of the way there; 0 where it does not."""
-    gain = before - _validation_loss(device, other)
+def _worth(gain: float, apart: Weights) -> float:
+    """Returns how much a model lowers the loss for each unit of the way there; 0 where there is none."""
     distance = float(np.linalg.norm(apart.select(trained_by_gradients(apart.layout)).vector))
-    return gain / distance if gain > 0 and distance > 0 else 0.0
+    return gain / distance if distance > 0 else 0.0
 
 
 def _validation_loss(device: Device, weights: Weights) -> float:
