@@ -1,4 +1,4 @@
-"""IFCA against plain numpy: a model for each cluster, which devices choose by their training loss."""
+"""IFCA against plain numpy: models from clusters of updates, which devices choose by their training loss."""
 
 import json
 from collections.abc import Callable
@@ -8,26 +8,51 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainableModel
+from odt_sim.data.drift import label_permutation
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.fedavg import FedAvg
-from odt_sim.strategies.ifca import IFCA
+from odt_sim.strategies.ifca import IFCA, clustered
 
 Simulate = Callable[..., Any]
+
+
+@pytest.fixture
+def alike() -> FederatedData:
+    """Eight devices of the digits' shape that label by one rule."""
+    x = np.random.default_rng(2).normal(size=(480, 8, 8, 1)).astype(np.float32)
+    x.reshape(480, 64)[:, 10:] /= 10
+    y = x.reshape(480, 64)[:, :10].argmax(axis=1).astype(np.int32)
+    offsets = 60 * np.arange(8)[:, np.newaxis] + [0, 50, 55, 60]
+    return FederatedData("alike", x, y, 10, np.arange(480), offsets)
 
 
 def choice(twin: Any, models: Any, device: int) -> int:
     return int(np.argmin([twin.loss(twin.at(w), device, "train") for w in models]))
 
 
+def cut(vectors: Any, clusters: int) -> Any:
+    """K-means by the book, of directions, from rows that are least alike."""
+    rows = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    means = [rows[np.argmin(rows @ rows.sum(axis=0))]]
+    while len(means) < clusters:
+        means.append(rows[np.argmin(np.max(rows @ np.transpose(means), axis=1))])
+    for _ in range(10):
+        labels = np.argmin([((rows - mean) ** 2).sum(axis=1) for mean in means], axis=0)
+        means = [rows[labels == c].mean(axis=0) if (labels == c).any() else means[c] for c in range(clusters)]
+    return labels
+
+
 def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
-    """One round of warming up, in which devices 0 and 2 train model 0, then two of choice."""
-    run = simulate(IFCA(clusters=2, warm_up_rounds=1), softmax, data)
+    """One round of warming up, one whose updates are cut into clusters, and two of choice."""
+    run = simulate(IFCA(clusters=2, warm_up_rounds=1), softmax, data, rounds=4)
     sizes = data.train_sizes
-    models = [twin.initial] * 2
+    models = [twin.initial]
     for round in range(1, run.rounds + 1):
-        chosen = [device % 2 if round == 1 else choice(twin, models, device) for device in range(3)]
+        chosen = [choice(twin, models, device) for device in range(3)]
         trained = [twin.descend(models[chosen[device]], device, round) for device in range(3)]
+        if round == 2:
+            chosen, models = cut(np.array(trained) - models[0], 2).tolist(), models * 2
         for cluster in set(chosen):
             members = [device for device in range(3) if chosen[device] == cluster]
             models[cluster] = np.average([trained[d] for d in members], axis=0, weights=sizes[members])
@@ -39,25 +64,53 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     twin.assert_rows(run.rows, [models[cluster] for cluster in chosen])
 
 
+def test_groups_that_label_otherwise_are_told_apart(
+    simulate: Simulate, softmax: TrainableModel, alike: FederatedData
+) -> None:
+    """Eight devices in two groups, one of which has other names for the classes; two of the devices are unseen."""
+    permuted = label_permutation(alike, 0, groups=2)
+    run = simulate(IFCA(clusters=2), softmax, permuted, rounds=5, fleet=Fleet(unseen=2))
+    groups = [int((permuted.y[permuted.train(i)] != alike.y[alike.train(i)]).any()) for i in range(8)]
+    clusters = [row["cluster"] for row in run.rows]
+    assert sum(groups) == 4
+    assert clusters in (groups, [1 - group for group in groups])
+
+
+@pytest.mark.parametrize(
+    ("rows", "clusters", "labels"),
+    [
+        ([[1, 0], [0, 3], [5, 0.1], [0.1, 1]], 2, [[0, 1, 0, 1], [1, 0, 1, 0]]),
+        ([[2, 0]], 3, [[0]]),
+        ([[1, 0], [1, 0], [1, 0]], 2, [[0, 0, 0]]),
+        ([[0, 0], [1, 0], [-1, 0]], 1, [[0, 0, 0]]),
+    ],
+)
+def test_clusters_of_directions(rows: Any, clusters: int, labels: Any) -> None:
+    assert clustered(np.array(rows, np.float32), clusters).tolist() in labels
+
+
 def test_one_cluster_is_fedavg(simulate: Simulate, grouped: TrainableModel, small_data: FederatedData) -> None:
     run, plain = simulate(IFCA(clusters=1), grouped, small_data), simulate(FedAvg(), grouped, small_data)
     np.testing.assert_array_equal(run.broadcast["weights.0"].vector, plain.weights.vector)
     assert [row["loss"] for row in run.rows] == [row["loss"] for row in plain.rows]
 
 
-def test_a_model_that_nobody_trains_stays(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    """All models are equal, and devices take the first of equals."""
-    run = simulate(IFCA(clusters=3, warm_up_rounds=0), softmax, data, rounds=1)
+def test_a_cluster_that_no_update_is_in_keeps_the_model_before(
+    simulate: Simulate, softmax: TrainableModel, data: FederatedData
+) -> None:
+    run = simulate(IFCA(clusters=3, warm_up_rounds=0), softmax, data, rounds=1, fleet=Fleet(cohort=1))
     initial = run.device(0).parameters().vector
     same = [np.array_equal(run.broadcast[f"weights.{cluster}"].vector, initial) for cluster in range(3)]
     assert same == [False, True, True]
 
 
 def test_all_models_go_down_and_one_up(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    run = simulate(IFCA(clusters=2), softmax, data, rounds=1)
-    (record,) = map(json.loads, (run.directory / "rounds.jsonl").read_text().splitlines())
+    """One model in the warm-up and in the round that is cut; two in the round after."""
+    run = simulate(IFCA(clusters=2), softmax, data, rounds=3)
+    records = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
     size = softmax.layout.size * 4
-    assert (record["bytes_down"], record["bytes_up"]) == (3 * 2 * size, 3 * (size + 4))
+    assert [record["bytes_down"] for record in records] == [3 * size, 3 * size, 3 * 2 * size]
+    assert [record["bytes_up"] for record in records] == [3 * (size + 4)] * 3
 
 
 def test_an_unseen_device_takes_the_model_that_fits_its_training_examples(
