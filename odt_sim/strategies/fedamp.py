@@ -6,7 +6,9 @@ sigma)` for the others and `x_ii` what is left to 1; where the others' sum is ab
 for an alpha so small that it is not). The device trains from u_i with the proximal term `regularization / alpha (w - u_i)`,
 and w_i is the outcome. A device's user gets w_i.
 Travels: u_i down, w_i up, BatchNorm statistics included, which the distances leave out. Stays: w_i. The optimizer's slots
-start fresh every round.
+start fresh every round, and Dropout draws as in FedAvg. The server holds w_i and u_i of every device, and up to five times as
+much while it mixes them: 40 GB for 1,000 devices of 1 million parameters. It is for few devices with much data, the silos of
+its title.
 Devices of which the server has no model yet, such as unseen ones, receive the mean of all w_i; without a w_i of their own
 they train one for `unseen_epochs` before they are deployed to.
 Hyper-parameters: `sigma`, above 0, default 10: the squared distance at which an influence has fallen to 1/e; `alpha`, above 0
@@ -81,7 +83,8 @@ class FedAMP(Strategy):
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
         """Mixes the models anew for each device that the server knows."""
         sent = {str(id): weights_of(update.tensors) for id, update in updates.each.items()}
-        models = {**{name: weights_of(state.private, name) for name in state.private}, **sent}
+        known = {**{name: weights_of(state.private, name) for name in state.private}, **sent}
+        models = {name: known[name] for name in sorted(known, key=int)}  # so that sums are those of a run that went on
         layout = weights_of(state.broadcast, "mean").layout
         stacked = np.stack([model.vector for model in models.values()], dtype=np.float64)
         compared = trained_by_gradients(layout)

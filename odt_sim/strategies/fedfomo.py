@@ -3,11 +3,15 @@
 Zhang et al. 2021, Personalized Federated Learning with First Order Model Optimization, section 3.
 Rule: on the device `v <- v + sum_j o_j (w_j - v)` with `o_j = max(0, (L(v) - L(w_j)) / |w_j - v|)` divided by their sum, L
 being the loss on the device's own validation examples; then v trains for the local epochs, and the others receive it as w_i.
-The paper's server sends a few models, sampled by how useful they were; here it sends those of all other devices.
-Travels: all other devices' models down, one up, BatchNorm statistics included, which the distances leave out. Stays: v, which
-begins as exported. The optimizer's slots start fresh every round.
+A device receives the models of all others, or of at most `models` of them; then they come in turn, another few in every round
+(the paper's server sends those that were most useful to the device before, and some at random).
+Travels: others' models down, one up, BatchNorm statistics included, which the distances leave out. Stays: v, which begins as
+exported. The optimizer's slots start fresh every round, and Dropout draws as in FedAvg. The server and every worker hold a
+model for each device: 4 GB for 1,000 devices of 1 million parameters. `models` limits what a device receives, and how many
+models it evaluates, not this.
 Unseen devices take from the models in the same way, and train for `unseen_epochs`, before they are deployed to.
-Hyper-parameters: `unseen_epochs`, 0..50, default 5; a device without validation examples takes nothing.
+Hyper-parameters: `models`, 1 or more, default None for all; `unseen_epochs`, 0..50, default 5; a device without validation
+examples takes nothing.
 """
 
 import numpy as np
@@ -20,6 +24,7 @@ from odt_sim.strategies.base import (
     Tensors,
     Update,
     Updates,
+    array_of,
     recall,
     trained_by_gradients,
     weights_of,
@@ -27,27 +32,36 @@ from odt_sim.strategies.base import (
 from odt_sim.strategies.own_model import keep_whole
 from odt_sim.strategies.settings import checked_count
 
+TURN = "turn"
+"""The number of rounds so far, in the broadcast beside the models."""
+
 
 class FedFomo(Strategy):
     """Every device has a model of its own, and weighs those of all others by what they are worth to it."""
 
     keeps_updates = True
 
-    def __init__(self, unseen_epochs: int = 5) -> None:
-        """Sets how a device begins that took no part in training.
+    def __init__(self, models: int | None = None, unseen_epochs: int = 5) -> None:
+        """Sets how many models a device receives, and how one begins that took no part in training.
 
         Args:
+            models: The most of others' models that a device receives in a round; None for all.
             unseen_epochs: The epochs for which such a device trains what it took from the others.
         """
+        self.models = None if models is None else checked_count("models", models, 1)
         self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
 
     def init(self, initial: Weights) -> ServerState:
-        """Returns an empty state: nobody has trained a model yet."""
-        return ServerState({})
+        """Returns no model: nobody has trained one yet."""
+        return ServerState({TURN: np.zeros(1, np.int64)})
 
     def message(self, broadcast: Tensors, device: int) -> Tensors:
-        """Returns all models but the device's own."""
-        return {name: model for name, model in broadcast.items() if name != _name(device)}
+        """Returns models of other devices: all, or those whose turn it is."""
+        others = sorted(broadcast.keys() - {TURN, _name(device)})
+        if self.models is not None and len(others) > self.models:
+            first = device + self.models * int(array_of(broadcast[TURN])[0])
+            others = [others[(first + i) % len(others)] for i in range(self.models)]
+        return {name: broadcast[name] for name in others}
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Takes from the others' models, trains, and sends the outcome itself."""
@@ -62,7 +76,7 @@ class FedFomo(Strategy):
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
         """Puts the devices' models in the place of their former ones."""
         sent = {_name(id): weights_of(update.tensors) for id, update in updates.each.items()}
-        return ServerState({**state.broadcast, **sent})
+        return ServerState({**state.broadcast, **sent, TURN: array_of(state.broadcast[TURN]) + 1})
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
         """Returns the device's own model."""

@@ -113,7 +113,7 @@ def clustered(vectors: NDArray[np.float32], clusters: int) -> NDArray[np.intp]:
     seeds = [int(products.sum(axis=1).argmin())]
     while len(seeds) < clusters:
         seeds.append(int(products[:, seeds].max(axis=1).argmin()))
-    labels = products[:, seeds].argmax(axis=1)
+    labels: NDArray[np.intp] = products[:, seeds].argmax(axis=1)
     for _ in range(ITERATIONS):
         members = np.eye(clusters)[labels]
         sizes = members.sum(axis=0)

@@ -11,8 +11,10 @@ BatchNorm statistics are averaged as in FedAvg and have no control variate; Drop
 Only plain SGD: with another optimizer `(w - y) / (K r)` is not the mean gradient. Unseen devices get the global
 weights.
 Hyper-parameters: none of its own; `train.epochs`, `train.learning_rate`. A correction is a round old and the same for
-all steps, so that networks on skewed devices want a smaller step size than under FedAvg: the CNN on the digits diverges
-with 0.1 and learns with 0.03.
+all steps, so that some networks on skewed devices want a smaller step size than under FedAvg. The CNN on the digits diverges
+with 0.1, by the rule and no mistake: a float64 version over the same gradients agrees to 1e-6 after 8 rounds. Set
+`train.learning_rate=0.03`. The mean gradient at `w` as `c_i` (option I, a pass more) or devices that weigh alike did not
+diverge in 20 rounds, and yet learned slower than FedAvg. A perceptron learns with 0.1 and 0.3 a little better than by FedAvg.
 """
 
 from odt_sim.device.device import Device

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim import Fleet, TrainableModel
+from odt_sim import Fleet, TrainableModel, Weights
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
+from odt_sim.strategies.base import ServerState, Update, Updates
 from odt_sim.strategies.fedamp import FedAMP
 
 Simulate = Callable[..., Any]
@@ -68,6 +69,22 @@ def test_influences() -> None:
     np.testing.assert_allclose(shares, [[0.5 - far, 0.5, far], [0.5, 0.5 - far, far], [far, far, 1 - 2 * far]])
     crowd = FedAMP(sigma=1.0, alpha=1.0)._influences(np.zeros((3, 1), np.float32))
     np.testing.assert_allclose(crowd, [[0, 0.5, 0.5], [0.5, 0, 0.5], [0.5, 0.5, 0]])
+
+
+def test_the_order_in_which_devices_came_decides_no_bit(softmax: TrainableModel) -> None:
+    """A run that goes on reads them in another order than that in which they first took part."""
+    layout, values = (
+        softmax.layout,
+        {"9": 1e17, "10": -1e17, "2": 1.0, "11": 0.0},
+    )  # whose float64 sum depends on the order
+    models = {name: Weights(layout, np.full(layout.size, value, np.float32)) for name, value in values.items()}
+    updates = Updates({}, 1.0, 1, 5, {3: Update({"weights": models["11"]}, 1.0, np.zeros(1, np.float32))})
+    one, other = (
+        FedAMP().aggregate(ServerState({"mean": models["11"]}, {name: models[name] for name in names}), updates)
+        for names in (list(models), sorted(models))
+    )
+    for name, weights in one.broadcast.items():
+        np.testing.assert_array_equal(weights.vector, other.broadcast[name].vector)
 
 
 def test_needs_a_gradient_offset(adam: TrainableModel) -> None:

@@ -95,6 +95,22 @@ def test_the_others_models_go_down(simulate: Simulate, softmax: TrainableModel, 
     assert [(row["bytes_down"], row["bytes_up"]) for row in rounds] == [(0, 3 * size), (3 * 2 * size, 3 * size)]
 
 
-def test_epochs_that_cannot_be() -> None:
-    with pytest.raises(ConfigurationError, match=r"strategy\.unseen_epochs: expected a whole number, at least 0"):
-        FedFomo(-1)
+def test_a_device_receives_so_many_models_in_turn(
+    simulate: Simulate, softmax: TrainableModel, mixed: FederatedData
+) -> None:
+    strategy = FedFomo(models=1)
+    run = simulate(strategy, softmax, mixed)
+    rounds = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
+    size = softmax.layout.size * 4
+    assert [row["bytes_down"] for row in rounds] == [0, 3 * size, 3 * size]
+    for device in range(3):
+        turns = [strategy.message({**run.broadcast, "turn": np.array([turn])}, device) for turn in (1, 2)]
+        assert [len(received) for received in turns] == [1, 1]
+        others = {f"model.{other}" for other in range(3) if other != device}
+        assert {name for received in turns for name in received} == others
+
+
+@pytest.mark.parametrize(("name", "least"), [("unseen_epochs", 0), ("models", 1)])
+def test_numbers_that_cannot_be(name: str, least: int) -> None:
+    with pytest.raises(ConfigurationError, match=rf"strategy\.{name}: expected a whole number, at least {least}"):
+        FedFomo(**{name: least - 1})
