@@ -1,19 +1,20 @@
 """pFedMe: personalization with Moreau envelopes.
 
 Dinh et al. 2020, Personalized Federated Learning with Moreau Envelopes, algorithm 1.
-Rule, on the device's copy w_i of w: on each batch `inner_steps` times `t <- t - lr (g(t) + regularization (t - w_i))`, then
-`w_i <- w_i - outer_learning_rate regularization (w_i - t)`. The server takes `w <- (1 - step_size) w + step_size mean w_i`,
-all devices alike. A device's user gets t. The paper's R batches of a round are `train.steps` here, or else those of
-`train.epochs`; its personal learning rate is `train.learning_rate`; t begins a round at w and goes on from batch to batch.
-Otherwise than here, in the paper all devices solve for t in each round, whether their w_i is averaged or not, and its
-published program weighs the w_i by examples and adds 0.001 t to the gradients.
+Rule, on the device's copy w_i of w: on each batch `inner_steps` times `t <- t - lr (g(t) + regularization (t - w_i))`,
+then `w_i <- w_i - outer_learning_rate regularization (w_i - t)`. The server takes `w <- (1 - step_size) w + step_size
+mean w_i`, all devices alike unless `weighted`. A device's user gets t. The paper's R batches of a round are `train.steps`
+here, or else those of `train.epochs`; its personal learning rate is `train.learning_rate`; t begins a round at w and goes
+on from batch to batch. Otherwise than here, in the paper all devices solve for t in each round, whether their w_i is
+averaged or not, and its published program weighs the w_i by examples (`weighted`) and adds 0.001 t to the gradients.
 Travels: w. Stays: t, which the next round does not begin with. BatchNorm statistics are those of t, and are averaged.
 Optimizers other than plain SGD, which the paper has, begin a round with fresh slots. Dropout draws new masks for each step.
 Unseen devices do the same before they are deployed to, for `unseen_epochs`.
 Hyper-parameters: `regularization`, above 0 to 100, default 15 (lambda; times `train.learning_rate` below 2, or t
 diverges; the paper takes 15 to 30); `inner_steps`, 1..20, default 5 (K, as in the paper); `outer_learning_rate`, above 0,
 default 0.05 (eta; times `regularization` at most 1; the paper takes 0.005 or 0.01 for R = 20 batches of 20); `step_size`,
-above 0 to 4, default 1 (beta; the paper takes 1 or 2); `unseen_epochs`, 0..50, default 5.
+above 0 to 4, default 1 (beta; the paper takes 1 or 2); `unseen_epochs`, 0..50, default 5; `weighted`, default false:
+whether devices count by their training examples.
 """
 
 import numpy as np
@@ -23,7 +24,7 @@ from odt_sim.device.plan import TrainingPlan
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, recall, weights_of
 from odt_sim.strategies.own_model import keep_whole
-from odt_sim.strategies.settings import checked, checked_count
+from odt_sim.strategies.settings import checked, checked_count, checked_flag
 
 
 class PFedMe(Strategy):
@@ -38,6 +39,7 @@ class PFedMe(Strategy):
         outer_learning_rate: float = 0.05,
         step_size: float = 1.0,
         unseen_epochs: int = 5,
+        weighted: bool = False,
     ) -> None:
         """Sets the two levels of the problem.
 
@@ -47,12 +49,14 @@ class PFedMe(Strategy):
             outer_learning_rate: The step size of the device's copy of the global model.
             step_size: The part of the mean update that the server takes.
             unseen_epochs: The epochs for which a device that has no model of its own trains one before it is deployed to.
+            weighted: Whether a device counts in the mean by its training examples, and not all alike.
         """
         self.regularization = checked("regularization", regularization, 0, above=True)
         self.inner_steps = checked_count("inner_steps", inner_steps, 1)
         self.outer_learning_rate = checked("outer_learning_rate", outer_learning_rate, 0, above=True)
         self.step_size = checked("step_size", step_size, 0, 4, above=True)
         self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
+        self.weighted = checked_flag("weighted", weighted)
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Solves for the device's own model batch by batch, and moves its copy of the global one towards it."""
@@ -61,7 +65,8 @@ class PFedMe(Strategy):
         own = device.parameters()
         keep_whole(device, own)
         delta = own.replace(copy).select(shared.layout) - shared
-        return Update({"weights": delta}, 1.0, np.array(losses, np.float32))
+        weight = len(device.train_examples) if self.weighted else 1.0
+        return Update({"weights": delta}, weight, np.array(losses, np.float32))
 
     def _solve(self, device: Device, shared: Weights, plan: TrainingPlan) -> tuple[Weights, list[float]]:
         """Leaves the own model on the device; returns its copy of the global one's trainable parameters, and the losses."""

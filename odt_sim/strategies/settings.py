@@ -39,3 +39,14 @@ def checked_count(name: str, value: int, low: int = 0) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
         raise ConfigurationError(f"strategy.{name}: expected a whole number, at least {low}, found {value!r}")
     return value
+
+
+def checked_flag(name: str, value: bool) -> bool:
+    """Returns a hyper-parameter that is true or false.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"strategy.{name}: expected true or false, found {value!r}")
+    return value

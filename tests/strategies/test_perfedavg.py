@@ -25,23 +25,33 @@ def second(twin: Any, device: int, round: int) -> Iterator[Any]:
             yield x[order[start : start + BATCH]], y[order[start : start + BATCH]]
 
 
+def descended(twin: Any, w: Any, device: int, round: int) -> Any:
+    """Returns the flat weights of a device after its round."""
+    for one, other in zip(twin.batches(device, round), second(twin, device, round), strict=True):
+        w = w - RATE * twin.gradient(w - ADAPTATION * twin.gradient(w, *one), *other)
+    return w
+
+
 def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
     """All devices weigh alike; the user's step is along the gradient of all the device's examples."""
     run = simulate(PerFedAvg(ADAPTATION), softmax, data)
     w = twin.initial
     for round in range(1, run.rounds + 1):
-        models = [w] * 3
-        for device, own in enumerate(models):
-            for one, other in zip(twin.batches(device, round), second(twin, device, round), strict=True):
-                own = own - RATE * twin.gradient(own - ADAPTATION * twin.gradient(own, *one), *other)
-            models[device] = own
-        w = np.mean(models, axis=0)
+        w = np.mean([descended(twin, w, device, round) for device in range(3)], axis=0)
     np.testing.assert_allclose(run.weights.vector, w, rtol=0, atol=1e-5)
     adapted = [w - ADAPTATION * twin.gradient(w, *twin.part("train", device)) for device in range(3)]
     for device, own in enumerate(adapted):
         np.testing.assert_allclose(run.deployed(device).vector, own, rtol=0, atol=1e-5)
         assert run.device(device).state == {}
     twin.assert_rows(run.rows, adapted)
+
+
+def test_devices_weighed_by_examples(
+    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
+) -> None:
+    run = simulate(PerFedAvg(ADAPTATION, weighted=True), softmax, data, rounds=1)
+    expected = twin.mean([descended(twin, twin.initial, device, 1) for device in range(3)])
+    np.testing.assert_allclose(run.weights.vector, expected, rtol=0, atol=1e-5)
 
 
 def test_steps_stand_in_for_epochs(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:

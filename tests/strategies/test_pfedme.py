@@ -26,8 +26,8 @@ def solved(twin: Any, w: Any, device: int, round: int, epochs: range = range(EPO
     return copy, own
 
 
-def strategy(unseen_epochs: int = 5) -> PFedMe:
-    return PFedMe(LAMBDA, INNER, OUTER, BETA, unseen_epochs)
+def strategy(unseen_epochs: int = 5, weighted: bool = False) -> PFedMe:
+    return PFedMe(LAMBDA, INNER, OUTER, BETA, unseen_epochs, weighted)
 
 
 def test_agrees_with_numpy(
@@ -43,6 +43,15 @@ def test_agrees_with_numpy(
     for device, model in enumerate(own):
         np.testing.assert_allclose(run.deployed(device).vector, model, rtol=0, atol=1e-5)
     twin.assert_rows(run.rows, own)
+
+
+def test_devices_weighed_by_examples(
+    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
+) -> None:
+    run = simulate(strategy(weighted=True), softmax, data, rounds=1)
+    copies = [solved(twin, twin.initial, device, 1)[0] for device in range(3)]
+    expected = (1 - BETA) * twin.initial + BETA * twin.mean(copies)
+    np.testing.assert_allclose(run.weights.vector, expected, rtol=0, atol=1e-5)
 
 
 def test_an_unseen_device_solves_for_a_model_of_its_own(
@@ -91,6 +100,7 @@ def test_needs_a_gradient_offset(adam: TrainableModel) -> None:
         ("outer_learning_rate", -1, "a number above 0"),
         ("step_size", 5, "a number above 0 and at most 4"),
         ("unseen_epochs", -1, "a whole number, at least 0"),
+        ("weighted", 2, "true or false"),
     ],
 )
 def test_settings_that_cannot_be(setting: str, value: float, expected: str) -> None:
