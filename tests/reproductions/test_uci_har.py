@@ -1,0 +1,37 @@
+"""The UCI HAR reproduction: each person's windows are parted in two ways, of which one leaks."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from odt_sim.application import composed, launch
+from odt_sim.config import federated
+from odt_sim.data.leakage import find_leakage
+from odt_sim.report.records import RunFolder
+
+HAR = Path(__file__).parents[3] / "shared" / "data" / "uci_har_raw.npz"
+
+
+@pytest.mark.parametrize(("method", "examples", "leaked"), [("random", 4118, 3555), ("block", 3334, 0)])
+def test_what_leaks(method: str, examples: int, leaked: int) -> None:
+    if not HAR.exists():
+        pytest.skip("the shared data folder has no uci_har_raw.npz")
+    data = federated(composed(["+experiment=reproduce/uci_har", f"data.path={HAR}", f"split.method={method}"]))
+    leakage = find_leakage(data)
+    assert (data.devices, leakage.evaluated, leakage.equal, leakage.overlapping) == (30, examples, 0, leaked)
+
+
+@pytest.mark.filterwarnings("ignore::odt_sim.data.leakage.LeakageWarning")
+def test_the_sweep(tmp_path: Path) -> None:
+    """Softmax regression stands in for the network, and three people for thirty."""
+    signals = np.random.default_rng(0).normal(size=(3, 9, 64 * 31)).astype(np.float32)
+    windows = np.stack([signals[who, :, at : at + 128] for who in range(3) for at in range(0, 64 * 30, 64)])
+    np.savez(tmp_path / "har.npz", x=windows, y=np.arange(90) % 6, subject=np.repeat([1, 2, 3], 30))
+    small = ["model=softmax", "model.build.input_shape=[9,128]", "model.build.classes=6", "run.rounds=1"]
+    swept = ["hydra.sweeper.params.strategy=fedavg", "hydra.sweeper.params.seed=0", f"hydra.sweep.dir={tmp_path}/sweep"]
+    given = [f"data.path={tmp_path}/har.npz", "run.evaluate_every=1", *small, *swept]
+    assert launch(["+experiment=reproduce/uci_har", *given]).failed == 0
+    summaries = [RunFolder(tmp_path / "sweep" / str(job)).summary() for job in range(2)]
+    assert [summary["settings"]["partition"].count("block") for summary in summaries] == [0, 1]
+    assert [summary["devices"] for summary in summaries] == [3, 3]
