@@ -3,6 +3,7 @@
 McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data.
 Rule: `w <- sum_i n_i w_i / sum_i n_i`, `w_i` being `w` after the local epochs on the `n_i` examples of device `i`.
 Travels: all weights, BatchNorm statistics included. Stays: nothing; the optimizer's slots start fresh every round.
+Dropout draws new masks in every step, from a seed of the device and the round. Unseen devices get the global weights.
 Hyper-parameters: none of its own; `train.epochs`, `train.learning_rate`.
 """
 

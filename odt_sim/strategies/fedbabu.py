@@ -4,7 +4,8 @@ Oh et al. 2022, FedBABU: Toward Enhanced Representation for Federated Image Clas
 Rule: on the device the body trains under the head as it was exported, and is averaged as in FedAvg; a device's user gets this
 model after `fine_tune_epochs` on the device's own examples, of all layers, as the paper reports, or of the head alone.
 Travels: body and norm, BatchNorm statistics included. Stays: nothing; all devices, unseen ones too, have the exported head
-and fine-tune from the same model. The optimizer's slots start fresh every round, and for fine-tuning.
+and fine-tune from the same model. The optimizer's slots start fresh every round, and for fine-tuning; Dropout
+draws as in FedAvg.
 Hyper-parameters: `fine_tune_epochs`, 0..50, default 5 as in the paper; `fine_tune`, `all` or `head`, default `all`.
 """
 

@@ -8,6 +8,7 @@ other device. `fleet.stragglers` says how many there are; the paper has 0, 0.5 a
 Travels: all weights, BatchNorm statistics included; these are averaged and no proximal term pulls at them. Stays:
 nothing; the optimizer's slots start fresh every round, and Dropout draws as in FedAvg. Optimizers other than plain SGD
 minimize the same objective, if the model was exported with `gradient_offset=True`.
+Unseen devices get the global weights.
 Hyper-parameters: `mu`, 0.001..1, default 1, the best in the paper on three of its five data sets; 0 is FedAvg, but for
 stragglers.
 """

@@ -4,7 +4,7 @@ Collins et al. 2021, Exploiting Shared Representations for Personalized Federate
 Rule: on the device the head trains `head_epochs` with the body frozen, then the body `train.epochs` with the head frozen; the
 body is averaged, the head never travels. The paper weighs all devices equally; here they weigh by examples, as in FedAvg.
 Travels: body and norm; BatchNorm statistics stand still while the head trains, and are averaged. Stays: the head. The
-optimizer's slots start fresh every round.
+optimizer's slots start fresh every round, and Dropout draws as in FedAvg.
 Unseen devices train the exported head under the shared body before they are deployed to, as the paper does.
 Hyper-parameters: `head_epochs`, 1..50, default 10; `unseen_epochs`, 0..50, default 10.
 """

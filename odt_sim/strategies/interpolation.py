@@ -5,7 +5,8 @@ Rule: FedAvg on w; beside it v trains on the device alone; a device's user gets 
 0, 0.1, ..., 1 of the smallest loss on the device's own validation examples (the smallest share among equals). The paper mixes
 the models' answers and trains v for each share; here weights are mixed, so that the user gets one model, and v trains once.
 Travels: w, BatchNorm statistics included, as in FedAvg. Stays: v with statistics and optimizer's slots of its own; the
-statistics are mixed as the weights are. v begins with the first w that its device receives.
+statistics are mixed as the weights are. v begins with the first w that its device receives, and
+trains under the same Dropout masks.
 Unseen devices train such a v before they are deployed to.
 Hyper-parameters: `unseen_epochs`, 0..50, default 5; a device without validation examples keeps the global weights.
 """

@@ -6,7 +6,7 @@ targets of the `neighbours` training examples whose embeddings are nearest, each
 share, in 0, 0.1, ..., 1, is that of the smallest loss on the device's own validation examples, the smallest among equals. Of
 a classifier probabilities are mixed; of a regression, which the paper does not have, values.
 Travels: w, BatchNorm statistics included, as in FedAvg. Stays: the examples, whose embeddings the device computes under the
-deployed model. The optimizer's slots start fresh every round.
+deployed model. The optimizer's slots start fresh every round, and Dropout draws as in FedAvg.
 Unseen devices do as all do: nothing is trained for a single device.
 Hyper-parameters: `neighbours`, 1..100, default 10; a device without validation examples keeps the global model's answers.
 """

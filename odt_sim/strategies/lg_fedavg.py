@@ -2,7 +2,8 @@
 
 Liang et al. 2020, Think Locally, Act Globally: Federated Learning with Local and Global Representations (LG-FedAvg).
 Rule: body and head train together on the device; the head is averaged as in FedAvg, the body never travels.
-Travels: the head. Stays: body and norm, BatchNorm statistics included. The optimizer's slots start fresh every round.
+Travels: the head. Stays: body and norm, BatchNorm statistics included. The optimizer's slots start fresh every round,
+and Dropout draws as in FedAvg.
 Unseen devices: the paper lets all devices' models vote, which no phone can hold; here such a device trains the exported body
 under the shared head before it is deployed to.
 Hyper-parameters: `unseen_epochs`, 0..50, default 10, for those; which layers are the head is said at export.

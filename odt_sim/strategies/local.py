@@ -2,7 +2,7 @@
 
 Rule: in every round every device trains its own weights for the local epochs, whatever the cohort, and those that are
 unseen by other strategies too: a user who trains alone waits for nobody.
-Travels: nothing. Stays: all weights and the optimizer's slots.
+Travels: nothing. Stays: all weights, BatchNorm statistics included, and the optimizer's slots; Dropout draws as in FedAvg.
 Hyper-parameters: none of its own; `train.epochs`, `train.learning_rate`.
 """
 

@@ -6,7 +6,7 @@ Rule: `w_i <- w_i - lr (g(w_i) + regularization (w_i - w))`, w being what the ro
 sum_i n_i` over the cohort; a device's user gets w_i. Unlike Ditto's, w is no model that is trained itself, so a device works
 once. The paper has all devices in every round.
 Travels: w_i up and w down, BatchNorm statistics included, as in FedAvg. Stays: w_i with its statistics and the optimizer's
-slots. w_i begins with the first w that its device receives.
+slots; Dropout draws as in FedAvg. w_i begins with the first w that its device receives.
 Unseen devices train such a w_i before they are deployed to.
 Hyper-parameters: `regularization`, 0..10, default 1 (lambda in the paper; 0 is training alone, large holds all near one
 model); `unseen_epochs`, 0..50, default 5.

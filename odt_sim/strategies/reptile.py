@@ -4,7 +4,8 @@ Nichol et al. 2018, On First-Order Meta-Learning Algorithms; Jiang et al. 2019, 
 via Model Agnostic Meta Learning, for its reading as FedAvg with a server's step size.
 Rule: `w <- w + step_size * sum_i n_i (w_i - w) / sum_i n_i`, `w_i` being `w` after the local epochs; a device's user gets `w`
 after fine-tuning. The paper weighs all tasks equally; here devices weigh by examples, so that a step of 1 is FedAvg.
-Travels: all weights, BatchNorm statistics included. Stays: nothing; the optimizer's slots start fresh every round.
+Travels: all weights, BatchNorm statistics included. Stays: nothing; the optimizer's slots start fresh every round
+and for fine-tuning, and Dropout draws as in FedAvg.
 Unseen devices fine-tune as all do.
 Hyper-parameters: `step_size`, above 0 to 2, default 1; `max_epochs`, 0..50, default 5: the most epochs of fine-tuning, of
 which each device takes those that validate best (the paper fixes the number of steps).

@@ -8,8 +8,8 @@ devices' weights count equally; here they do by examples, as in FedAvg, which is
 many. The server's step size is 1, as in the paper's experiments.
 Travels: all weights, and both ways `c`, as large as the trainable ones: twice the bytes. Stays: `c_i`, at first 0.
 BatchNorm statistics are averaged as in FedAvg and have no control variate; Dropout draws as in FedAvg.
-Only plain SGD: with another optimizer `(w - y) / (K r)` is not the mean gradient. Unseen devices get the global
-weights.
+Only plain SGD, without slots: with another optimizer `(w - y) / (K r)` is not the mean gradient. Unseen devices get the
+global weights.
 Hyper-parameters: none of its own; `train.epochs`, `train.learning_rate`. A correction is a round old and the same for
 all steps, so that some networks on skewed devices want a smaller step size than under FedAvg. The CNN on the digits diverges
 with 0.1, by the rule and no mistake: a float64 version over the same gradients agrees to 1e-6 after 8 rounds. Set

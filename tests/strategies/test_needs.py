@@ -1,5 +1,6 @@
 """What strategies ask of a model: refused before the run where it is missing, and the same wherever it comes from."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ NEEDS = {
     "scaffold": "gradient_offset, learning_rate, plain_sgd",
 }
 """What the bare model lacks; the other strategies run on it."""
+SAID = ("Travels:", "Stays:", "statistics", "slots", "Dropout", "nseen", "Hyper-parameters:")
+"""What the file of a strategy says beside its paper and its rule."""
 CORRECTED = [kind for kind in SHIPPED if "gradient_offset" in kind.needs]
 
 
@@ -67,3 +70,9 @@ def test_what_is_added_to_gradients_on_the_host_or_in_the_graph_is_the_same(
         np.testing.assert_allclose(array_of(found), array_of(graph.broadcast[name]), rtol=0, atol=1e-6)
     for device in range(3):
         np.testing.assert_allclose(host.deployed(device).vector, graph.deployed(device).vector, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", SHIPPED, ids=lambda kind: kind.__name__)
+def test_each_file_says_what_becomes_of_what_a_model_may_have(kind: type[Strategy]) -> None:
+    text = " ".join((sys.modules[kind.__module__].__doc__ or "").split())
+    assert [word for word in SAID if word not in text] == []
