@@ -93,7 +93,9 @@ def test_what_cannot_be_built_is_one_line_that_names_the_key(keys, message):
 
 
 def test_a_targets_own_error_passes_through():
-    with pytest.raises(ConfigurationError, match=r"^strategy\.max_epochs: expected a whole number, at least 0, found -1$"):
+    with pytest.raises(
+        ConfigurationError, match=r"^strategy\.max_epochs: expected a whole number, at least 0, found -1$"
+    ):
         config.build(node(_target_="odt_sim.strategies.fedavg_finetune.FedAvgFineTune", max_epochs=-1), "strategy")
     with pytest.raises(DataError, match=r"^data no\.npz: no such file"):
         config.build(node(_target_="odt_sim.data.sources.npz", path="no.npz"), "data")
