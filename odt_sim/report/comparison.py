@@ -98,11 +98,12 @@ class Comparison:
         )
 
     def best(self, column: Column) -> float | None:
-        """Returns the best mean of a column, or None where it has no best or fewer than two rows differ in it."""
-        means = {figure.mean for row in self.rows if (figure := row.values[column.key])}
-        if column.higher_is_better is None or len(means) < 2:
+        """Returns the best mean of a column; None where it has no best, or where that of more than half of the rows is it."""
+        means = [figure.mean for row in self.rows if (figure := row.values[column.key])]
+        if column.higher_is_better is None or not means:
             return None
-        return max(means) if column.higher_is_better else min(means)
+        found = max(means) if column.higher_is_better else min(means)
+        return found if means.count(found) <= len(means) / 2 else None
 
 
 def compare(

@@ -77,7 +77,9 @@ def adaptation_steps(comparison: Comparison) -> str:
 
 
 def _ranked(comparison: Comparison) -> list[tuple[Configuration, Spread]]:
-    known = [(row, figure) for row in comparison.rows if (figure := row.values["weighted_mean"])]
+    """Returns the configurations by test figure; of a strategy's several only the one that validation examples chose."""
+    candidates = [row for row in comparison.rows if row.choice.label in (None, row.label)]
+    known = [(row, figure) for row in candidates if (figure := row.values["weighted_mean"])]
     return sorted(known, key=lambda pair: pair[1].mean, reverse=HIGHER_IS_BETTER[comparison.metric])
 
 

@@ -27,12 +27,15 @@ _SHOWN = (
 
 _DISPENSABLE = (
     *("seconds", "state_kilobytes", "infer_calls", "hurt_global", "std", "mean", "others", "train_calls"),
-    *("rounds_to_target", "unseen_adapted"),
+    *("unseen_adapted", "rounds_to_target"),
 )
 """Those of them that a narrower one goes without, the first of them first."""
 
 _NAME = 15
-"""The width below which names are not squeezed."""
+"""The least width of names."""
+
+_LONGEST_NAME = 32
+"""Longer names are folded rather than that a column goes."""
 
 
 def comparison_table(comparison: Comparison, width: int = 100) -> Table | Text:
@@ -54,7 +57,7 @@ def comparison_table(comparison: Comparison, width: int = 100) -> Table | Text:
         table.add_column(_heading(column), justify="right", no_wrap=True)
     for row in comparison.rows:
         table.add_row(name(row), *(_cell(comparison, row, column) for column in shown))
-    table.caption = _caption(comparison)
+    table.caption = _caption(comparison, shown)
     return table
 
 
@@ -82,8 +85,10 @@ def _fitting(comparison: Comparison, width: int) -> Sequence[Column]:
     """Returns the columns beside which the names still have room."""
     known = {column.key: column for column in comparison.columns}
     shown = [known[key] for key in _SHOWN if key in known]
+    longest = max(len(line) for row in comparison.rows for line in name(row).plain.split("\n"))
     for key in _DISPENSABLE:
-        if width - sum(1 + _width(comparison, column) for column in shown) >= _NAME:
+        taken = sum(1 + _width(comparison, column) for column in shown)
+        if width - taken >= max(_NAME, min(longest, _LONGEST_NAME)):
             break
         shown = [column for column in shown if column.key != key]
     return shown
@@ -111,14 +116,16 @@ def _cell(comparison: Comparison, row: Configuration, column: Column) -> Text:
     return text.append(f"\n{deviation} ", style="dim") if deviation else text
 
 
-def _caption(comparison: Comparison) -> Text:
+def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
     seeds = max(len(row.runs) for row in comparison.rows)
     lines = ["* best of its column; hurt: % of devices worse off than with the local-only or global model"]
     if any(row.chosen for row in comparison.rows):
-        lines.append("† chosen among its strategy's configurations, on validation examples (--best keeps only these)")
+        others = any(row.choice.label not in (None, row.label) for row in comparison.rows)
+        hint = " (odt-sim report DIR --best keeps only these)" if others else ""
+        lines.append(f"† chosen among its strategy's configurations, on validation examples{hint}")
     if seeds > 1:
         lines.append(f"± sample standard deviation over up to {seeds} seeds")
-    if comparison.target is not None:
+    if comparison.target is not None and any(column.key == "rounds_to_target" for column in shown):
         lines.append(
             f"rounds to a mean of {score(comparison.target, comparison.metric)}; – is not reached by every seed"
         )

@@ -113,6 +113,13 @@ def test_nothing_is_best_of_one(write_run, tmp_path):
     assert {found.best(column) for column in COLUMN.values()} == {None}
 
 
+@pytest.mark.parametrize(("calls", "best"), [((4, 4, 4), None), ((4, 4, 5), None), ((4, 4, 5, 6), 4), ((5, 4, 6), 4)])
+def test_what_most_have_is_no_distinction(write_run, tmp_path, calls, best):
+    for number, count in enumerate(calls):
+        extend_summary(write_run(tmp_path / str(number), f"strategy_{number}"), train_calls=count)
+    assert compare([tmp_path]).best(COLUMN["train_calls"]) == best
+
+
 def test_the_fastest_is_not_the_best(write_run, tmp_path):
     for name in ("local", "fedavg"):
         write_run(tmp_path / name, name)

@@ -5,6 +5,7 @@ import pytest
 
 from odt_sim.errors import CheckpointError
 from odt_sim.report.comparison import compare
+from odt_sim.report.facts import finding
 from odt_sim.report.page import page_path, write_report
 from odt_sim.report.records import RunFolder
 
@@ -117,15 +118,27 @@ def test_what_cannot_be_paired_is_said(write_run, tmp_path):
     assert "data is digits, not mnist" in alone
 
 
-def test_the_chosen_one_says_of_how_many(write_run, tmp_path):
-    for rate in ("0.01", "0.1"):
-        write_run(tmp_path / rate, "fedavg", overrides=[f"train.learning_rate={rate}"])
-        summary = RunFolder(tmp_path / rate).summary()
-        figures = {"devices": 16, "weighted_mean": float(rate)}
-        RunFolder(tmp_path / rate).write_summary(summary | {"metrics_validation": {"accuracy": figures}})
-    _, text = load(report([tmp_path], best=True))
+@pytest.fixture
+def rates(write_run, tmp_path):
+    """A strategy at two learning rates: the smaller one is better on the test examples, not on validation."""
+    for rate, test in (("0.01", 0.9), ("0.1", 0.8)):
+        path = write_run(tmp_path / rate, "fedavg", overrides=[f"train.learning_rate={rate}"])
+        summary = RunFolder(path).summary()
+        validation = {"accuracy": {"devices": 16, "weighted_mean": float(rate)}}
+        summary["metrics"]["accuracy"]["weighted_mean"] = test
+        RunFolder(path).write_summary(summary | {"metrics_validation": validation})
+    return tmp_path
+
+
+def test_the_chosen_one_says_of_how_many(rates):
+    _, text = load(report([rates], best=True))
     assert "fedavg<small>train.learning_rate=0.1<br>chosen of 2</small>" in text
     assert "train.learning_rate=0.01" not in text
+
+
+def test_the_headline_is_not_chosen_on_the_test_examples(rates):
+    found = finding(compare([rates]))
+    assert "The mean test accuracy of the seen devices is 80.0" in found
 
 
 def test_a_single_run_gets_its_page_in_its_own_folder(write_run, tmp_path):

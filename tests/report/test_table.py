@@ -147,6 +147,13 @@ def test_the_chosen_configuration_has_a_dagger(write_run, tmp_path):
     assert "--best" in text
 
 
+def test_overrides_are_not_folded_for_the_sake_of_more_columns(write_run, tmp_path):
+    for rate in ("0.01", "0.1"):
+        path = write_run(tmp_path / rate, "fedavg", overrides=[f"train.learning_rate={rate}"])
+        RunFolder(path).write_summary(RunFolder(path).summary() | {"train_calls": 400, "infer_calls": 300})
+    assert re.search(r"^  train\.learning_rate=0\.01 ", render(tmp_path, width=80), re.MULTILINE)
+
+
 def test_a_wider_terminal_has_more_columns(write_run, tmp_path):
     for name in ("local", "fedavg"):
         path = write_run(tmp_path / name, name)
