@@ -172,7 +172,7 @@ CASES = {
     "no such hyper-parameter": (["+strategy.mu=1"], r"strategy: TypeError: .*FedAvg.*takes no arguments"),
     "a hyper-parameter out of range": (
         ["strategy=fedavg_finetune", "strategy.max_epochs=-1"],
-        r"strategy\.max_epochs: expected at least 0, found -1",
+        r"strategy\.max_epochs: expected a whole number, at least 0, found -1",
     ),
     "a strategy that raises": (
         ["strategy._target_=yours.Raises"],

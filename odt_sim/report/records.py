@@ -48,9 +48,8 @@ class RunFolder:
         A run that goes on from an earlier one calls `truncate_rounds` first: that also drops a torn last line.
 
         Args:
-            row: `round` (from 1), `strategy`, `devices` and `excluded` (how many contributed, and how many were left
-                out since their loss or weights were not finite), `train_loss`, `bytes_down`, `bytes_up`, `seconds`,
-                and the columns of `odt_sim.metrics.fleet.evaluation_columns` when evaluation is due.
+            row: `round` (from 1), and the other columns that `docs/evaluation.md` defines; those of
+                `odt_sim.metrics.fleet.evaluation_columns` when evaluation is due.
 
         Raises:
             CheckpointError: The file cannot be written.
@@ -91,9 +90,8 @@ class RunFolder:
         """Writes `devices.jsonl`, a line a device.
 
         Args:
-            rows: `device` (its id), `seen` (whether it took part in training), `train_examples`, `examples` (of its
-                test split), the task's metrics as `m`, `global_m` and `local_m` (None where not known), and whatever
-                scalars the strategy reports of a device.
+            rows: What every line has, `DEVICE_KEYS`; the figures that `docs/evaluation.md` defines, of which `m`, `global_m`
+                and `local_m` are None where they are not known; and whatever scalars the strategy reports of a device.
 
         Raises:
             CheckpointError: The file cannot be written.
