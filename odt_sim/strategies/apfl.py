@@ -8,7 +8,7 @@ Travels: w, BatchNorm statistics included. Stays: v, a, and the statistics of m,
 one of plain SGD, without slots; Dropout draws new masks for each of the two gradients. v begins with the first w that its
 device receives.
 Unseen devices train such v and a before they are deployed to.
-Hyper-parameters: `alpha`, 0..1, default 0.5: what a begins with; `unseen_epochs`, 0..50, default 5.
+Hyper-parameters: `alpha`, 0..1, default 0.5: what a begins with; `unseen_epochs`, 0..50, default 10.
 """
 
 from typing import NamedTuple
@@ -48,7 +48,7 @@ class APFL(Strategy):
 
     needs = frozenset({"plain_sgd", "learning_rate"})
 
-    def __init__(self, alpha: float = 0.5, unseen_epochs: int = 5) -> None:
+    def __init__(self, alpha: float = 0.5, unseen_epochs: int = 10) -> None:
         """Sets where the mixing weights begin.
 
         Args:

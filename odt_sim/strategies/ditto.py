@@ -7,7 +7,7 @@ Travels: w, BatchNorm statistics included, as in FedAvg. Stays: v with statistic
 slots. Both train in the same batches and under the same Dropout masks. v begins with the first w that its device receives.
 Unseen devices train such a v before they are deployed to.
 Hyper-parameters: `regularization`, 0..10, default 1 (lambda in the paper, which takes 0.1, 1 or 2; 0 trains v alone);
-`unseen_epochs`, 0..50, default 5.
+`unseen_epochs`, 0..50, default 10.
 """
 
 from odt_sim.device.device import Device
@@ -22,7 +22,7 @@ class Ditto(Strategy):
 
     needs = frozenset({"gradient_offset"})
 
-    def __init__(self, regularization: float = 1.0, unseen_epochs: int = 5) -> None:
+    def __init__(self, regularization: float = 1.0, unseen_epochs: int = 10) -> None:
         """Sets how near the devices' models stay.
 
         Args:

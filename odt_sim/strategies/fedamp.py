@@ -12,7 +12,7 @@ its title.
 Devices of which the server has no model yet, such as unseen ones, receive the mean of all w_i; without a w_i of their own
 they train one for `unseen_epochs` before they are deployed to.
 Hyper-parameters: `sigma`, above 0, default 10: the squared distance at which an influence has fallen to 1/e; `alpha`, above 0
-to sigma, default 1; `regularization`, 0..10, default 0.1 (lambda); `unseen_epochs`, 0..50, default 5.
+to sigma, default 1; `regularization`, 0..10, default 0.1 (lambda); `unseen_epochs`, 0..50, default 10.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ class FedAMP(Strategy):
     keeps_updates = True
 
     def __init__(
-        self, sigma: float = 10.0, alpha: float = 1.0, regularization: float = 0.1, unseen_epochs: int = 5
+        self, sigma: float = 10.0, alpha: float = 1.0, regularization: float = 0.1, unseen_epochs: int = 10
     ) -> None:
         """Sets who listens to whom, and how much.
 

@@ -10,7 +10,7 @@ exported. The optimizer's slots start fresh every round, and Dropout draws as in
 model for each device: 4 GB for 1,000 devices of 1 million parameters. `models` limits what a device receives, and how many
 models it evaluates, not this.
 Unseen devices take from the models in the same way, and train for `unseen_epochs`, before they are deployed to.
-Hyper-parameters: `models`, 1 or more, default None for all; `unseen_epochs`, 0..50, default 5; a device without validation
+Hyper-parameters: `models`, 1 or more, default None for all; `unseen_epochs`, 0..50, default 10; a device without validation
 examples takes nothing.
 """
 
@@ -41,7 +41,7 @@ class FedFomo(Strategy):
 
     keeps_updates = True
 
-    def __init__(self, models: int | None = None, unseen_epochs: int = 5) -> None:
+    def __init__(self, models: int | None = None, unseen_epochs: int = 10) -> None:
         """Sets how many models a device receives, and how one begins that took no part in training.
 
         Args:

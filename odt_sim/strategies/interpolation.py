@@ -8,7 +8,7 @@ Travels: w, BatchNorm statistics included, as in FedAvg. Stays: v with statistic
 statistics are mixed as the weights are. v begins with the first w that its device receives, and
 trains under the same Dropout masks.
 Unseen devices train such a v before they are deployed to.
-Hyper-parameters: `unseen_epochs`, 0..50, default 5; a device without validation examples keeps the global weights.
+Hyper-parameters: `unseen_epochs`, 0..50, default 10; a device without validation examples keeps the global weights.
 """
 
 from odt_sim.device.device import Device
@@ -23,7 +23,7 @@ SHARES = tuple(i / 10 for i in range(11))
 class Interpolation(Strategy):
     """FedAvg, whose users get a mixture with a model of their own."""
 
-    def __init__(self, unseen_epochs: int = 5) -> None:
+    def __init__(self, unseen_epochs: int = 10) -> None:
         """Sets how a device begins that took no part in training.
 
         Args:

@@ -9,7 +9,7 @@ Travels: w_i up and w down, BatchNorm statistics included, as in FedAvg. Stays: 
 slots; Dropout draws as in FedAvg. w_i begins with the first w that its device receives.
 Unseen devices train such a w_i before they are deployed to.
 Hyper-parameters: `regularization`, 0..10, default 1 (lambda in the paper; 0 is training alone, large holds all near one
-model); `unseen_epochs`, 0..50, default 5.
+model); `unseen_epochs`, 0..50, default 10.
 """
 
 from odt_sim.device.device import Device
@@ -24,7 +24,7 @@ class MRMTL(Strategy):
 
     needs = frozenset({"gradient_offset"})
 
-    def __init__(self, regularization: float = 1.0, unseen_epochs: int = 5) -> None:
+    def __init__(self, regularization: float = 1.0, unseen_epochs: int = 10) -> None:
         """Sets how near the devices' models stay.
 
         Args:

@@ -13,7 +13,7 @@ Unseen devices do the same before they are deployed to, for `unseen_epochs`.
 Hyper-parameters: `regularization`, above 0 to 100, default 15 (lambda; times `train.learning_rate` below 2, or t
 diverges; the paper takes 15 to 30); `inner_steps`, 1..20, default 5 (K, as in the paper); `outer_learning_rate`, above 0,
 default 0.05 (eta; times `regularization` at most 1; the paper takes 0.005 or 0.01 for R = 20 batches of 20); `step_size`,
-above 0 to 4, default 1 (beta; the paper takes 1 or 2); `unseen_epochs`, 0..50, default 5; `weighted`, default false:
+above 0 to 4, default 1 (beta; the paper takes 1 or 2); `unseen_epochs`, 0..50, default 10; `weighted`, default false:
 whether devices count by their training examples.
 """
 
@@ -38,7 +38,7 @@ class PFedMe(Strategy):
         inner_steps: int = 5,
         outer_learning_rate: float = 0.05,
         step_size: float = 1.0,
-        unseen_epochs: int = 5,
+        unseen_epochs: int = 10,
         weighted: bool = False,
     ) -> None:
         """Sets the two levels of the problem.
