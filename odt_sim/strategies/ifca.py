@@ -11,10 +11,11 @@ devices' own models), and each cluster's mean makes a model.
 Travels: all models down, of which there is one at first, one up, BatchNorm statistics included. Stays: nothing; the
 optimizer's slots start fresh each round, and Dropout draws as in FedAvg. The server holds all updates of a round.
 Unseen devices take the model with the smallest loss on their training examples.
-Hyper-parameters: `clusters`, 1..20, default 2; `warm_up_rounds`, 0..rounds, default 1. Groups that differ are told apart
-early, when updates point to what they do not share: of 20 devices with the digits (iid, 30 rounds, seeds 0 to 2) in four
-groups all found their own under label permutations, and 92 % under rotations. Without groups (dirichlet) each of two clusters
-has half of the data to learn from: validation accuracy 0.888, that of FedAvg 0.924, and 0.921 after a warm-up of 10 rounds.
+Hyper-parameters: `clusters`, 1..20, default 2; `warm_up_rounds`, 0..rounds, default 1. The CNN tells groups apart early, when
+updates point to what groups do not share: of 20 devices with the digits (iid, 30 rounds, seeds 0 to 2) in four groups all
+found their own under label permutations, and 92 % under rotations. Without groups (dirichlet) each of two clusters has half
+of the data to learn from: validation accuracy 0.888, that of FedAvg 0.924, and 0.921 after a warm-up of 10 rounds. A linear
+model that begins at zero first moves alike everywhere: School's validation loss is 0.0114, and 0.0107 after 50 rounds of it.
 """
 
 from collections.abc import Mapping
