@@ -28,6 +28,7 @@ NEEDS = {
     "fedrep": "head, train_head",
     "knn_per": "embed",
     "lg_fedavg": "head",
+    "mr_mtl": "gradient_offset",
     "perfedavg": "learning_rate, plain_sgd",
     "pfedme": "gradient_offset, learning_rate",
     "scaffold": "gradient_offset, learning_rate, plain_sgd",
