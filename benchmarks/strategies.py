@@ -2,7 +2,7 @@
 
 Every strategy of `conf/strategy` trains the peers' CNN on a cohort of 10 devices with 96 examples each: batches of 32, one
 epoch, in this process. A round is the cohort's `local` and the server's `aggregate`; a deployment is `deploy` on the same
-devices and their evaluation on 32 examples. Strategies take turns, so that whatever else the machine does meets all of them;
+devices, which have 32 examples to choose by. Strategies take turns, so that whatever else the machine does meets all of them;
 the medians of the turns are told, in CPU time.
 
 The time is parted by what it goes into:
@@ -40,9 +40,10 @@ from rich.console import Console
 from rich.table import Table
 from workload import random_images, shipped_file
 
-from odt_sim import TrainableModel, TrainingPlan
+from odt_sim import Device, Fleet, TrainableModel, TrainingPlan
 from odt_sim.data.federated import FederatedData
-from odt_sim.device.runtime import Runtime
+from odt_sim.device.examples import Examples
+from odt_sim.device.runtime import Runtime, RuntimePool
 from odt_sim.errors import StrategyError
 from odt_sim.simulation.block import Job, Task, Worker, join, mean
 from odt_sim.simulation.store import DeviceStore
@@ -128,7 +129,9 @@ class Run:
     def __init__(self, strategy: Strategy, model: TrainableModel, data: FederatedData, folder: Path) -> None:
         """Does the rounds before those that are measured."""
         self._strategy = strategy
-        self._worker = Worker(Job(model, data, strategy, TrainingPlan(1, 0.01), 0, folder))
+        self._model, self._data, self._plan = model, data, TrainingPlan(1, 0.01)
+        self._worker = Worker(Job(model, data, strategy, self._plan, 0, folder, Fleet()))
+        self._pool, self._store = RuntimePool(model), DeviceStore(folder, model)
         self._state: ServerState = strategy.init(Runtime(model).initial)
         self._next, self._last = FIRST_ROUND, 0
         for _ in range(WARM_UP):
@@ -145,9 +148,16 @@ class Run:
         self._next += 1
 
     def deploy(self) -> None:
-        """Deploys to the cohort and evaluates."""
-        task = Task("evaluate", self._next - 1, tuple(range(COHORT)), (self._last,) * COHORT)
-        self._worker.evaluate(task, self._state.broadcast)
+        """Deploys to the cohort."""
+        x, y = self._data.x, self._data.y
+        for id in range(COHORT):
+            train, validation = (Examples(x, y, part(id)) for part in (self._data.train, self._data.validation))
+            device = Device(
+                self._model, train, validation, id=id, round=self._next - 1, plan=self._plan, pool=self._pool
+            )
+            device.state = self._store.load(id, self._last)
+            self._strategy.deploy(device, self._strategy.message(self._state.broadcast, id))
+            device.release()
 
 
 def fleet() -> FederatedData:
