@@ -210,7 +210,8 @@ def table_of(rounds: dict[str, Part], deployments: dict[str, Part]) -> Table:
         cells = [f"{part.steps}", f"{part.model:.0f}", f"{part.own:.1f}", f"{part.fraction:.1%}"]
         cells += [f"{(part.model + part.own) / (base * part.steps):.2f}", f"{part.disk:.1f}"]
         end = deployments[name]
-        table.add_row(name, *cells, f"{end.steps}", f"{end.model:.0f}", f"{end.own:.1f}", f"{end.fraction:.1%}")
+        fraction = f"{end.fraction:.1%}" if end.model else ""
+        table.add_row(name, *cells, f"{end.steps}", f"{end.model:.0f}", f"{end.own:.1f}", fraction)
     return table
 
 
