@@ -24,9 +24,10 @@ from rich.markup import escape
 from odt_sim import config as configuration
 from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError
+from odt_sim.files import write_file
 from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.progress import left_out, shown
-from odt_sim.report.records import Row, RunFolder, replace_file
+from odt_sim.report.records import Row, RunFolder
 from odt_sim.resume import resumed
 from odt_sim.simulation.coordinator import holds_results
 from odt_sim.trackers.base import Tracker
@@ -156,7 +157,8 @@ def claim(folder: Path, config: DictConfig) -> bool:
         Whether the folder is this run's own; it is not where the run goes on with an earlier one.
 
     Raises:
-        CheckpointError: The folder holds an earlier run, or cannot be written.
+        CheckpointError: The folder holds an earlier run.
+        FileError: The folder cannot be written.
     """
     if config.run.resume is not None:
         return False
@@ -171,7 +173,7 @@ def claim(folder: Path, config: DictConfig) -> bool:
     }
     (folder / ".hydra").mkdir(exist_ok=True)
     for name, content in files.items():
-        replace_file(folder / ".hydra" / name, OmegaConf.to_yaml(content).encode())
+        write_file(folder / ".hydra" / name, OmegaConf.to_yaml(content).encode())
     return True
 
 

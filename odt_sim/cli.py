@@ -71,7 +71,8 @@ def print_comparison(folders: Sequence[Path], output: Path | None = None, **opti
         options: Of `odt_sim.report.comparison.compare`.
 
     Raises:
-        CheckpointError: A folder holds no run, or the page cannot be written.
+        CheckpointError: A folder holds no run.
+        FileError: The page cannot be written.
         ConfigurationError: The runs cannot be compared as the options ask.
     """
     from rich.console import Console
@@ -122,20 +123,11 @@ def export(arguments: Sequence[str]) -> int:
     if "build" not in config.model:
         raise ConfigurationError("model: is a .tflite file already; choose a model that is built with Keras")
     output: Path = options.output or Path(f"{config.model.name}.tflite")
-    _copy(model_file(config), output)
+    write_file(output, model_file(config).read_bytes())
     model = TrainableModel.load(output)
     floats, signatures = model.layout.size, ", ".join(model.signatures)
     print(f"{output}: {len(model.content):,} bytes, {floats:,} parameters, signatures {signatures}")
     return 0
-
-
-def _copy(source: Path, output: Path) -> None:
-    try:
-        write_file(output, source.read_bytes())
-    except OSError as error:
-        raise ConfigurationError(
-            f"{output}: cannot write it ({error.strerror}); choose another file with -o"
-        ) from error
 
 
 def inspect(arguments: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ OdtSimError
 │   └── ExportError      a Keras model cannot become a trainable `.tflite`
 ├── DataError            examples, labels, a partition or a split are unusable
 ├── CheckpointError      a checkpoint or a run's record is missing, damaged or of another model
+├── FileError            a file cannot be written
 ├── StrategyError        a strategy needs what the model or the fleet lacks
 └── SimulationError      a run cannot go on: workers died, every update failed, too few devices are left
 
@@ -35,6 +36,10 @@ class DataError(OdtSimError):
 
 class CheckpointError(OdtSimError):
     """A checkpoint or a run's record is missing, damaged or of another model."""
+
+
+class FileError(OdtSimError):
+    """A file cannot be written."""
 
 
 class StrategyError(OdtSimError):

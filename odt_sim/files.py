@@ -5,6 +5,8 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from odt_sim.errors import FileError
+
 
 def write_file(path: Path, content: bytes) -> None:
     """Writes a file, and its folders, so that whatever happens it holds its earlier content or the whole new one.
@@ -13,8 +15,20 @@ def write_file(path: Path, content: bytes) -> None:
     folder, is synced, and then takes the file's place.
 
     Raises:
-        OSError: The file cannot be written; what was there before is untouched, and nothing is left beside it.
+        FileError: The file cannot be written; what was there before is untouched, and nothing is left beside it.
     """
+    try:
+        _replace(path, content)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> FileError:
+    """Returns the error that says which file the system refused to write."""
+    return FileError(f"{path}: cannot write it ({error.strerror}); make room there or choose another place")
+
+
+def _replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:

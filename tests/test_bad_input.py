@@ -268,7 +268,7 @@ def test_a_file_that_may_not_grow_ends_the_run_which_can_go_on(folder, softmax, 
     limit = limited(len(softmax.content) + 100)
     child = subprocess.run([*COMMAND, "run", *given], cwd=folder, capture_output=True, text=True, preexec_fn=limit)
     assert child.returncode == 1
-    assert re.match(r"error: \S+full/rounds\.jsonl: cannot be written \(.+\); make room", child.stderr.splitlines()[-1])
+    assert re.match(r"error: \S+full/rounds\.jsonl: cannot write it \(.+\); make room", child.stderr.splitlines()[-1])
     monkeypatch.chdir(folder)
     committed = len((folder / "full" / "rounds.jsonl").read_text().splitlines())
     assert 2 < committed < 500
@@ -287,7 +287,8 @@ def test_a_model_that_cannot_be_written_ends_the_run(folder, softmax):
     assert child.returncode == 1
     [line] = [line for line in child.stderr.splitlines() if line.startswith("error: ")]
     assert re.match(
-        r"error: \S*tight/model\.tflite: cannot write it \(File too large\); free space or choose another folder", line
+        r"error: \S*tight/model\.tflite: cannot write it \(File too large\); make room there or choose another place",
+        line,
     )
     assert [path.name for path in (folder / "tight").iterdir() if path.name.startswith((".model", "model"))] == []
 
@@ -311,7 +312,7 @@ def test_a_full_disk_ends_the_run_which_can_go_on(small_disk, backend, monkeypat
     assert main(["run", *given, "fleet.devices=30", f"hydra.run.dir={small_disk}"]) == 1
     _, err = capsys.readouterr()
     assert re.match(
-        rf"error: {small_disk}/\S+: (cannot write it|cannot be written) \(No space left on device\); ",
+        rf"error: {small_disk}/\S+: cannot write it \(No space left on device\); ",
         err.splitlines()[-1],
     )
     assert not list(small_disk.rglob(".*.safetensors*"))

@@ -368,7 +368,7 @@ def test_an_export_is_named_after_the_model(odt_sim, folder):
     ("arguments", "message"),
     [
         (["export", "model=tflite", "model.path=x.tflite"], "model: is a .tflite file already; choose a model"),
-        (["export", "model=digits_mlp", "-o", "mine.py/x.tflite"], "mine.py/x.tflite: cannot write it (File exists); choo"),
+        (["export", "model=digits_mlp", "-o", "mine.py/x.tflite"], "mine.py/x.tflite: cannot write it (File exists); make"),
         (["export", "modal=digits_mlp"], "Could not override 'modal'"),
         (["inspect", "mine.py"], "mine.py: "),
         (["inspect", "no.tflite"], "no.tflite: cannot read the model (No such file or directory)"),

@@ -1,6 +1,5 @@
 """A file is written whole or not at all, and nothing is left beside it."""
 
-import errno
 import os
 import stat
 import subprocess
@@ -9,16 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from odt_sim.errors import FileError
 from odt_sim.files import write_file
 
 LIMITED = """
 import pathlib, resource, sys
+from odt_sim.errors import FileError
 from odt_sim.files import write_file
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 try:
     write_file(pathlib.Path(sys.argv[1]), bytes(5000))
-except OSError as error:
-    print(error.errno)
+except FileError as error:
+    print(error)
 """
 INTERRUPTED = """
 import pathlib, sys
@@ -63,7 +64,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
     """A limit on the size of files makes the system refuse further bytes, as a full disk does."""
     path = tmp_path / "state"
     path.write_bytes(b"old")
-    assert child(LIMITED, path) == str(errno.EFBIG)
+    assert child(LIMITED, path) == f"{path}: cannot write it (File too large); make room there or choose another place"
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["state"]
 
@@ -78,7 +79,7 @@ def test_an_interrupt_before_the_file_takes_its_place_leaves_the_old_file(tmp_pa
 
 def test_a_place_that_is_a_folder(tmp_path):
     (tmp_path / "state").mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(FileError, match=r"state: cannot write it \(Is a directory\)"):
         write_file(tmp_path / "state", b"new")
     assert names(tmp_path) == ["state"]
 
@@ -86,7 +87,7 @@ def test_a_place_that_is_a_folder(tmp_path):
 @pytest.mark.parametrize("below", ["file/state", "file/folder/state"])
 def test_a_folder_that_is_a_file(tmp_path, below):
     (tmp_path / "file").write_bytes(b"old")
-    with pytest.raises(OSError, match=r"File exists|Not a directory"):
+    with pytest.raises(FileError, match=r"cannot write it \((File exists|Not a directory)\)"):
         write_file(tmp_path / below, b"new")
     assert (tmp_path / "file").read_bytes() == b"old"
 
@@ -96,7 +97,7 @@ def test_a_folder_that_may_not_be_written(tmp_path):
     (tmp_path / "state").write_bytes(b"old")
     tmp_path.chmod(0o500)
     try:
-        with pytest.raises(PermissionError):
+        with pytest.raises(FileError, match=r"cannot write it \(Permission denied\)"):
             write_file(tmp_path / "state", b"new")
     finally:
         tmp_path.chmod(0o700)

@@ -21,30 +21,16 @@ FORMAT_VERSION = "1"
 Array = NDArray[Any]
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file so that a reader finds the old one or the new one.
-
-    Raises:
-        CheckpointError: The file cannot be written; what was there before is untouched.
-    """
-    try:
-        write_file(path, content)
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot write it ({error.strerror}); free space or choose another folder"
-        ) from error
-
-
 def write_tensors(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
     """Writes tensors and texts as one safetensors file with a checksum.
 
     Raises:
-        CheckpointError: The file cannot be written.
+        FileError: The file cannot be written; what was there before is untouched.
     """
     arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     texts = {**metadata, "format_version": FORMAT_VERSION}
     texts["checksum"] = _checksum(arrays, texts)
-    write_atomically(path, safetensors.numpy.save(arrays, texts))
+    write_file(path, safetensors.numpy.save(arrays, texts))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
@@ -78,7 +64,7 @@ def write_checkpoint(path: Path, model: TrainableModel, weights: Weights, slots:
     """Writes what a device holds: its weights, the optimizer's slots, and the epochs it has trained for in its round.
 
     Raises:
-        CheckpointError: The file cannot be written.
+        FileError: The file cannot be written.
     """
     tensors = dict(zip(weights.layout.names, weights.tensors(), strict=True))
     tensors |= {f"optimizer.{i}": slot for i, slot in enumerate(slots)}

@@ -383,7 +383,7 @@ class Device:
         A device of the same data, seed, id and round that restores it goes on exactly as this one.
 
         Raises:
-            CheckpointError: The file cannot be written; what was there before is untouched.
+            FileError: The file cannot be written; what was there before is untouched.
         """
         write_checkpoint(Path(path), self.model, self._host_weights(), self._host_slots(), self._epochs)
 

@@ -1,13 +1,11 @@
 """From emitted signatures to the bytes of a `.tflite` file."""
 
 import tempfile
-from pathlib import Path
 
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.signatures import Signatures
-from odt_sim.files import write_file
 
 
 def convert(signatures: Signatures, *, flex: bool = False) -> bytes:
@@ -32,18 +30,3 @@ def convert(signatures: Signatures, *, flex: bool = False) -> bytes:
         except Exception as error:  # the converter raises types of its own that are not public
             line = " ".join(str(error).split())[:300]
             raise ExportError(f"TensorFlow's converter failed: {line}") from error
-
-
-def write_model(path: Path, content: bytes) -> Path:
-    """Writes a model's file and returns its path.
-
-    Raises:
-        ExportError: The file cannot be written.
-    """
-    try:
-        write_file(path, content)
-    except OSError as error:
-        raise ExportError(
-            f"{path}: cannot write the model ({error.strerror}); give a path that can be written"
-        ) from error
-    return path

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from odt_sim.export.check import check_flavour, check_groups, check_model
-from odt_sim.export.convert import convert, write_model
+from odt_sim.export.convert import convert
 from odt_sim.export.flex import checkpoint_of, flex_signatures
 from odt_sim.export.head import check_not_random, split_before_head
 from odt_sim.export.lowering import Trace
@@ -25,6 +25,7 @@ from odt_sim.export.parameters import (
 from odt_sim.export.signatures import Program, emit_signatures
 from odt_sim.export.sources import model_of
 from odt_sim.export.steps import Training, ending_of, only, trace_infer, trace_train
+from odt_sim.files import write_file
 from odt_sim.model.flatbuffer import fingerprint, with_metadata
 from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
@@ -80,7 +81,8 @@ def export_model(
         The path of the file.
 
     Raises:
-        ExportError: The model, the loss or the optimizer cannot be exported, or the file cannot be written.
+        ExportError: The model, the loss or the optimizer cannot be exported.
+        FileError: The file cannot be written.
     """
     model = model_of(source)
     check_model(model, batch_size)
@@ -112,7 +114,8 @@ def export_model(
         random_states=signatures.random_states,
         delta=objective.delta,
     )
-    return write_model(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
+    write_file(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
+    return Path(path)
 
 
 def _trace_steps(

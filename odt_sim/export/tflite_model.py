@@ -23,11 +23,11 @@ from typing import Any, ClassVar, TypeVar
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim.export.convert import write_model
 from odt_sim.export.keras2 import add_keras2_names
 from odt_sim.export.own_functions import as_function, trace_functions
 from odt_sim.export.own_parameters import names_of_weights
 from odt_sim.export.saved_model import converted, write_saved_model
+from odt_sim.files import write_file
 from odt_sim.model.contract import REQUIRED
 
 Class = TypeVar("Class", bound=type)
@@ -142,6 +142,6 @@ def save_tflite_model(tflite_model: bytes, tflite_file: str | os.PathLike[str]) 
     """Writes the content of a `.tflite` file.
 
     Raises:
-        ExportError: The file cannot be written.
+        FileError: The file cannot be written.
     """
-    write_model(Path(tflite_file), tflite_model)
+    write_file(Path(tflite_file), tflite_model)

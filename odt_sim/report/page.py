@@ -7,7 +7,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from odt_sim.errors import CheckpointError
+from odt_sim.files import write_file
 from odt_sim.report.comparison import Comparison
 from odt_sim.report.comparison_file import comparison_document
 from odt_sim.report.facts import facts, finding, title
@@ -15,7 +15,7 @@ from odt_sim.report.figures import Picture, pictures
 from odt_sim.report.labels import short_names
 from odt_sim.report.page_comparison import comparison_sections
 from odt_sim.report.page_tables import devices_html
-from odt_sim.report.records import document, replace_file
+from odt_sim.report.records import document
 
 
 def page_path(folders: Sequence[Path]) -> Path:
@@ -27,18 +27,14 @@ def write_report(comparison: Comparison, output: Path) -> None:
     """Writes the page, and beside it `comparison.json` and `figures/*.png`.
 
     Raises:
-        CheckpointError: They cannot be written.
+        FileError: They cannot be written.
     """
     beside = output.parent / "figures"
-    try:
-        beside.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CheckpointError(f"{beside}: cannot be made ({error.strerror}); choose another folder") from error
     drawn = pictures(comparison)
     for picture in drawn:
-        replace_file(beside / f"{picture.name}.png", picture.light)
-    replace_file(output.parent / "comparison.json", document(comparison_document(comparison, output.parent)))
-    replace_file(output, page_html(comparison, drawn).encode())
+        write_file(beside / f"{picture.name}.png", picture.light)
+    write_file(output.parent / "comparison.json", document(comparison_document(comparison, output.parent)))
+    write_file(output, page_html(comparison, drawn).encode())
 
 
 def page_html(comparison: Comparison, drawn: Sequence[Picture]) -> str:

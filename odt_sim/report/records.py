@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim.errors import CheckpointError
-from odt_sim.files import write_file
+from odt_sim.files import unwritable, write_file
 
 Row = Mapping[str, Any]
 
@@ -52,7 +52,7 @@ class RunFolder:
                 `odt_sim.metrics.fleet.evaluation_columns` when evaluation is due.
 
         Raises:
-            CheckpointError: The file cannot be written.
+            FileError: The file cannot be written.
         """
         path = self.path / ROUNDS
         try:
@@ -66,16 +66,17 @@ class RunFolder:
                     file.truncate(size)
                     raise
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise unwritable(path, error) from error
 
     def truncate_rounds(self, rounds: int) -> None:
         """Keeps only the lines of the rounds 1 to `rounds`, the last that was committed.
 
         Raises:
-            CheckpointError: The file is damaged before its last line, or cannot be written.
+            CheckpointError: The file is damaged before its last line.
+            FileError: The file cannot be written.
         """
         if (self.path / ROUNDS).exists():
-            replace_file(self.path / ROUNDS, _lines(row for row in self.rounds() if row["round"] <= rounds))
+            write_file(self.path / ROUNDS, _lines(row for row in self.rounds() if row["round"] <= rounds))
 
     def rounds(self) -> list[Row]:
         """Returns the rounds' records in order; a torn last line is dropped; empty where there is no file.
@@ -94,9 +95,9 @@ class RunFolder:
                 and `local_m` are None where they are not known; and whatever scalars the strategy reports of a device.
 
         Raises:
-            CheckpointError: The file cannot be written.
+            FileError: The file cannot be written.
         """
-        replace_file(self.path / DEVICES, _lines(rows))
+        write_file(self.path / DEVICES, _lines(rows))
 
     def devices(self) -> list[Row]:
         """Returns the devices' records in order; empty where there is no file.
@@ -111,9 +112,9 @@ class RunFolder:
         """Writes `summary.json`, as `odt_sim.report.summary.summarize` makes it, and drops an earlier failure.
 
         Raises:
-            CheckpointError: The file cannot be written.
+            FileError: The file cannot be written.
         """
-        replace_file(self.path / SUMMARY, document(summary))
+        write_file(self.path / SUMMARY, document(summary))
         with suppress(FileNotFoundError):
             (self.path / FAILURE).unlink()
 
@@ -133,9 +134,9 @@ class RunFolder:
             overrides: The Hydra overrides of the run, so that the comparison can name it.
 
         Raises:
-            CheckpointError: The file cannot be written.
+            FileError: The file cannot be written.
         """
-        replace_file(self.path / FAILURE, document({"error": " ".join(error.split()), "overrides": list(overrides)}))
+        write_file(self.path / FAILURE, document({"error": " ".join(error.split()), "overrides": list(overrides)}))
 
     def failure(self) -> Row | None:
         """Returns `error` and `overrides` of a run that ended early, or None.
@@ -175,22 +176,6 @@ def _lines(rows: Iterable[Row]) -> bytes:
 def document(content: Row) -> bytes:
     """Returns a JSON file's content."""
     return json.dumps(_plain(content), allow_nan=False, indent=2).encode() + b"\n"
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Writes a file so that, whatever happens, it holds either its earlier content or the whole new one.
-
-    Raises:
-        CheckpointError: The file cannot be written.
-    """
-    try:
-        write_file(path, content)
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(f"{path}: cannot be written ({error.strerror}); make room there or choose another folder")
 
 
 def _read_lines(path: Path, keys: Sequence[str], *, torn_end: bool) -> list[Row]:

@@ -81,7 +81,7 @@ class Checkpoint:
             best: Whether this is the round to report of those so far.
 
         Raises:
-            CheckpointError: A file cannot be written; the last commit is untouched.
+            FileError: A file cannot be written; the last commit is untouched.
         """
         before = self._held
         if best:

@@ -48,7 +48,7 @@ class CommitFile:
         """Replaces the commit that the file holds.
 
         Raises:
-            CheckpointError: The file cannot be written; what it held is untouched.
+            FileError: The file cannot be written; what it held is untouched.
         """
         state: dict[str, Weights | NDArray[Any]] = {"versions": commit.versions}
         state |= {f"broadcast.{name}": tensor for name, tensor in commit.state.broadcast.items()}

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 
 from odt_sim.data.federated import FederatedData
-from odt_sim.device.checkpoint import write_atomically
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError
+from odt_sim.files import write_file
 from odt_sim.metrics.fleet import TASK_METRICS, evaluation_columns
 from odt_sim.metrics.rounds import reported_round
 from odt_sim.model.manifest import REGRESSIONS
@@ -145,7 +145,7 @@ class Simulation:
             raise ConfigurationError(
                 f"run.rounds: {self.directory} has {commit.round} rounds already, found {self._rounds}; ask for more"
             )
-        write_atomically(self.directory / "model.tflite", self._job.model.content)
+        write_file(self.directory / "model.tflite", self._job.model.content)
         self._records.truncate_rounds(commit.round)
         self._evaluated = self._records.rounds()
         self._checkpoint.begin(commit, reported_round(self._evaluated, self._task))

@@ -20,7 +20,7 @@ def write_state(path: Path, state: Mapping[str, Weights | NDArray[Any]], model: 
     """Writes named weights and arrays, with the names of the parameters that each of the weights holds.
 
     Raises:
-        CheckpointError: The file cannot be written.
+        FileError: The file cannot be written.
     """
     names = {key: value.layout.names for key, value in state.items() if isinstance(value, Weights)}
     arrays = {key: array_of(value) for key, value in state.items()}

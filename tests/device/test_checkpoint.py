@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from odt_sim.device.checkpoint import read_tensors, write_atomically, write_tensors
-from odt_sim.errors import CheckpointError
+from odt_sim.device.checkpoint import read_tensors, write_tensors
+from odt_sim.errors import CheckpointError, FileError
 
 TENSORS: dict[str, NDArray[Any]] = {"dense/bias": np.array([1.5, -2.0], np.float32), "versions": np.arange(3)}
 TEXTS = {"fingerprint": "ab", "weights": '{"own": ["dense/bias"]}'}
@@ -138,35 +138,22 @@ def test_no_file(tmp_path: Path) -> None:
     assert "damaged or no checkpoint" in refusal(tmp_path)
 
 
-def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="cannot write it"):
-        write_atomically(tmp_path / "file" / "state", b"new")
-
-
-def test_a_place_that_is_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir()
-    with pytest.raises(CheckpointError, match=r"state: cannot write it \(Is a directory\)"):
-        write_atomically(tmp_path / "state", b"new")
-    assert [p.name for p in tmp_path.iterdir()] == ["state"]
-
-
 def test_a_folder_without_room_leaves_the_old_file(written: Path) -> None:
     """A limit on the size of files is what a full disk is: the write fails half-way."""
     limited = (
         "import resource, signal, sys, pathlib, numpy as np\n"
         "from odt_sim.device.checkpoint import write_tensors\n"
-        "from odt_sim.errors import CheckpointError\n"
+        "from odt_sim.errors import FileError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "try:\n"
         "    write_tensors(pathlib.Path(sys.argv[1]), {'large': np.zeros(10_000)}, {})\n"
-        "except CheckpointError as error:\n"
+        "except FileError as error:\n"
         "    print(error)\n"
     )
     child = subprocess.run([sys.executable, "-c", limited, written], capture_output=True, text=True, check=True)
     assert child.stdout.strip() == (
-        f"{written}: cannot write it ({os.strerror(errno.EFBIG)}); free space or choose another folder"
+        f"{written}: cannot write it ({os.strerror(errno.EFBIG)}); make room there or choose another place"
     )
     assert_holds(written)
     assert [p.name for p in written.parent.iterdir()] == [written.name]
@@ -176,7 +163,7 @@ def test_a_folder_without_room_leaves_the_old_file(written: Path) -> None:
 def test_an_unwritable_folder_leaves_the_old_file(written: Path) -> None:
     written.parent.chmod(0o500)
     try:
-        with pytest.raises(CheckpointError, match=r"cannot write it \(Permission denied\)"):
+        with pytest.raises(FileError, match=r"cannot write it \(Permission denied\)"):
             write_tensors(written, {"other": np.zeros(3)}, {})
     finally:
         written.parent.chmod(0o700)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from odt_sim import Device, TrainableModel, Weights
 from odt_sim.device.checkpoint import write_tensors
-from odt_sim.errors import CheckpointError, ModelError
+from odt_sim.errors import CheckpointError, FileError, ModelError
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.weights import Layout
 
@@ -183,5 +183,5 @@ def test_a_damaged_checkpoint_leaves_the_device_as_it_was(momentum: TrainableMod
 
 def test_a_checkpoint_that_cannot_be_written(softmax: TrainableModel, rows: Draw, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="cannot write it"):
+    with pytest.raises(FileError, match="cannot write it"):
         Device(softmax, rows(softmax, 2)).save(tmp_path / "file" / "d.safetensors")

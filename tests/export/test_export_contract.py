@@ -10,7 +10,7 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
 from odt_sim.device.device import Device
-from odt_sim.errors import ExportError
+from odt_sim.errors import FileError
 from odt_sim.export import export_model
 from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.trainable import TrainableModel
@@ -219,6 +219,6 @@ def test_a_loss_by_name_takes_the_output_of_a_softmax_as_probabilities(tmp_path:
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     blocked = tmp_path / "directory"
     blocked.mkdir()
-    with pytest.raises(ExportError, match=r"directory: cannot write the model"):
+    with pytest.raises(FileError, match=r"directory: cannot write it"):
         export_model(small_cnn(), blocked, loss="mse", optimizer="sgd", batch_size=2)
     assert list(tmp_path.iterdir()) == [blocked]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from own_models import BATCH
 
 from odt_sim.device.device import Device
-from odt_sim.errors import ExportError
+from odt_sim.errors import ExportError, FileError
 from odt_sim.export import (
     BaseTFLiteModel,
     convert_saved_model,
@@ -393,5 +393,5 @@ def test_places_that_cannot_be_read_or_written_are_named(tmp_path: Path) -> None
         convert_saved_model(tmp_path / "gone")
     with pytest.raises(ExportError, match=r"file.*cannot write the SavedModel"):
         save_model(small(), tmp_path / "file" / "saved")
-    with pytest.raises(ExportError, match=r"cannot write the model"):
+    with pytest.raises(FileError, match=r"m\.tflite: cannot write it"):
         save_tflite_model(b"", tmp_path / "file" / "m.tflite")

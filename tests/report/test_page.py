@@ -3,7 +3,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from odt_sim.errors import CheckpointError
+from odt_sim.errors import FileError
 from odt_sim.report.comparison import compare
 from odt_sim.report.facts import finding
 from odt_sim.report.page import page_path, write_report
@@ -204,6 +204,6 @@ def test_a_page_is_the_same_each_time(write_run, tmp_path):
 def test_a_place_that_cannot_be_written_is_one_line(write_run, tmp_path):
     path = write_run(tmp_path / "run")
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="cannot be made") as caught:
+    with pytest.raises(FileError, match=r"file.*: cannot write it") as caught:
         report([path], tmp_path / "file" / "report.html")
     assert "\n" not in str(caught.value)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odt_sim.errors import CheckpointError
+from odt_sim.errors import CheckpointError, FileError
 from odt_sim.report.records import DEVICES, FAILURE, ROUNDS, SUMMARY, SUMMARY_KEYS, RunFolder, is_run_folder
 
 DEVICE = {"device": 0, "seen": True, "train_examples": 4, "examples": 1}
@@ -121,9 +121,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
         lambda: folder.write_devices([]),
         lambda: folder.write_summary({}),
     ):
-        with pytest.raises(
-            CheckpointError, match=r"taken.*: cannot be written \((Not a directory|File exists)\)"
-        ) as caught:
+        with pytest.raises(FileError, match=r"taken.*: cannot write it \((Not a directory|File exists)\)") as caught:
             write()
         assert "\n" not in str(caught.value)
 
@@ -135,7 +133,7 @@ def test_a_full_disk_leaves_what_was_there(folder):
     program = f"""
 import resource
 from pathlib import Path
-from odt_sim.errors import CheckpointError
+from odt_sim.errors import FileError
 from odt_sim.report.records import RunFolder
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 folder = RunFolder(Path({str(folder.path)!r}))
@@ -143,13 +141,13 @@ row = {{"round": 2, "text": "x" * 5000}}
 for write in (lambda: folder.append_round(row), lambda: folder.write_summary(row), lambda: folder.write_devices([row])):
     try:
         write()
-    except CheckpointError as error:
+    except FileError as error:
         print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     messages = done.stdout.splitlines()
     assert len(messages) == 3
-    assert all("cannot be written" in message for message in messages)
+    assert all("cannot write it" in message for message in messages)
     assert folder.rounds() == [line(1)]
     assert folder.summary() == COMPLETE
     assert {path.name for path in folder.path.iterdir()} == {ROUNDS, SUMMARY}
