@@ -7,8 +7,8 @@ FLEX_BIN := .venv-flex/bin
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
 
-test: .venv/.dev-installed  ## run all tests
-	$(BIN)/pytest
+test: .venv/.dev-installed  ## run all tests, file by file on all cores
+	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 test-flex: .venv-flex/.installed  ## run the tests of the Flex flavour, in TensorFlow 2.19
 	$(FLEX_BIN)/pytest tests/flex
