@@ -237,7 +237,7 @@ def test_a_ray_that_does_not_answer(folder, address):
     """In a process of its own, since one process uses one Ray; a closed port, no address."""
     command = [*COMMAND, "run", *BASE, "backend=ray", f"backend.address={address}"]
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
-    child = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=30)
+    child = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
     assert child.returncode == 1
     last = child.stderr.splitlines()[-1]
     assert re.match(rf"error: backend\.address={address}: (nothing answers there|cannot reach Ray) \(.+\); ", last), (

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from odt_sim import config
 from odt_sim.application import composed
 
-MODELS = sorted(path.stem for path in (Path(__file__).parents[1] / "conf" / "model").glob("*.yaml"))
+MODELS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "model").glob("*.yaml"))
 KEEP_MOMENTUM = ("mobilenet", "mobilenet_transfer", "mobilenet_v2", "resnet8")
 
 

@@ -1,6 +1,5 @@
 """The command as a process of its own: in a terminal, and interrupted."""
 
-import json
 import os
 import pty
 import re
@@ -8,45 +7,12 @@ import select
 import shlex
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
+from commands import COMMAND, FEW, lines, runs
 
 from odt_sim.cli import main
-
-FEW = ["model=digits_mlp", "backend=serial", "run.rounds=2", "fleet.devices=4", "fleet.unseen=1"]
-COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli import main; sys.exit(main())"]
-
-SLOW = """
-import time
-
-from odt_sim import Strategy
-
-
-class Slow(Strategy):
-    def local(self, device, broadcast):
-        time.sleep(0.02)
-        return super().local(device, broadcast)
-"""
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch, digits_mlp):
-    """A working folder with a slow strategy; the model is exported."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [*sys.path])
-    (tmp_path / "slow.py").write_text(SLOW)
-    yield tmp_path
-    sys.modules.pop("slow", None)
-
-
-def runs(folder):
-    return sorted({path.parent for path in folder.rglob("rounds.jsonl")})
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_a_terminal_without_colours(folder):
@@ -65,7 +31,7 @@ def test_a_terminal_without_colours(folder):
             except OSError:  # the other side was closed
                 break
     os.close(own)
-    assert child.wait(timeout=60) == 0
+    assert child.wait(timeout=120) == 0
     text = shown.decode()
     assert "setting up" in text
     assert "XNNPACK" not in text  # nothing else writes into the live line
@@ -80,7 +46,7 @@ def heed_interrupts():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def wait_for(condition, child, seconds=60):
+def wait_for(condition, child, seconds=120):
     started = time.monotonic()
     while not condition():
         assert child.poll() is None, child.communicate()
@@ -90,13 +56,13 @@ def wait_for(condition, child, seconds=60):
 
 @pytest.mark.parametrize("backend", ["serial", "ray"])
 def test_an_interrupted_run_says_how_to_go_on_and_can(folder, backend):
-    given = ["strategy._target_=slow.Slow", *FEW, "run.rounds=400", f"backend={backend}"]
+    given = ["strategy._target_=mine.Slow", *FEW, "run.rounds=400", f"backend={backend}"]
     child = subprocess.Popen(
         [*COMMAND, "run", *given], stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_interrupts
     )
     wait_for(lambda: runs(folder) and len(lines(runs(folder)[0] / "rounds.jsonl")) >= 2, child)
     os.killpg(child.pid, signal.SIGINT)  # a terminal sends it to all processes of the group
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=120)
     assert child.returncode == 130
     [run] = runs(folder)
     hint = f"interrupted; go on with: odt-sim run run.resume={run.relative_to(folder)}"
@@ -117,7 +83,7 @@ def test_an_interrupt_during_the_export_does_not_wait_for_it(folder, tmp_path):
     wait_for(lambda: list(tmp_path.glob("empty/models/*.lock")), child)
     time.sleep(0.5)
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=120)
     assert not list(tmp_path.glob("empty/models/*.tflite"))
     assert child.returncode == 130
     assert err.splitlines()[-1] == "interrupted; no round was committed yet"

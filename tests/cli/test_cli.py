@@ -1,0 +1,137 @@
+"""The command, as a user types it; in this process where nothing else is asked for."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import COMMAND, FEW, runs
+
+from odt_sim import TrainableModel
+
+# --- calling it -------------------------------------------------------------------------------------------------------
+
+
+def test_the_version(odt_sim):
+    code, out, _ = odt_sim("--version")
+    assert code == 0
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", out)
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_lists_the_commands(odt_sim, flag):
+    code, out, err = odt_sim(flag)
+    assert (code, err) == (0, "")
+    assert all(f"\n  {command} " in out for command in ("run", "report", "export", "inspect"))
+
+
+@pytest.mark.parametrize("arguments", [[], ["train"], ["-x"]])
+def test_a_wrong_call_shows_the_usage(odt_sim, arguments):
+    code, out, err = odt_sim(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: odt-sim COMMAND")
+
+
+@pytest.mark.parametrize("arguments", [["report"], ["inspect"], ["inspect", "a", "b"], ["run", "--no-such-flag"]])
+def test_a_wrong_call_of_a_command(odt_sim, arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        odt_sim(*arguments)
+    assert caught.value.code == 2
+    assert "usage: odt-sim" in capsys.readouterr().err
+
+
+def test_the_configuration_is_printed_and_nothing_is_run(odt_sim, folder):
+    code, out, _ = odt_sim("run", "--cfg", "job", "strategy=fedper", "fleet.cohort=3")
+    assert code == 0
+    assert "odt_sim.strategies.fedper.FedPer" in out
+    assert "cohort: 3" in out
+    assert runs(folder) == []
+
+
+def test_the_command_is_installed():
+    found = shutil.which("odt-sim", path=str(Path(sys.executable).parent))
+    assert found
+    assert subprocess.run([found, "--version"], capture_output=True, check=True, timeout=60).stdout
+
+
+# --- other commands ---------------------------------------------------------------------------------------------------
+
+
+def test_a_report_is_rebuilt_from_what_is_on_disk(odt_sim, folder):
+    for strategy in ("local", "fedper"):
+        odt_sim("run", f"strategy={strategy}", *FEW, f"hydra.run.dir=runs/{strategy}")
+    code, out, _ = odt_sim("report", "runs")
+    assert code == 0
+    assert re.search(r"^local ", out, re.M)
+    assert re.search(r"^fedper ", out, re.M)
+    assert (folder / "runs" / "report.html").exists()
+    assert odt_sim("report", "runs/local", "runs/fedper", "-o", "page.html")[0] == 0
+    assert (folder / "page.html").exists()
+    code, out, _ = odt_sim("report", "runs", "--best", "--against", "local", "--target", "0.01")
+    assert code == 0
+    assert "Against local, device by device" in out
+    assert json.loads((folder / "runs" / "comparison.json").read_text())["target"] == 0.01
+    code, _, err = odt_sim("report", "runs", "--against", "ditto")
+    assert (code, err) == (1, "error: --against: expected one of fedper, local, found 'ditto'\n")
+
+
+def test_a_report_of_nothing(odt_sim, folder):
+    code, _, err = odt_sim("report", ".")
+    assert (code, err) == (1, "error: .: no run found there; give a run's folder, or one that holds runs\n")
+
+
+def test_a_model_of_any_number_of_rows_says_so(odt_sim, folder, any_rows):
+    Path("any.tflite").write_bytes(any_rows.content)
+    code, out, _ = odt_sim("inspect", "any.tflite")
+    assert code == 0
+    assert "batches of any size, 32 by default" in out
+    assert "x float32[?, 6]" in out
+
+
+def test_a_model_is_exported_and_inspected(odt_sim, folder, digits_mlp):
+    code, out, _ = odt_sim("export", "model=digits_mlp", "-o", "deep/[my].tflite")
+    assert code == 0
+    assert TrainableModel.load(folder / "deep" / "[my].tflite").fingerprint == digits_mlp.fingerprint
+    assert re.match(r"deep/\[my\]\.tflite: [\d,]+ bytes, 4,810 parameters, signatures .*train", out)
+    code, out, _ = odt_sim("inspect", "deep/[my].tflite")
+    assert code == 0
+    assert out.startswith("deep/[my].tflite: ")
+    for word in ("Signatures", "sample_weight float32[16]", "dense_0/kernel", "64 x 64", "head", "BATCH_MATMUL"):
+        assert word in out, word
+
+
+def test_an_export_is_named_after_the_model(odt_sim, folder):
+    assert odt_sim("export", "model=digits_mlp")[0] == 0
+    assert (folder / "digits_mlp.tflite").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["export", "model=tflite", "model.path=x.tflite"], "model: is a .tflite file already; choose a model"),
+        (["export", "model=digits_mlp", "-o", "mine.py/x.tflite"], "mine.py/x.tflite: cannot write it (File exists); make"),
+        (["export", "modal=digits_mlp"], "Could not override 'modal'"),
+        (["inspect", "mine.py"], "mine.py: "),
+        (["inspect", "no.tflite"], "no.tflite: cannot read the model (No such file or directory)"),
+        (["report", "nowhere"], "nowhere: no run found there"),
+    ],
+)  # fmt: skip
+def test_an_error_is_one_line(odt_sim, folder, arguments, message):
+    code, out, err = odt_sim(*arguments)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"error: {message}")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_reader_that_has_gone_is_no_error(folder, digits_mlp):
+    (folder / "model.tflite").write_bytes(digits_mlp.content)
+    reading, writing = os.pipe()
+    os.close(reading)
+    child = subprocess.run([*COMMAND, "inspect", "model.tflite"], stdout=writing, stderr=subprocess.PIPE, timeout=60)
+    os.close(writing)
+    assert child.returncode == 1
+    assert child.stderr == b""

@@ -1,0 +1,61 @@
+"""A working folder with data, a model and code of the user's own."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odt_sim.export.cache import default_directory
+
+MINE = """
+import numpy as np
+
+def examples(count):
+    return np.full((count, 8, 8, 1), 0.5, np.float32), np.arange(count) % 10
+"""
+NETWORK = """
+import keras
+
+def build(width):
+    inputs = keras.Input((8, 8, 1))
+    hidden = keras.layers.Dense(width, activation="relu")(keras.layers.Flatten()(inputs))
+    return keras.Model(inputs, keras.layers.Dense(10)(hidden))
+
+def normalized():
+    layers = [keras.layers.Flatten(), keras.layers.Dense(5), keras.layers.BatchNormalization(), keras.layers.Dense(10)]
+    return keras.Sequential([keras.Input((8, 8, 1)), *layers])
+
+def of_texts():
+    return keras.Sequential([keras.Input((8,), dtype="int32"), keras.layers.Embedding(80, 4), keras.layers.Flatten(),
+                             keras.layers.Dense(80)])
+"""
+
+
+@pytest.fixture(scope="session")
+def pictures() -> Any:
+    """`[60, 28, 28]` uint8; their labels are 0..9 in turn."""
+    return np.random.default_rng(0).integers(0, 256, (60, 28, 28), np.uint8)
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory, pictures):
+    """A cache with the models that all tests share, and pictures where Keras' MNIST would be."""
+    cache = tmp_path_factory.mktemp("cache")
+    default_directory().mkdir(parents=True, exist_ok=True)
+    (cache / "models").symlink_to(default_directory())
+    (cache / "data").mkdir()
+    np.savez(cache / "data" / "keras_mnist.npz", x=pictures, y=np.arange(60) % 10)
+    return cache
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch, softmax, cache, pictures):
+    """A working folder with data, a model and code of the user's own."""
+    np.savez(tmp_path / "images.npz", x=pictures[:, :8, :8], labels=np.arange(60) % 10, writers=np.arange(60) % 6)
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "network.py").write_text(NETWORK)
+    (tmp_path / "softmax.tflite").write_bytes(softmax.content)
+    monkeypatch.setenv("ODT_SIM_CACHE", str(cache))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path

@@ -1,0 +1,60 @@
+"""A run of one round on few devices, and what it left."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from odt_sim import TrainableModel
+from odt_sim.application import launch
+from odt_sim.config import federated
+from odt_sim.data.federated import FederatedData
+from odt_sim.report.records import RunFolder
+
+CONF = Path(__file__).parents[2] / "conf"
+BASE = {"run.rounds": 1, "model": "softmax", "backend": "serial"}
+FEW = {"fleet.devices": 4, "fleet.unseen": 1}
+NPZ = {"data": "npz", "data.path": "images.npz", "data.y": "labels"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run left in its folder."""
+
+    folder: Path
+
+    @property
+    def records(self) -> RunFolder:
+        return RunFolder(self.folder)
+
+    @property
+    def summary(self) -> Any:
+        return self.records.summary()
+
+    @property
+    def config(self) -> Any:
+        return OmegaConf.load(self.folder / ".hydra" / "config.yaml")
+
+    @property
+    def model(self) -> TrainableModel:
+        return TrainableModel.load(self.folder / "model.tflite")
+
+    def data(self) -> FederatedData:
+        """Makes the data again, and checks that it is as large, device by device, as what the devices had."""
+        data = federated(self.config)
+        assert [row["train_examples"] for row in self.records.devices()] == data.train_sizes.tolist()
+        assert [row["examples"] for row in self.records.devices()] == [len(data.test(d)) for d in range(data.devices)]
+        return data
+
+
+def given(overrides: dict[str, Any]) -> list[str]:
+    return [f"{key}={value}" for key, value in {**BASE, **overrides}.items()]
+
+
+def ran(**overrides: Any) -> Run:
+    outcome = launch(given(overrides))
+    assert outcome.failed == 0
+    run = Run(outcome.folder)
+    assert run.summary["rounds"] == 1
+    return run

@@ -1,0 +1,226 @@
+"""Every file of conf/ is run for real, one round on few devices, and does what it says."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from omegaconf import DictConfig
+from runs import CONF, FEW, Run, given, ran
+from test_conf_data import DATA, OF_USERS
+from test_conf_partition import DRIFTS, PARTITIONS
+
+from odt_sim import TrainableModel
+from odt_sim.application import composed, launch
+from odt_sim.config import build, model
+from odt_sim.errors import ConfigurationError
+from odt_sim.export.cache import QUIET
+
+FILES = {path.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml")}
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated"),  # sqlalchemy, about MLflow
+]
+
+
+# --- config.yaml and experiment ---------------------------------------------------------------------------------------
+
+DEFAULTS = {
+    "data": "digits", "partition": "dirichlet", "drift": "none", "model": "digits_cnn", "strategy": "fedavg",
+    "fleet": "default", "backend": "ray", "tracker": "none", "seed": 0, "run.rounds": 40, "run.evaluate_every": "null",
+    "run.resume": "null", "run.storage": "null",
+    "split.method": "stratified", "split.validation": 0.2, "split.test": 0.2, "split.gap": 1,
+    "train.epochs": 1, "train.learning_rate": 0.1,
+}  # fmt: skip
+EXPERIMENTS = {"demo": ["local", "fedavg", "fedavg_finetune", "fedper"]}
+REPRODUCTIONS = [path.stem.removeprefix("test_") for path in Path(__file__).parents[1].glob("reproductions/test_*.py")]
+
+
+def test_the_defaults():
+    assert composed([]) == composed([f"{key}={value}" for key, value in DEFAULTS.items()])
+    assert ran().config == composed(given({}))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment(name):
+    chosen = {"model": "digits_mlp", "+experiment": name}
+    outcome = launch(given(chosen))
+    assert outcome.failed == 0
+    runs = [Run(outcome.folder / str(job)) for job in range(len(EXPERIMENTS[name]))]
+    for run, strategy in zip(runs, EXPERIMENTS[name], strict=True):
+        assert run.summary["strategy"] == strategy
+        assert run.config == composed([*given({"model": "digits_mlp"}), f"strategy={strategy}"])
+    assert len(list(outcome.folder.rglob("summary.json"))) == len(runs)
+
+
+# --- strategy ---------------------------------------------------------------------------------------------------------
+
+MLP = {"model": "digits_mlp"}
+GROUPED = {**MLP, "+model.train_groups": "[head,body]"}
+NORMALIZED = {"model": "keras", "model.build._target_": "network.normalized"}
+STRATEGIES = {
+    "apfl": {},
+    "ditto": {},
+    "fedadagrad": {},
+    "fedadam": {},
+    "fedamp": {},
+    "fedavg": {},
+    "fedavg_finetune": {},
+    "fedavgm": {},
+    "fedbabu": GROUPED,
+    "fedbn": NORMALIZED,
+    "feddyn": {},
+    "fedfomo": {},
+    "fedper": MLP,
+    "fedprox": {},
+    "fedrep": GROUPED,
+    "fedyogi": {},
+    "ifca": {},
+    "interpolation": {},
+    "knn_per": {"+model.embed": "true"},
+    "lg_fedavg": MLP,
+    "local": {},
+    "mr_mtl": {},
+    "perfedavg": {},
+    "pfedme": {},
+    "reptile": {},
+    "scaffold": {},
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_strategy(name):
+    run = ran(strategy=name, **FEW, **STRATEGIES[name])
+    assert run.summary["strategy"] == name
+    assert [row["strategy"] for row in run.records.rounds()] == [name]
+
+
+def test_fine_tuning_takes_up_to_five_epochs():
+    run = ran(strategy="fedavg_finetune", **FEW, **{"train.learning_rate": 0.01})
+    assert max(row["fine_tune_epochs"] for row in run.records.devices()) == 5
+
+
+# --- model ------------------------------------------------------------------------------------------------------------
+
+MODELS = {
+    "character_lstm": {"model.build.length": 8},  # each position costs export time, and no parameters
+    "digits_cnn": {},
+    "digits_mlp": {},
+    "har_cnn": {},
+    "keras": {"model.build._target_": "network.build", "+model.build.width": 5},
+    "keras_file": {"model.path": "mine.keras"},
+    "linear": {},
+    "mnist_cnn": {},
+    "mobilenet": {},
+    "mobilenet_transfer": {"model.build.weights": "mine.weights.h5"},
+    "mobilenet_v2": {},
+    "resnet8": {},
+    "softmax": {},
+    "tflite": {"model.path": "softmax.tflite"},
+    "transformer_encoder": {},
+}
+OF_FIVE = 64 * 5 + 5 + 5 * 10 + 10
+OTHERWISE = {"keras": ("keras", OF_FIVE), "keras_file": ("keras_file", OF_FIVE), "tflite": ("softmax", 650)}
+SAVED = {
+    "keras_file": "import network; network.build(5).save('mine.keras')",
+    "mobilenet_transfer": "import keras; keras.applications.MobileNet((96, 96, 3), alpha=0.25, include_top=False, "
+    "weights=None).save_weights('mine.weights.h5')",
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model(name, folder):
+    """It has its file's name, and as many parameters as the file's first line says."""
+    if name in SAVED:
+        environment = {**os.environ, **QUIET, "PYTHONPATH": str(folder)}
+        subprocess.run([sys.executable, "-c", SAVED[name]], check=True, env=environment)
+    chosen = {"model": name, **MODELS[name]}
+    config = composed(given(chosen))
+    write_examples(folder / "fitting.npz", model(config))
+    run = ran(**chosen, data="npz", partition="iid", **{"data.path": "fitting.npz"}, **FEW)
+    said = OTHERWISE[name] if name in OTHERWISE else (name, parameters_said(name))
+    assert (run.model.name, run.model.layout.size) == said
+    if name != "tflite":
+        assert (run.model.batch_size, run.model.loss) == (config.model.batch_size, config.model.loss)
+
+
+def write_examples(path: Path, fitted: TrainableModel) -> None:
+    """Writes 60 random examples of the shapes that a model takes."""
+    random = np.random.default_rng(0)
+    shape, tokens = (60, *fitted.x.shape[1:]), fitted.x.dtype == "int32"
+    x = random.integers(0, 80, shape, np.int32) if tokens else random.random(shape, np.float32)
+    y = np.arange(60 * int(np.prod(fitted.y.shape[1:]))).reshape(60, *fitted.y.shape[1:])
+    np.savez(path, x=x, y=y % fitted.classes if fitted.classes else y / np.float32(len(y)))
+
+
+def parameters_said(name: str) -> int:
+    [said] = re.findall(r"([\d,]+) parameters", (CONF / "model" / f"{name}.yaml").read_text().splitlines()[0])
+    return int(said.replace(",", ""))
+
+
+# --- fleet, backend, tracker ------------------------------------------------------------------------------------------
+
+FLEETS = {"cross_device": (100, 10, 20, 1), "default": (20, None, 4, 1)}
+BACKENDS = {
+    "ray": ("RayBackend", {"address": "local", "actors": None, "devices_per_actor": "auto"}),
+    "serial": ("SerialBackend", {}),
+}
+TRACKERS = {  # the class, and what only it leaves in the working folder
+    "mlflow": ("MLflow", "mlflow.db"),
+    "none": ("Tracker", None),
+    "tensorboard": ("TensorBoard", "outputs/**/tensorboard/**/events.*"),
+    "wandb": ("WandB", "outputs/**/wandb/offline-run-*"),
+}
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_a_fleet(name):
+    devices, cohort, unseen, least = FLEETS[name]
+    run = ran(fleet=name, partition="iid")
+    assert [run.summary[key] for key in ("devices", "cohort", "unseen")] == [devices, cohort, unseen]
+    assert [row["devices"] for row in run.records.rounds()] == [cohort or devices - unseen]
+    assert run.config.fleet.min_devices == least
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_backend(name):
+    kind, settings = BACKENDS[name]
+    config: DictConfig = ran(backend=name, **FEW).config
+    backend = build(config.backend, "backend")
+    assert type(backend).__name__ == kind
+    assert {key: getattr(backend, key) for key in settings} == settings
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_a_tracker(name, folder):
+    chosen = {"tracker": name, **FEW} | ({"tracker.mode": "offline"} if name == "wandb" else {})
+    if name == "wandb" and importlib.util.find_spec("wandb") is None:
+        with pytest.raises(ConfigurationError, match=r"pip install 'odt_sim\[wandb\]'"):
+            launch(given(chosen))
+        return
+    run = ran(**chosen)
+    assert type(build(run.config.tracker, "tracker")).__name__ == TRACKERS[name][0]
+    left = [pattern for _, pattern in TRACKERS.values() if pattern and any(folder.glob(pattern))]
+    assert left == [pattern for pattern in [TRACKERS[name][1]] if pattern]
+
+
+# --- all --------------------------------------------------------------------------------------------------------------
+
+GROUPS = {
+    "backend": BACKENDS, "data": {**DATA, **OF_USERS}, "drift": DRIFTS, "experiment": EXPERIMENTS, "fleet": FLEETS,
+    "experiment/reproduce": REPRODUCTIONS, "model": MODELS, "partition": PARTITIONS, "strategy": STRATEGIES,
+    "tracker": TRACKERS,
+}  # fmt: skip
+
+
+def test_every_file_has_a_case():
+    assert {f"{group}/{name}.yaml" for group, cases in GROUPS.items() for name in cases} | {"config.yaml"} == FILES
+
+
+def test_every_file_opens_with_what_it_is_for():
+    for file in FILES:
+        assert (CONF / file).read_text().startswith("# "), file

@@ -1,0 +1,88 @@
+"""Every file of conf/data is run for real, and its data is what the file says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runs import FEW, ran
+from sklearn.datasets import load_digits
+
+DATA = {
+    "digits": {},
+    "function": {"data.target": "mine.examples", "+data.count": 60},
+    "keras": {"model": "mnist_cnn"},
+    "npz": {"data.path": "images.npz", "data.y": "labels"},
+}
+
+
+def inputs(name: str, pictures: Any) -> Any:
+    """The known inputs of a data set, without the channel axis."""
+    return {
+        "digits": lambda: load_digits().images / 16,
+        "function": lambda: np.full((60, 8, 8), 0.5),
+        "keras": lambda: pictures / 255,
+        "npz": lambda: pictures[:, :8, :8] / 255,
+    }[name]()
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_data(name, pictures):
+    data = ran(data=name, partition="iid", **DATA[name], **FEW).data()
+    np.testing.assert_allclose(data.x[..., 0], inputs(name, pictures), atol=1e-6)
+    np.testing.assert_array_equal(data.y, load_digits().target if name == "digits" else np.arange(60) % 10)
+    if name == "keras":
+        assert data.name == "mnist"
+
+
+TEXTS = {"model": "keras", "model.build._target_": "network.of_texts"}
+FLAT = {"model": "softmax", "model.build.input_shape": "[60]"}
+DRAWN = (np.random.default_rng([0, 3]).lognormal(4, 2, 3).astype(int) + 50).tolist()
+OF_USERS: dict[str, tuple[dict[str, Any], list[int]]] = {  # and how many examples each user has
+    "femnist": ({"data.path": "femnist", "model": "softmax", "model.build.input_shape": "[28,28,1]",
+                 "model.build.classes": 62}, [5, 4, 3]),
+    "pfedme_synthetic": ({**FLAT, "data.users": 3}, [5 * size for size in DRAWN]),
+    "school": ({"data.path": "school.npz", "model": "linear", "model.build.input_shape": "[2]"}, [6, 5, 4]),
+    "sent140": ({"data.path": "sent140", "data.length": 8, **TEXTS}, [5, 4, 3]),
+    "shakespeare": ({"data.path": "shakespeare", **TEXTS}, [5, 4, 3]),
+    "synthetic": ({**FLAT, "data.users": 3}, DRAWN),
+    "table": ({"data.path": "people.csv", "data.target": "kind", "data.users": "who", "model": "softmax",
+               "model.build.input_shape": "[2]", "model.build.classes": 2}, [6, 5, 4]),
+    "uci_har": ({"data.path": "har.npz", "model": "har_cnn", "split.method": "block"}, [7, 7, 7]),  # of 9
+}  # fmt: skip
+
+
+def write_data_of_users(folder: Path) -> None:
+    """Writes small files of the formats that sources of users' data read."""
+    random = np.random.default_rng(0)
+    writers = np.repeat([0, 1, 2], [6, 5, 4])
+    np.savez(folder / "school.npz", x=random.random((15, 2)), y=random.integers(1, 71, 15), school=writers)
+    rows = [
+        f"{'abc'[who]},{random.random()},{random.random()},{'yes' if random.random() < 0.5 else 'no'}"
+        for who in writers
+    ]
+    (folder / "people.csv").write_text("\n".join(["who,age,weight,kind", *rows]))
+    signals = random.normal(size=(3, 9, 64 * 10)).astype(np.float32)
+    windows = np.stack([signals[who, :, at : at + 128] for who in range(3) for at in range(0, 64 * 9, 64)])
+    np.savez(folder / "har.npz", x=windows, y=np.arange(27) % 6, subject=np.repeat([1, 2, 3], 9))
+    examples = {
+        "femnist": ([0.5] * 784, 61),
+        "sent140": (["1", "Mon", "NO_QUERY", "ann", "so good!", "training"], 1),
+        "shakespeare": ("to be or", " "),
+    }
+    for name, (x, y) in examples.items():
+        (folder / name).mkdir()
+        of_users = {f"u{count}": {"x": [x] * count, "y": [y] * count} for count in (5, 4, 3)}
+        (folder / name / "data.json").write_text(json.dumps({"users": list(of_users), "user_data": of_users}))
+
+
+@pytest.mark.parametrize("name", OF_USERS)
+def test_data_of_users(name, folder):
+    write_data_of_users(folder)
+    chosen, sizes = OF_USERS[name]
+    fleet = {"partition": "by_user", "fleet.devices": "null", "fleet.unseen": 1}
+    run = ran(data=name, **{**fleet, **chosen, "train.learning_rate": 0.01})
+    assert run.config.data._target_.endswith(name)
+    data = run.data()
+    assert sorted(np.diff(data.offsets[:, [0, 3]]).ravel().tolist()) == sorted(sizes)

@@ -1,0 +1,92 @@
+"""Every file of conf/partition and conf/drift is run for real, and does what its name says."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from runs import FEW, NPZ, ran
+
+# --- partition --------------------------------------------------------------------------------------------------------
+
+
+def skew(labels: Sequence[Any]) -> float:
+    """The total variation distance of a device's mix of classes from the fleet's; the mean over all examples."""
+    mixes = np.array([np.bincount(device, minlength=10) for device in labels])
+    sizes = mixes.sum(axis=1)
+    distances = np.abs(mixes / sizes[:, None] - mixes.sum(axis=0) / sizes.sum()).sum(axis=1) / 2
+    return float(distances @ sizes / sizes.sum())
+
+
+def unevenness(labels: Sequence[Any]) -> float:
+    """How many times more examples the largest device has than the median one."""
+    sizes = list(map(len, labels))
+    return max(sizes) / float(np.median(sizes))
+
+
+def equal(labels: Sequence[Any]) -> bool:
+    sizes = sorted(map(len, labels))
+    return sizes[-1] - sizes[0] <= 1 and skew(labels) < 0.15
+
+
+def skewed(labels: Sequence[Any]) -> bool:
+    return skew(labels) > 0.4 and unevenness(labels) > 1.5 and min(map(len, labels)) >= 10
+
+
+def skewed_in_quantity(labels: Sequence[Any]) -> bool:
+    return skew(labels) < 0.15 and unevenness(labels) > 1.5 and min(map(len, labels)) >= 10
+
+
+def two_classes(labels: Sequence[Any]) -> bool:
+    return {len(np.unique(device)) for device in labels} == {2}
+
+
+def users(labels: Sequence[Any]) -> bool:
+    """Example i has the label i mod 10 and the user i mod 6: user u has, twice over, the labels of u's parity."""
+    return [sorted(device) for device in labels] == [sorted([*range(user % 2, 10, 2)] * 2) for user in range(6)]
+
+
+PARTITIONS: dict[str, tuple[dict[str, Any], Callable[[Sequence[Any]], bool]]] = {
+    "by_user": ({**NPZ, "data.users": "writers", "fleet.devices": "null", "fleet.unseen": 1}, users),
+    "dirichlet": ({}, skewed),
+    "iid": ({}, equal),
+    "pathological": ({}, two_classes),
+    "quantity_skew": ({}, skewed_in_quantity),
+}
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_a_partition(name):
+    """Only it makes its check true; the fleet has 20 devices where the data does not decide."""
+    data = ran(partition=name, **PARTITIONS[name][0]).data()
+    labels = [data.y[data.indices[start:end]] for start, end in pairwise([*data.offsets[:, 0], len(data.indices)])]
+    assert [key for key, (_, check) in PARTITIONS.items() if check(labels)] == [name], (
+        skew(labels),
+        unevenness(labels),
+    )
+
+
+# --- drift ------------------------------------------------------------------------------------------------------------
+
+DRIFTS: dict[str, dict[str, Any]] = {
+    "colour": {"model.build.input_shape": "[8,8,3]"},
+    "label_permutation": {},
+    "none": {},
+    "rotation": {},
+}
+
+
+@pytest.mark.parametrize("name", DRIFTS)
+def test_a_drift(name, pictures):
+    """It is what its name says: nothing else than inputs or labels changes, and the record says which drift it was."""
+    run = ran(**NPZ, partition="iid", drift=name, **DRIFTS[name], **FEW)
+    data, images = run.data(), pictures[:, :8, :8, np.newaxis] / np.float32(255)
+    changed = {
+        "colour": data.x.shape == (60, 8, 8, 3) and np.allclose(data.x.sum(axis=3, keepdims=True), images),
+        "label_permutation": not np.array_equal(data.y, np.arange(60) % 10),
+        "none": np.array_equal(data.x, images) and np.array_equal(data.y, np.arange(60) % 10),
+        "rotation": data.x.shape == images.shape and not np.array_equal(data.x, images),
+    }
+    assert [drift for drift, is_so in changed.items() if is_so] == [name]
+    assert (name in run.summary["settings"]["partition"]) == (name != "none")
