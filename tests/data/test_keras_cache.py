@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from odt_sim.data.keras_cache import cached_keras_file
 from odt_sim.data.sources import keras_dataset
 from odt_sim.errors import DataError
-from odt_sim.export.keras_download import TEXT_LENGTH, join
+from odt_sim.export.keras_download import TEXT_LENGTH, join, main
 
 needs_keras = pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="needs Keras (the extra export)")
 
@@ -49,18 +49,19 @@ def test_a_keras_dataset_is_joined_and_kept_in_the_cache(folders):
 
 
 @needs_keras
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("mnist", r"data mnist: Keras could not provide it \(.*URL fetch failure.*check the name and the network"),
-        ("nist", r"data nist: Keras could not provide it \(no such data set; there are .*fashion_mnist"),
-    ],
-)
-def test_a_failed_download_is_one_line_and_leaves_nothing(name, message, folders):
+def test_a_failed_download_is_one_line_and_leaves_nothing(folders):
+    message = r"data mnist: Keras could not provide it \(.*URL fetch failure.*check the name and the network"
     with pytest.raises(DataError, match=message) as caught:
-        keras_dataset(name)
+        keras_dataset("mnist")
     assert "\n" not in str(caught.value)
     assert list((folders / "cache" / "data").iterdir()) == []
+
+
+@needs_keras
+def test_a_name_that_keras_does_not_know_ends_the_program(folders):
+    with pytest.raises(SystemExit, match=r"^no such data set; there are .*fashion_mnist"):
+        main("nist", str(folders / "nist.npz"))
+    assert not (folders / "nist.npz").exists()
 
 
 def test_without_keras_the_error_says_what_to_install(monkeypatch):

@@ -1,0 +1,58 @@
+"""A process that exports one model after another: TensorFlow, which takes seconds to start, starts once for many.
+
+Run as a program it reads a line of JSON for each model, its specification and its path, and answers with null or the error.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from odt_sim.errors import ExportError, OdtSimError
+from odt_sim.export.cache import QUIET
+
+
+class Exporter:
+    """Starts the process when the first model is asked for."""
+
+    _child: subprocess.Popen[str] | None = None
+
+    def export(self, spec: Mapping[str, Any], path: Path) -> None:
+        """Writes the model of a specification, as `odt_sim.export.cache` does in a process for each."""
+        if self._child is None:
+            environment = {**os.environ, **QUIET}
+            command = [sys.executable, __file__]
+            pipe = subprocess.PIPE
+            self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+        print(json.dumps([spec, str(path)]), file=self._child.stdin, flush=True)
+        error = json.loads(self._child.stdout.readline())
+        if error is not None:
+            raise ExportError(error)
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.communicate()
+
+
+def main() -> None:
+    answers, sys.stdout = sys.stdout, sys.stderr  # nothing else is to be taken for an answer
+    from odt_sim.export.__main__ import export_spec
+
+    import keras  # isort: skip
+
+    for line in sys.stdin:
+        spec, path = json.loads(line)
+        keras.backend.clear_session()  # names and random states are those of a new process
+        error = None
+        try:
+            export_spec(spec, Path(path))
+        except OdtSimError as refused:
+            error = str(refused)
+        print(json.dumps(error), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
