@@ -139,14 +139,14 @@ def _averaged(models: Tensors, updates: Updates) -> Tensors:
 
 
 def _choice(device: Device, models: Tensors) -> int:
-    """Returns the number of the model that fits the device's training examples best."""
+    """Returns the number of the model that fits the device's training examples best; one that diverged fits worst."""
     if len(models) == 1:
         return 0
     losses = []
     for cluster in range(len(models)):
         device.restore(weights_of(models, _name(cluster)))
         losses.append(device.loss("train"))
-    return int(np.argmin(losses))
+    return int(np.argmin(np.nan_to_num(losses, nan=np.inf)))  # argmin alone would take NaN for the smallest
 
 
 def _name(cluster: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim import Fleet, TrainableModel
+from odt_sim import Device, Fleet, TrainableModel, Weights
 from odt_sim.data.drift import label_permutation
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError
@@ -120,6 +120,16 @@ def test_an_unseen_device_takes_the_model_that_fits_its_training_examples(
     unseen = unseen_of(run)
     models = [run.broadcast[f"weights.{cluster}"].vector.astype(np.float64) for cluster in range(2)]
     assert run.rows[unseen]["cluster"] == choice(twin, models, unseen)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
+def test_a_model_that_diverged_is_nobodys_choice(softmax: TrainableModel, data: FederatedData) -> None:
+    """Its answers are infinite, so that its loss is NaN."""
+    device = Device(softmax, (data.x, data.y))
+    initial = device.parameters()
+    models = {"weights.0": initial, "weights.1": Weights(initial.layout, np.full_like(initial.vector, 1e38))}
+    for broadcast in (models, dict(zip(models, reversed(models.values()), strict=True))):
+        np.testing.assert_array_equal(IFCA().deploy(device, broadcast).vector, initial.vector)
 
 
 def test_settings_that_cannot_be() -> None:
