@@ -44,7 +44,8 @@ class Interpolation(Strategy):
         chosen, best = 0.0, shared
         if len(device.validation_examples):
             own = own_model(device, weights_of(broadcast), 0.0, self.unseen_epochs)
-            mixtures = {share: share * own + (1 - share) * shared for share in SHARES}
+            mixtures = {share: share * own + (1 - share) * shared for share in SHARES if share}
+            mixtures[0.0] = shared  # 0 times an own model that diverged would be NaN
             chosen = min(SHARES, key=lambda share: _validation_loss(device, mixtures[share]))
             best = mixtures[chosen]
         device.records["own_share"] = chosen

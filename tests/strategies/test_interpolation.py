@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim import Fleet, TrainableModel
+from odt_sim import Device, Fleet, TrainableModel, Weights
 from odt_sim.data.federated import FederatedData
 from odt_sim.strategies.interpolation import Interpolation
 
@@ -70,3 +70,13 @@ def test_without_validation_examples_the_global_weights_stay(
     run = simulate(Interpolation(), softmax, replace(data, offsets=offsets))
     assert run.rows[1]["own_share"] == 0
     np.testing.assert_array_equal(run.deployed(1).vector, run.weights.vector)
+
+
+def test_an_own_model_that_diverged_has_no_share(softmax: TrainableModel, data: FederatedData) -> None:
+    """As that of an unseen device may: nobody leaves it out of anything before it is deployed to."""
+    rows = data.x[:20], data.y[:20]
+    device = Device(softmax, rows, rows)
+    shared = device.parameters()
+    device.state["own"] = Weights(shared.layout, np.full_like(shared.vector, np.nan))
+    np.testing.assert_array_equal(Interpolation().deploy(device, {"weights": shared}).vector, shared.vector)
+    assert device.records["own_share"] == 0
