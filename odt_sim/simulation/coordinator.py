@@ -166,7 +166,7 @@ class Simulation:
             for block in blocks(counted)
         ]
         trained = join(self._backend.train(tasks, commit.state.broadcast))
-        after = self._after(commit, round, trained)
+        after = self._after(commit, round, trained, dropped=len(cohort) - len(counted))
         rows: list[Row] = []
         if round == self._rounds or round % self._every == 0:
             rows = self._evaluate("evaluate", after)
@@ -203,12 +203,13 @@ class Simulation:
         fraction = 0.0 if self._job.strategy.alone else self._fleet.stragglers
         return choose_stragglers(cohort, fraction, self._seed, round) if fraction else set()
 
-    def _after(self, commit: Commit, round: int, trained: Trained) -> Commit:
+    def _after(self, commit: Commit, round: int, trained: Trained, dropped: int) -> Commit:
         if len(trained.contributed) < self._fleet.min_devices:
+            slow = f", and {dropped} were stragglers (fleet.stragglers)" if dropped else ""
             raise SimulationError(
                 f"round {round}: {len(trained.contributed)} devices contributed, fleet.min_devices is "
                 f"{self._fleet.min_devices}; losses or weights of {len(trained.excluded)} were not finite, or weigh nothing "
-                "(a smaller train.learning_rate may help)"
+                f"(a smaller train.learning_rate may help){slow}"
             )
         versions = commit.versions.copy()
         versions[list(trained.stateful)] = round

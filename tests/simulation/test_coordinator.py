@@ -247,6 +247,12 @@ def test_too_few_devices_end_the_run(scaled, simulation, tmp_path):
     assert not (tmp_path / "summary.json").exists()
 
 
+def test_too_few_devices_in_time_end_the_run_and_it_says_so(simulation, tmp_path):
+    settings = {"fleet": Fleet(cohort=4, min_devices=4, stragglers=0.5), "plan": TrainingPlan(2, 0.05)}
+    with pytest.raises(SimulationError, match=r"round 1: 2 devices .* of 0 were not .*, and 2 were stragglers \(fleet"):
+        simulation(FedAvg(), tmp_path, **settings).run()
+
+
 def test_with_min_devices_0_a_round_without_updates_changes_nothing(scaled, results, momentum, fleet_data, tmp_path):
     found = results(FedAvg(), tmp_path, data=scaled(*range(7)), fleet=Fleet(min_devices=0), plan=TrainingPlan(3, 0.05))
     assert [row["train_loss"] for row in found.rounds] == [None] * 3
