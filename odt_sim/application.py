@@ -234,7 +234,7 @@ def explained(error: Exception) -> str:
     lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
     if isinstance(error, MissingConfigException) and error.options:
         missing = lines[0].removeprefix("In 'config': ")
-        return f"{missing}; choose one of {', '.join(error.options)}"
+        return f"{missing}; choose one of {', '.join(error.options)}; odt-sim run --help lists the groups"
     if isinstance(error, OverrideParseException) and repr(error.override) not in lines[0]:
         lines[0] = f"override {error.override!r}: {lines[0]}"
     kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type="))]

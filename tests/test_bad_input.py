@@ -183,6 +183,7 @@ CASES = {
     "no override": (["fleet"], r"Error parsing override 'fleet'; "),
     "a number that is none": (["run.rounds=ten"], r"run\.rounds: expected a whole number, found 'ten'"),
     "a number out of range": (["run.rounds=0"], r"run\.rounds: expected at least 1, found 0"),
+    "a percentage to reach": (["run.target=85"], r"run\.target: expected an accuracy from 0 to 1, found 85"),
     "too many unseen": (["fleet.unseen=4"], r"fleet\.unseen: expected 0 to 3, found 4; there are 4 devices"),
     "too large a cohort": (["fleet.cohort=4"], r"fleet\.cohort: expected 1 to 3, found 4; there are 4 devices, 1 of"),
     "too many stragglers": (["fleet.stragglers=1"], r"fleet\.stragglers: expected at least 0 and below 1, found 1"),

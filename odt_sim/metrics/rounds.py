@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER, TASK_METRICS, Row
 
 
@@ -25,6 +26,23 @@ def reported_round(rounds: Sequence[Row], task: str) -> int | None:
     known = [(devices, sign * value, -round) for round, devices, value in figures if value is not None and devices]
     finite = [choice for choice in known if math.isfinite(choice[1])]
     return -max(finite)[2] if finite else None
+
+
+def check_target(target: float | None, metric: str, name: str) -> None:
+    """Checks that a metric can have a target's value; an accuracy is a fraction, not a percentage.
+
+    Args:
+        target: The value to reach; None for none.
+        metric: A task's first metric.
+        name: Where the target comes from, for the error.
+
+    Raises:
+        ConfigurationError: No mean of the metric has this value.
+    """
+    high = 1.0 if metric == "accuracy" else math.inf
+    if target is not None and not (math.isfinite(target) and 0 <= target <= high):
+        expected = "an accuracy from 0 to 1" if metric == "accuracy" else f"a value of {metric} at least 0"
+        raise ConfigurationError(f"{name}: expected {expected}, found {target}")
 
 
 def rounds_to_target(rounds: Sequence[Row], metric: str, target: float) -> int | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.fleet import TASK_METRICS
+from odt_sim.metrics.rounds import check_target
 from odt_sim.report.baseline import join_local, same_training
 from odt_sim.report.choice import Choice, choices, only_chosen
 from odt_sim.report.columns import Column, columns
@@ -119,11 +120,13 @@ def compare(
 
     Raises:
         CheckpointError: A folder is missing or holds no run.
-        ConfigurationError: The runs are of different tasks, there is nothing to choose by, or no such reference.
+        ConfigurationError: The runs are of different tasks, there is nothing to choose by, no such reference, or a target
+            that no run can reach.
     """
     runs, damaged = _load(find_runs(folders))
     complete = [run for run in runs if run.summary]
     metric = _common_metric(complete)
+    check_target(target, metric, "--target")
     goal = _recorded_target(complete) if target is None else target
     groups = configurations(complete)
     made = choices(groups)

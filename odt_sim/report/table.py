@@ -118,7 +118,11 @@ def _cell(comparison: Comparison, row: Configuration, column: Column) -> Text:
 
 def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
     seeds = max(len(row.runs) for row in comparison.rows)
-    lines = ["* best of its column; hurt: % of devices worse off than with the local-only or global model"]
+    lines = []
+    if any(comparison.best(column) is not None for column in shown):
+        lines.append("* best of its column")
+    if any(column.key.startswith("hurt_") for column in shown):
+        lines.append("hurt: % of devices worse off than with the local-only or global model")
     if any(row.chosen for row in comparison.rows):
         others = any(row.choice.label not in (None, row.label) for row in comparison.rows)
         hint = " (odt-sim report DIR --best keeps only these)" if others else ""

@@ -14,7 +14,7 @@ from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError
 from odt_sim.files import write_file
 from odt_sim.metrics.fleet import TASK_METRICS, evaluation_columns
-from odt_sim.metrics.rounds import reported_round
+from odt_sim.metrics.rounds import check_target, reported_round
 from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
@@ -92,6 +92,7 @@ class Simulation:
         checkpoint = (Path(storage) if storage else self.directory / "checkpoint").absolute()
         self._job = Job(model, data, strategy, plan, seed, checkpoint / "devices", self._fleet)
         self._checkpoint = Checkpoint(checkpoint, model, identity(self._job))
+        check_target(target, TASK_METRICS[self._task][0], "run.target")
         self._backend = backend or SerialBackend()
         self._records = RunFolder(self.directory)
         self._evaluated: Sequence[Mapping[str, Any]] = ()  # the rounds' lines that say which one to report

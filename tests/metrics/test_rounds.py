@@ -1,6 +1,7 @@
 import pytest
 
-from odt_sim.metrics.rounds import reported_round, rounds_to_target
+from odt_sim.errors import ConfigurationError
+from odt_sim.metrics.rounds import check_target, reported_round, rounds_to_target
 
 
 def evaluated(round, value, devices=4, metric="accuracy", **columns):
@@ -51,3 +52,17 @@ def test_rounds_to_a_target():
     errors = [{"round": 2, "mse": 0.5}, {"round": 4, "mse": 0.25}]
     assert [rounds_to_target(errors, "mse", target) for target in (0.6, 0.3, 0.25, 0.1)] == [2, 4, 4, None]
     assert rounds_to_target([], "mse", 1.0) is None
+
+
+@pytest.mark.parametrize("target", [85.0, -0.1, float("nan"), float("inf")])
+def test_an_accuracy_to_reach_is_a_fraction(target):
+    with pytest.raises(ConfigurationError, match=r"^run\.target: expected an accuracy from 0 to 1, found "):
+        check_target(target, "accuracy", "run.target")
+
+
+def test_an_error_to_reach_has_no_upper_end():
+    check_target(85.0, "mse", "run.target")
+    check_target(1, "accuracy", "run.target")
+    check_target(None, "accuracy", "run.target")
+    with pytest.raises(ConfigurationError, match=r"^--target: expected a value of mse at least 0, found -1\.0$"):
+        check_target(-1.0, "mse", "--target")

@@ -65,6 +65,16 @@ def test_a_failed_run_is_named_with_its_error(sweep):
     assert "failed fedprox seed=1: fedprox needs 'set_gradient_offset'; export the model again" in text
 
 
+def test_only_what_is_shown_is_explained(write_run, tmp_path):
+    write_run(tmp_path / "local", "local", references=False)
+    alone = render(tmp_path)
+    assert "best of its column" not in alone
+    assert "hurt:" not in alone
+    write_run(tmp_path / "fedavg")
+    assert "* best of its column" in render(tmp_path)
+    assert "hurt:" in render(tmp_path)
+
+
 def test_markup_in_an_override_is_only_text(write_run, tmp_path):
     for number, name in enumerate(("[red]x[/red]", "plain")):
         write_run(tmp_path / str(number), "fedavg", overrides=[f"data.name={name}"])
