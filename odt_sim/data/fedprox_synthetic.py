@@ -41,7 +41,8 @@ def synthetic(alpha: float = 1.0, beta: float = 1.0, *, iid: bool = False, users
     """
     generator = checked_generator(alpha, beta, users, seed)
     sizes = user_sizes(users, generator)
-    return draw("synthetic_iid" if iid else f"synthetic({alpha:g},{beta:g})", sizes, alpha, beta, generator, iid=iid)
+    name = "synthetic_iid" if iid else f"synthetic({alpha:g},{beta:g})"
+    return draw(f"{name} seed={seed}", sizes, alpha, beta, generator, iid=iid)
 
 
 def checked_generator(alpha: float, beta: float, users: int, seed: int) -> np.random.Generator:

@@ -24,4 +24,5 @@ def pfedme_synthetic(alpha: float = 0.5, beta: float = 0.5, *, users: int = 100,
         ConfigurationError: A setting is out of range.
     """
     generator = checked_generator(alpha, beta, users, seed)
-    return draw(f"pfedme_synthetic({alpha:g},{beta:g})", 5 * user_sizes(users, generator), alpha, beta, generator)
+    name = f"pfedme_synthetic({alpha:g},{beta:g}) seed={seed}"
+    return draw(name, 5 * user_sizes(users, generator), alpha, beta, generator)

@@ -78,14 +78,15 @@ def test_the_data() -> None:
     parser, params = OverridesParser.create(), OmegaConf.load(EXPERIMENT).hydra.sweeper.params
     choices: Any = parser.parse_override(f"data={params.data}").value()
     names = [synthetic(**{str(key): value for key, value in choice.items()}).name for choice in choices.list]
-    assert names == ["synthetic_iid", "synthetic(0,0)", "synthetic(0.5,0.5)", "synthetic(1,1)"]
+    kinds = ["synthetic_iid", "synthetic(0,0)", "synthetic(0.5,0.5)", "synthetic(1,1)"]
+    assert names == [f"{kind} seed=0" for kind in kinds]
 
 
 def test_the_sweep(runs: list[Path]) -> None:
     """Without stragglers and with them, FedAvg and FedProx."""
     summaries = [RunFolder(run).summary() for run in runs]
     found = [tuple(s["settings"].get(key) for key in ("data", "fleet.stragglers", "strategy.mu")) for s in summaries]
-    assert found == [("synthetic(1,1)", slow, mu) for slow in ("0.0", "0.9") for mu in (None, "1.0")]
+    assert found == [("synthetic(1,1) seed=3", slow, mu) for slow in ("0.0", "0.9") for mu in (None, "1.0")]
     assert {(s["devices"], s["cohort"], s["unseen"], s["reported_round"]) for s in summaries} == {(5, 4, 0, 3)}
 
 

@@ -15,7 +15,7 @@ def test_the_seed_decides_and_nothing_else():
 
 def test_shapes_and_sizes():
     dataset = synthetic(0.5, 0.5, users=400)
-    assert dataset.name == "synthetic(0.5,0.5)"
+    assert dataset.name == "synthetic(0.5,0.5) seed=0"
     assert (dataset.x.dtype, dataset.x.shape[1], dataset.y.dtype, dataset.classes) == (np.float32, 60, np.int32, 10)
     sizes = np.bincount(dataset.users)
     assert (len(sizes), sizes.min() >= 50) == (400, True)
@@ -26,7 +26,7 @@ def test_shapes_and_sizes():
 
 def test_pfedme_has_five_times_as_many():
     small, large = synthetic(0.5, 0.5, users=100), pfedme_synthetic()
-    assert large.name == "pfedme_synthetic(0.5,0.5)"
+    assert large.name == "pfedme_synthetic(0.5,0.5) seed=0"
     assert np.bincount(large.users).tolist() == (5 * np.bincount(small.users)).tolist()
 
 
