@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from odt_sim.errors import FileError
-from odt_sim.files import write_file
+from odt_sim.files import sync_folder, write_file
 
 LIMITED = """
 import pathlib, resource, sys
@@ -111,3 +111,11 @@ def test_writers_of_one_file_do_not_meet(tmp_path):
         list(pool.map(lambda content: write_file(tmp_path / "state", content), contents))
     assert (tmp_path / "state").read_bytes() in contents
     assert names(tmp_path) == ["state"]
+
+
+def test_a_folder_is_synced_or_the_error_names_it(tmp_path):
+    write_file(tmp_path / "state", b"new", synced=False)
+    sync_folder(tmp_path)
+    assert (tmp_path / "state").read_bytes() == b"new"
+    with pytest.raises(FileError, match=r"none: cannot write it \(No such file or directory\)"):
+        sync_folder(tmp_path / "none")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from odt_sim.errors import CheckpointError
 from odt_sim.files import write_file
@@ -21,8 +21,16 @@ FORMAT_VERSION = "1"
 Array = NDArray[Any]
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
+def write_tensors(
+    path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str], *, synced: bool = True
+) -> None:
     """Writes tensors and texts as one safetensors file with a checksum.
+
+    Args:
+        path: Where.
+        tensors: The tensors by name.
+        metadata: The texts by name.
+        synced: Whether it is on the disk when this returns; see `write_file`.
 
     Raises:
         FileError: The file cannot be written; what was there before is untouched.
@@ -30,7 +38,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Array], metadata: Mapping[st
     arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     texts = {**metadata, "format_version": FORMAT_VERSION}
     texts["checksum"] = _checksum(arrays, texts)
-    write_file(path, safetensors.numpy.save(arrays, texts))
+    write_file(path, safetensors.numpy.save(arrays, texts), synced=synced)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
@@ -40,10 +48,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
         CheckpointError: The file is missing, damaged or of a later version.
     """
     try:
-        with safe_open(path, framework="numpy") as file:
-            texts = dict(file.metadata() or {})
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        padding = _padding(path)
+        content = path.read_bytes()
+        arrays = safetensors.numpy.load(content)
+        texts, padding = _header(content)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such checkpoint") from error
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -87,11 +94,14 @@ def read_checkpoint(path: Path, model: TrainableModel) -> tuple[Weights, list[Ar
     return weights, [tensors[name] for name in slots], int(texts["epochs"])
 
 
-def _padding(path: Path) -> bytes:
-    """Returns what stands between the header's last brace and the tensors: the only bytes that no checksum covers."""
-    with path.open("rb") as file:
-        header = file.read(int.from_bytes(file.read(8), "little"))
-    return header[header.rindex(b"}") + 1 :]
+def _header(content: bytes) -> tuple[dict[str, str], bytes]:
+    """Returns a file's texts, and what stands between the header's last brace and the tensors.
+
+    These are the only bytes that no checksum covers.
+    """
+    header = content[8 : 8 + int.from_bytes(content[:8], "little")]
+    end = header.rindex(b"}") + 1
+    return dict(json.loads(header[:end]).get("__metadata__", {})), header[end:]
 
 
 def _checksum(arrays: Mapping[str, Array], texts: Mapping[str, str]) -> str:

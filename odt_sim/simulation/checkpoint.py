@@ -84,6 +84,8 @@ class Checkpoint:
             FileError: A file cannot be written; the last commit is untouched.
         """
         before = self._held
+        if (commit.versions == commit.round).any():
+            self._store.sync()  # before a commit refers to them
         if best:
             self._reported_file(commit.round).write(commit)
         self._last_file.write(commit)

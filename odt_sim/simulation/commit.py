@@ -53,7 +53,7 @@ class CommitFile:
         state: dict[str, Weights | NDArray[Any]] = {"versions": commit.versions}
         state |= {f"broadcast.{name}": tensor for name, tensor in commit.state.broadcast.items()}
         state |= {f"private.{name}": tensor for name, tensor in commit.state.private.items()}
-        write_state(self.path, state, self.model, round=str(commit.round), **self.identity)
+        write_state(self.path, state, self.model, {"round": str(commit.round), **self.identity})
 
     def read(self) -> Commit | None:
         """Returns the commit; None where there is no file.

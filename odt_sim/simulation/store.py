@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from odt_sim.device.checkpoint import read_tensors, write_tensors
 from odt_sim.errors import CheckpointError
+from odt_sim.files import sync_folder
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
 from odt_sim.strategies.base import array_of
@@ -16,15 +17,30 @@ from odt_sim.strategies.base import array_of
 State = dict[str, Weights | NDArray[Any]]
 
 
-def write_state(path: Path, state: Mapping[str, Weights | NDArray[Any]], model: TrainableModel, **texts: str) -> None:
+def write_state(
+    path: Path,
+    state: Mapping[str, Weights | NDArray[Any]],
+    model: TrainableModel,
+    texts: Mapping[str, str] | None = None,
+    *,
+    synced: bool = True,
+) -> None:
     """Writes named weights and arrays, with the names of the parameters that each of the weights holds.
+
+    Args:
+        path: Where.
+        state: The weights and arrays by name.
+        model: The model whose weights they are.
+        texts: More to keep beside them, by name.
+        synced: Whether it is on the disk when this returns; see `odt_sim.files.write_file`.
 
     Raises:
         FileError: The file cannot be written.
     """
     names = {key: value.layout.names for key, value in state.items() if isinstance(value, Weights)}
     arrays = {key: array_of(value) for key, value in state.items()}
-    write_tensors(path, arrays, {**texts, "weights": json.dumps(names), "fingerprint": model.fingerprint})
+    metadata = {**(texts or {}), "weights": json.dumps(names), "fingerprint": model.fingerprint}
+    write_tensors(path, arrays, metadata, synced=synced)
 
 
 def read_state(path: Path, model: TrainableModel) -> tuple[State, dict[str, str]]:
@@ -61,8 +77,19 @@ class DeviceStore:
         return read_state(self._path(device, round), self._model)[0] if round else {}
 
     def save(self, device: int, round: int, state: State) -> None:
-        """Writes the state that a device has after `round`."""
-        write_state(self._path(device, round), state, self._model)
+        """Writes the state that a device has after `round`; `sync` brings it to the disk."""
+        write_state(self._path(device, round), state, self._model, synced=False)
+
+    def sync(self) -> None:
+        """Waits until all states are on the disk: once a round, since one by one they would cost more than the training.
+
+        Of a folder that machines share, a file is on its server once it is closed.
+
+        Raises:
+            FileError: The disk reports an error.
+        """
+        if self._folder.exists():
+            sync_folder(self._folder)
 
     def drop(self, device: int, round: int) -> None:
         """Removes a state that no commit refers to any more."""

@@ -7,6 +7,7 @@ import pytest
 from odt_sim import Fleet, TrainingPlan
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import CheckpointError, SimulationError
+from odt_sim.simulation import store
 from odt_sim.simulation.commit import CommitFile
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
@@ -53,6 +54,18 @@ def test_states_of_old_rounds_are_dropped(results, tmp_path):
     states = [f"devices/000/{device}.{round}.safetensors" for device in range(7) for round in rounds]
     assert found.files == [*states, f"reported.{rounds[0]}.safetensors", "server.safetensors"]
     assert found.tensors["versions"].tolist() == [3] * 7
+
+
+def test_states_are_on_the_disk_before_a_commit_refers_to_them(simulation, tmp_path, monkeypatch):
+    order = []
+    sync, write = store.sync_folder, CommitFile.write
+    monkeypatch.setattr(store, "sync_folder", lambda folder: (order.append(folder.name), sync(folder)))
+    monkeypatch.setattr(CommitFile, "write", lambda file, commit: (order.append(file.path.stem), write(file, commit)))
+    simulation(Local(), tmp_path / "local", rounds=2, evaluate_every=2).run()
+    assert order == ["devices", "server", "devices", "reported.2", "server"]
+    order.clear()
+    simulation(FedAvg(), tmp_path / "fedavg", rounds=2, evaluate_every=2).run()
+    assert order == ["server", "reported.2", "server"]  # devices that keep nothing have nothing to wait for
 
 
 def test_nothing_is_lost_between_the_devices_writes_and_the_commit(results, simulation, user, tmp_path):

@@ -56,7 +56,7 @@ def test_a_state_of_another_model_is_refused(tmp_path, momentum, adam, state):
 
 
 def test_texts_are_kept_beside_a_state(tmp_path, momentum, state):
-    write_state(tmp_path / "state", state, momentum, round="4", seed="0")
+    write_state(tmp_path / "state", state, momentum, {"round": "4", "seed": "0"})
     found, texts = read_state(tmp_path / "state", momentum)
     assert_same(found, state)
     assert texts == {"round": "4", "seed": "0"}
