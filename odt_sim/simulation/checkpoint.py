@@ -1,6 +1,7 @@
 """A run's checkpoint: the last round, the one to report, and the states of devices that these two refer to."""
 
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,9 @@ from odt_sim.errors import CheckpointError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.simulation.commit import Commit, CommitFile
 from odt_sim.simulation.store import DeviceStore
+
+TORN = (".reported.*", ".server.*")
+"""What a commit's file is called until it takes its place: see `odt_sim.files.write_file`."""
 
 
 class Checkpoint:
@@ -67,7 +71,7 @@ class Checkpoint:
         """
         self._last = last
         self._reported = None if reported is None else self._required(reported)
-        for path in self.path.glob("reported.*"):
+        for path in chain.from_iterable(self.path.glob(pattern) for pattern in ("reported.*", *TORN)):
             if self._reported is None or path != self._reported_file(self._reported.round).path:
                 path.unlink()
         held = {(device, round) for commit in self._held for device, round in enumerate(commit.versions.tolist())}

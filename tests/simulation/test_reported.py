@@ -131,6 +131,17 @@ def test_a_better_round_that_was_not_committed_costs_nothing(simulation, setting
     assert states(tmp_path) == [f"reported.{second}"]
 
 
+def test_what_a_killed_write_of_a_commit_left_goes_when_the_run_goes_on(user, simulation, settings, tmp_path):
+    simulation(user.GetsWorse(), tmp_path, **settings).run()
+    checkpoint = tmp_path / "checkpoint"
+    before = sorted(checkpoint.iterdir())
+    for name in ("server", "reported.3"):
+        (checkpoint / f".{name}.safetensors.0a1b2c3d").touch()
+    (checkpoint / "notes").touch()
+    simulation(user.GetsWorse(), tmp_path, **settings).run(resume=True)
+    assert sorted(checkpoint.iterdir()) == sorted([*before, checkpoint / "notes"])
+
+
 def test_without_the_commit_to_report_a_run_does_not_go_on(user, simulation, settings, tmp_path):
     simulation(user.GetsWorse(), tmp_path, **settings).run()
     (path,) = (tmp_path / "checkpoint").glob("reported.*")
