@@ -10,7 +10,7 @@ from odt_sim.errors import CheckpointError
 from odt_sim.report.records import is_run_folder
 from odt_sim.report.run import Run
 
-_SILENT = re.compile(r"seed|strategy|run\.(storage|resume|evaluate_every)|hydra[./].*")
+_SILENT = re.compile(r"seed|strategy|run\.(storage|resume|evaluate_every|target)|hydra[./].*")
 
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:
@@ -43,9 +43,13 @@ def differing_overrides(runs: Sequence[Run]) -> list[str]:
 
 
 def details(runs: Sequence[Run], keys: Sequence[str]) -> dict[str, str]:
-    """Returns those overrides of `keys` that have one value in all the runs, as they were written."""
+    """Returns those overrides of `keys` that have one value in all the runs, as they were written.
+
+    The number of rounds is the one that was run: a run may have gone on with more than were written.
+    """
     shared = [key for key in keys if len({_value(run, key) for run in runs}) == 1]
-    return {key: run.overridden[key] for key in shared for run in reversed(runs) if key in run.overridden}
+    written = {key: run.overridden[key] for key in shared for run in reversed(runs) if key in run.overridden}
+    return {key: str(_value(runs[0], key)) if key == "run.rounds" else text for key, text in written.items()}
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

@@ -52,6 +52,17 @@ def test_seeds_of_one_configuration_are_one_row_even_where_settings_differ_betwe
     assert seeds(runs) == {"fedavg train.learning_rate=0.1": [0], "fedavg train.learning_rate=0.5": [1]}
 
 
+def test_a_run_that_went_on_is_named_by_the_rounds_that_it_has():
+    other = {**CONFIG, "run": {"rounds": 4}}
+    runs = [command("run.rounds=4", config=other, run__rounds=rounds) for rounds in ("6", "4")]
+    assert list(seeds(runs)) == ["fedavg run.rounds=6", "fedavg run.rounds=4"]
+
+
+def test_the_target_is_no_part_of_a_configuration():
+    runs = [command("run.target=0.5"), command("run.target=0.6", seed=1)]
+    assert seeds(runs) == {"fedavg": [0, 1]}
+
+
 def test_what_differs_between_strategies_is_said_too():
     runs = [python("fedavg", run__rounds="2"), python("local", run__rounds="5")]
     assert list(seeds(runs)) == ["fedavg run.rounds=2", "local run.rounds=5"]
