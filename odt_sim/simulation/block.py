@@ -1,8 +1,10 @@
 """The work of one block of devices, the same on every backend."""
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -186,9 +188,11 @@ class Worker:
 
 def join(parts: Iterable[Trained]) -> Trained:
     """Adds what devices of a block, or the blocks of a round, did: in the order given, so that the bits are the same."""
-    joined = Trained()
     sums: dict[str, NDArray[np.float64]] = {}
     own: set[str] = set()  # sums that were made here: only to these may be added in place
+    layouts: dict[str, Layout | None] = {}
+    each: dict[int, Update] = {}
+    listed: list[Trained] = []
     for part in parts:
         for name, array in part.sums.items():
             if name in own:
@@ -198,21 +202,28 @@ def join(parts: Iterable[Trained]) -> Trained:
                 own.add(name)
             else:
                 sums[name] = array
-        joined = Trained(
-            sums=sums,
-            layouts={**joined.layouts, **part.layouts},
-            weight=joined.weight + part.weight,
-            contributed=joined.contributed + part.contributed,
-            excluded=joined.excluded + part.excluded,
-            stateful=joined.stateful + part.stateful,
-            loss_sum=joined.loss_sum + part.loss_sum,
-            loss_weight=joined.loss_weight + part.loss_weight,
-            bytes_up=joined.bytes_up + part.bytes_up,
-            train_calls=joined.train_calls + part.train_calls,
-            infer_calls=joined.infer_calls + part.infer_calls,
-            each={**joined.each, **part.each},
-        )
-    return joined
+        layouts |= part.layouts
+        each |= part.each
+        listed.append(replace(part, sums={}, each={}))
+    return Trained(
+        sums=sums,
+        layouts=layouts,
+        weight=_added(part.weight for part in listed),
+        contributed=tuple(id for part in listed for id in part.contributed),
+        excluded=tuple(id for part in listed for id in part.excluded),
+        stateful=tuple(id for part in listed for id in part.stateful),
+        loss_sum=_added(part.loss_sum for part in listed),
+        loss_weight=_added(part.loss_weight for part in listed),
+        bytes_up=sum(part.bytes_up for part in listed),
+        train_calls=sum(part.train_calls for part in listed),
+        infer_calls=sum(part.infer_calls for part in listed),
+        each=each,
+    )
+
+
+def _added(values: Iterable[float]) -> float:
+    """Returns the sum from left to right; Python's own `sum` of floats rounds otherwise from version 3.12 on."""
+    return reduce(operator.add, values, 0.0)
 
 
 def mean(trained: Trained, participants: int) -> Updates:
