@@ -16,6 +16,7 @@ from odt_sim.report.labels import short_names
 from odt_sim.report.page_comparison import comparison_sections
 from odt_sim.report.page_tables import devices_html
 from odt_sim.report.records import document
+from odt_sim.report.run import Run
 
 
 def page_path(folders: Sequence[Path]) -> Path:
@@ -92,11 +93,20 @@ def _reproduce(comparison: Comparison) -> str:
     if not any(run.overrides for run in runs):
         return ""
     names = short_names([run.path for run in runs])
-    commands = "\n".join(f"odt-sim run {shlex.join(run.overrides)}".rstrip() for run in runs)
+    commands = "\n".join(_command(run) for run in runs)
     return (
         '<h2>Reproduce</h2>\n<p class="caption">Each run, from the same configuration files; its whole configuration is in '
         f"<code>.hydra/config.yaml</code> of its folder ({escape(_listed(names))}).</p>\n<pre>{escape(commands)}</pre>\n"
     )
+
+
+def _command(run: Run) -> str:
+    """Returns the command of a run; of one that went on, with the rounds that it has now."""
+    rounds = (run.settings or {}).get("run.rounds")
+    overrides = run.overrides
+    if rounds is not None and rounds != str(run.config.get("run", {}).get("rounds")):
+        overrides = (*(given for given in overrides if not given.startswith("run.rounds=")), f"run.rounds={rounds}")
+    return f"odt-sim run {shlex.join(overrides)}".rstrip()
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -207,3 +207,13 @@ def test_a_place_that_cannot_be_written_is_one_line(write_run, tmp_path):
     with pytest.raises(FileError, match=r"file.*: cannot write it") as caught:
         report([path], tmp_path / "file" / "report.html")
     assert "\n" not in str(caught.value)
+
+
+def test_the_command_of_a_run_that_went_on_has_its_rounds(write_run, tmp_path):
+    for seed, rounds in enumerate(("4", "6")):
+        settings = {"strategy": "fedavg", "run.rounds": rounds}
+        write_run(tmp_path / str(seed), seed=seed, overrides=["run.rounds=4"], rounds=4, settings=settings)
+    write_report(compare([tmp_path]), tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert "odt-sim run strategy=fedavg seed=0 run.rounds=4\n" in text
+    assert "odt-sim run strategy=fedavg seed=1 run.rounds=6</pre>" in text
