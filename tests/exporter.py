@@ -1,6 +1,7 @@
 """A process that exports one model after another: TensorFlow, which takes seconds to start, starts once for many.
 
-Run as a program it reads a line of JSON for each model, its specification and its path, and answers with null or the error.
+Run as a program it reads a line of JSON for each model, its specification, its path and the folder to work in, and answers with
+null or the error.
 """
 
 import json
@@ -27,7 +28,7 @@ class Exporter:
             command = [sys.executable, __file__]
             pipe = subprocess.PIPE
             self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
-        print(json.dumps([spec, str(path)]), file=self._child.stdin, flush=True)
+        print(json.dumps([spec, str(path), os.getcwd()]), file=self._child.stdin, flush=True)
         error = json.loads(self._child.stdout.readline())
         if error is not None:
             raise ExportError(error)
@@ -44,7 +45,8 @@ def main() -> None:
     import keras  # isort: skip
 
     for line in sys.stdin:
-        spec, path = json.loads(line)
+        spec, path, folder = json.loads(line)
+        os.chdir(folder)  # where the specification may name files
         keras.backend.clear_session()  # names and random states are those of a new process
         error = None
         try:
