@@ -1,7 +1,7 @@
 """A process that exports one model after another: TensorFlow, which takes seconds to start, starts once for many.
 
-Run as a program it reads a line of JSON for each model, its specification, its path and the folder to work in, and answers with
-null or the error.
+Run as a program it reads a line of JSON for each model, its specification, its path and the folder to work in, and answers
+with null or the error.
 """
 
 import json
