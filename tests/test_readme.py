@@ -61,4 +61,4 @@ def test_the_strategy_the_model_and_the_experiment(tmp_path: Path) -> None:
 def test_the_suite_of_the_strategy(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(code("python", "class Halfway"))
     (tmp_path / "test_mine.py").write_text(code("python", "class TestHalfway"))
-    assert "8 passed" in run(tmp_path, sys.executable, "-m", "pytest", "-q", "test_mine.py")
+    assert "9 passed" in run(tmp_path, sys.executable, "-m", "pytest", "-q", "test_mine.py")

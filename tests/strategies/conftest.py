@@ -85,6 +85,12 @@ class Run:
         return [json.loads(line) for line in (self.directory / "devices.jsonl").read_text().splitlines()]
 
     @property
+    def figures(self) -> list[dict[str, Any]]:
+        """The rows without what the models cost."""
+        costs = ("state_bytes", "deploy_train_calls", "deploy_infer_calls")
+        return [{name: value for name, value in row.items() if name not in costs} for row in self.rows]
+
+    @property
     def state(self) -> dict[str, Any]:
         """What the coordinator committed last."""
         return read_state(self.directory / "checkpoint" / "server.safetensors", self.model)[0]

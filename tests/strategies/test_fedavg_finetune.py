@@ -46,7 +46,7 @@ def test_training_itself_is_fedavg(simulate: Simulate, softmax: TrainableModel, 
 
 def test_without_epochs_it_is_fedavg(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
     tuned, plain = simulate(FedAvgFineTune(0), softmax, data), simulate(FedAvg(), softmax, data)
-    assert tuned.rows == [{**row, "fine_tune_epochs": 0} for row in plain.rows]
+    assert tuned.figures == [{**row, "fine_tune_epochs": 0} for row in plain.figures]
 
 
 def test_test_examples_decide_nothing(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:

@@ -41,7 +41,7 @@ def test_without_regularization_it_is_fedavg(
 ) -> None:
     one, other = (simulate(strategy, softmax_either_way, data) for strategy in (FedDyn(0), FedAvg()))
     np.testing.assert_array_equal(one.weights.vector, other.weights.vector)
-    assert one.rows == other.rows
+    assert one.figures == other.figures
 
 
 def test_only_a_part_of_the_fleet_takes_part(

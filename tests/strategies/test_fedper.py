@@ -79,7 +79,7 @@ def test_with_everything_shared_it_is_fedavg(
 
     one, other = simulate(SharesAll(), split_softmax, data), simulate(FedAvg(), split_softmax, data)
     np.testing.assert_array_equal(one.weights.vector, other.weights.vector)
-    assert one.rows == other.rows
+    assert one.figures == other.figures
 
 
 def test_needs_a_body_and_a_head(foreign: Path, softmax: TrainableModel) -> None:
