@@ -28,7 +28,13 @@ def test_the_sweep(tmp_path: Path) -> None:
     signals = np.random.default_rng(0).normal(size=(3, 9, 64 * 31)).astype(np.float32)
     windows = np.stack([signals[who, :, at : at + 128] for who in range(3) for at in range(0, 64 * 30, 64)])
     np.savez(tmp_path / "har.npz", x=windows, y=np.arange(90) % 6, subject=np.repeat([1, 2, 3], 30))
-    small = ["model=softmax", "model.build.input_shape=[9,128]", "model.build.classes=6", "run.rounds=1"]
+    small = [
+        "model=softmax",
+        "~model.build.filters",
+        "model.build.input_shape=[9,128]",
+        "model.build.classes=6",
+        "run.rounds=1",
+    ]
     swept = ["hydra.sweeper.params.strategy=fedavg", "hydra.sweeper.params.seed=0", f"hydra.sweep.dir={tmp_path}/sweep"]
     given = [f"data.path={tmp_path}/har.npz", "run.evaluate_every=1", *small, *swept]
     assert launch(["+experiment=reproduce/uci_har", *given]).failed == 0
