@@ -93,7 +93,7 @@ class Device:
         self.calls = Calls()
         self.correction: Callable[[Array, Array], Array] | None = None
         self._pool = pool or RuntimePool(model)
-        self._weights = self._pool.first.initial
+        self._weights = self.initial
         self._slots: Sequence[Array] = self._fresh_slots(self._pool.first.initial_slots)
         self._weights_here = self._slots_here = True  # whether the host's copy is that of the interpreter
         self._epochs = 0
@@ -329,6 +329,11 @@ class Device:
         return outputs if self.correction is None else self.correction(self.embedded(split).x, outputs), y
 
     # --- weights ---------------------------------------------------------------------------------------------------
+
+    @property
+    def initial(self) -> Weights:
+        """All the weights that the model was exported with; not to be changed."""
+        return self._pool.first.initial
 
     def parameters(self) -> Weights:
         """Returns a copy of the weights."""

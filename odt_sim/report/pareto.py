@@ -7,7 +7,7 @@ from odt_sim.metrics.fleet import HIGHER_IS_BETTER
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.conditions import same_conditions
 from odt_sim.report.run import Run
-from odt_sim.report.values import Spread, over_seeds
+from odt_sim.report.values import Spread, megabytes_moved, over_seeds
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,18 @@ class Point:
     score: Spread
 
 
-def _megabytes(run: Run) -> float:
-    return float(run.complete["bytes_down"] + run.complete["bytes_up"]) / 1e6
-
-
 def _train_calls(run: Run) -> float | None:
     in_rounds, deployed = run.complete.get("train_calls"), run.complete.get("deploy_train_calls")
     return None if in_rounds is None or deployed is None else float(in_rounds + deployed)
 
 
 COSTS = (
-    Cost("megabytes", "megabytes moved", "MB moved, down and up, over all rounds", _megabytes),
+    Cost(
+        "megabytes",
+        "megabytes moved",
+        "MB moved, down and up, over all rounds",
+        lambda run: megabytes_moved(run.complete),
+    ),
     Cost(
         "train_calls",
         "training steps",

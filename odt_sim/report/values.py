@@ -43,6 +43,11 @@ def run_values(run: Run, target: float | None) -> dict[str, float | None]:
     }
 
 
+def megabytes_moved(summary: Row) -> float:
+    """Returns what a run moved in both directions, in millions of bytes."""
+    return float(summary["bytes_down"] + summary["bytes_up"]) / 1e6
+
+
 def over_seeds(values: Sequence[float | None]) -> Spread | None:
     """Returns the spread of a figure over runs; None where no run knows it."""
     known = [value for value in values if value is not None]
@@ -77,7 +82,7 @@ def _cost(summary: Row) -> dict[str, float | None]:
     names = ("reported_round", "train_calls", "infer_calls", "deploy_train_calls", "deploy_infer_calls")
     return {
         **{name: summary.get(name) for name in names},
-        "megabytes": (summary["bytes_down"] + summary["bytes_up"]) / 1e6,
+        "megabytes": megabytes_moved(summary),
         "megabytes_down": summary["bytes_down"] / 1e6,
         "megabytes_up": summary["bytes_up"] / 1e6,
         "state_kilobytes": None if summary.get("state_bytes") is None else summary["state_bytes"] / 1e3,

@@ -54,7 +54,6 @@ class Evaluation:
         Raises:
             SimulationError: The strategy failed.
         """
-        exported = device.parameters()
         cost = {"state_bytes": sum(array_of(tensor).nbytes for tensor in device.state.values())}
         with blamed(self._strategy, f"on device {device.id} after round {device.round}"):
             device.restore(self._strategy.deploy(device, self._strategy.message(broadcast, device.id)))
@@ -66,12 +65,12 @@ class Evaluation:
             row |= _prefixed("validation", device.evaluate("validation"))
         with blamed(self._strategy, f"on device {device.id} after round {device.round}"):
             row |= _own_records(device, row)
-        return {**row, **cost, **self._once(device, broadcast, exported)} if final else row
+        return {**row, **cost, **self._once(device, broadcast)} if final else row
 
     def _test_on(self, device: Device, rows: Any) -> None:
         device.test_examples = Examples(self._data.x, self._data.y, rows)
 
-    def _once(self, device: Device, broadcast: Tensors, exported: Weights) -> Row:
+    def _once(self, device: Device, broadcast: Tensors) -> Row:
         own = device.test_examples
         row = _prefixed("train", device.evaluate("train"))
         others = self._common.of_others(device.id)
@@ -85,7 +84,7 @@ class Evaluation:
         shared = broadcast.get("weights")
         if isinstance(shared, Weights) and shared.layout == device.model.layout.select(lambda p: p.moves):
             device.correction = None
-            device.restore(exported.replace(shared))  # frozen parameters, which do not travel, as in the file
+            device.restore(device.initial.replace(shared))  # frozen parameters, which do not travel, as in the file
             row |= _without_examples("global", device.evaluate())
         return row
 

@@ -11,26 +11,12 @@ Hyper-parameters: `regularization`, 0..10, default 1 (lambda in the paper, which
 """
 
 from odt_sim.device.device import Device
-from odt_sim.model.weights import Weights
-from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
-from odt_sim.strategies.own_model import keep_own_model, own_model, train_own_model
-from odt_sim.strategies.settings import checked, checked_count
+from odt_sim.strategies.base import Tensors, Update, weights_of
+from odt_sim.strategies.own_model import HeldNear, keep_own_model, train_own_model
 
 
-class Ditto(Strategy):
+class Ditto(HeldNear):
     """FedAvg, and on each device a model of its own that a proximal term holds near."""
-
-    needs = frozenset({"gradient_offset"})
-
-    def __init__(self, regularization: float = 1.0, unseen_epochs: int = 10) -> None:
-        """Sets how near the devices' models stay.
-
-        Args:
-            regularization: The factor of the proximal term.
-            unseen_epochs: The epochs for which a device that has no model of its own trains one before it is deployed to.
-        """
-        self.regularization = checked("regularization", regularization, 0)
-        self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Trains the global model, then the device's own."""
@@ -38,7 +24,3 @@ class Ditto(Strategy):
         train_own_model(device, weights_of(broadcast), self.regularization)
         keep_own_model(device)
         return update
-
-    def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Returns the device's own model."""
-        return own_model(device, weights_of(broadcast), self.regularization, self.unseen_epochs)

@@ -13,18 +13,18 @@ Hyper-parameters: `max_epochs`, 0..50, default 5; `layers`, `all`, `head`, or `c
 `all`. A device without validation examples keeps the global weights.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain, islice
 from math import ceil
 from typing import NamedTuple
 
-from odt_sim.device.batches import Batch
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import ConfigurationError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors
+from odt_sim.strategies.own_part import train_own_part
 from odt_sim.strategies.settings import checked_count
 
 LAYERS = {"all": ("all",), "head": ("head",), "chosen": ("all", "head")}
@@ -84,6 +84,7 @@ class FedAvgFineTune(Strategy):
         """Fine-tunes from the global weights; yields what each epoch leads to."""
         device.begin_again()
         device.restore(shared)
+        rest = shared.select(shared.layout.select(lambda p: p.group != "head"))
         steps = device.batches(TrainingPlan(self.max_epochs))
         for epoch in range(1, self.max_epochs + 1):
             if layers == "all":
@@ -91,13 +92,5 @@ class FedAvgFineTune(Strategy):
             elif "train_head" in device.model.capabilities:
                 device.train(epochs=1, group="head")
             else:
-                _train_head(device, shared, islice(steps, ceil(len(device.train_examples) / device.model.batch_size)))
+                train_own_part(device, rest, islice(steps, ceil(len(device.train_examples) / device.model.batch_size)))
             yield Tuned(device.parameters(), epoch, layers, device.loss("validation"))
-
-
-def _train_head(device: Device, shared: Weights, steps: Iterable[Batch]) -> None:
-    """Makes steps of all layers, after each of which all but the head is again that of the global weights."""
-    rest = shared.select(shared.layout.select(lambda p: p.group != "head"))
-    for batch in steps:
-        device.train_step(batch)
-        device.restore(rest)

@@ -13,26 +13,12 @@ model); `unseen_epochs`, 0..50, default 10.
 """
 
 from odt_sim.device.device import Device
-from odt_sim.model.weights import Weights
-from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
-from odt_sim.strategies.own_model import keep_own_model, own_model, train_own_model
-from odt_sim.strategies.settings import checked, checked_count
+from odt_sim.strategies.base import Tensors, Update, weights_of
+from odt_sim.strategies.own_model import HeldNear, keep_own_model, train_own_model
 
 
-class MRMTL(Strategy):
+class MRMTL(HeldNear):
     """On each device a model of its own that a proximal term holds near the mean of all."""
-
-    needs = frozenset({"gradient_offset"})
-
-    def __init__(self, regularization: float = 1.0, unseen_epochs: int = 10) -> None:
-        """Sets how near the devices' models stay.
-
-        Args:
-            regularization: The factor of the proximal term.
-            unseen_epochs: The epochs for which a device that has no model of its own trains one before it is deployed to.
-        """
-        self.regularization = checked("regularization", regularization, 0)
-        self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Trains the device's own model and sends how far it is from the mean."""
@@ -41,7 +27,3 @@ class MRMTL(Strategy):
         keep_own_model(device)
         own = device.parameters().select(mean.layout)
         return Update({"weights": own - mean}, len(device.train_examples), losses)
-
-    def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Returns the device's own model."""
-        return own_model(device, weights_of(broadcast), self.regularization, self.unseen_epochs)

@@ -11,7 +11,28 @@ from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.base import keep, keep_optimizer, recall, recall_optimizer
+from odt_sim.strategies.base import Strategy, Tensors, keep, keep_optimizer, recall, recall_optimizer, weights_of
+from odt_sim.strategies.settings import checked, checked_count
+
+
+class HeldNear(Strategy):
+    """What devices' users get are models of their own that a proximal term holds near a shared one; `local` trains them."""
+
+    needs = frozenset({"gradient_offset"})
+
+    def __init__(self, regularization: float = 1.0, unseen_epochs: int = 10) -> None:
+        """Sets how near the devices' models stay.
+
+        Args:
+            regularization: The factor of the proximal term.
+            unseen_epochs: The epochs for which a device that has no model of its own trains one before it is deployed to.
+        """
+        self.regularization = checked("regularization", regularization, 0)
+        self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
+
+    def deploy(self, device: Device, broadcast: Tensors) -> Weights:
+        """Returns the device's own model."""
+        return own_model(device, weights_of(broadcast), self.regularization, self.unseen_epochs)
 
 
 def train_own_model(

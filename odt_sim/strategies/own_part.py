@@ -7,6 +7,9 @@ validation examples of 4 unseen devices of 20 with the digits (dirichlet 0.3, th
 0.96, 0.40. The default of 10 spares a device the time of the rest.
 """
 
+from collections.abc import Iterable
+
+from odt_sim.device.batches import Batch
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.model.manifest import Parameter
@@ -43,11 +46,11 @@ class OwnPart(Strategy):
         deployed = super().deploy(device, broadcast)
         if "own" in device.state or not self.unseen_epochs:
             return deployed
-        train_own_part(device, weights_of(broadcast), self.unseen_epochs)
+        train_own_part(device, weights_of(broadcast), device.batches(TrainingPlan(self.unseen_epochs)))
         return device.parameters()
 
 
-def train_own_part(device: Device, shared: Weights, epochs: int) -> None:
+def train_own_part(device: Device, shared: Weights, steps: Iterable[Batch]) -> None:
     """Trains what a device does not share: the shared weights are written back after every step.
 
     This asks nothing of the model, and is exact for every optimizer that treats each parameter by itself.
@@ -55,8 +58,8 @@ def train_own_part(device: Device, shared: Weights, epochs: int) -> None:
     Args:
         device: Holds the shared weights and the own ones to begin with.
         shared: What stands still.
-        epochs: Passes over the device's training examples.
+        steps: What it trains on, of `Device.batches`.
     """
-    for batch in device.batches(TrainingPlan(epochs)):
+    for batch in steps:
         device.train_step(batch)
         device.restore(shared)
