@@ -1,12 +1,16 @@
 """What coordination costs: updates a second through the Ray backend, against bare loops in as many processes.
 
-Both train the same `.tflite` file, the same devices, the same number of steps, in turn within one run: some rounds of a
-`Simulation` (FedAvg, `devices_per_actor: auto`, every round committed), then the same devices in bare loops. A bare loop
+Both train the same `.tflite` file, the same devices, the same number of steps, in turn within one process: some rounds of a
+`Simulation` (FedAvg, `devices_per_actor: auto`, every round committed) between its first ones and its last, then, once it has
+ended and its actors rest, the same devices in bare loops. A bare loop
 is LiteRT and nothing else: restore the weights, three steps on batches as they stand, read the weights; no shuffling, no
 sum, no wait for the other processes at the end of a round.
 
 The CPU time that each kind of process takes is measured, too: where other programs use the machine, it tells more than the
 wall clock.
+
+Last comes an empty device: a cohort of 1,000 whose devices train nothing, of a model of 650 parameters. What is left is what
+a device costs in blocks, beside its training.
 
     python benchmarks/coordination.py [--cohort 10] [--repetitions 11] [--seconds 2]
 """
@@ -27,12 +31,14 @@ import psutil
 from numpy.typing import NDArray
 from workload import fleet_of, random_images, shipped_model
 
-from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan
+from odt_sim import Device, Fleet, Simulation, TrainableModel, TrainingPlan, Weights
 from odt_sim.data.federated import FederatedData
 from odt_sim.simulation.ray import RayBackend
+from odt_sim.strategies.base import Tensors, Update, weights_of
 from odt_sim.strategies.fedavg import FedAvg
 
 DEVICES, EXAMPLES, LEARNING_RATE = 100, 96, 0.05
+EMPTY = 1000  # devices that train nothing
 WARM_UP = 3  # rounds
 WORKER_NICENESS = 15  # Ray gives it to its workers: without it, whatever else runs would slow only them
 
@@ -102,6 +108,13 @@ def cpu_seconds() -> Counter[str]:
     return seconds
 
 
+class TrainsNothing(FedAvg):
+    """Sends no change."""
+
+    def local(self, device: Device, broadcast: Tensors) -> Update:
+        return Update({"weights": Weights.zeros(weights_of(broadcast).layout)}, 1.0, np.zeros(0, np.float32))
+
+
 class Turns:
     """Measures some rounds of a simulation, then lets the bare loops train as many devices, again and again.
 
@@ -128,16 +141,18 @@ class Turns:
         self._started, self._before = 0.0, Counter[str]()
 
     def on_round(self, record: dict[str, Any]) -> None:
-        """Ends a turn where it is over, and has the bare loops take theirs."""
-        done = record["round"] - WARM_UP
-        if done > 0 and done % self._rounds == 0:
-            self.coordinated.append(len(self._devices) / (time.perf_counter() - self._started))
-            between = cpu_seconds()
-            self.bare.append(len(self._devices) / self._loops.seconds(self._devices))
-            self.coordinated_cpu += between - self._before
-            self.bare_cpu += cpu_seconds() - between
-        if done >= 0 and done % self._rounds == 0:
+        """Begins a turn of the simulation after its first rounds, and ends it before its last."""
+        if record["round"] == WARM_UP:
             self._started, self._before = time.perf_counter(), cpu_seconds()
+        if record["round"] == WARM_UP + self._rounds:
+            self.coordinated.append(len(self._devices) / (time.perf_counter() - self._started))
+            self.coordinated_cpu += cpu_seconds() - self._before
+
+    def train_bare(self) -> None:
+        """Has the bare loops take their turn."""
+        before = cpu_seconds()
+        self.bare.append(len(self._devices) / self._loops.seconds(self._devices))
+        self.bare_cpu += cpu_seconds() - before
 
     def milliseconds(self, cpu: Counter[str]) -> dict[str, float]:
         """Returns CPU milliseconds an update, by kind of process."""
@@ -152,20 +167,22 @@ def measure(cohort: int, repetitions: int, seconds: float, processes: int) -> Tu
     devices = list(range(max(10, processes)))
     bare.seconds(devices)
     rounds = max(1, round(seconds / (bare.seconds(devices) / len(devices) * cohort)))
-    turns = Turns(bare, cohort, rounds)
-    total = WARM_UP + repetitions * rounds + 1  # the last round is evaluated, so it is not measured
-    with tempfile.TemporaryDirectory() as folder:
-        Simulation(
-            model,
-            data,
-            FedAvg(),
-            rounds=total,
-            directory=Path(folder),
-            fleet=Fleet(cohort),
-            plan=TrainingPlan(1, LEARNING_RATE),
-            evaluate_every=total,
-            backend=RayBackend(actors=processes),
-        ).run(on_round=turns.on_round)
+    turns, backend = Turns(bare, cohort, rounds), RayBackend(actors=processes)
+    total = WARM_UP + rounds + 1  # the last round is evaluated, so it is not measured
+    for _ in range(repetitions):
+        with tempfile.TemporaryDirectory() as folder:
+            Simulation(
+                model,
+                data,
+                FedAvg(),
+                rounds=total,
+                directory=Path(folder),
+                fleet=Fleet(cohort),
+                plan=TrainingPlan(1, LEARNING_RATE),
+                evaluate_every=total,
+                backend=backend,
+            ).run(on_round=turns.on_round)
+        turns.train_bare()
     bare.close()
     return turns
 
@@ -185,6 +202,30 @@ def print_turns(cohort: int, processes: int, turns: Turns) -> None:
     print(f"  CPU ms an update: {whole:.2f} ({parts}), bare loops {loops:.2f}; ratio {loops / whole:.3f}", flush=True)
 
 
+def print_empty(repetitions: int, processes: int) -> None:
+    """Prints what a device costs that trains nothing: of the wall clock, with all processes at it, and of all CPUs."""
+    x = np.random.default_rng(0).standard_normal((EMPTY, 8, 8, 1), np.float32)
+    wall, cpu = [time.perf_counter()], [sum(cpu_seconds().values())]
+
+    def on_round(_: dict[str, Any]) -> None:
+        wall.append(time.perf_counter())
+        cpu.append(sum(cpu_seconds().values()))
+
+    total = WARM_UP + repetitions + 1  # the last round is evaluated
+    with tempfile.TemporaryDirectory() as folder:
+        Simulation(
+            shipped_model("softmax"),
+            fleet_of(x, np.arange(EMPTY, dtype=np.int32) % 10, EMPTY),
+            TrainsNothing(),
+            rounds=total,
+            directory=Path(folder),
+            evaluate_every=total,
+            backend=RayBackend(actors=processes),
+        ).run(on_round=on_round)
+    milliseconds = [1e3 * np.median(np.diff(times)[WARM_UP:-1]) / EMPTY for times in (wall, cpu)]
+    print(f"an empty device, cohort {EMPTY}: {milliseconds[0]:.3f} ms, {milliseconds[1]:.3f} ms of CPU time")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what coordination costs.")
     parser.add_argument("--cohort", type=int, nargs="+", default=[10, 100], help="devices of a round")
@@ -194,6 +235,7 @@ def main() -> None:
     options = parser.parse_args()
     for cohort in options.cohort:
         print_turns(cohort, options.processes, measure(cohort, options.repetitions, options.seconds, options.processes))
+    print_empty(options.repetitions, options.processes)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ SETTINGS = {"pfl": {"THREADS": "1"}, "flower": {"FRAMEWORK": "torch"}, "bare": {
 COLUMNS = {
     "first round, s": ("time_to_first_round_s", ".1f"),
     "updates/s": ("client_updates_per_s", ".1f"),
-    "peak RSS, all processes, MB": ("peak_rss_mb_sum", ".0f"),
+    "peak memory of all processes, PSS, MB": ("peak_pss_mb_sum", ".0f"),
+    "sum of RSS, MB": ("peak_rss_mb_sum", ".0f"),
     "processes": ("procs_at_peak", ".0f"),
     "load": ("loadavg", ".1f"),
 }

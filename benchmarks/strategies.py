@@ -46,7 +46,9 @@ from odt_sim.device.examples import Examples
 from odt_sim.device.runtime import Runtime, RuntimePool
 from odt_sim.errors import StrategyError
 from odt_sim.simulation.block import Job, Task, Worker, join, mean
-from odt_sim.simulation.store import DeviceStore
+from odt_sim.simulation.store import DeviceStore, RoundStates
+from odt_sim.simulation.versions import Versions
+from odt_sim.storage import Folder
 from odt_sim.strategies.base import ServerState, Strategy
 
 STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "strategy"
@@ -93,7 +95,8 @@ class Meter:
         self._seconds, self._calls = Counter[str](), Counter[str]()
         self._listen(Runtime, "call", lambda signature, **_: signature)
         self._listen(DeviceStore, "load", lambda *_: "disk")
-        self._listen(DeviceStore, "save", lambda *_: "disk")
+        self._listen(RoundStates, "add", lambda *_: "disk")
+        self._listen(RoundStates, "write", lambda *_: "disk")
 
     def _listen(self, owner: type, method: str, name: Callable[..., str]) -> None:
         inner = getattr(owner, method)
@@ -130,32 +133,33 @@ class Run:
         """Does the rounds before those that are measured."""
         self._strategy = strategy
         self._model, self._data, self._plan = model, data, TrainingPlan(1, 0.01)
-        self._worker = Worker(Job(model, data, strategy, self._plan, 0, folder, Fleet()))
-        self._pool, self._store = RuntimePool(model), DeviceStore(folder, model)
+        self._worker = Worker(Job(model, data, strategy, self._plan, 0, Folder(folder), Fleet()))
+        self._pool, self._store = RuntimePool(model), DeviceStore(Folder(folder), model)
         self._state: ServerState = strategy.init(Runtime(model).initial)
-        self._next, self._last = FIRST_ROUND, 0
+        self._next, self._versions = FIRST_ROUND, Versions()
         for _ in range(WARM_UP):
             self.round()
         self.deploy()
 
     def round(self) -> None:
         """Trains the cohort and aggregates."""
-        task = Task("train", self._next, tuple(range(COHORT)), (self._last,) * COHORT)
+        task = Task("train", self._next, tuple(range(COHORT)), self._versions.of(range(COHORT)))
         trained = join([self._worker.train(task, self._state.broadcast)])
         assert len(trained.contributed) == COHORT
         self._state = self._strategy.aggregate(self._state, mean(trained, COHORT))
-        self._last = self._next if trained.stateful else 0
+        self._versions = self._versions.after(self._next, trained.stateful)
         self._next += 1
 
     def deploy(self) -> None:
         """Deploys to the cohort."""
         x, y = self._data.x, self._data.y
+        versions = self._versions.of(range(COHORT))
         for id in range(COHORT):
             train, validation = (Examples(x, y, part(id)) for part in (self._data.train, self._data.validation))
             device = Device(
                 self._model, train, validation, id=id, round=self._next - 1, plan=self._plan, pool=self._pool
             )
-            device.state = self._store.load(id, self._last)
+            device.state = self._store.load(id, versions.get(id))
             self._strategy.deploy(device, self._strategy.message(self._state.broadcast, id))
             device.release()
 

@@ -30,6 +30,7 @@ from odt_sim.progress import left_out, shown
 from odt_sim.report.records import Row, RunFolder
 from odt_sim.resume import resumed
 from odt_sim.simulation.coordinator import holds_results
+from odt_sim.sweep import sweepable
 from odt_sim.trackers.base import Tracker
 from odt_sim.trackers.flat import settings_of
 from odt_sim.trackers.tracking import tracked
@@ -81,7 +82,8 @@ def launch(arguments: Sequence[str]) -> Outcome:
     outcome.folder, outcome.error, outcome.failed = None, None, 0
     try:
         # Hydra takes -m before the overrides only.
-        sys.argv = ["odt-sim run", *sorted(resumed(arguments), key=lambda given: given not in ("-m", "--multirun"))]
+        given = sweepable(resumed(arguments))
+        sys.argv = ["odt-sim run", *sorted(given, key=lambda argument: argument not in ("-m", "--multirun"))]
         application()
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigurationError(explained(error)) from error
@@ -123,7 +125,7 @@ def application(config: DictConfig) -> float:
     outcome.folder = folder = Path(settings.runtime.output_dir)
     own = False
     try:
-        own = claim(folder, config)
+        own = claim(folder, config, [*overrides, *(own_storage(config, settings.sweep.subdir) if swept else [])])
         configuration.check(config)
         summary = run(config, folder, _title(settings.runtime.choices["strategy"], overrides))
         return _validated(summary)
@@ -150,8 +152,30 @@ def _validated(summary: Row) -> float:
     return figures["weighted_mean"] if figures else math.nan
 
 
-def claim(folder: Path, config: DictConfig) -> bool:
+def own_storage(config: DictConfig, job: str) -> list[str]:
+    """Gives a job of a sweep its own place below `run.storage`, where that is set.
+
+    Args:
+        config: The job's configuration, which is changed.
+        job: The job's folder in the sweep.
+
+    Returns:
+        The override that says so, by which the job can go on alone.
+    """
+    if not isinstance(config.run.storage, str):
+        return []
+    config.run.storage = f"{config.run.storage.rstrip('/')}/{job}"
+    quoted = config.run.storage.replace("'", r"\'")
+    return [f"run.storage='{quoted}'"]
+
+
+def claim(folder: Path, config: DictConfig, overrides: Sequence[str]) -> bool:
     """Keeps a new run's configuration in its folder, as Hydra would do even in the folder of an earlier run.
+
+    Args:
+        folder: The run's folder.
+        config: The configuration.
+        overrides: What makes this configuration of the shipped one.
 
     Returns:
         Whether the folder is this run's own; it is not where the run goes on with an earlier one.
@@ -169,7 +193,7 @@ def claim(folder: Path, config: DictConfig) -> bool:
     files = {
         "config.yaml": config,
         "hydra.yaml": HydraConfig.instance().cfg,
-        "overrides.yaml": HydraConfig.get().overrides.task,
+        "overrides.yaml": list(overrides),
     }
     (folder / ".hydra").mkdir(exist_ok=True)
     for name, content in files.items():

@@ -40,6 +40,7 @@ SCHEMA: Mapping[str, tuple[type, ...]] = {
     "fleet.min_devices": (int,),
     "fleet.stragglers": (float,),
     "fleet.adaptation_steps": (int,),
+    "fleet.evaluated": (int, type(None)),
     "split.validation": (float,),
     "split.test": (float,),
     "split.gap": (int,),
@@ -71,7 +72,7 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     backend.start()
     trained = wait_for_model()
     who = config.fleet
-    fleet = Fleet(who.cohort, who.unseen, who.min_devices, float(who.stragglers), who.adaptation_steps)
+    fleet = Fleet(who.cohort, who.unseen, who.min_devices, float(who.stragglers), who.adaptation_steps, who.evaluated)
     return Simulation(
         trained,
         data,

@@ -9,7 +9,7 @@ from pathlib import Path
 from odt_sim.errors import FileError
 
 
-def write_file(path: Path, content: bytes, *, synced: bool = True) -> None:
+def write_file(path: Path, content: bytes) -> None:
     """Writes a file, and its folders, so that whatever happens it holds its earlier content or the whole new one.
 
     The content goes beside it under a name of its own, which also keeps processes and machines apart that share the
@@ -18,14 +18,12 @@ def write_file(path: Path, content: bytes, *, synced: bool = True) -> None:
     Args:
         path: Where.
         content: What.
-        synced: Whether a power failure, too, leaves one or the other; without it only what ends the process does, until
-            `sync_folder` is called, which is far cheaper for many small files.
 
     Raises:
         FileError: The file cannot be written; what was there before is untouched, and nothing is left beside it.
     """
     try:
-        _replace(path, content, synced=synced)
+        _replace(path, content)
     except OSError as error:
         raise unwritable(path, error) from error
 
@@ -55,15 +53,14 @@ def unwritable(path: Path, error: OSError) -> FileError:
     return FileError(f"{path}: cannot write it ({error.strerror}); make room there or choose another place")
 
 
-def _replace(path: Path, content: bytes, *, synced: bool) -> None:
+def _replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with temporary.open("xb") as file:
             file.write(content)
-            if synced:
-                file.flush()
-                os.fsync(file.fileno())
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         with suppress(OSError):

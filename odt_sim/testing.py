@@ -29,17 +29,15 @@ from odt_sim.device.checkpoint import read_tensors
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.device.runtime import Runtime
 from odt_sim.export.cache import exported
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.model.weights import Weights
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.block import Job, Task, Trained, Worker, join
 from odt_sim.simulation.cohort import Fleet
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.serial import SerialBackend
-from odt_sim.strategies.base import Strategy, Tensors, array_of
+from odt_sim.strategies.base import Strategy, Tensors, array_of, read_only
 
 PLAN = TrainingPlan(epochs=2)
 SMALL, POISONED = 2, 1
@@ -117,8 +115,8 @@ class StrategyConformance:
         assert np.isfinite([row["loss"] for row in rows]).all()
         assert {row["devices"] for row in rounds} == {4 if self.strategy().alone else 2}
         (unseen,) = (row["device"] for row in rows if not row["seen"])
-        kept = {int(path.name.partition(".")[0]) for path in (tmp_path / "checkpoint" / "devices").rglob("*.*")}
-        assert self.strategy().alone or unseen not in kept
+        kept = {name.split("/")[0] for path in _state_files(tmp_path / "checkpoint") for name in read_tensors(path)[0]}
+        assert self.strategy().alone or str(unseen) not in kept
 
     def test_stragglers(self, tmp_path: Path) -> None:
         """Two of four devices are too slow: the round goes on without them, or with the part of the work that they did."""
@@ -203,7 +201,7 @@ class StrategyConformance:
 
     def broadcast(self) -> Tensors:
         """Returns what goes out in the first round."""
-        return self.strategy().init(Runtime(self.model()).initial).broadcast
+        return self.strategy().init(self.device(0).parameters()).broadcast
 
     def device(self, id: int) -> Device:
         """Returns a device as it is in the first round."""
@@ -284,12 +282,12 @@ class WorkerForEach:
 
     def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
         """Trains blocks in order, device by device."""
-        return (join([self._fresh().train(part, _read_only(broadcast)) for part in task.each()]) for task in tasks)
+        return (join([self._fresh().train(part, read_only(broadcast)) for part in task.each()]) for task in tasks)
 
     def evaluate(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[list[Row]]:
         """Evaluates blocks in order, device by device."""
         for task in tasks:
-            parts = [self._fresh().evaluate(part, _read_only(broadcast)) for part in task.each()]
+            parts = [self._fresh().evaluate(part, read_only(broadcast)) for part in task.each()]
             yield [row for rows in parts for row in rows]
 
     def close(self) -> None:
@@ -299,18 +297,6 @@ class WorkerForEach:
     def _fresh(self) -> Worker:
         assert self._job is not None
         return Worker(replace(self._job, strategy=copy.deepcopy(self._job.strategy)))
-
-
-def _read_only(tensors: Tensors) -> Tensors:
-    def frozen(array: NDArray[Any]) -> NDArray[Any]:
-        array = array.copy()
-        array.flags.writeable = False
-        return array
-
-    return {
-        name: Weights(tensor.layout, frozen(tensor.vector)) if isinstance(tensor, Weights) else frozen(tensor)
-        for name, tensor in tensors.items()
-    }
 
 
 def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -329,17 +315,25 @@ def _plain(found: Any) -> Any:
 
 
 def _outcome(directory: Path) -> dict[str, Any]:
-    """Returns the arrays of the checkpoint's files, by file and name, and the lines of the records, without times."""
+    """Returns the arrays of the commits and of what devices keep, and the lines of the records, without times.
+
+    Devices' arrays are named by the round and the device: in which files they are is for each backend to say.
+    """
     checkpoint = directory / "checkpoint"
+    files = {path.name: path for path in checkpoint.glob("*.safetensors") if not path.name.startswith("versions")}
     found: dict[str, Any] = {
-        f"{path.relative_to(checkpoint)} {name}": array
-        for path in sorted(checkpoint.rglob("*.safetensors"))
+        f"{title} {name}": array
+        for title, path in [*files.items(), *((path.name.split(".")[1], path) for path in _state_files(checkpoint))]
         for name, array in read_tensors(path)[0].items()
     }
     rounds = [
         {name: value for name, value in row.items() if name != "seconds"} for row in _lines(directory / "rounds.jsonl")
     ]
     return {**found, "rounds": json.dumps(rounds), "devices": json.dumps(_lines(directory / "devices.jsonl"))}
+
+
+def _state_files(checkpoint: Path) -> list[Path]:
+    return sorted(checkpoint.glob("devices/*/*"))
 
 
 def _bytes(tensors: Tensors) -> dict[str, bytes]:

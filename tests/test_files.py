@@ -114,7 +114,7 @@ def test_writers_of_one_file_do_not_meet(tmp_path):
 
 
 def test_a_folder_is_synced_or_the_error_names_it(tmp_path):
-    write_file(tmp_path / "state", b"new", synced=False)
+    (tmp_path / "state").write_bytes(b"new")
     sync_folder(tmp_path)
     assert (tmp_path / "state").read_bytes() == b"new"
     with pytest.raises(FileError, match=r"none: cannot write it \(No such file or directory\)"):

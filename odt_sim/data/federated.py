@@ -1,18 +1,47 @@
 """A data set spread over a fleet: index lists over shared arrays, never copies."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from odt_sim.data.dataset import Array, Dataset, Indices
-from odt_sim.data.split import Method, check_fractions, check_gap, check_method, split, split_by_block
+from odt_sim.data.rows import Rows
+from odt_sim.data.split import Method, check_fractions, check_gap, check_method, part_sizes, split, split_by_block
 from odt_sim.data.standardize import standardized
 from odt_sim.errors import DataError
 
-Partition = Callable[[Dataset, int | None, int], list[Indices]]
+SPLIT_AT_ONCE = 10_000
+"""Devices, at most, whose examples are split when the data is spread, 0.1 ms each; in larger fleets when a device runs."""
+
+Partition = Callable[[Dataset, int | None, int], Sequence[Indices]]
 """Spreads a data set over a number of devices, with a seed: one index array for each device."""
+
+
+Parts = tuple[Indices, Indices, Indices]
+"""A device's train, validation and test examples."""
+
+
+@dataclass(frozen=True, eq=False)
+class LateSplit:
+    """How devices' examples are split when they are asked for: what `odt_sim.data.split.split` takes.
+
+    Attributes:
+        strata: The label, or the value to regress, of each example as it was before any drift; None for none.
+        seed: The seed.
+        validation: The fraction to choose hyper-parameters on.
+        test: The fraction to evaluate on.
+    """
+
+    strata: Array | None
+    seed: int
+    validation: float
+    test: float
+
+    def parts(self, indices: Indices, device: int) -> Parts:
+        """Splits a device's examples."""
+        return split(indices, self.strata, self.seed, device, validation=self.validation, test=self.test)
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +53,11 @@ class FederatedData:
         x: `[examples, ...]` inputs of the whole data set.
         y: `[examples, ...]` targets.
         classes: The number of classes; None for regression.
-        indices: `[used examples]` int64, device by device: the train, then the validation, then the test examples.
+        indices: `[used examples]` int64, device by device: the train, then the validation, then the test examples. Where
+            `late` is given, a device's are in the order of the partition.
         offsets: `[devices, 4]` int64, where in `indices` a device's three parts start, and where the last one ends.
         spread: How the data was spread and split, such as `dirichlet alpha=0.3 validation=0.2 test=0.2`; for records.
+        late: How a device's examples become its parts; None where they have been split.
     """
 
     name: str
@@ -36,6 +67,7 @@ class FederatedData:
     indices: Indices
     offsets: Indices
     spread: str = ""
+    late: LateSplit | None = None
 
     @property
     def devices(self) -> int:
@@ -47,29 +79,24 @@ class FederatedData:
         """`[devices]`: how many train examples each device has."""
         return self.offsets[:, 1] - self.offsets[:, 0]
 
+    def parts(self, device: int) -> Parts:
+        """Returns the indices of a device's train, validation and test examples: views, unless they are split only now."""
+        first, second, third, end = self.offsets[device].tolist()
+        if self.late:
+            return self.late.parts(self.indices[first:end], device)
+        return self.indices[first:second], self.indices[second:third], self.indices[third:end]
+
     def train(self, device: int) -> Indices:
-        """Returns a view of the indices of a device's train examples."""
-        return self._part(device, 0)
+        """Returns the indices of a device's train examples."""
+        return self.parts(device)[0]
 
     def validation(self, device: int) -> Indices:
-        """Returns a view of the indices of a device's validation examples."""
-        return self._part(device, 1)
+        """Returns the indices of a device's validation examples."""
+        return self.parts(device)[1]
 
     def test(self, device: int) -> Indices:
-        """Returns a view of the indices of a device's test examples."""
-        return self._part(device, 2)
-
-    def _part(self, device: int, part: int) -> Indices:
-        return self.indices[self.offsets[device, part] : self.offsets[device, part + 1]]
-
-    def arrays(self) -> dict[str, Array]:
-        """Returns the arrays by name, to be put in shared memory; `from_arrays` takes them back without a copy."""
-        return {"x": self.x, "y": self.y, "indices": self.indices, "offsets": self.offsets}
-
-    @classmethod
-    def from_arrays(cls, name: str, classes: int | None, arrays: Mapping[str, Array]) -> "FederatedData":
-        """Returns the data that `arrays()` came from; the arrays may be read-only."""
-        return cls(name, arrays["x"], arrays["y"], classes, arrays["indices"], arrays["offsets"])
+        """Returns the indices of a device's test examples."""
+        return self.parts(device)[2]
 
 
 def federate(
@@ -104,24 +131,33 @@ def federate(
     check_fractions(validation, test)
     check_method(method)
     check_gap(gap)
-    parts = partition(dataset, devices, seed)
-    _check_partition(dataset, parts, devices)
-    strata = _strata(dataset) if method == "stratified" else None
-
-    def pieces(device: int, part: Indices) -> tuple[Indices, Indices, Indices]:
-        if method == "block":
-            return split_by_block(part, dataset.sequences, device, validation=validation, test=test, gap=gap)
-        return split(part, strata, seed, device, validation=validation, test=test)
-
-    found = [pieces(device, part) for device, part in enumerate(parts)]
-    sizes = np.array([[len(piece) for piece in of_device] for of_device in found], np.int64)
-    ends = np.cumsum(sizes).reshape(sizes.shape)
-    offsets = np.concatenate([ends[:, 2:] - sizes.sum(axis=1, keepdims=True), ends], axis=1)
-    indices = np.concatenate([piece for of_device in found for piece in of_device])
+    rows = Rows.of(partition(dataset, devices, seed))
+    _check_partition(dataset, rows, devices)
+    late = LateSplit(_strata(dataset) if method == "stratified" else None, seed, validation, test)
+    by_block = functools.partial(split_by_block, validation=validation, test=test, gap=gap)
     how = {"stratified": "", "random": " split=random", "block": f" split=block gap={gap}"}[method]
     spread = f"{_described(partition)} validation={validation} test={test}{how}"
+    if method == "block":
+        indices, offsets = _all_parts([by_block(part, dataset.sequences, device) for device, part in enumerate(rows)])
+    elif dataset.standardize or len(rows) <= SPLIT_AT_ONCE:
+        indices, offsets = _all_parts([late.parts(part, device) for device, part in enumerate(rows)])
+    else:
+        offsets = _offsets(part_sizes(rows.sizes, validation, test))
+        return FederatedData(dataset.name, dataset.x, dataset.y, dataset.classes, rows.values, offsets, spread, late)
     x = standardized(dataset.x, indices, offsets) if dataset.standardize else dataset.x
     return FederatedData(dataset.name, x, dataset.y, dataset.classes, indices, offsets, spread)
+
+
+def _all_parts(found: Sequence[Parts]) -> tuple[Indices, Indices]:
+    """Returns the indices and offsets of devices that have been split."""
+    sizes = np.array([[len(piece) for piece in of_device] for of_device in found], np.int64)
+    return np.concatenate([piece for of_device in found for piece in of_device]), _offsets(sizes)
+
+
+def _offsets(sizes: Indices) -> Indices:
+    """Returns `[devices, 4]` where parts of these `[devices, 3]` sizes start, and where the last one of a device ends."""
+    ends = np.cumsum(sizes).reshape(sizes.shape)
+    return np.concatenate([ends[:, 2:] - sizes.sum(axis=1, keepdims=True), ends], axis=1)
 
 
 def _described(partition: Partition) -> str:
@@ -132,13 +168,11 @@ def _described(partition: Partition) -> str:
     return " ".join([name, *(f"{key}={value}" for key, value in sorted(settings.items()))])
 
 
-def _check_partition(dataset: Dataset, parts: list[Indices], devices: int | None) -> None:
+def _check_partition(dataset: Dataset, rows: Rows, devices: int | None) -> None:
     where = f"the partition of data {dataset.name}"
-    if not parts or (devices is not None and len(parts) != devices):
-        raise DataError(
-            f"{where}: made {len(parts)} devices, expected {devices or 'at least 1'}; correct the partition"
-        )
-    used = np.concatenate(parts)
+    if not len(rows) or (devices is not None and len(rows) != devices):
+        raise DataError(f"{where}: made {len(rows)} devices, expected {devices or 'at least 1'}; correct the partition")
+    used = rows.values
     if len(used) and (used.min() < 0 or used.max() >= len(dataset.x)):
         raise DataError(f"{where}: has indices {used.min()}..{used.max()}, expected 0..{len(dataset.x) - 1}")
     times = np.bincount(used, minlength=1)

@@ -5,19 +5,19 @@ and the seed only. All but `by_user` use every example.
 """
 
 import heapq
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.data.dataset import Dataset, Indices
+from odt_sim.data.rows import Rows
 from odt_sim.errors import ConfigurationError, DataError
 
 _STREAM = 1  # keeps these random numbers apart from those of the splits
 _MAX_REDRAWS = 300
 
 
-def iid(dataset: Dataset, devices: int | None, seed: int) -> list[Indices]:
+def iid(dataset: Dataset, devices: int | None, seed: int) -> Rows:
     """Spreads the examples at random, equally many to each device (give or take one).
 
     Raises:
@@ -30,12 +30,10 @@ def iid(dataset: Dataset, devices: int | None, seed: int) -> list[Indices]:
         )
     owner = np.empty(examples, np.int64)
     owner[_generator(seed).permutation(examples)] = np.arange(examples) * devices // examples
-    return _group(owner, devices)
+    return Rows.grouped(owner, devices)
 
 
-def dirichlet(
-    dataset: Dataset, devices: int | None, seed: int, *, alpha: float, min_examples: int = 10
-) -> list[Indices]:
+def dirichlet(dataset: Dataset, devices: int | None, seed: int, *, alpha: float, min_examples: int = 10) -> Rows:
     """Skews labels and quantities: each class is spread in shares drawn from Dirichlet(alpha) over the devices.
 
     For each class k, `p_k ~ Dirichlet(alpha * 1)` over the devices, and device j gets the share `p_kj` of the examples
@@ -58,9 +56,7 @@ def dirichlet(
     return _dirichlet(dataset.name, labels, _required(devices), seed, alpha, min_examples)
 
 
-def quantity_skew(
-    dataset: Dataset, devices: int | None, seed: int, *, alpha: float, min_examples: int = 10
-) -> list[Indices]:
+def quantity_skew(dataset: Dataset, devices: int | None, seed: int, *, alpha: float, min_examples: int = 10) -> Rows:
     """Skews quantities only: device j gets the share `q_j`, `q ~ Dirichlet(alpha * 1)`, of the shuffled examples.
 
     Li et al., "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE 2022, section IV-D. As in
@@ -80,7 +76,7 @@ def quantity_skew(
     return _dirichlet(dataset.name, one_class, _required(devices), seed, alpha, min_examples)
 
 
-def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_per_device: int) -> list[Indices]:
+def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_per_device: int) -> Rows:
     """Gives each device examples of exactly `classes_per_device` classes.
 
     After McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017,
@@ -100,10 +96,10 @@ def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_pe
     for label, held_by in zip(present, holders, strict=True):
         examples = generator.permutation(np.flatnonzero(labels == label))
         owner[examples] = held_by[np.arange(len(examples)) * len(held_by) // len(examples)]
-    return _group(owner, devices)
+    return Rows.grouped(owner, devices)
 
 
-def by_user(dataset: Dataset, devices: int | None, seed: int) -> list[Indices]:
+def by_user(dataset: Dataset, devices: int | None, seed: int) -> Rows:
     """Makes each user of the data a device, in the order of their ids.
 
     Args:
@@ -128,7 +124,7 @@ def by_user(dataset: Dataset, devices: int | None, seed: int) -> list[Indices]:
     chosen = np.sort(_generator(seed).permutation(len(ids))[:devices])
     device = np.full(len(ids), -1, np.int64)
     device[chosen] = np.arange(devices)
-    return _group(device[user], devices)
+    return Rows.grouped(device[user], devices)
 
 
 def _required(devices: int | None) -> int:
@@ -144,16 +140,7 @@ def _generator(seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, _STREAM])
 
 
-def _group(owner: Indices, devices: int) -> list[Indices]:
-    """Turns the device of each example (-1: none) into the ascending example indices of each device."""
-    order = np.argsort(owner, kind="stable")
-    bounds = np.searchsorted(owner[order], np.arange(devices + 1)).tolist()
-    return [order[start:end] for start, end in pairwise(bounds)]
-
-
-def _dirichlet(
-    name: str, labels: NDArray[np.int32], devices: int, seed: int, alpha: float, min_examples: int
-) -> list[Indices]:
+def _dirichlet(name: str, labels: NDArray[np.int32], devices: int, seed: int, alpha: float, min_examples: int) -> Rows:
     if not 0 < alpha < np.inf:
         raise ConfigurationError(f"partition.alpha is {alpha}, expected a number above 0")
     generator = _generator(seed)
@@ -163,7 +150,7 @@ def _dirichlet(
     order = order[np.argsort(label[order], kind="stable")]  # class by class, shuffled within
     owner = np.empty(len(labels), np.int64)
     owner[order] = np.repeat(np.tile(np.arange(devices), len(classes)), counts.ravel())
-    return _group(owner, devices)
+    return Rows.grouped(owner, devices)
 
 
 def _draw_counts(

@@ -3,7 +3,6 @@
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odt_sim.data.dataset import Array, Indices
 from odt_sim.errors import ConfigurationError, DataError
@@ -40,18 +39,19 @@ def split(
         ConfigurationError: The fractions are out of range.
     """
     check_fractions(validation, test)
-    _check_enough(indices, device)
+    _check_enough(len(indices), device)
     examples = len(indices)
     generator = np.random.default_rng([seed, _STREAM, device])
     order = indices[generator.permutation(examples)]
     if labels is not None:
-        order = order[np.argsort(labels[order], kind="stable")]
-    for_validation, for_test = _sizes(examples, validation, test)
-    start, second_start = generator.random(2)
-    in_test = _spread(examples, for_test, start)
-    rest = order[~in_test]
-    in_validation = _spread(len(rest), for_validation, second_start)
-    return np.sort(rest[~in_validation]), np.sort(rest[in_validation]), np.sort(order[in_test])
+        order = order[labels[order].argsort(kind="stable")]
+    _, for_validation, for_test = _sizes(examples, validation, test)
+    start, second_start = generator.random(2).tolist()
+    rest, in_test = _parted(order, for_test, start)
+    train, in_validation = _parted(rest, for_validation, second_start)
+    for part in (train, in_validation, in_test):
+        part.sort()
+    return train, in_validation, in_test
 
 
 def split_by_block(
@@ -80,7 +80,7 @@ def split_by_block(
     """
     check_fractions(validation, test)
     check_gap(gap)
-    _check_enough(indices, device)
+    _check_enough(len(indices), device)
     of = np.zeros(len(indices), np.int64) if sequences is None else sequences[indices]
     blocks = [_blocks(indices[of == one], validation, test, gap) for one in np.unique(of)]
     train, for_validation, for_test = (np.sort(np.concatenate(part)) for part in zip(*blocks, strict=True))
@@ -96,22 +96,36 @@ def _blocks(sequence: Indices, validation: float, test: float, gap: int) -> tupl
     used = len(sequence) - 2 * gap
     if used < MIN_EXAMPLES:
         return sequence, sequence[:0], sequence[:0]
-    for_validation, for_test = _sizes(used, validation, test)
-    first = used - for_validation - for_test
+    first, for_validation, for_test = _sizes(used, validation, test)
     return sequence[:first], sequence[first + gap :][:for_validation], sequence[-for_test:]
 
 
-def _sizes(examples: int, validation: float, test: float) -> tuple[int, int]:
-    """Returns how many of at least 3 examples are for validation and for the test, so that no part asked for is empty."""
+def part_sizes(examples: Indices, validation: float, test: float) -> Indices:
+    """Returns `[devices, 3]`: how many train, validation and test examples `split` gives devices that have so many.
+
+    Raises:
+        DataError: A device has fewer than 3 examples.
+    """
+    few = np.flatnonzero(examples < MIN_EXAMPLES)
+    if len(few):
+        _check_enough(int(examples[few[0]]), int(few[0]))
+    found, kind = np.unique(examples, return_inverse=True)
+    sizes = np.array([_sizes(count, validation, test) for count in found.tolist()], np.int64)
+    return np.asarray(sizes[kind])
+
+
+def _sizes(examples: int, validation: float, test: float) -> tuple[int, int, int]:
+    """Returns how many of at least 3 examples are for training, validation and the test; no part asked for is empty."""
     for_test = min(max(round(examples * test), 1), examples - 2)
     for_validation = max(round(examples * validation), 1) if validation else 0
-    return min(for_validation, examples - 1 - for_test), for_test
+    for_validation = min(for_validation, examples - 1 - for_test)
+    return examples - for_validation - for_test, for_validation, for_test
 
 
-def _check_enough(indices: Indices, device: int) -> None:
-    if len(indices) < MIN_EXAMPLES:
+def _check_enough(examples: int, device: int) -> None:
+    if examples < MIN_EXAMPLES:
         raise DataError(
-            f"device {device} has {len(indices)} example{'' if len(indices) == 1 else 's'}, expected at least {MIN_EXAMPLES} "
+            f"device {device} has {examples} example{'' if examples == 1 else 's'}, expected at least {MIN_EXAMPLES} "
             "(train, validation, test); choose fewer devices or another partition, or leave such users out of the data"
         )
 
@@ -148,9 +162,12 @@ def check_fractions(validation: float, test: float) -> None:
         )
 
 
-def _spread(length: int, chosen: int, start: float) -> NDArray[np.bool_]:
-    """Returns a mask of `length` with `chosen` places, evenly apart, the first within `start` (0..1) of a step."""
-    mask = np.zeros(length, np.bool_)
-    if chosen:
-        mask[((np.arange(chosen) + start) * (length / chosen)).astype(np.int64)] = True
-    return mask
+def _parted(order: Indices, chosen: int, start: float) -> tuple[Indices, Indices]:
+    """Returns what is not and what is chosen: so many places, evenly apart, the first within `start` (0..1) of a step."""
+    if not chosen:
+        return order, order[:0]
+    step = len(order) / chosen
+    places = [int((place + start) * step) for place in range(chosen)]
+    left = np.ones(len(order), np.bool_)
+    left[places] = False
+    return order[left], order[places]

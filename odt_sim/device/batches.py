@@ -41,18 +41,19 @@ def batches(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
     """
     y = as_targets(y, model.y.shape[1:], model.y.dtype)
     size = model.batch_size
+    ones = np.ones(size, np.float32)
     for start in range(0, len(x), size):
         stop, real = start + size, min(size, len(x) - start)
         if stop <= len(x) or not model.fixed_batch:
             rows = x[start:stop]
-            yield Batch(rows, y[start:stop], np.ones(real, np.float32), real)
+            yield Batch(rows, y[start:stop], ones[:real], real)
         elif "sample_weight" in model.capabilities:
             weight = np.zeros(size, np.float32)
             weight[:real] = size / real  # Keras divides the weighted sum by the rows of the batch, zeros included
             yield Batch(padded(x[start:], size), padded(y[start:], size), weight, real)
         else:
             again = np.arange(start, stop) % len(x)
-            yield Batch(x[again], y[again], np.ones(size, np.float32), real)
+            yield Batch(x[again], y[again], ones, real)
 
 
 def padded(rows: Array, size: int) -> Array:

@@ -15,6 +15,7 @@ from odt_sim.device.features import digest_of_body
 from odt_sim.device.inference import Calls, answers, call_count
 from odt_sim.device.offset import GradientOffset, run_step
 from odt_sim.device.plan import TrainingPlan, learning_rate_of
+from odt_sim.device.random import generator_for
 from odt_sim.device.runtime import Runtime, RuntimePool
 from odt_sim.device.step import Step, step_of
 from odt_sim.errors import ConfigurationError, DataError, ModelError
@@ -134,8 +135,9 @@ class Device:
         """Gives the interpreter back and forgets the weights in it: for a device whose work is done."""
         self._pool.release(self)
 
-    def _host_weights(self) -> Weights:
-        """Returns the weights that the device has now; they are not to be changed."""
+    @property
+    def weights(self) -> Weights:
+        """All the weights that the device has now; read-only, where `parameters` returns a copy."""
         if not self._weights_here:
             self._weights, self._weights_here = self._pool.acquire(self).read(), True
         return self._weights
@@ -153,8 +155,8 @@ class Device:
     ) -> NDArray[np.float32]:
         """Trains on the device's own examples, in an order that its seed, id, round and epoch decide.
 
-        The last batch of an epoch may be smaller than the others: see `odt_sim.device.batches.batches`. Where only the head
-        is trained and the model can embed, each example is embedded once and not in every epoch.
+        An epoch's last batch may be smaller: see `odt_sim.device.batches.batches`. Where only the head is trained and the
+        model can embed, each example is embedded once and not in every epoch.
 
         Args:
             epochs: Passes over the examples; the plan's epochs or steps by default.
@@ -232,7 +234,7 @@ class Device:
         set. The weights stay as they are.
         """
         self._epochs, self._offset = 0, None
-        self._place(self._host_weights(), self._fresh_slots(self._pool.first.initial_slots))
+        self._place(self.weights, self._fresh_slots(self._pool.first.initial_slots))
 
     def set_gradient_offset(self, offset: Weights | None, mu: float = 0.0) -> None:
         """Has every later step use `g + mu w + offset` in place of the gradient `g`, on the parameters that it trains.
@@ -281,7 +283,7 @@ class Device:
         The model must have the signature `embed`.
         """
         if self._body is None:
-            self._body = digest_of_body(self._host_weights())
+            self._body = digest_of_body(self.weights)
         examples = self._splits[split]
         if self._embedded.get(split) != self._body:
             self.calls.infer += call_count(self.model, "embed", len(examples))
@@ -332,12 +334,12 @@ class Device:
 
     @property
     def initial(self) -> Weights:
-        """All the weights that the model was exported with; not to be changed."""
+        """All the weights that the model was exported with; read-only."""
         return self._pool.first.initial
 
     def parameters(self) -> Weights:
         """Returns a copy of the weights."""
-        return Weights(self.model.layout, self._host_weights().vector.copy())
+        return Weights(self.model.layout, self.weights.vector.copy())
 
     def restore(self, weights: "Weights | str | os.PathLike[str]") -> None:
         """Sets weights; those that are not given stay as they are, and so do the optimizer's slots.
@@ -352,10 +354,9 @@ class Device:
         """
         if not isinstance(weights, Weights):
             saved, slots, self._epochs = read_checkpoint(Path(weights), self.model)
-            self._place(saved, slots)
-            return
+            return self._place(saved, slots)
         whole = weights.layout == self.model.layout
-        after = Weights(weights.layout, weights.vector.copy()) if whole else self._host_weights().replace(weights)
+        after = weights.select(weights.layout) if whole else self.weights.replace(weights)
         self._place(after, self._host_slots())
 
     def optimizer_state(self) -> list[Array]:
@@ -373,9 +374,10 @@ class Device:
         expected = [(slot.shape, slot.dtype) for slot in self.model.slots]
         if found != expected:
             raise ModelError(f"{self.model.where}: expected the optimizer's slots {expected}, found {found}")
-        self._place(self._host_weights(), copies)
+        self._place(self.weights, copies)
 
     def _place(self, weights: Weights, slots: Sequence[Array]) -> None:
+        weights.vector.flags.writeable = False
         self._weights, self._slots, self._body = weights, slots, None
         self._weights_here = self._slots_here = True
         self._pool.release(self)  # written into an interpreter when the device next runs
@@ -390,9 +392,8 @@ class Device:
         Raises:
             FileError: The file cannot be written; what was there before is untouched.
         """
-        write_checkpoint(Path(path), self.model, self._host_weights(), self._host_slots(), self._epochs)
+        write_checkpoint(Path(path), self.model, self.weights, self._host_slots(), self._epochs)
 
     def random(self, *purpose: str | int) -> np.random.Generator:
         """Returns a random generator that depends on the seed, the id, the round and the purpose only."""
-        words = [int.from_bytes(p.encode(), "big") if isinstance(p, str) else p for p in purpose]
-        return np.random.default_rng([self.seed, self.id, self.round, *words])
+        return generator_for(self.seed, self.id, self.round, *purpose)

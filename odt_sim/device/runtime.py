@@ -43,7 +43,7 @@ class Runtime:
         self._weights: Weights | None = None  # what it holds, where that is known
         self._restore_names = [f"a{i}" for i in range(len(model.parameters))]
         self._slot_names = [f"s{i}" for i in range(len(model.slots))]
-        self.initial = self.read()
+        self.initial = self._weights = self._first_read()
         self.initial_slots = self.read_slots()
 
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
@@ -111,11 +111,20 @@ class Runtime:
         outputs = self.call(signature, **dict.fromkeys(declared.inputs, x))
         return outputs[answer_of(declared).name]
 
+    def _first_read(self) -> Weights:
+        """Reads the weights and checks their shapes, which later reads need not."""
+        outputs = self.call("parameters")
+        weights = Weights.from_tensors(self.model.layout, [outputs[name] for name in self._restore_names])
+        weights.vector.flags.writeable = False
+        return weights
+
     def read(self) -> Weights:
-        """Returns the weights, which are not to be changed; asks the interpreter only where a step may have changed them."""
+        """Returns the weights, read-only; asks the interpreter only where a step may have changed them."""
         if self._weights is None:
             outputs = self.call("parameters")
-            self._weights = Weights.from_tensors(self.model.layout, [outputs[name] for name in self._restore_names])
+            vector = np.concatenate([outputs[name].reshape(-1) for name in self._restore_names])
+            vector.flags.writeable = False
+            self._weights = Weights(self.model.layout, vector)
         return self._weights
 
     def write(self, weights: Weights) -> None:

@@ -1,5 +1,6 @@
 """Which signature trains what."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from odt_sim.errors import ModelError
@@ -28,6 +29,7 @@ class Step(NamedTuple):
         return self.signature == "head_train"
 
 
+@lru_cache(32)  # every training asks for it
 def step_of(model: TrainableModel, group: str | None = None) -> Step:
     """Returns the way to train all of a model or one group; where that is its head only, on embeddings if it can.
 

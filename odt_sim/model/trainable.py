@@ -114,6 +114,11 @@ class TrainableModel:
         """The parameters that a step changes by gradients: those of a gradient offset, in the order `b0..bK`."""
         return self.layout.select(lambda p: p.role == "trainable")
 
+    @cached_property
+    def moving(self) -> Layout:
+        """The parameters that training changes: all but frozen ones."""
+        return self.layout.select(lambda p: p.moves)
+
     def all_moves_in(self, groups: Sequence[str]) -> bool:
         """Whether no step changes anything outside some groups: a `train` is then a training of these."""
         return all(p.group in groups or not p.moves for p in self.parameters)

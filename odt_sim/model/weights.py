@@ -109,23 +109,23 @@ class Weights:
         return self.vector[where].reshape(self.layout.shapes[name])
 
     def select(self, layout: Layout) -> "Weights":
-        """Returns a copy of only the parameters of `layout`.
+        """Returns only the parameters of `layout`: a copy, unless these are all, and read-only.
 
         Raises:
             ModelError: A parameter is not there, or has another shape.
         """
         if layout == self.layout:
-            return Weights(layout, self.vector.copy())
+            return self._unshared()
         return Weights(layout, _gather(self.vector, self._places(layout)))
 
     def replace(self, other: "Weights") -> "Weights":
-        """Returns a copy in which the parameters that `other` holds have its values.
+        """Returns a copy in which the parameters that `other` holds have its values; where these are all, see `select`.
 
         Raises:
             ModelError: A parameter of `other` is not there, or has another shape.
         """
         if other.layout == self.layout:
-            return Weights(self.layout, other.vector.copy())
+            return other._unshared()
         vector = self.vector.copy()
         start = 0
         for where in self._places(other.layout):
@@ -134,9 +134,13 @@ class Weights:
             start += size
         return Weights(self.layout, vector)
 
+    def _unshared(self) -> "Weights":
+        """Returns weights that nobody else can change: a copy, unless the vector is read-only."""
+        return Weights(self.layout, self.vector.copy()) if self.vector.flags.writeable else self
+
     def isfinite(self) -> bool:
         """Whether no value is NaN or infinite."""
-        return bool(np.isfinite(self.vector).all())
+        return is_finite(self.vector)
 
     def _places(self, layout: Layout) -> list[slice]:
         for name, shape in layout.shapes.items():
@@ -178,6 +182,16 @@ class Weights:
     def __neg__(self) -> "Weights":
         """Changes every sign."""
         return Weights(self.layout, -self.vector)
+
+
+def is_finite(array: NDArray[Any]) -> bool:
+    """Whether no value is NaN or infinite.
+
+    The sum of squares tells in one pass; only where that is infinite, which it may be for finite values too, each is asked.
+    """
+    if array.dtype.kind == "f" and np.isfinite(np.vdot(array, array)):
+        return True
+    return bool(np.isfinite(array).all())
 
 
 def _gather(vector: Vector, places: Iterable[slice]) -> Vector:

@@ -6,7 +6,7 @@ from typing import Any
 from odt_sim.report.labels import overrides_of
 from odt_sim.report.run import Run
 
-_SETTINGS = ("data", "partition", "fleet.devices", "fleet.unseen")
+_SETTINGS = ("data", "partition", "fleet.devices", "fleet.unseen", "fleet.evaluated")
 _GROUPS = ("data", "partition", "drift", "split")
 
 

@@ -29,6 +29,7 @@ def facts(comparison: Comparison) -> dict[str, str]:
         "model": _distinct(run.choices.get("model") for run in runs),
         "devices": _distinct(summary["devices"] for summary in summaries),
         "of these unseen": _distinct(summary["unseen"] for summary in summaries),
+        "devices evaluated": _distinct(summary.get("evaluated") for summary in summaries if _is_sampled(summary)),
         "devices a round": _distinct(summary["cohort"] or "all seen" for summary in summaries),
         "rounds": _distinct(summary["rounds"] for summary in summaries),
         "local epochs": _distinct(_setting(run, "epochs") for run in runs if _setting(run, "steps") is None),
@@ -103,6 +104,10 @@ def _worst(row: Configuration, comparison: Comparison) -> str:
 
 def _score(value: float, comparison: Comparison) -> str:
     return score(value, comparison.metric) + ("\N{NO-BREAK SPACE}%" if comparison.metric == "accuracy" else "")
+
+
+def _is_sampled(summary: Mapping[str, Any]) -> bool:
+    return bool(summary.get("evaluated", summary["devices"]) != summary["devices"])
 
 
 def _distinct(values: Iterable[Any]) -> str:

@@ -16,6 +16,7 @@ def summarize(
     seed: int,
     task: str,
     cohort: int | None,
+    fleet: tuple[int, int] | None = None,
     reported_round: int | None = None,
     target: float | None = None,
     settings: Mapping[str, str] | None = None,
@@ -29,6 +30,8 @@ def summarize(
         seed: The run's seed.
         task: A key of `TASK_METRICS`: `classification` or `regression`.
         cohort: How many devices take part in a round; None is all that are seen.
+        fleet: How many devices there are, and how many of them took no part in training, where only some were evaluated;
+            None where `devices` are all.
         reported_round: The round after which the devices were evaluated; None for the last one.
         target: A value of the task's first metric to reach, or None.
         settings: All that decides the result but the seed, by dotted name; those of the strategy itself are named
@@ -41,7 +44,8 @@ def summarize(
         | `rounds` | how many rounds were run |
         | `reported_round` | the round whose models all figures of devices are of |
         | `devices`, `unseen` | devices of the fleet, and how many of them took no part in training |
-        | `train_examples`, `examples` | of all devices' train and test splits |
+        | `evaluated` | how many of them were evaluated: all below is of these |
+        | `train_examples`, `examples` | of their train and test splits |
         | `metrics` | for each metric, the `FleetFigures` over the seen devices, or null |
         | `metrics_train` | the same on the devices' training examples, weighted by these |
         | `metrics_validation` | the same on their validation examples, weighted by these: to choose settings by |
@@ -52,8 +56,8 @@ def summarize(
         | `rounds_to_target` | the first evaluated round whose weighted mean over seen devices reaches it, or null |
         | `excluded` | updates left out, over all rounds, since loss or weights were not finite |
         | `bytes_down`, `bytes_up`, `train_calls`, `infer_calls`, `seconds` | sums over all rounds |
-        | `deploy_train_calls`, `deploy_infer_calls` | sums over all devices, of what is done where the model is deployed |
-        | `state_bytes` | what a device keeps from round to round, mean over all devices |
+        | `deploy_train_calls`, `deploy_infer_calls` | sums over devices, of what is done where the model is deployed |
+        | `state_bytes` | what a device keeps from round to round, mean over devices |
     """
     seen, unseen = split_seen(devices)
     return {
@@ -62,9 +66,10 @@ def summarize(
         "task": task,
         "rounds": len(rounds),
         "reported_round": len(rounds) if reported_round is None else reported_round,
-        "devices": len(devices),
+        "devices": len(devices) if fleet is None else fleet[0],
         "cohort": cohort,
-        "unseen": len(unseen),
+        "unseen": len(unseen) if fleet is None else fleet[1],
+        "evaluated": len(devices),
         "train_examples": _total(devices, "train_examples"),
         "examples": _total(devices, "examples"),
         "metrics": _figures(seen, task),

@@ -9,7 +9,10 @@ from odt_sim.strategies.base import Tensors
 
 
 class Backend(Protocol):
-    """Runs the blocks of a job somewhere; results come in the order of the tasks, and are the same on every backend."""
+    """Runs the blocks of a job somewhere; results come in the order of the tasks, and are the same on every backend.
+
+    `train` and `evaluate` may begin before their results are asked for, and the next round's `train` may follow meanwhile.
+    """
 
     def start(self) -> None:
         """Gets ready what does not depend on a job; may be called beside other work, and more than once."""

@@ -1,11 +1,8 @@
 """The work of one block of devices, the same on every backend."""
 
 import math
-import operator
-from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import dataclass, field, replace
-from functools import reduce
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -16,15 +13,20 @@ from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import RuntimePool
+from odt_sim.errors import SimulationError
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.model.weights import Layout, Weights
+from odt_sim.model.weights import Layout, Weights, is_finite
 from odt_sim.simulation.cohort import Fleet
 from odt_sim.simulation.evaluation import Evaluation, Row
 from odt_sim.simulation.failure import blamed, check_tensors
-from odt_sim.simulation.store import DeviceStore
+from odt_sim.simulation.store import DeviceStore, RoundStates
+from odt_sim.simulation.versions import Version
+from odt_sim.storage import Storage
 from odt_sim.strategies.base import Strategy, Tensors, Update, Updates, array_of
 
 Result = TypeVar("Result")
+
+PIECE = 1 << 14  # numbers that are added at once: 128 KiB of them
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,17 @@ class Job:
     strategy: Strategy
     plan: TrainingPlan
     seed: int
-    storage: Path
+    storage: Storage
     fleet: Fleet
+
+    def cost(self, task: "Task") -> float:
+        """Returns about how many examples a block's devices learn from or are measured on, and one more for each."""
+        offsets = self.data.offsets[list(task.devices)]
+        if task.kind != "train":
+            return float((offsets[:, 3] - offsets[:, 0] + 1).sum())
+        if self.plan.steps is not None:
+            return float(len(task.devices) * (self.plan.steps * self.model.batch_size + 1))
+        return float((self.plan.epochs * (offsets[:, 1] - offsets[:, 0]) + 1).sum())
 
 
 @dataclass(frozen=True)
@@ -58,22 +69,26 @@ class Task:
         kind: `train`; `evaluate` what is deployed; `final`, which measures all that is reported.
         round: The round to train, or whose outcome to evaluate.
         devices: The devices' ids, ascending.
-        versions: For each device the round in which its state was last committed; 0 for none.
+        versions: The committed versions of the states of those devices that have one.
         stragglers: The ids of those devices that do a part of their work only.
     """
 
     kind: Literal["train", "evaluate", "final"]
     round: int
     devices: tuple[int, ...]
-    versions: tuple[int, ...]
+    versions: Mapping[int, Version] = field(default_factory=dict)
     stragglers: Set[int] = frozenset()
 
     def each(self) -> "list[Task]":
         """Returns a task for each device."""
-        pairs = zip(self.devices, self.versions, strict=True)
         return [
-            Task(self.kind, self.round, (device,), (version,), self.stragglers & {device}) for device, version in pairs
+            Task(self.kind, self.round, (device,), _only(self.versions, device), self.stragglers & {device})
+            for device in self.devices
         ]
+
+
+def _only(versions: Mapping[int, Version], device: int) -> Mapping[int, Version]:
+    return {device: versions[device]} if device in versions else {}
 
 
 @dataclass(frozen=True)
@@ -81,32 +96,35 @@ class Trained:
     """What a device, a block or a round did in training; empty as it stands.
 
     Attributes:
-        sums: For each tensor of the updates the sum of `weight * tensor`, float64, in the order of the devices.
+        sums: For each tensor of the updates the sum of `weight * tensor`, float64, in the order of the devices; of a single
+            device the tensor itself, as it was sent.
         layouts: For each tensor what its numbers are; None for a plain array.
         weight: The sum of the weights.
         contributed: The ids of the devices whose updates are in the sums.
         excluded: The ids of those left out since a loss or a value was not finite.
-        stateful: The ids of those that wrote a state.
+        stateful: The ids of those that wrote a state, each with the file that holds it: the id of the first device in it.
         loss_sum: The sum of `weight * mean loss of the device's steps`.
         loss_weight: The sum of the weights of the devices that made a step.
         bytes_up: What the devices that contributed sent.
         train_calls: The steps that all of them made, those left out too.
         infer_calls: The batches of inference that all of them made.
         each: The single updates, where the strategy asks for them.
+        single: Whether this is a single device, whose tensors are yet to be weighted: they are half as many bytes.
     """
 
-    sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    sums: dict[str, NDArray[Any]] = field(default_factory=dict)
     layouts: dict[str, Layout | None] = field(default_factory=dict)
     weight: float = 0.0
     contributed: tuple[int, ...] = ()
     excluded: tuple[int, ...] = ()
-    stateful: tuple[int, ...] = ()
+    stateful: dict[int, int] = field(default_factory=dict)
     loss_sum: float = 0.0
     loss_weight: float = 0.0
     bytes_up: int = 0
     train_calls: int = 0
     infer_calls: int = 0
     each: dict[int, Update] = field(default_factory=dict)
+    single: bool = False
 
 
 class Worker:
@@ -125,7 +143,14 @@ class Worker:
         Raises:
             SimulationError: The strategy failed on a device.
         """
-        return join(self._on_each(task, lambda device: self._train(device, task, broadcast)))
+        states = RoundStates(self._store, task.round)
+        parts = self._on_each(task, lambda device: self._train(device, task, broadcast, states))
+        if len(task.devices) > 1:
+            trained = join(parts)
+        else:
+            [trained] = parts
+        states.write()
+        return trained
 
     def evaluate(self, task: Task, broadcast: Tensors) -> list[Row]:
         """Evaluates what each device of a block would deploy; keeps nothing.
@@ -140,9 +165,9 @@ class Worker:
         return list(self._on_each(task, lambda device: self._evaluation.row(device, broadcast, final=final)))
 
     def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[Result]:
-        for id, version in zip(task.devices, task.versions, strict=True):
+        for id in task.devices:
             device = self._device(id, task.round)
-            device.state = self._store.load(id, version)
+            device.state = self._store.load(id, task.versions.get(id))
             try:
                 yield work(device)
             finally:
@@ -150,11 +175,11 @@ class Worker:
 
     def _device(self, id: int, round: int) -> Device:
         job, data = self._job, self._job.data
-        train, validation = (Examples(data.x, data.y, split(id)) for split in (data.train, data.validation))
+        train, validation = (Examples(data.x, data.y, rows) for rows in data.parts(id)[:2])
         plan, pool = job.plan, self._pool
         return Device(job.model, train, validation, seed=job.seed, id=id, round=round, plan=plan, pool=pool)
 
-    def _train(self, device: Device, task: Task, broadcast: Tensors) -> Trained:
+    def _train(self, device: Device, task: Task, broadcast: Tensors, states: RoundStates) -> Trained:
         strategy = self._job.strategy
         if device.id in task.stragglers:
             device.plan = device.plan.part(device.random("stragglers"))
@@ -166,64 +191,73 @@ class Worker:
                 raise TypeError(f"the update's losses are a {type(update.losses).__name__}, expected a numpy array")
             check_tensors(update.tensors, "the update's")
             check_tensors(device.state, "device.state's")
-            if not (update.isfinite() and 0 < update.weight < math.inf and _isfinite(device.state)):
+            kept = map(array_of, device.state.values())
+            if not (update.isfinite() and 0 < update.weight < math.inf and all(map(is_finite, kept))):
                 return Trained(excluded=(device.id,), train_calls=device.calls.train, infer_calls=device.calls.infer)
-        if device.state:
-            self._store.save(device.id, task.round, device.state)
         tensors = update.tensors.items()
+        writes = device.state or device.id in task.versions  # also that it keeps nothing any more
         return Trained(
-            sums={name: np.multiply(array_of(tensor), update.weight, dtype=np.float64) for name, tensor in tensors},
+            sums={name: array_of(tensor) for name, tensor in tensors},
             layouts={name: tensor.layout if isinstance(tensor, Weights) else None for name, tensor in tensors},
             weight=update.weight,
             contributed=(device.id,),
-            stateful=(device.id,) if device.state else (),
+            stateful={device.id: states.add(device.id, device.state)} if writes else {},
             loss_sum=update.weight * float(update.losses.sum() / len(update.losses)) if len(update.losses) else 0.0,
             loss_weight=update.weight if len(update.losses) else 0.0,
             bytes_up=sum(array_of(tensor).nbytes for _, tensor in tensors),
             train_calls=device.calls.train,
             infer_calls=device.calls.infer,
             each={device.id: update} if strategy.keeps_updates else {},
+            single=True,
         )
 
 
 def join(parts: Iterable[Trained]) -> Trained:
-    """Adds what devices of a block, or the blocks of a round, did: in the order given, so that the bits are the same."""
+    """Adds what devices of a block, or the blocks of a round, did: in the order given, so that the bits are the same.
+
+    Raises:
+        SimulationError: Devices sent a tensor in different shapes.
+    """
     sums: dict[str, NDArray[np.float64]] = {}
-    own: set[str] = set()  # sums that were made here: only to these may be added in place
     layouts: dict[str, Layout | None] = {}
     each: dict[int, Update] = {}
-    listed: list[Trained] = []
+    contributed, excluded, stateful = list[int](), list[int](), dict[int, int]()
+    weight = loss_sum = loss_weight = 0.0
+    bytes_up = train_calls = infer_calls = 0
     for part in parts:
         for name, array in part.sums.items():
-            if name in own:
-                sums[name] += array
-            elif name in sums:
-                sums[name] = sums[name] + array
-                own.add(name)
+            factor = part.weight if part.single else 1.0  # which changes no bit
+            if name in sums:
+                _check_shapes(name, sums[name].shape, array.shape, part.contributed)
+                _add(sums[name], array, factor)
             else:
-                sums[name] = array
+                sums[name] = array.astype(np.float64, order="C")
+                sums[name] *= factor
         layouts |= part.layouts
         each |= part.each
-        listed.append(replace(part, sums={}, each={}))
+        contributed += part.contributed
+        excluded += part.excluded
+        stateful |= part.stateful
+        weight += part.weight
+        loss_sum += part.loss_sum
+        loss_weight += part.loss_weight
+        bytes_up += part.bytes_up
+        train_calls += part.train_calls
+        infer_calls += part.infer_calls
     return Trained(
         sums=sums,
         layouts=layouts,
-        weight=_added(part.weight for part in listed),
-        contributed=tuple(id for part in listed for id in part.contributed),
-        excluded=tuple(id for part in listed for id in part.excluded),
-        stateful=tuple(id for part in listed for id in part.stateful),
-        loss_sum=_added(part.loss_sum for part in listed),
-        loss_weight=_added(part.loss_weight for part in listed),
-        bytes_up=sum(part.bytes_up for part in listed),
-        train_calls=sum(part.train_calls for part in listed),
-        infer_calls=sum(part.infer_calls for part in listed),
+        weight=weight,
+        contributed=tuple(contributed),
+        excluded=tuple(excluded),
+        stateful=stateful,
+        loss_sum=loss_sum,
+        loss_weight=loss_weight,
+        bytes_up=bytes_up,
+        train_calls=train_calls,
+        infer_calls=infer_calls,
         each=each,
     )
-
-
-def _added(values: Iterable[float]) -> float:
-    """Returns the sum from left to right; Python's own `sum` of floats rounds otherwise from version 3.12 on."""
-    return reduce(operator.add, values, 0.0)
 
 
 def mean(trained: Trained, participants: int) -> Updates:
@@ -235,5 +269,18 @@ def mean(trained: Trained, participants: int) -> Updates:
     return Updates(means, trained.weight, len(trained.contributed), participants, trained.each)
 
 
-def _isfinite(state: Tensors) -> bool:
-    return all(bool(np.isfinite(array_of(tensor)).all()) for tensor in state.values())
+def _check_shapes(name: str, expected: tuple[int, ...], found: tuple[int, ...], devices: Sequence[int]) -> None:
+    if found != expected:
+        raise SimulationError(
+            f"update {name!r}: of shape {found} from device {devices[0]}, {expected} from those before it; "
+            "send the same shape from all devices"
+        )
+
+
+def _add(total: NDArray[np.float64], array: NDArray[Any], weight: float) -> None:
+    """Adds `weight * array`, in float64 and in pieces that stay in the processor's cache on the way."""
+    flat, given = total.reshape(-1), array.reshape(-1)
+    for start in range(0, flat.size, PIECE):
+        piece = given[start : start + PIECE].astype(np.float64)
+        piece *= weight
+        flat[start : start + PIECE] += piece

@@ -1,14 +1,17 @@
 """What is checked once, before a run starts or goes on."""
 
 import hashlib
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from odt_sim.data.check import check_against
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.errors import ConfigurationError, DataError, ModelError
+from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ModelError
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.report.records import ROUNDS, Row
 from odt_sim.simulation.block import Job
 from odt_sim.simulation.cohort import Fleet
 
@@ -29,6 +32,7 @@ def check_numbers(fleet: Fleet, devices: int, rounds: int, evaluate_every: int, 
         "fleet.cohort": (cohort, 1, seen),
         "fleet.min_devices": (fleet.min_devices, 0, cohort),
         "fleet.adaptation_steps": (fleet.adaptation_steps, 0, float("inf")),
+        "fleet.evaluated": (devices if fleet.evaluated is None else fleet.evaluated, 1 + bool(fleet.unseen), devices),
     }
     for name, (value, low, high) in ranges.items():
         if not low <= value <= high:
@@ -79,6 +83,26 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
             )
 
 
+def check_recorded(recorded: Sequence[Row], committed: int, directory: Path, checkpoint: str) -> None:
+    """Checks that a run's records and its checkpoint belong together; a run that died may have recorded a round more.
+
+    Args:
+        recorded: The lines of `rounds.jsonl`.
+        committed: The rounds of the checkpoint; 0 where there is none.
+        directory: The run's folder, for the error.
+        checkpoint: Where the checkpoint is, for the error.
+
+    Raises:
+        CheckpointError: One of the two was lost, or is of another run.
+    """
+    found = [row["round"] for row in recorded]
+    if found not in (list(range(1, committed + 1)), list(range(1, committed + 2))):
+        raise CheckpointError(
+            f"{directory / ROUNDS}: has {len(found)} rounds, the checkpoint in {checkpoint.rstrip('/')} has {committed}; "
+            "resume with the run's own run.storage, or start a new run in another folder"
+        )
+
+
 def settings(job: Job) -> dict[str, str]:
     """Returns what decides a run's outcome, but its rounds and its seed, by the name of the setting.
 
@@ -98,6 +122,7 @@ def settings(job: Job) -> dict[str, str]:
         "fleet.unseen": fleet.unseen,
         "fleet.stragglers": fleet.stragglers,
         "fleet.adaptation_steps": fleet.adaptation_steps,
+        "fleet.evaluated": fleet.evaluated,
         "train.epochs": job.plan.epochs,
         "train.learning_rate": job.plan.learning_rate,
         "train.steps": job.plan.steps,
@@ -107,10 +132,9 @@ def settings(job: Job) -> dict[str, str]:
 
 def identity(job: Job) -> dict[str, str]:
     """Returns what must be the same where a run goes on, by the name of the setting: the data to the example."""
-    arrays = job.data.arrays()
     digest = hashlib.sha256()
-    for name in ("indices", "offsets", "y"):
-        digest.update(np.ascontiguousarray(arrays[name]).data)
+    for array in (job.data.indices, job.data.offsets, job.data.y):
+        digest.update(np.ascontiguousarray(array).data)
     data = f"{job.data.name} {digest.hexdigest()[:16]}"
     known = {name: value for name, value in settings(job).items() if name != "model"}  # a checkpoint names its own
     return {"seed": str(job.seed), **known, "data": data}

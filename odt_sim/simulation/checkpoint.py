@@ -1,50 +1,60 @@
 """A run's checkpoint: the last round, the one to report, and the states of devices that these two refer to."""
 
+import re
+from collections import Counter
 from collections.abc import Mapping
-from itertools import chain
-from pathlib import Path
-
-import numpy as np
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from odt_sim.errors import CheckpointError
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.simulation.commit import Commit, CommitFile
-from odt_sim.simulation.store import DeviceStore
+from odt_sim.simulation.commit import Commit, CommitFile, segment_name, write_segment
+from odt_sim.simulation.store import state_name
+from odt_sim.simulation.versions import Version
+from odt_sim.storage import Storage
 
-TORN = (".reported.*", ".server.*")
-"""What a commit's file is called until it takes its place: see `odt_sim.files.write_file`."""
+LAST = "server.safetensors"
+
+OURS = re.compile(
+    r"(reported|versions)\.\d+\.safetensors|devices/.*\.safetensors"
+    r"|\.(server|reported\.\d+)\.safetensors\..*"  # until it takes its place: see `odt_sim.files.write_file`
+)
+"""What a checkpoint's files are called, but for the last commit's."""
 
 
 class Checkpoint:
-    """Two commits below one folder, and devices' states.
+    """Two commits, the segments of their versions, and devices' states.
 
     `server.safetensors` is the last round: replacing it commits a round. `reported.<round>.safetensors` is the round that
     validates best of those committed. It is written under a name of its own before its round is committed, and the one
     before it is removed after: whatever dies in between, the rounds that are committed find theirs.
-
-    Attributes:
-        path: The folder.
-        devices: The folder of the devices' states.
     """
 
-    def __init__(self, path: Path, model: TrainableModel, identity: Mapping[str, str]) -> None:
+    def __init__(self, storage: Storage, model: TrainableModel, identity: Mapping[str, str]) -> None:
         """Touches nothing yet.
 
         Args:
-            path: The folder.
+            storage: Where it is.
             model: The run's model.
             identity: What tells the run from another, by the name of the setting.
         """
-        self.path, self.devices = path, path / "devices"
-        self._model, self._identity = model, identity
-        self._store = DeviceStore(self.devices, model)
+        self._storage, self._model, self._identity = storage, model, identity
         self._last: Commit
         self._reported: Commit | None = None
+        self._devices = Counter[Version]()  # for each file of states how many devices the last round refers to in it
+        self._held = set[Version]()  # files to which the round to report refers, and the last round does not
+        self._remover = ThreadPoolExecutor(1)
+        self._removal = Future[None]()  # what was dropped last
+        self._removal.set_result(None)
+
+    @property
+    def where(self) -> str:
+        """What an error calls it: the last commit's place."""
+        return self._file(LAST).where
 
     @property
     def exists(self) -> bool:
         """Whether a round was committed here."""
-        return self._last_file.path.exists()
+        return self._file(LAST).exists
 
     @property
     def reported(self) -> Commit:
@@ -57,7 +67,7 @@ class Checkpoint:
         Raises:
             CheckpointError: It is damaged, or of another run.
         """
-        return self._last_file.read()
+        return self._file(LAST).read() if self.exists else None
 
     def begin(self, last: Commit, reported: int | None) -> None:
         """Goes on after a commit; what a killed process has left of later or older rounds goes.
@@ -71,14 +81,15 @@ class Checkpoint:
         """
         self._last = last
         self._reported = None if reported is None else self._required(reported)
-        for path in chain.from_iterable(self.path.glob(pattern) for pattern in ("reported.*", *TORN)):
-            if self._reported is None or path != self._reported_file(self._reported.round).path:
-                path.unlink()
-        held = {(device, round) for commit in self._held for device, round in enumerate(commit.versions.tolist())}
-        self._store.keep_only(held)
+        self._devices = Counter(last.versions.files())
+        self._held = set(self._reported.versions.files()) - self._devices.keys() if self._reported else set()
+        kept = {*self._commit_names(), *map(state_name, self._devices), *map(state_name, self._held)}
+        self._storage.delete(name for name in self._storage.names() if OURS.fullmatch(name) and name not in kept)
 
     def write(self, commit: Commit, *, best: bool) -> None:
         """Commits a round, and drops what neither it nor the round to report refers to.
+
+        That is removed while the next round trains: it can take longer than to write it, and no processor.
 
         Args:
             commit: What holds after the round.
@@ -87,40 +98,58 @@ class Checkpoint:
         Raises:
             FileError: A file cannot be written; the last commit is untouched.
         """
-        before = self._held
-        if (commit.versions == commit.round).any():
-            self._store.sync()  # before a commit refers to them
+        written = commit.versions.written(commit.round)
+        if written:
+            write_segment(self._storage, commit.versions.segments[-1], self._model)
+            self._storage.sync()  # before a commit refers to them
         if best:
-            self._reported_file(commit.round).write(commit)
-        self._last_file.write(commit)
-        replaced = self._reported if best else None
+            self._file(_reported_name(commit)).write(commit)
+        self._file(LAST).write(commit)
+        names, replaced = self._commit_names(), self._last.versions.of(list(written))
         self._last, self._reported = commit, commit if best else self._reported
-        if replaced:
-            self._reported_file(replaced.round).path.unlink(missing_ok=True)
-        for old in before:
-            self._drop_states(old)
+        unused = [*(names - self._commit_names()), *map(state_name, self._unused(written, replaced))]
+        self._removal.result()
+        self._removal = self._remover.submit(self._storage.delete, unused)
 
-    @property
-    def _held(self) -> list[Commit]:
-        return [commit for commit in (self._last, self._reported) if commit is not None]
+    def end(self) -> None:
+        """Waits until what was dropped is removed.
 
-    @property
-    def _last_file(self) -> CommitFile:
-        return CommitFile(self.path / "server.safetensors", self._model, self._identity)
+        Raises:
+            FileError: It cannot be.
+        """
+        self._removal.result()
 
-    def _reported_file(self, round: int) -> CommitFile:
-        return CommitFile(self.path / f"reported.{round}.safetensors", self._model, self._identity)
+    def settle(self) -> None:
+        """Waits until nothing is being removed, be it that it cannot be: for a run that has failed."""
+        wait([self._removal])
+
+    def _unused(self, written: Mapping[int, Version], replaced: Mapping[int, Version]) -> list[Version]:
+        """Counts a committed round's new and replaced versions; returns the files to which nothing refers any more."""
+        self._devices.update(written.values())
+        self._devices.subtract(replaced.values())
+        for file in {file for file in replaced.values() if not self._devices[file]}:
+            del self._devices[file]
+            self._held.add(file)
+        until = self._reported.round if self._reported and self._reported is not self._last else 0
+        unused = [file for file in self._held if file.round > until]
+        self._held.difference_update(unused)
+        return unused
+
+    def _commit_names(self) -> set[str]:
+        """Returns the names of what the two commits consist of, but for the last commit's own."""
+        held = [commit for commit in (self._last, self._reported) if commit is not None]
+        segments = {segment_name(segment.round) for commit in held for segment in commit.versions.segments}
+        return segments | ({_reported_name(self._reported)} if self._reported else set())
+
+    def _file(self, name: str) -> CommitFile:
+        return CommitFile(self._storage, name, self._model, self._identity)
 
     def _required(self, round: int) -> Commit:
-        file = self._reported_file(round)
-        commit = file.read()
-        if commit is None:
-            raise CheckpointError(f"{file.path}: missing, though round {round} validates best; start a new run")
-        return commit
+        file = self._file(f"reported.{round}.safetensors")
+        if not file.exists:
+            raise CheckpointError(f"{file.where}: missing, though round {round} validates best; start a new run")
+        return file.read()
 
-    def _drop_states(self, old: Commit) -> None:
-        unused = old.versions > 0
-        for commit in self._held:
-            unused &= old.versions != commit.versions
-        for device in np.flatnonzero(unused).tolist():
-            self._store.drop(device, int(old.versions[device]))
+
+def _reported_name(commit: Commit) -> str:
+    return f"reported.{commit.round}.safetensors"

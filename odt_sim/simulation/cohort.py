@@ -1,4 +1,4 @@
-"""Which devices take part: in training at all, in a round, and in a block of a round."""
+"""Which devices take part: in training at all, in a round, in a block of a round, and in what is evaluated."""
 
 import math
 from collections.abc import Sequence
@@ -23,6 +23,7 @@ class Fleet:
         min_devices: A round to which fewer devices contribute ends the run; at least 0.
         stragglers: The fraction, 0 to below 1, of a round's devices that are too slow to do all their work in time.
         adaptation_steps: The local steps after which unseen devices are evaluated once more, at least 0; 0 for not at all.
+        evaluated: Devices that are evaluated, seen and unseen ones in proportion, at least one of each; None for all.
     """
 
     cohort: int | None = None
@@ -30,6 +31,7 @@ class Fleet:
     min_devices: int = 1
     stragglers: float = 0.0
     adaptation_steps: int = 10
+    evaluated: int | None = None
 
 
 def choose_unseen(devices: int, count: int, seed: int) -> NDArray[np.int64]:
@@ -44,6 +46,34 @@ def choose_unseen(devices: int, count: int, seed: int) -> NDArray[np.int64]:
         )
     generator = np.random.default_rng([seed, *b"unseen"])
     return np.sort(generator.choice(devices, count, replace=False)).astype(np.int64)
+
+
+def choose_evaluated(
+    seen: NDArray[np.int64], unseen: NDArray[np.int64], count: int | None, seed: int
+) -> NDArray[np.int64]:
+    """Returns `[count]` device ids, ascending, that are evaluated: the same in every round, under every strategy.
+
+    Args:
+        seen: The ids of the devices that may train.
+        unseen: The ids of those kept out of training. Both are drawn in proportion, at least one of each where there are any.
+        count: How many to draw, at least 1, and 2 where there are unseen ones; None for all devices.
+        seed: The run's seed.
+    """
+    devices = len(seen) + len(unseen)
+    if count is None or count == devices:
+        return np.arange(devices)
+    generator = np.random.default_rng([seed, *b"evaluated"])
+    of_unseen = min(max(round(count * len(unseen) / devices), 1), count - 1) if len(unseen) else 0
+    chosen = [
+        generator.choice(ids, size, replace=False) for ids, size in ((seen, count - of_unseen), (unseen, of_unseen))
+    ]
+    return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
+def holds(ids: NDArray[np.int64], device: int) -> bool:
+    """Whether a device is among ids, ascending."""
+    place = int(np.searchsorted(ids, device))
+    return place < len(ids) and int(ids[place]) == device
 
 
 def choose_cohort(seen: NDArray[np.int64], size: int | None, seed: int, round: int) -> NDArray[np.int64]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,9 @@ from numpy.typing import NDArray
 from odt_sim.errors import CheckpointError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
-from odt_sim.simulation.store import read_state, write_state
+from odt_sim.simulation.store import StateFile, pack_state
+from odt_sim.simulation.versions import Segment, Versions
+from odt_sim.storage import Storage
 from odt_sim.strategies.base import ServerState, array_of
 
 
@@ -22,56 +23,92 @@ class Commit:
     Attributes:
         round: The round; 0 before the first.
         state: The server's state.
-        versions: `[devices]` int64, the round in which each device last wrote a state; 0 for never.
+        versions: Where the devices' states are.
     """
 
     round: int
     state: ServerState
-    versions: NDArray[np.int64]
+    versions: Versions
 
 
 @dataclass(frozen=True)
 class CommitFile:
-    """A file that holds a commit of a run.
+    """A file that holds a commit of a run, beside those that hold the segments of its versions.
 
     Attributes:
-        path: Where it is.
+        storage: Where it is.
+        name: Its name there.
         model: The run's model.
         identity: What tells the run from another, by the name of the setting.
     """
 
-    path: Path
+    storage: Storage
+    name: str
     model: TrainableModel
     identity: Mapping[str, str]
 
+    @property
+    def where(self) -> str:
+        """What an error calls it."""
+        return self.storage.where(self.name)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a file."""
+        return self.storage.exists(self.name)
+
     def write(self, commit: Commit) -> None:
-        """Replaces the commit that the file holds.
+        """Replaces the commit that the file holds; the segments are there already.
 
         Raises:
             FileError: The file cannot be written; what it held is untouched.
         """
-        state: dict[str, Weights | NDArray[Any]] = {"versions": commit.versions}
+        rounds = [segment.round for segment in commit.versions.segments]
+        state: dict[str, Weights | NDArray[Any]] = {"versions.segments": np.array(rounds, np.int64)}
         state |= {f"broadcast.{name}": tensor for name, tensor in commit.state.broadcast.items()}
         state |= {f"private.{name}": tensor for name, tensor in commit.state.private.items()}
-        write_state(self.path, state, self.model, {"round": str(commit.round), **self.identity})
+        texts = {"round": str(commit.round), **self.identity}
+        self.storage.replace(self.name, pack_state(state, self.model, texts))
 
-    def read(self) -> Commit | None:
-        """Returns the commit; None where there is no file.
+    def read(self) -> Commit:
+        """Returns the commit.
 
         Raises:
-            CheckpointError: The file is damaged, or of another run.
+            CheckpointError: The file, or that of a segment, is missing, damaged or of another run.
         """
-        if not self.path.exists():
-            return None
-        state, texts = read_state(self.path, self.model)
+        file = StateFile(self.storage.read(self.name), self.where, self.model)
         for name, expected in self.identity.items():
-            if texts.get(name) != expected:
+            if file.texts.get(name) != expected:
                 raise CheckpointError(
-                    f"{self.path}: of a run with {name} {texts.get(name)}, this one has {expected}; "
+                    f"{self.where}: of a run with {name} {file.texts.get(name)}, this one has {expected}; "
                     "resume with the same configuration, or start a new run"
                 )
-        broadcast, private = (
-            {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-            for prefix in ("broadcast.", "private.")
-        )
-        return Commit(int(texts["round"]), ServerState(broadcast, private), array_of(state["versions"]))
+        rounds = array_of(file.state("versions.")["segments"]).tolist()
+        versions = Versions(tuple(read_segment(self.storage, round, self.model) for round in rounds))
+        state = ServerState(file.state("broadcast."), file.state("private."))
+        return Commit(int(file.texts["round"]), state, versions)
+
+
+def write_segment(storage: Storage, segment: Segment, model: TrainableModel) -> None:
+    """Writes a segment of versions; it lasts after the storage's next `sync`.
+
+    Raises:
+        FileError: It cannot be written.
+    """
+    storage.add(segment_name(segment.round), pack_state({"entries": segment.entries}, model))
+
+
+def read_segment(storage: Storage, round: int, model: TrainableModel) -> Segment:
+    """Returns the segment that a round added.
+
+    Raises:
+        CheckpointError: The file is missing, damaged or of another model.
+    """
+    name = segment_name(round)
+    file = StateFile(storage.read(name), storage.where(name), model)
+    return Segment(round, array_of(file.state()["entries"]))
+
+
+def segment_name(round: int) -> str:
+    """Returns the name of a segment's file."""
+    return f"versions.{round}.safetensors"

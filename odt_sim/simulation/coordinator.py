@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError
 from odt_sim.files import write_file
+from odt_sim.memory import hand_back
 from odt_sim.metrics.fleet import TASK_METRICS, evaluation_columns
 from odt_sim.metrics.rounds import check_target, reported_round
 from odt_sim.model.manifest import REGRESSIONS
@@ -22,17 +24,44 @@ from odt_sim.report.records import RunFolder
 from odt_sim.report.summary import summarize
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.block import Job, Task, Trained, join, mean
-from odt_sim.simulation.check import check_fit, check_numbers, check_parts, identity, settings
+from odt_sim.simulation.check import check_fit, check_numbers, check_parts, check_recorded, identity, settings
 from odt_sim.simulation.checkpoint import Checkpoint
-from odt_sim.simulation.cohort import Fleet, blocks, choose_cohort, choose_stragglers, choose_unseen
+from odt_sim.simulation.cohort import (
+    Fleet,
+    blocks,
+    choose_cohort,
+    choose_evaluated,
+    choose_stragglers,
+    choose_unseen,
+    holds,
+)
 from odt_sim.simulation.commit import Commit
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.failure import blamed, check_tensors
 from odt_sim.simulation.quiet import quiet
 from odt_sim.simulation.serial import SerialBackend
-from odt_sim.strategies.base import ServerState, Strategy, Tensors, array_of
+from odt_sim.simulation.versions import Versions
+from odt_sim.storage import storage_at
+from odt_sim.strategies.base import ServerState, Strategy, Tensors, array_of, read_only
 
 Kind = Literal["evaluate", "final"]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A round that the backend has begun.
+
+    Attributes:
+        cohort: The ids of its devices.
+        slow: How many of them are too slow to do all their work in time.
+        dropped: How many of these the round goes on without.
+        parts: What its blocks did, as it comes.
+    """
+
+    cohort: list[int]
+    slow: int
+    dropped: int
+    parts: Iterator[Trained]
 
 
 class Simulation:
@@ -68,11 +97,11 @@ class Simulation:
             directory: The run's folder.
             fleet: Who takes part; all devices in every round by default.
             plan: How devices train; one epoch at the model's own learning rate by default.
-            evaluate_every: Rounds between two evaluations of all devices; None for about ten evaluations. The last
+            evaluate_every: Rounds between two evaluations of the devices; None for about ten evaluations. The last
                 round is always evaluated.
             target: A value of the task's first metric; the summary says how many rounds it took. None for none.
             seed: At least 0; decides cohorts, unseen devices and batch orders.
-            storage: Where the checkpoint is; below the run's folder by default.
+            storage: Where the checkpoint is, a path or a URI such as `s3://bucket/run-1`; below the run's folder by default.
             backend: Where devices run; in this process by default.
 
         Raises:
@@ -89,16 +118,17 @@ class Simulation:
         plan = plan or TrainingPlan()
         check_parts(self._fleet, plan)
         check_fit(model, data, plan)
-        checkpoint = (Path(storage) if storage else self.directory / "checkpoint").absolute()
-        self._job = Job(model, data, strategy, plan, seed, checkpoint / "devices", self._fleet)
-        self._checkpoint = Checkpoint(checkpoint, model, identity(self._job))
+        place = storage_at(storage or self.directory / "checkpoint")
+        self._job = Job(model, data, strategy, plan, seed, place, self._fleet)
+        self._checkpoint = Checkpoint(place, model, identity(self._job))
         check_target(target, TASK_METRICS[self._task][0], "run.target")
         self._backend = backend or SerialBackend()
         self._records = RunFolder(self.directory)
         self._evaluated: Sequence[Mapping[str, Any]] = ()  # the rounds' lines that say which one to report
-        unseen = choose_unseen(data.devices, self._fleet.unseen, seed)
-        self._seen = np.setdiff1d(np.arange(data.devices), unseen)
-        self._participants = np.arange(data.devices) if strategy.alone else self._seen
+        self._unseen = choose_unseen(data.devices, self._fleet.unseen, seed)
+        seen = np.delete(np.arange(data.devices), self._unseen)
+        self._participants = np.arange(data.devices) if strategy.alone else seen
+        self._measured: list[int] = choose_evaluated(seen, self._unseen, self._fleet.evaluated, seed).tolist()
 
     @property
     def data(self) -> FederatedData:
@@ -108,7 +138,7 @@ class Simulation:
     # --- the run ---------------------------------------------------------------------------------------------------
 
     def run(self, *, resume: bool = False, on_round: Callable[[Row], None] | None = None) -> dict[str, Any]:
-        """Runs all rounds and evaluates every device after the round that validates best.
+        """Runs all rounds and evaluates the devices, or those of `fleet.evaluated`, after the round that validates best.
 
         Args:
             resume: Go on from the last committed round of the folder. Without it the folder must hold no run.
@@ -124,21 +154,34 @@ class Simulation:
         commit = self._begin(resume)
         try:
             self._backend.open(self._job)
-            for round in range(commit.round + 1, self._rounds + 1):
-                commit, record = self._round(commit, round)
+            hand_back()
+            started, begun = time.perf_counter(), self._begun(commit)
+            while begun:
+                commit, record, begun = self._round(commit, begun, started)
+                started += record["seconds"]
                 if on_round:
                     on_round(record)
+            self._checkpoint.end()
             reported = self._checkpoint.reported
-            rows = self._evaluate("final", reported)
+            rows = list(self._evaluate("final", reported))
         finally:
             self._backend.close()
+            self._checkpoint.settle()
         return self._finish(rows, reported.round)
 
-    def _begin(self, resume: bool) -> Commit:
-        if not resume and (self._checkpoint.exists or holds_results(self.directory)):
+    def _check_unused(self) -> None:
+        if holds_results(self.directory):
             raise CheckpointError(
-                f"{self.directory}: this folder or its checkpoint's holds a run already; resume it or choose another folder"
+                f"{self.directory}: this folder holds a run already; resume it or choose another folder"
             )
+        if self._checkpoint.exists:
+            raise CheckpointError(
+                f"{self._checkpoint.where}: a run is stored there already; resume it or choose another place (run.storage)"
+            )
+
+    def _begin(self, resume: bool) -> Commit:
+        if not resume:
+            self._check_unused()
         with quiet():
             initial = Runtime(self._job.model).initial
         commit = self._checkpoint.read() or self._fresh(initial)  # refuses another run's before anything is written
@@ -146,40 +189,58 @@ class Simulation:
             raise ConfigurationError(
                 f"run.rounds: {self.directory} has {commit.round} rounds already, found {self._rounds}; ask for more"
             )
+        recorded = self._records.rounds()
+        check_recorded(recorded, commit.round, self.directory, self._job.storage.where(""))
+        self._evaluated = recorded[: commit.round]
+        self._checkpoint.begin(commit, reported_round(self._evaluated, self._task))
         write_file(self.directory / "model.tflite", self._job.model.content)
         self._records.truncate_rounds(commit.round)
-        self._evaluated = self._records.rounds()
-        self._checkpoint.begin(commit, reported_round(self._evaluated, self._task))
         return commit
 
     def _fresh(self, initial: Weights) -> Commit:
         with blamed(self._job.strategy, "in init"):
-            state = _checked(self._job.strategy.init(initial))
-        return Commit(0, state, np.zeros(self._job.data.devices, np.int64))
+            own = Weights(initial.layout, initial.vector.copy())  # which the strategy may change
+            state = _checked(self._job.strategy.init(own))
+        return Commit(0, state, Versions())
 
-    def _round(self, commit: Commit, round: int) -> tuple[Commit, Row]:
-        started = time.perf_counter()
+    def _begun(self, commit: Commit) -> "Begun | None":
+        """Has the backend begin the round after a commit, be that on the disk yet or not; None after the last round."""
+        round = commit.round + 1
+        if round > self._rounds:
+            return None
         cohort = self._cohort(round)
         slow = self._stragglers(cohort, round)
         counted = [id for id in cohort if id not in slow or self._job.strategy.partial_work]
         tasks = [
-            Task("train", round, block, tuple(commit.versions[list(block)].tolist()), slow.intersection(block))
+            Task("train", round, block, commit.versions.of(block), slow.intersection(block))
             for block in blocks(counted)
         ]
-        trained = join(self._backend.train(tasks, commit.state.broadcast))
-        after = self._after(commit, round, trained, dropped=len(cohort) - len(counted))
-        rows: list[Row] = []
+        parts = self._backend.train(tasks, commit.state.broadcast)
+        return Begun(cohort, len(slow), len(cohort) - len(counted), parts)
+
+    def _round(self, commit: Commit, begun: "Begun", started: float) -> "tuple[Commit, Row, Begun | None]":
+        """Ends a round, and has the next begin before this one is evaluated and committed: workers then never wait.
+
+        A later round's states of devices stand beside those that commits refer to, so that a run that dies in between goes
+        on as if it had not begun.
+        """
+        round = commit.round + 1
+        trained = join(begun.parts)
+        after = self._after(commit, round, trained, begun.dropped)
+        evaluated: Iterable[Row] = ()
         if round == self._rounds or round % self._every == 0:
-            rows = self._evaluate("evaluate", after)
+            evaluated = self._evaluate("evaluate", after)
+        following = self._begun(after)
+        rows = list(evaluated)
         record: Row = {
             "round": round,
             "strategy": self._job.strategy.name,
             "devices": len(trained.contributed),
             "excluded": len(trained.excluded),
             "excluded_devices": trained.excluded,
-            "stragglers": len(slow),
+            "stragglers": begun.slow,
             "train_loss": trained.loss_sum / trained.loss_weight if trained.loss_weight else None,
-            "bytes_down": self._bytes_down(commit.state.broadcast, cohort),
+            "bytes_down": self._bytes_down(commit.state.broadcast, begun.cohort),
             "bytes_up": trained.bytes_up,
             "train_calls": trained.train_calls,
             "infer_calls": trained.infer_calls,
@@ -187,9 +248,11 @@ class Simulation:
             **evaluation_columns(rows, self._task),
         }
         self._records.append_round(record)
-        self._evaluated = [*self._evaluated, record] if rows else self._evaluated
+        if rows:
+            self._evaluated = [*self._evaluated, record]
+            hand_back()  # an allocator that keeps what rounds have freed seems to leak
         self._checkpoint.write(after, best=reported_round(self._evaluated, self._task) == round)
-        return after, record
+        return after, record, following
 
     def _bytes_down(self, broadcast: Tensors, cohort: Sequence[int]) -> int:
         with blamed(self._job.strategy, "in message"):
@@ -212,22 +275,19 @@ class Simulation:
                 f"{self._fleet.min_devices}; losses or weights of {len(trained.excluded)} were not finite, or weigh nothing "
                 f"(a smaller train.learning_rate may help){slow}"
             )
-        versions = commit.versions.copy()
-        versions[list(trained.stateful)] = round
+        versions = commit.versions.after(round, trained.stateful)
         if not trained.contributed:
             return Commit(round, commit.state, versions)
         updates = mean(trained, len(self._participants))
         with blamed(self._job.strategy, f"in aggregate in round {round}"):
-            return Commit(round, _checked(self._job.strategy.aggregate(commit.state, updates)), versions)
+            before = ServerState(read_only(commit.state.broadcast), read_only(commit.state.private))
+            return Commit(round, _checked(self._job.strategy.aggregate(before, updates)), versions)
 
-    def _evaluate(self, kind: Kind, commit: Commit) -> list[Row]:
-        devices = range(self._job.data.devices)
-        tasks = [
-            Task(kind, commit.round, block, tuple(commit.versions[list(block)].tolist())) for block in blocks(devices)
-        ]
-        seen = set(self._seen.tolist())
+    def _evaluate(self, kind: Kind, commit: Commit) -> Iterator[Row]:
+        """Has the backend begin to evaluate devices after a round."""
+        tasks = [Task(kind, commit.round, block, commit.versions.of(block)) for block in blocks(self._measured)]
         found = self._backend.evaluate(tasks, commit.state.broadcast)
-        return [{"seen": row["device"] in seen, **row} for rows in found for row in rows]
+        return ({"seen": not holds(self._unseen, row["device"]), **row} for rows in found for row in rows)
 
     def _finish(self, rows: Sequence[Row], reported: int) -> dict[str, Any]:
         metrics = TASK_METRICS[self._task]
@@ -242,6 +302,7 @@ class Simulation:
             strategy=self._job.strategy.name,
             seed=self._seed,
             task=self._task,
+            fleet=(self._job.data.devices, self._fleet.unseen),
             cohort=self._fleet.cohort,
             reported_round=reported,
             target=self._target,

@@ -10,7 +10,7 @@ from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.model.weights import Weights
-from odt_sim.simulation.cohort import Fleet, choose_unseen
+from odt_sim.simulation.cohort import Fleet, choose_unseen, holds
 from odt_sim.simulation.failure import blamed
 from odt_sim.simulation.others import CommonExamples
 from odt_sim.strategies.base import Strategy, Tensors, array_of
@@ -34,7 +34,7 @@ class Evaluation:
             seed: The run's seed.
         """
         self._data, self._strategy, self._steps = data, strategy, fleet.adaptation_steps
-        self._unseen = frozenset(choose_unseen(data.devices, fleet.unseen, seed).tolist())
+        self._unseen = choose_unseen(data.devices, fleet.unseen, seed)
         self._common = CommonExamples.drawn(data, seed)
 
     def row(self, device: Device, broadcast: Tensors, *, final: bool) -> Row:
@@ -78,11 +78,11 @@ class Evaluation:
             self._test_on(device, others)
             row |= _without_examples("others", device.evaluate())
             device.test_examples = own
-        if device.id in self._unseen and self._steps:
+        if self._steps and holds(self._unseen, device.id):
             _adapt(device, self._steps)
             row |= _without_examples("adapted", device.evaluate())
         shared = broadcast.get("weights")
-        if isinstance(shared, Weights) and shared.layout == device.model.layout.select(lambda p: p.moves):
+        if isinstance(shared, Weights) and shared.layout == device.model.moving:
             device.correction = None
             device.restore(device.initial.replace(shared))  # frozen parameters, which do not travel, as in the file
             row |= _without_examples("global", device.evaluate())

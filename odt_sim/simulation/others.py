@@ -26,13 +26,14 @@ class CommonExamples:
     @classmethod
     def drawn(cls, data: FederatedData, seed: int) -> "CommonExamples":
         """Draws at most 256 of all test examples, each with the same chance; the run's seed decides which."""
-        starts, sizes = data.offsets[:, 2], data.offsets[:, 3] - data.offsets[:, 2]
+        sizes = data.offsets[:, 3] - data.offsets[:, 2]
         ends = np.cumsum(sizes)
         generator = np.random.default_rng([seed, *b"others"])
         chosen = np.sort(generator.choice(ends[-1], min(MOST, ends[-1]), replace=False))
         owners = np.searchsorted(ends, chosen, side="right")
-        rows = data.indices[starts[owners] + chosen - (ends - sizes)[owners]]
-        return cls(rows, owners)
+        places = chosen - (ends - sizes)[owners]
+        rows = [data.test(owner)[place] for owner, place in zip(owners.tolist(), places.tolist(), strict=True)]
+        return cls(np.array(rows, np.int64), owners)
 
     def of_others(self, device: int) -> NDArray[np.int64]:
         """Returns the rows that are not a device's own; none in a fleet of one."""

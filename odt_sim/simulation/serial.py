@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from odt_sim.errors import SimulationError
 from odt_sim.simulation.block import Job, Task, Trained, Worker
 from odt_sim.simulation.evaluation import Row
-from odt_sim.strategies.base import Tensors
+from odt_sim.strategies.base import Tensors, read_only
 
 
 class SerialBackend:
@@ -25,12 +25,14 @@ class SerialBackend:
     def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
         """Trains blocks in order."""
         worker = self._opened()
-        return (worker.train(task, broadcast) for task in tasks)
+        received = read_only(broadcast)
+        return (worker.train(task, received) for task in tasks)
 
     def evaluate(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[list[Row]]:
         """Evaluates blocks in order."""
         worker = self._opened()
-        return (worker.evaluate(task, broadcast) for task in tasks)
+        received = read_only(broadcast)
+        return (worker.evaluate(task, received) for task in tasks)
 
     def close(self) -> None:
         """Drops the worker and its interpreters."""

@@ -1,106 +1,171 @@
-"""What strategies keep on devices, one file for each device and round."""
+"""What strategies keep on devices, in files that a block of devices writes in a round."""
 
 import json
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from numpy.typing import NDArray
 
-from odt_sim.device.checkpoint import read_tensors, write_tensors
+from odt_sim.device.tensor_file import TensorFile, packed
 from odt_sim.errors import CheckpointError
-from odt_sim.files import sync_folder
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
+from odt_sim.simulation.versions import Version
+from odt_sim.storage import Storage
 from odt_sim.strategies.base import array_of
 
 State = dict[str, Weights | NDArray[Any]]
 
+GROUPED = 64 << 10
+"""Bytes of states from which on a file takes no further device.
 
-def write_state(
-    path: Path,
-    state: Mapping[str, Weights | NDArray[Any]],
-    model: TrainableModel,
-    texts: Mapping[str, str] | None = None,
-    *,
-    synced: bool = True,
-) -> None:
-    """Writes named weights and arrays, with the names of the parameters that each of the weights holds.
+Small states share a file, since making and removing one costs more than what is in it. A file stays until no device in it is
+referred to. Where the cohort is a sample, that is when the last of its k devices was drawn again: after 1 + 1/2 + .. + 1/k
+times the rounds between two turns of a device, by which factor the files are larger than what is referred to (2.6 for 7
+devices, 4.1 for 32). Large states have a file each and no such factor.
+"""
+
+
+def pack_state(
+    state: Mapping[str, Weights | NDArray[Any]], model: TrainableModel, texts: Mapping[str, str] | None = None
+) -> bytes:
+    """Returns a file of named weights and arrays, with the names of the parameters that each of the weights holds.
 
     Args:
-        path: Where.
         state: The weights and arrays by name.
         model: The model whose weights they are.
         texts: More to keep beside them, by name.
-        synced: Whether it is on the disk when this returns; see `odt_sim.files.write_file`.
 
     Raises:
-        FileError: The file cannot be written.
+        CheckpointError: An array is of a type that files do not have.
     """
-    names = {key: value.layout.names for key, value in state.items() if isinstance(value, Weights)}
-    arrays = {key: array_of(value) for key, value in state.items()}
-    metadata = {**(texts or {}), "weights": json.dumps(names), "fingerprint": model.fingerprint}
-    write_tensors(path, arrays, metadata, synced=synced)
+    layouts: dict[tuple[str, ...], int] = {}
+    held = {
+        name: layouts.setdefault(value.layout.names, len(layouts))
+        for name, value in state.items()
+        if isinstance(value, Weights)
+    }
+    names = {"layouts": json.dumps(list(layouts)), "weights": json.dumps(held), "fingerprint": model.fingerprint}
+    return packed({name: array_of(value) for name, value in state.items()}, {**(texts or {}), **names})
 
 
-def read_state(path: Path, model: TrainableModel) -> tuple[State, dict[str, str]]:
-    """Reads what `write_state` wrote.
+class StateFile:
+    """What a file of `pack_state` holds.
 
-    Raises:
-        CheckpointError: The file is missing, damaged or of another model.
+    Attributes:
+        texts: The texts that were kept beside the state.
     """
-    arrays, texts = read_tensors(path)
-    if texts.pop("fingerprint", None) != model.fingerprint:
-        raise CheckpointError(f"{path}: of another model than {model.where}; start a new run or use that run's model")
-    names: dict[str, list[str]] = json.loads(texts.pop("weights"))
-    by_name = {parameter.name: parameter for parameter in model.parameters}
-    state: State = dict(arrays)
-    for key, held in names.items():
-        state[key] = Weights(Layout(tuple(by_name[name] for name in held)), arrays[key])
-    return state, texts
+
+    def __init__(self, content: bytes, where: str, model: TrainableModel) -> None:
+        """Checks the content.
+
+        Args:
+            content: The whole file.
+            where: What the errors call it.
+            model: The model whose weights it is to hold.
+
+        Raises:
+            CheckpointError: It is damaged, or of another model.
+        """
+        self._file = TensorFile(content, where)
+        self.texts = self._file.texts
+        if self.texts.pop("fingerprint", None) != model.fingerprint:
+            raise CheckpointError(
+                f"{where}: of another model than {model.where}; start a new run or use that run's model"
+            )
+        by_name = {parameter.name: parameter for parameter in model.parameters}
+        layouts = json.loads(self.texts.pop("layouts"))
+        self._layouts = [Layout(tuple(by_name[name] for name in names)) for names in layouts]
+        self._held: dict[str, int] = json.loads(self.texts.pop("weights"))
+
+    def state(self, prefix: str = "") -> State:
+        """Returns a copy of the entries whose names begin with `prefix`, by the rest of their names."""
+        return {name.removeprefix(prefix): self._entry(name) for name in self._file.names(prefix)}
+
+    def _entry(self, name: str) -> Weights | NDArray[Any]:
+        array = self._file.tensor(name)
+        return Weights(self._layouts[self._held[name]], array) if name in self._held else array
 
 
 class DeviceStore:
-    """The devices' states below one folder; a round writes beside what earlier rounds wrote."""
+    """The devices' states; a round writes beside what earlier rounds wrote."""
 
-    def __init__(self, folder: Path, model: TrainableModel) -> None:
+    def __init__(self, storage: Storage, model: TrainableModel) -> None:
         """Touches nothing yet.
 
         Args:
-            folder: Where the states are.
+            storage: Where the states are.
             model: The model whose weights they hold.
         """
-        self._folder, self._model = folder, model
+        self._storage, self._model = storage, model
+        self._read: tuple[Version, StateFile] | None = None  # the last one: devices of one file follow each other
 
-    def load(self, device: int, round: int) -> State:
-        """Returns the state that a device had after `round`; empty for round 0."""
-        return read_state(self._path(device, round), self._model)[0] if round else {}
-
-    def save(self, device: int, round: int, state: State) -> None:
-        """Writes the state that a device has after `round`; `sync` brings it to the disk."""
-        write_state(self._path(device, round), state, self._model, synced=False)
-
-    def sync(self) -> None:
-        """Waits until all states are on the disk: once a round, since one by one they would cost more than the training.
-
-        Of a folder that machines share, a file is on its server once it is closed.
+    def load(self, device: int, version: Version | None) -> State:
+        """Returns the state of a device in a file; empty for None.
 
         Raises:
-            FileError: The disk reports an error.
+            CheckpointError: The file is missing, damaged or of another model.
         """
-        if self._folder.exists():
-            sync_folder(self._folder)
+        if not version:
+            return {}
+        if not self._read or self._read[0] != version:
+            name = state_name(version)
+            self._read = version, StateFile(self._storage.read(name), self._storage.where(name), self._model)
+        return self._read[1].state(f"{device}/")
 
-    def drop(self, device: int, round: int) -> None:
-        """Removes a state that no commit refers to any more."""
-        self._path(device, round).unlink(missing_ok=True)
+    def save(self, version: Version, states: Mapping[int, State]) -> None:
+        """Writes a file with the states of some devices, by id; it lasts after the storage's next `sync`.
 
-    def keep_only(self, kept: Collection[tuple[int, int]]) -> None:
-        """Removes all states but those of these devices after these rounds, and what a write that was killed left."""
-        paths = {self._path(device, round) for device, round in kept}
-        for path in self._folder.glob("*/*.safetensors*"):
-            if path not in paths:
-                path.unlink(missing_ok=True)
+        Raises:
+            FileError: It cannot be written.
+        """
+        entries = {f"{device}/{name}": value for device, state in states.items() for name, value in state.items()}
+        self._storage.add(state_name(version), pack_state(entries, self._model))
 
-    def _path(self, device: int, round: int) -> Path:
-        return self._folder / f"{device // 1000:03d}" / f"{device}.{round}.safetensors"
+
+class RoundStates:
+    """Gathers what the devices of a block keep after a round, and writes it in few files."""
+
+    def __init__(self, store: DeviceStore, round: int) -> None:
+        """Holds nothing yet.
+
+        Args:
+            store: Where to.
+            round: The round.
+        """
+        self._store, self._round = store, round
+        self._states: dict[int, State] = {}
+        self._size = 0
+
+    def add(self, device: int, state: State) -> int:
+        """Takes a device's state as it is now.
+
+        Returns:
+            The id of the first device in the file that holds it, or will.
+        """
+        self._size += sum(array_of(value).nbytes for value in state.values())
+        full = self._size >= GROUPED
+        self._states[device] = state if full else {name: _copy(value) for name, value in state.items()}
+        first = next(iter(self._states))
+        if full:
+            self.write()
+        return first
+
+    def write(self) -> None:
+        """Writes what was gathered, if any.
+
+        Raises:
+            FileError: It cannot be written.
+        """
+        if self._states:
+            self._store.save(Version(self._round, next(iter(self._states))), self._states)
+        self._states, self._size = {}, 0
+
+
+def _copy(value: Weights | NDArray[Any]) -> Weights | NDArray[Any]:
+    return Weights(value.layout, value.vector.copy()) if isinstance(value, Weights) else value.copy()
+
+
+def state_name(version: Version) -> str:
+    """Returns the name of a file of states."""
+    return f"devices/{version.file // 1000:03d}/{version.file}.{version.round}.safetensors"

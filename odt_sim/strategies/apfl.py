@@ -80,10 +80,10 @@ class APFL(Strategy):
     def _mixture(self, device: Device, shared: Weights) -> Mixture:
         """Returns the global model and what the device kept, or that model once more where it kept nothing."""
         device.restore(shared)
-        w = device.parameters()
+        w = device.weights
         recall(device)
         kept = device.state.get("alpha")
-        return Mixture(w, device.parameters(), self.alpha if kept is None else float(array_of(kept)[0]))
+        return Mixture(w, device.weights, self.alpha if kept is None else float(array_of(kept)[0]))
 
 
 def _train(device: Device, mixture: Mixture, plan: TrainingPlan) -> tuple[Mixture, list[float]]:
@@ -100,10 +100,11 @@ def _step(device: Device, mixture: Mixture, batch: Batch) -> tuple[Mixture, floa
     w, v, mixed = mixture.trained(layout)
     device.restore(mixture.w)
     loss = device.train_step(batch)
-    w_after = device.parameters()
-    device.restore(mixture.v.replace(mixed))
+    w_after = device.weights
+    device.restore(mixture.v)
+    device.restore(mixed)
     device.train_step(batch)
-    after = device.parameters()
+    after = device.weights
     descent = mixed - after.select(layout)  # learning rate times gradient
     alpha_after = mixture.alpha - float(np.vdot((v - w).vector, descent.vector))
     v_after = after.replace(v - mixture.alpha * descent)

@@ -18,9 +18,12 @@ from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.model.weights import Layout, Weights
+from odt_sim.model.weights import Layout, Weights, is_finite
 
 Tensors = Mapping[str, Weights | NDArray[Any]]
+
+NOTHING = Layout(())
+"""The layout of what travels where nothing does."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,7 @@ class Update:
 
     def isfinite(self) -> bool:
         """Whether no loss and no value is NaN or infinite."""
-        arrays = [array_of(tensor) for tensor in self.tensors.values()]
-        return bool(np.isfinite(self.losses).all()) and all(bool(np.isfinite(array).all()) for array in arrays)
+        return all(map(is_finite, (self.losses, *map(array_of, self.tensors.values()))))
 
 
 @dataclass(frozen=True)
@@ -142,12 +144,17 @@ class Strategy:
         shared = weights_of(broadcast)
         receive(device, broadcast)
         losses = device.train()
-        trained = device.parameters()
+        trained = device.weights
         keep(device, trained, shared.layout)
         return Update({"weights": trained.select(shared.layout) - shared}, len(device.train_examples), losses)
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
-        """Returns the state after a round; called only where at least one device contributed."""
+        """Returns the state after a round; called only where at least one device contributed.
+
+        Args:
+            state: The state before the round; read-only, since the round to report may be an earlier one.
+            updates: What the round brought in.
+        """
         mean = weights_of(updates.mean)
         return ServerState({**state.broadcast, "weights": state.weights + mean}, state.private)
 
@@ -191,6 +198,20 @@ def array_of(tensor: Weights | NDArray[Any]) -> NDArray[Any]:
     return tensor.vector if isinstance(tensor, Weights) else tensor
 
 
+def read_only(tensors: Tensors) -> Tensors:
+    """Returns views that cannot be written to: how devices receive what the server sends."""
+
+    def view(array: NDArray[Any]) -> NDArray[Any]:
+        array = array.view()
+        array.flags.writeable = False
+        return array
+
+    return {
+        name: Weights(tensor.layout, view(tensor.vector)) if isinstance(tensor, Weights) else view(tensor)
+        for name, tensor in tensors.items()
+    }
+
+
 def trained_by_gradients(layout: Layout) -> Layout:
     """Returns the layout of what has a gradient: all but BatchNorm statistics and frozen parameters."""
     return layout.select(lambda p: p.role == "trainable")
@@ -200,12 +221,14 @@ def receive(device: Device, broadcast: Tensors) -> Weights:
     """Puts what travels and what stays in place; returns all the weights that the device then has."""
     recall(device)
     device.restore(weights_of(broadcast))
-    return device.parameters()
+    return device.weights
 
 
 def keep(device: Device, trained: Weights, shared: Layout) -> None:
     """Keeps on the device the parameters that do not travel; frozen ones need not be kept."""
-    own = device.model.layout.select(lambda p: p.moves and p.name not in shared.slices)
+    own = device.model.moving
+    if shared.parameters:
+        own = own.select(lambda p: p.name not in shared.slices)
     if own.size:
         device.state["own"] = trained.select(own)
 

@@ -67,7 +67,7 @@ class FedAMP(Strategy):
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Trains from the mixture, near it, and sends the outcome itself."""
         losses = self._train(device, weights_of(broadcast), None)
-        trained = device.parameters()
+        trained = device.weights
         keep_whole(device, trained)
         whole = trained.select(weights_of(broadcast).layout)
         return Update({"weights": whole}, len(device.train_examples), losses)
@@ -116,4 +116,4 @@ class FedAMP(Strategy):
         recall(device)
         if "own" not in device.state:
             self._train(device, weights_of(broadcast), self.unseen_epochs)
-        return device.parameters()
+        return device.weights

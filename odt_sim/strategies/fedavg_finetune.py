@@ -93,4 +93,4 @@ class FedAvgFineTune(Strategy):
                 device.train(epochs=1, group="head")
             else:
                 train_own_part(device, rest, islice(steps, ceil(len(device.train_examples) / device.model.batch_size)))
-            yield Tuned(device.parameters(), epoch, layers, device.loss("validation"))
+            yield Tuned(device.weights, epoch, layers, device.loss("validation"))

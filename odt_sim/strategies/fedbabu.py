@@ -50,11 +50,11 @@ class FedBABU(Strategy):
         shared = weights_of(broadcast)
         device.restore(shared)
         losses = device.train(group=body_group(device.model))
-        trained = device.parameters().select(shared.layout)
+        trained = device.weights.select(shared.layout)
         return Update({"weights": trained - shared}, len(device.train_examples), losses)
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
         """Fine-tunes all layers or the head."""
         device.restore(weights_of(broadcast))
         device.train(self.fine_tune_epochs, group="head" if self.fine_tune == "head" else None)
-        return device.parameters()
+        return device.weights

@@ -68,7 +68,7 @@ class FedFomo(Strategy):
         recall(device)
         _take(device, broadcast)
         losses = device.train()
-        trained = device.parameters()
+        trained = device.weights
         keep_whole(device, trained)
         whole = trained.select(trained.layout.select(lambda p: p.moves))
         return Update({"weights": whole}, len(device.train_examples), losses)
@@ -84,14 +84,14 @@ class FedFomo(Strategy):
         if "own" not in device.state:
             _take(device, broadcast)
             device.train(self.unseen_epochs)
-        return device.parameters()
+        return device.weights
 
 
 def _take(device: Device, models: Tensors) -> None:
     """Moves the device's weights towards the models that do better on its validation examples."""
     if not (models and len(device.validation_examples)):
         return
-    own = device.parameters()
+    own = device.weights
     before = _validation_loss(device, own)
     others = (own.replace(weights_of(models, name)) for name in sorted(models))
     better = [(gain, other - own) for other in others if (gain := before - _validation_loss(device, other)) > 0]

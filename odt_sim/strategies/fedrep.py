@@ -46,7 +46,7 @@ class FedRep(OwnPart):
         recall(device)
         device.restore(shared)
         losses = [device.train(self.head_epochs, group="head"), device.train(group=body_group(device.model))]
-        trained = device.parameters()
+        trained = device.weights
         keep(device, trained, shared.layout)
         delta = trained.select(shared.layout) - shared
         return Update({"weights": delta}, len(device.train_examples), np.concatenate(losses))
@@ -57,4 +57,4 @@ class FedRep(OwnPart):
         if "own" in device.state:
             return deployed
         device.train(self.unseen_epochs, group="head")
-        return device.parameters()
+        return device.weights

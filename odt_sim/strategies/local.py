@@ -10,6 +10,7 @@ from odt_sim.device.device import Device
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import (
+    NOTHING,
     ServerState,
     Strategy,
     Tensors,
@@ -40,8 +41,8 @@ class Local(Strategy):
         recall(device)
         recall_optimizer(device)
         losses = device.train()
-        trained = device.parameters()
-        keep(device, trained, trained.layout.select(self.shared))
+        trained = device.weights
+        keep(device, trained, NOTHING)
         keep_optimizer(device)
         return Update({}, len(device.train_examples), losses)
 
@@ -52,4 +53,4 @@ class Local(Strategy):
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
         """Returns the device's own weights."""
         recall(device)
-        return device.parameters()
+        return device.weights

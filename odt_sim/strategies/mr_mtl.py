@@ -25,5 +25,5 @@ class MRMTL(HeldNear):
         mean = weights_of(broadcast)
         losses = train_own_model(device, mean, self.regularization)
         keep_own_model(device)
-        own = device.parameters().select(mean.layout)
+        own = device.weights.select(mean.layout)
         return Update({"weights": own - mean}, len(device.train_examples), losses)

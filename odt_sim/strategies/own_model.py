@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
 from odt_sim.model.weights import Weights
-from odt_sim.strategies.base import Strategy, Tensors, keep, keep_optimizer, recall, recall_optimizer, weights_of
+from odt_sim.strategies.base import (
+    NOTHING,
+    Strategy,
+    Tensors,
+    keep,
+    keep_optimizer,
+    recall,
+    recall_optimizer,
+    weights_of,
+)
 from odt_sim.strategies.settings import checked, checked_count
 
 
@@ -65,13 +74,13 @@ def train_own_model(
 
 def keep_own_model(device: Device) -> None:
     """Keeps the model that the device holds as its own, and the optimizer's slots."""
-    keep_whole(device, device.parameters())
+    keep_whole(device, device.weights)
     keep_optimizer(device)
 
 
 def keep_whole(device: Device, weights: Weights) -> None:
     """Keeps all that training changes as the device's own."""
-    keep(device, weights, weights.layout.select(lambda p: False))
+    keep(device, weights, NOTHING)
 
 
 def own_model(device: Device, shared: Weights, regularization: float, unseen_epochs: int) -> Weights:
@@ -86,4 +95,4 @@ def own_model(device: Device, shared: Weights, regularization: float, unseen_epo
     recall(device)
     if "own" not in device.state:
         train_own_model(device, shared, regularization, unseen_epochs)
-    return device.parameters()
+    return device.weights

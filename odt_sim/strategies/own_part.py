@@ -47,7 +47,7 @@ class OwnPart(Strategy):
         if "own" in device.state or not self.unseen_epochs:
             return deployed
         train_own_part(device, weights_of(broadcast), device.batches(TrainingPlan(self.unseen_epochs)))
-        return device.parameters()
+        return device.weights
 
 
 def train_own_part(device: Device, shared: Weights, steps: Iterable[Batch]) -> None:

@@ -45,18 +45,18 @@ class PerFedAvg(Strategy):
             self._step(device, first, second)
             for first, second in zip(device.batches(), device.batches(purpose="second"), strict=True)
         ]
-        delta = device.parameters().select(shared.layout) - shared
+        delta = device.weights.select(shared.layout) - shared
         weight = len(device.train_examples) if self.weighted else 1.0
         return Update({"weights": delta}, weight, np.array(losses, np.float32))
 
     def _step(self, device: Device, first: Batch, second: Batch) -> float:
         """Changes the device's weights by what a step from where another one leads would change there."""
         layout = device.model.trainable_layout
-        before = device.parameters().select(layout)
+        before = device.weights.select(layout)
         loss = device.train_step(first, self.adaptation_rate)
-        adapted = device.parameters().select(layout)
+        adapted = device.weights.select(layout)
         device.train_step(second)
-        after = device.parameters()
+        after = device.weights
         device.restore(after.replace(before + (after.select(layout) - adapted)))
         return loss
 
@@ -68,5 +68,5 @@ class PerFedAvg(Strategy):
         for batch in device.batches(TrainingPlan(1)):
             device.restore(weights)
             device.train_step(batch, self.adaptation_rate)
-            moved += (device.parameters().select(layout) - start) * (batch.examples / len(device.train_examples))
+            moved += (device.weights.select(layout) - start) * (batch.examples / len(device.train_examples))
         return weights.replace(start + moved)

@@ -63,7 +63,7 @@ class PFedMe(Strategy):
         """Solves for the device's own model batch by batch, and moves its copy of the global one towards it."""
         shared = weights_of(broadcast)
         copy, losses = self._solve(device, shared, device.plan)
-        own = device.parameters()
+        own = device.weights
         keep_whole(device, own)
         delta = own.replace(copy).select(shared.layout) - shared
         weight = len(device.train_examples) if self.weighted else 1.0
@@ -77,7 +77,7 @@ class PFedMe(Strategy):
         for batch in device.batches(plan):
             device.set_gradient_offset(-self.regularization * copy, self.regularization)
             losses += [device.train_step(batch) for _ in range(self.inner_steps)]
-            apart = copy - device.parameters().select(layout)
+            apart = copy - device.weights.select(layout)
             copy -= self.outer_learning_rate * self.regularization * apart
         device.set_gradient_offset(None)
         return copy, losses
@@ -92,4 +92,4 @@ class PFedMe(Strategy):
         recall(device)
         if "own" not in device.state:
             self._solve(device, weights_of(broadcast), TrainingPlan(self.unseen_epochs))
-        return device.parameters()
+        return device.weights

@@ -13,7 +13,9 @@ from safetensors.numpy import load_file
 
 def test_a_failed_run_goes_on_by_its_folder_alone(odt_sim, folder):
     given = ["strategy._target_=mine.FailsOnce", *FEW, "run.rounds=3", "seed=5"]
-    assert odt_sim("run", *given, "hydra.run.dir=out")[0] == 1
+    code, _, error = odt_sim("run", *given, "hydra.run.dir=out")
+    assert code == 1
+    assert "RuntimeError: once" in error, error
     kept = (folder / "out" / ".hydra" / "config.yaml").read_bytes()
     assert [row["round"] for row in lines(folder / "out" / "rounds.jsonl")] == [1]
     assert odt_sim("run", "run.resume=out")[0] == 0
@@ -36,6 +38,18 @@ def test_another_run_is_not_gone_on_with_and_nothing_is_touched(odt_sim, folder)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
+def test_jobs_of_a_sweep_keep_apart_below_one_storage_and_go_on_alone(odt_sim, folder):
+    few = [*FEW, "run.rounds=2"]
+    assert odt_sim("run", "-m", "strategy=fedavg,fedper", *few, "run.storage='kept here'")[0] == 0
+    names = {str(path.relative_to(folder)) for path in folder.rglob("server.safetensors")}
+    assert names == {f"kept here/{job}/server.safetensors" for job in (0, 1)}
+    job = runs(folder)[1]
+    assert odt_sim("run", f"run.resume={job}", "run.rounds=3")[0] == 0
+    assert len(lines(job / "rounds.jsonl")) == 3
+    assert odt_sim("run", "strategy=fedper", *FEW, "run.rounds=3", "hydra.run.dir=whole")[0] == 0
+    assert (job / "devices.jsonl").read_bytes() == (folder / "whole" / "devices.jsonl").read_bytes()
+
+
 # --- sweeps -----------------------------------------------------------------------------------------------------------
 
 
@@ -50,6 +64,14 @@ def test_a_sweep_compares_its_jobs_and_names_the_failed_one(odt_sim, folder):
     assert len(re.findall(r"failed\s+fed\w+", failed)) == 2
     assert re.search(message, " ".join(failed.split()))
     assert f"report: {sweep.relative_to(folder)}/report.html" in out
+
+
+def test_a_sweep_sets_keys_that_only_the_swept_options_have(odt_sim, folder):
+    code, _, error = odt_sim("run", "-m", "strategy=ditto,mr_mtl", "strategy.regularization=0.25", *FEW)
+    assert code == 0, error
+    kept = [(run / ".hydra" / "config.yaml").read_text() for run in runs(folder)]
+    assert len(kept) == 2
+    assert all("regularization: 0.25" in config for config in kept)
 
 
 def test_a_job_with_a_bug_does_not_end_the_sweep(odt_sim, folder):

@@ -1,5 +1,6 @@
 """A working folder with data, a model and code of the user's own."""
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -58,4 +59,6 @@ def folder(tmp_path, monkeypatch, softmax, cache, pictures):
     monkeypatch.setenv("ODT_SIM_CACHE", str(cache))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path
+    yield tmp_path
+    for name in ("mine", "network"):
+        sys.modules.pop(name, None)

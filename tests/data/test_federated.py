@@ -1,3 +1,4 @@
+import pickle
 from dataclasses import replace
 from functools import partial
 
@@ -5,10 +6,13 @@ import numpy as np
 import pytest
 
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.federated import FederatedData, federate
+from odt_sim.data.drift import label_permutation
+from odt_sim.data.federated import SPLIT_AT_ONCE, federate
 from odt_sim.data.partition import by_user, dirichlet, iid
 from odt_sim.data.split import split, split_by_block
 from odt_sim.errors import ConfigurationError, DataError
+
+MANY = SPLIT_AT_ONCE + 1
 
 
 def make(examples=60, classes=3):
@@ -80,15 +84,18 @@ def test_nothing_is_copied():
     assert all(np.shares_memory(part(1), data.indices) for part in (data.train, data.validation, data.test))
 
 
-def test_arrays_rebuild_the_data_without_a_copy_and_read_only():
-    data = federate(make(), iid, 3, 0)
-    arrays = data.arrays()
-    for array in arrays.values():
-        array.flags.writeable = False
-    again = FederatedData.from_arrays(data.name, data.classes, arrays)
-    assert (again.name, again.classes, again.devices) == ("d", 3, 3)
-    assert all(np.shares_memory(array, getattr(again, key)) for key, array in arrays.items())
+@pytest.mark.parametrize("devices", [3, MANY])
+def test_data_travels_without_a_copy_and_read_only(devices):
+    data = federate(make(3 * devices), iid, devices, 0)
+    buffers = []
+    content = pickle.dumps(data, protocol=5, buffer_callback=buffers.append)
+    again = pickle.loads(content, buffers=[buffer.raw().toreadonly() for buffer in buffers])
+    assert (again.name, again.classes, again.devices, again.spread) == ("d", 3, devices, data.spread)
+    for name in ("x", "y", "indices", "offsets"):
+        assert np.shares_memory(getattr(again, name), getattr(data, name))
+        assert not getattr(again, name).flags.writeable
     assert again.test(2).tolist() == data.test(2).tolist()
+    assert len(buffers) == 4
 
 
 def test_users_decide_the_number_of_devices():
@@ -129,9 +136,58 @@ def test_fractions_are_checked_before_the_partition_is_made():
         federate(make(), iid, 2, 0, validation=0.6, test=0.4)
 
 
-def test_ten_thousand_devices_are_two_arrays():
-    data = federate(make(examples=50_000), iid, 10_000, 0)
-    assert data.offsets.shape == (10_000, 4)
-    assert len(data.indices) == 50_000
+@pytest.mark.parametrize("devices", [SPLIT_AT_ONCE, MANY])
+def test_ten_thousand_devices_are_two_arrays(devices):
+    data = federate(make(examples=5 * devices), iid, devices, 0)
+    assert data.offsets.shape == (devices, 4)
+    assert len(data.indices) == 5 * devices
     assert np.array_equal(data.offsets[1:, 0], data.offsets[:-1, 3])
-    assert data.train_sizes.tolist() == [3] * 10_000
+    assert data.train_sizes.tolist() == [3] * devices
+
+
+# --- fleets in which a device's examples are split when it runs ---------------------------------------------------------
+
+
+def listed(parts):
+    return [part.tolist() for part in parts]
+
+
+@pytest.mark.parametrize("method", ["stratified", "random"])
+@pytest.mark.parametrize("fractions", [(0.2, 0.2), (0.0, 0.3), (0.45, 0.45)])
+def test_a_large_fleet_is_split_as_a_small_one(method, fractions):
+    """Devices 0 to 3 of both fleets have the same examples, which differ in number and in labels."""
+    sizes = np.array([3, 4, 30, 11, *[3] * (MANY - 4)])
+    owners = np.repeat(np.arange(MANY), sizes)
+    dataset = replace(make(len(owners), 4), users=owners)
+
+    def first(dataset, devices, seed):
+        return [np.flatnonzero(owners == device) for device in range(devices)]
+
+    of, validation, test = partial(federate, dataset, method=method), *fractions
+    large = of(by_user, None, 7, validation=validation, test=test)
+    small = of(first, 4, 7, validation=validation, test=test)
+    assert large.late
+    assert not small.late
+    for device in range(4):
+        assert listed(large.parts(device)) == listed(small.parts(device))
+    np.testing.assert_array_equal(np.diff(large.offsets), [[len(part) for part in large.parts(d)] for d in range(MANY)])
+
+
+def test_a_large_fleet_with_a_device_of_two_examples_is_refused():
+    sizes = [3] * (MANY - 1) + [2]
+    dataset = replace(make(sum(sizes)), users=np.repeat(np.arange(MANY), sizes))
+    with pytest.raises(DataError, match=f"device {MANY - 1} has 2 examples, expected at least 3"):
+        federate(dataset, by_user, None, 0)
+
+
+def test_changed_labels_do_not_change_who_is_in_which_part():
+    data = federate(make(20 * MANY), iid, MANY, 0)
+    changed = label_permutation(data, 1, groups=3)
+    assert not np.array_equal(changed.y, data.y)
+    assert [listed(changed.parts(d)) for d in range(50)] == [listed(data.parts(d)) for d in range(50)]
+
+
+def test_devices_that_standardize_are_split_at_once():
+    data = federate(replace(make(3 * MANY), standardize=True), iid, MANY, 0)
+    assert data.late is None
+    assert data.x[data.train(5)].tolist() == [[0.0]]  # one training example: centered

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from odt_sim.data import Dataset, FederatedData, LeakageWarning, by_user, check_leakage, federate, find_leakage
+from odt_sim.data.leakage import MOST
 
 LENGTH, STEP = 32, 16
 
@@ -70,6 +71,20 @@ def test_texts_overlap_and_their_padding_does_not():
     padded = np.zeros((3, LENGTH), np.int32)
     padded[:, -5:] = [[1, 2, 3, 4, 5], [1, 2, 3, 4, 6], [9, 2, 3, 4, 7]]
     assert counts(fleet(padded, np.zeros(3), ([0], [1], [2]))) == (0, 0, 0, 2)
+
+
+def test_of_a_large_fleet_some_devices_are_looked_at():
+    """Every example has its equal in training, on every device."""
+    many = MOST + 1000
+    devices = np.arange(3 * many).reshape(many, 3)
+    offsets = 3 * np.arange(many)[:, np.newaxis] + np.arange(4)
+    x = np.repeat(np.arange(many, dtype=np.float32), 3)[:, np.newaxis]
+    found = find_leakage(FederatedData("d", x, np.zeros(3 * many), None, devices.ravel(), offsets))
+    assert (found.equal, found.devices, found.evaluated, found.sampled) == (2 * MOST, MOST, 2 * MOST, MOST)
+    assert (
+        f"of {2 * MOST} validation and test examples of {MOST} devices that were looked at {2 * MOST} are equal"
+        in found.message
+    )
 
 
 def test_features_and_images_are_no_recordings():

@@ -45,6 +45,18 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
+def test_tensors_may_lie_in_memory_as_they_like(tmp_path: Path) -> None:
+    table = np.arange(12, dtype=np.float32).reshape(4, 3)
+    tensors = {
+        "column": table[:, 1],
+        "turned": table.T,
+        "one": np.broadcast_to(np.float32(2), (5,)),
+        "back": table[::-1],
+    }
+    write_tensors(tmp_path / "state.safetensors", tensors, TEXTS)
+    assert_holds(tmp_path / "state.safetensors", tensors)
+
+
 @given(
     st.dictionaries(
         st.text(st.characters(codec="utf-8"), max_size=8).filter(lambda name: name != "__metadata__"),
@@ -114,9 +126,28 @@ def test_another_value_of_the_same_form_is_damage(written: Path) -> None:
     with safetensors.safe_open(written, framework="numpy") as file:
         checksum = file.metadata()["checksum"]
     found["dense/bias"][0] = 2.5
-    content = safetensors.numpy.save(found, {**texts, "format_version": "1", "checksum": checksum})
+    content = safetensors.numpy.save(found, {**texts, "format_version": "2", "checksum": checksum})
     written.write_bytes(content)
     assert "its checksum does not fit its content; use an earlier one" in refusal(written)
+
+
+def test_equal_content_is_equal_bytes(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        write_tensors(tmp_path / name, TENSORS, TEXTS)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+def test_what_is_written_is_safetensors(written: Path) -> None:
+    found = safetensors.numpy.load_file(written)
+    assert {name: array.tobytes() for name, array in found.items()} == {n: a.tobytes() for n, a in TENSORS.items()}
+    with safetensors.safe_open(written, framework="numpy") as file:
+        assert TEXTS.items() <= file.metadata().items()
+
+
+def test_an_array_that_no_file_can_hold(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"^z: a tensor of complex128 cannot be kept; make it one of F64, "):
+        write_tensors(tmp_path / "complex", {"z": np.zeros(2, complex)}, {})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_of_another_tool(tmp_path: Path) -> None:
@@ -127,10 +158,11 @@ def test_a_file_of_another_tool(tmp_path: Path) -> None:
     assert "damaged or no checkpoint" in refusal(tmp_path / "text")
 
 
-def test_a_later_version(tmp_path: Path) -> None:
-    path = tmp_path / "later.safetensors"
-    safetensors.numpy.save_file(TENSORS, path, {"format_version": "2", "checksum": "of a kind unknown here"})
-    assert refusal(path) == f"{path}: format version 2, this odt_sim reads up to 1; upgrade odt_sim"
+@pytest.mark.parametrize("version", ["1", "3"])
+def test_another_version(tmp_path: Path, version: str) -> None:
+    path = tmp_path / "other.safetensors"
+    safetensors.numpy.save_file(TENSORS, path, {"format_version": version, "checksum": "of a kind unknown here"})
+    assert refusal(path) == f"{path}: format version {version}, this odt_sim reads 2; use the odt_sim that wrote it"
 
 
 def test_no_file(tmp_path: Path) -> None:

@@ -45,6 +45,21 @@ def test_what_is_restored_is_read_back_and_used(softmax: TrainableModel, rows: D
     assert not np.array_equal(device.parameters().vector, weights.vector)
 
 
+def test_weights_are_those_of_now_and_cannot_be_written_to(softmax: TrainableModel, rows: Draw) -> None:
+    device = Device(softmax, rows(softmax, 20))
+    before = device.weights
+    np.testing.assert_array_equal(before.vector, device.parameters().vector)
+    device.train(1, RATE)
+    trained, after = device.weights, device.parameters()
+    np.testing.assert_array_equal(trained.vector, after.vector)
+    assert not np.array_equal(trained.vector, before.vector)
+    for weights in (before, trained, device.initial):
+        with pytest.raises(ValueError, match="read-only"):
+            weights.vector[:] = 0
+    device.restore(before)
+    assert device.weights is before  # what nobody can change needs no copy
+
+
 def test_parameters_are_copies(softmax: TrainableModel, rows: Draw) -> None:
     device = Device(softmax, rows(softmax, 20))
     given = device.parameters()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from odt_sim import Device, TrainableModel
+from odt_sim import Device, TrainableModel, Weights
 from odt_sim.device.examples import Examples
 from odt_sim.device.features import FeatureCache, digest_of_body
 from odt_sim.device.plan import TrainingPlan
@@ -144,7 +144,7 @@ def test_a_digest_tells_bodies_apart_and_not_heads(grouped: TrainableModel) -> N
     weights = Runtime(grouped).initial
     digests = []
     for name in grouped.layout.names:
-        other = weights.replace(weights)
+        other = Weights(weights.layout, weights.vector.copy())
         other[name][...] += 1
         digests.append(digest_of_body(other))
     assert [digest == digest_of_body(weights) for digest in digests] == [p.group == "head" for p in grouped.parameters]

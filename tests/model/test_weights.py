@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odt_sim import Weights
 from odt_sim.errors import ModelError
 from odt_sim.model.manifest import Parameter
-from odt_sim.model.weights import Layout
+from odt_sim.model.weights import Layout, is_finite
 
 KERNEL, BIAS, SCALE = Parameter("kernel", (2, 3)), Parameter("bias", (3,), group="head"), Parameter("scale", ())
 LAYOUT = Layout((KERNEL, BIAS, SCALE))
@@ -80,6 +80,16 @@ def test_isfinite(value: float, finite: bool) -> None:
     assert weights.isfinite() is finite
 
 
+def test_values_whose_squares_are_too_large_are_finite() -> None:
+    weights = counted()
+    weights.vector[:] = np.finfo(np.float32).max
+    assert weights.isfinite()
+    assert is_finite(np.array([np.finfo(np.float64).max] * 2))
+    assert is_finite(np.array([2**62, 2**62]))
+    assert is_finite(np.zeros(0, np.float32))
+    assert not is_finite(np.array([1.0, np.nan], np.float16))
+
+
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
     shapes = draw(st.lists(st.lists(st.integers(0, 3), max_size=3).map(tuple), max_size=6))
@@ -99,6 +109,17 @@ def test_what_was_selected_and_replaced_is_what_was_there(layout: Layout, chosen
     np.testing.assert_array_equal(changed.select(rest).vector, weights.select(rest).vector)
     for part in (weights.select(some), weights.select(layout), changed):
         assert not np.shares_memory(part.vector, weights.vector)
+
+
+def test_what_nobody_can_change_is_not_copied() -> None:
+    weights, other = counted(), counted()
+    weights.vector.flags.writeable = False
+    assert weights.select(LAYOUT) is weights
+    assert other.replace(weights) is weights
+    assert other.select(LAYOUT) is not other
+    part = weights.select(Layout((BIAS,)))
+    part.vector[:] = 0
+    np.testing.assert_array_equal(weights.vector, counted().vector)
 
 
 def test_select_takes_the_order_of_the_layout_asked_for() -> None:

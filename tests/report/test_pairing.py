@@ -89,6 +89,7 @@ def test_p_is_adjusted_for_all_rows():
         ({"settings": {**SETTINGS, "partition": "iid"}}, "partition is iid, not dirichlet alpha=0.3"),
         ({"settings": {**SETTINGS, "data": "mnist"}}, "data is mnist, not digits"),
         ({"settings": {**SETTINGS, "fleet.unseen": "0"}}, "fleet.unseen is 0, not 1"),
+        ({"settings": {**SETTINGS, "fleet.evaluated": "5"}}, "fleet.evaluated is 5, not the default"),
         ({"settings": None}, "only one of the two recorded its settings"),
         ({"seed": 1}, "no seed in common with fedavg"),
         ({"examples": 11}, "examples of device 1 with seed 0 is 11, and 10 under the reference"),

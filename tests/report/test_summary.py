@@ -5,7 +5,7 @@ from odt_sim.report.summary import summarize
 
 ROUND = {"round": 1, "devices": 2, "excluded": 1, "train_loss": 1.0, "bytes_down": 100, "bytes_up": 50, "seconds": 0.5}
 MORE = (
-    *("settings", "reported_round", "target", "rounds_to_target", "metrics_train", "metrics_validation"),
+    *("evaluated", "settings", "reported_round", "target", "rounds_to_target", "metrics_train", "metrics_validation"),
     *("metrics_others", "metrics_unseen_adapted", "train_calls", "infer_calls", "deploy_train_calls"),
     *("deploy_infer_calls", "state_bytes"),
 )
@@ -43,6 +43,15 @@ def test_settings_stand_in_the_summary_as_given():
     given = summarize([], [], strategy="local", seed=0, task="regression", cohort=None, settings=settings)
     assert given["settings"] == settings
     assert summarize([], [], strategy="local", seed=0, task="regression", cohort=None)["settings"] is None
+
+
+def test_of_a_fleet_of_which_some_were_evaluated_the_summary_says_so():
+    devices = [device(3, 0.5), device(8, 1.0, seen=False)]
+    common = {"strategy": "fedper", "seed": 3, "task": "classification", "cohort": None}
+    sampled = summarize([ROUND], devices, fleet=(100, 20), **common)
+    assert (sampled["devices"], sampled["unseen"], sampled["evaluated"], sampled["examples"]) == (100, 20, 2, 4)
+    every_one = summarize([ROUND], devices, **common)
+    assert (every_one["devices"], every_one["unseen"], every_one["evaluated"]) == (2, 1, 2)
 
 
 def test_what_no_device_knows_is_null():

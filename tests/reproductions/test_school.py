@@ -23,7 +23,7 @@ def overrides() -> list[str]:
     if not SCHOOL.exists():
         pytest.skip("the shared data folder has no school.npz")
     settings = {"data.path": SCHOOL, "run.rounds": ROUNDS, "train.learning_rate": RATE, "seed": SEED}
-    return ["+experiment=reproduce/school", *(f"{key}={value}" for key, value in settings.items())]
+    return ["+experiment=reproduce/school", "backend=serial", *(f"{key}={value}" for key, value in settings.items())]
 
 
 def test_agrees_with_numpy(overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

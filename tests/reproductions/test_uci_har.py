@@ -30,7 +30,6 @@ def test_the_sweep(tmp_path: Path) -> None:
     np.savez(tmp_path / "har.npz", x=windows, y=np.arange(90) % 6, subject=np.repeat([1, 2, 3], 30))
     small = [
         "model=softmax",
-        "~model.build.filters",
         "model.build.input_shape=[9,128]",
         "model.build.classes=6",
         "run.rounds=1",

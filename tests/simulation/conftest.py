@@ -33,7 +33,8 @@ class Results:
         rounds: The lines of `rounds.jsonl`.
         devices: The bytes of `devices.jsonl`.
         tensors: What the server's checkpoint holds.
-        files: The names of the files below the checkpoint's folder.
+        files: The names of the files below the checkpoint's folder, but for devices' states.
+        states: The bytes of what devices keep, by round, and device and name.
     """
 
     summary: dict[str, Any]
@@ -41,6 +42,7 @@ class Results:
     devices: bytes
     tensors: dict[str, NDArray[Any]]
     files: list[str]
+    states: dict[tuple[int, str], bytes]
 
     @classmethod
     def read(cls, folder: Path) -> "Results":
@@ -49,15 +51,21 @@ class Results:
         for timed in (summary, *rounds):
             del timed["seconds"]
         checkpoint = folder / "checkpoint"
-        files = sorted(str(path.relative_to(checkpoint)) for path in checkpoint.rglob("*.*"))
+        files = sorted(path.name for path in checkpoint.glob("*.*"))
         tensors = load_file(checkpoint / "server.safetensors")
-        return cls(summary, rounds, (folder / "devices.jsonl").read_bytes(), tensors, files)
+        states = {
+            (int(path.name.split(".")[1]), name): tensor.tobytes()
+            for path in checkpoint.glob("devices/*/*")
+            for name, tensor in load_file(path).items()
+        }
+        return cls(summary, rounds, (folder / "devices.jsonl").read_bytes(), tensors, files, states)
 
     def assert_same_bits(self, other: "Results") -> None:
         assert self.rounds == other.rounds
         assert self.summary == other.summary
         assert self.devices == other.devices
         assert self.files == other.files
+        assert self.states == other.states
         assert self.tensors.keys() == other.tensors.keys()
         for name, tensor in self.tensors.items():
             assert tensor.tobytes() == other.tensors[name].tobytes(), name

@@ -6,12 +6,14 @@ import socket
 import subprocess
 import sys
 
+import numpy as np
 import psutil
 import pytest
 
 import odt_sim.strategies
 from odt_sim import Fleet
-from odt_sim.errors import ConfigurationError, SimulationError
+from odt_sim.data import Dataset, federate, iid
+from odt_sim.errors import SimulationError
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.fedavg import FedAvg
@@ -89,6 +91,11 @@ def test_features_of_a_frozen_body_change_no_bit(frozen, results, tmp_path):
     ray.assert_same_bits(serial)
 
 
+@pytest.mark.parametrize("backend", [SerialBackend(), RayBackend(actors=2)], ids=["serial", "ray"])
+def test_a_changed_broadcast_is_sent_though_it_is_the_same_object(backend, serial, user, results, tmp_path):
+    assert results(user.SetsTheEntry(), tmp_path, backend=backend).devices == serial("fedavg").devices
+
+
 def test_strategies_differ(serial):
     assert len({serial(name).devices for name in STRATEGIES}) == len(STRATEGIES)
 
@@ -154,7 +161,7 @@ def test_every_worker_killed_between_two_rounds_changes_no_bit(serial, simulatio
 def test_a_block_that_always_kills_its_worker_ends_the_run_in_one_line(user, simulation, tmp_path):
     run = simulation(**killed(user, tmp_path / "always", 100), directory=tmp_path, backend=RayBackend(actors=1))
     message = (
-        r"backend ray: workers died 3 times on devices 0\.\.3 in round 2 \(.+\); check memory, or run it with backend="
+        r"backend ray: workers died 3 times on devices 0\.\.\d in round 2 \(.+\); check memory, or run it with backend="
     )
     with pytest.raises(SimulationError, match=message) as caught:
         run.run()
@@ -185,17 +192,23 @@ def test_what_a_strategy_raises_in_a_worker_is_one_line_and_the_actors_stay(user
 # --- starting ----------------------------------------------------------------------------------------------------------
 
 
-def test_settings_out_of_range():
-    with pytest.raises(ConfigurationError, match=r"backend\.devices_per_actor: expected 1 or auto, found 2"):
-        RayBackend(devices_per_actor=2)
-    with pytest.raises(ConfigurationError, match=r"backend\.actors: expected at least 1 or null, found 0"):
-        RayBackend(actors=0)
+def test_more_devices_than_there_is_memory_for_are_refused_before_their_actors_start(simulation, tmp_path):
+    """Twenty thousand actors want 2 TB."""
+    x, y = np.zeros((60_000, 6), np.float32), np.arange(60_000, dtype=np.int32) % 3
+    data = federate(Dataset("many", x, y, classes=3), iid, 20_000, seed=0)
+    run = simulation(FedAvg(), tmp_path, data=data, backend=RayBackend(devices_per_actor=1))
+    with pytest.raises(
+        SimulationError, match=r"memory for 20000 actors of about 100 MB each, found room for \d+ \(nodes: 1\)"
+    ):
+        run.run()
 
 
 def test_a_process_uses_one_ray():
     RayBackend().start()  # this one, again
     with pytest.raises(SimulationError, match=r"backend\.address=auto: this process uses the Ray at local already"):
         RayBackend("auto").start()
+    with pytest.raises(SimulationError, match=r"backend\.runtime_env: this process uses Ray with none already, and"):
+        RayBackend(runtime_env={"env_vars": {"A": "1"}}).start()
 
 
 def test_a_serial_backend_without_a_job_says_so():

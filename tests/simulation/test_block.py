@@ -10,6 +10,8 @@ from odt_sim import Device, Fleet, Strategy, TrainingPlan
 from odt_sim.errors import SimulationError
 from odt_sim.model.weights import Weights
 from odt_sim.simulation.block import Job, Task, Trained, Worker, join, mean
+from odt_sim.simulation.versions import Version
+from odt_sim.storage import Folder
 from odt_sim.strategies.base import Update
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
@@ -38,6 +40,24 @@ def test_the_mean_is_numpys_weighted_average(parts):
     assert joined.loss_sum / joined.loss_weight == pytest.approx(1)
 
 
+@pytest.mark.parametrize("shape", [(), (0,), (3, 2), (300, 130)])
+def test_a_sum_is_numpys_to_the_bit_whatever_the_shape(shape):
+    generator = np.random.default_rng(0)
+    tensors = [generator.normal(size=shape[::-1]).astype(np.float32).T for _ in range(3)]  # Fortran's order
+    parts = [Trained({"v": tensor}, {"v": None}, 3.0 + i, (i,), single=True) for i, tensor in enumerate(tensors)]
+    first, second, third = (np.float64(3 + i) * tensor.astype(np.float64) for i, tensor in enumerate(tensors))
+    np.testing.assert_array_equal(join(parts).sums["v"], first + second + third)
+    np.testing.assert_array_equal(join([join(parts[:1]), join(parts[1:])]).sums["v"], first + (second + third))
+    assert join(parts).sums["v"].shape == shape
+
+
+@pytest.mark.parametrize("sizes", [(3, 1), (1, 3), (1 << 14, 1 << 15)])
+def test_updates_of_different_shapes_are_refused(sizes):
+    parts = [Trained({"v": np.ones(size, np.float32)}, {"v": None}, 1.0, (i,)) for i, size in enumerate(sizes)]
+    with pytest.raises(SimulationError, match=rf"update 'v': of shape \({sizes[1]},\) from device 1, \({sizes[0]},\)"):
+        join(parts)
+
+
 @given(parts=st.lists(VECTORS, min_size=2, max_size=12), cut=st.integers(1, 11))
 def test_joining_blocks_is_joining_their_devices(parts, cut):
     parts = [trained(i, np.round(vector), 1.0) for i, vector in enumerate(parts)]  # whole numbers add exactly
@@ -61,7 +81,7 @@ def job(momentum, fleet_data, tmp_path):
             "strategy": strategy,
             "plan": PLAN,
             "seed": 0,
-            "storage": tmp_path,
+            "storage": Folder(tmp_path),
             "fleet": Fleet(),
             **changes,
         }
@@ -85,7 +105,7 @@ def row_of(device):
 def test_a_block_is_the_weighted_sum_of_its_devices(job, momentum):
     job = job(FedAvg())
     state = job.strategy.init(alone(job, 0, 0).parameters())
-    block = Worker(job).train(Task("train", 1, (0, 2, 5), (0, 0, 0)), state.broadcast)
+    block = Worker(job).train(Task("train", 1, (0, 2, 5)), state.broadcast)
     total = np.zeros(momentum.layout.size)
     for id in (0, 2, 5):
         device = alone(job, id, 1)
@@ -94,34 +114,55 @@ def test_a_block_is_the_weighted_sum_of_its_devices(job, momentum):
     np.testing.assert_array_equal(block.sums["weights"], total)
     assert block.weight == sum(job.data.train_sizes[[0, 2, 5]])
     assert block.contributed == (0, 2, 5)
-    assert block.stateful == block.excluded == ()
+    assert (block.stateful, block.excluded) == ({}, ())
     assert block.bytes_up == 3 * 4 * momentum.layout.size
     assert block.each == {}
+
+
+def test_a_single_device_sends_what_is_weighted_only_in_the_sum(job):
+    job = job(FedAvg())
+    broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
+    part = Worker(job).train(Task("train", 1, (2,)), broadcast)
+    assert part.sums["weights"].dtype == np.float32
+    total = join([part]).sums["weights"]
+    np.testing.assert_array_equal(total, part.weight * part.sums["weights"].astype(np.float64))
+    assert part.weight > 1
 
 
 def test_a_task_for_each_device_gives_the_same(job):
     job = job(FedPer())
     broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
-    task = Task("train", 1, (1, 3, 4), (0, 0, 0))
+    task = Task("train", 1, (1, 3, 4))
     whole = Worker(job).train(task, broadcast)
     parts = join(Worker(job).train(one, broadcast) for one in task.each())
     np.testing.assert_array_equal(whole.sums["weights"], parts.sums["weights"])
-    assert whole.stateful == parts.stateful == (1, 3, 4)
+    assert whole.stateful == {1: 1, 3: 1, 4: 1}  # one file
+    assert parts.stateful == {1: 1, 3: 3, 4: 4}
     assert whole.loss_sum == parts.loss_sum
 
 
 def test_what_a_device_keeps_is_there_in_its_next_round(job, momentum):
     job = job(Local())
     worker = Worker(job)
-    worker.train(Task("train", 1, (4,), (0,)), {})
-    worker.train(Task("train", 3, (4,), (1,)), {})
-    [row] = worker.evaluate(Task("evaluate", 3, (4,), (3,)), {})
+    worker.train(Task("train", 1, (4,)), {})
+    worker.train(Task("train", 3, (4,), {4: Version(1, 4)}), {})
+    [row] = worker.evaluate(Task("evaluate", 3, (4,), {4: Version(3, 4)}), {})
     first, second = alone(job, 4, 1), alone(job, 4, 3)
     first.train()
     second.restore(first.parameters())
     second.restore_optimizer_state(first.optimizer_state())
     second.train()
     assert row == row_of(second)
+
+
+def test_a_state_that_a_device_gives_up_does_not_come_back(job, user):
+    worker = Worker(job(user.KeepsForARound()))
+    first = worker.train(Task("train", 1, (4,)), {})
+    second = worker.train(Task("train", 2, (4,), {4: Version(1, 4)}), {})
+    assert first.stateful == second.stateful == {4: 4}
+    rows = [worker.evaluate(Task("final", 2, (4,), {4: Version(round, 4)}), {})[0] for round in (1, 2)]
+    assert rows[0]["state_bytes"] > rows[1]["state_bytes"] == 0
+    assert worker.train(Task("train", 2, (3,)), {}).stateful == {}  # which never had one
 
 
 def test_an_evaluation_keeps_nothing(job, tmp_path):
@@ -135,7 +176,7 @@ def test_an_evaluation_keeps_nothing(job, tmp_path):
     job = job(Trains())
     broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
     worker = Worker(job)
-    task = Task("evaluate", 1, (0, 1), (0, 0))
+    task = Task("evaluate", 1, (0, 1))
     assert worker.evaluate(task, broadcast) == worker.evaluate(task, broadcast)
     assert [row["epochs"] for row in worker.evaluate(task, broadcast)] == [3, 3]
     assert not list(tmp_path.iterdir())
@@ -147,8 +188,8 @@ def test_the_final_evaluation_adds_the_global_model_where_it_travels_whole(job):
     shared = {f"global_{metric}" for metric in metrics}
     for strategy, columns in ((FedAvg(), shared), (FedPer(), set()), (Local(), set())):
         worker, broadcast = Worker(job(strategy)), strategy.init(initial).broadcast
-        [due] = worker.evaluate(Task("evaluate", 1, (0,), (0,)), broadcast)
-        [final] = worker.evaluate(Task("final", 1, (0,), (0,)), broadcast)
+        [due] = worker.evaluate(Task("evaluate", 1, (0,)), broadcast)
+        [final] = worker.evaluate(Task("final", 1, (0,)), broadcast)
         assert {name for name in final if name.startswith("global_")} == columns
         assert {name: final[name] for name in due} == due
     assert due == row_of(alone(job(FedAvg()), 0, 0))
@@ -175,8 +216,8 @@ def test_what_is_not_finite_is_left_out_and_not_kept(job, tmp_path, loss, tensor
             numbers = (loss, tensor, weight) if device.id == 1 else (0.5, 2.0, 3.0)
             return Update({"v": np.array([numbers[1]])}, numbers[2], np.array([numbers[0]], np.float32))
 
-    block = Worker(job(Breaks())).train(Task("train", 1, (0, 1), (0, 0)), {})
-    assert (block.contributed, block.excluded, block.stateful) == ((0,), (1,), (0,))
+    block = Worker(job(Breaks())).train(Task("train", 1, (0, 1)), {})
+    assert (block.contributed, block.excluded, block.stateful) == ((0,), (1,), {0: 0})
     assert block.sums["v"].tolist() == [6.0]
     assert (block.loss_sum, block.loss_weight) == (1.5, 3.0)
     assert [path.name for path in tmp_path.rglob("*.safetensors")] == ["0.1.safetensors"]
@@ -187,7 +228,7 @@ def test_a_device_without_a_step_has_no_loss(job):
         def local(self, device, broadcast):
             return Update({}, 2, np.zeros(0, np.float32))
 
-    block = Worker(job(Idle())).train(Task("train", 1, (0,), (0,)), {})
+    block = Worker(job(Idle())).train(Task("train", 1, (0,)), {})
     assert (block.weight, block.loss_sum, block.loss_weight) == (2, 0, 0)
 
 
@@ -197,7 +238,7 @@ def test_single_updates_are_kept_where_the_strategy_asks(job):
 
     job = job(Keeps())
     broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
-    block = Worker(job).train(Task("train", 1, (0, 2), (0, 0)), broadcast)
+    block = Worker(job).train(Task("train", 1, (0, 2)), broadcast)
     assert list(block.each) == [0, 2]
     updates = mean(block, participants=9)
     both = [update.tensors["weights"].vector.astype(np.float64) * update.weight for update in updates.each.values()]
@@ -208,7 +249,7 @@ def test_single_updates_are_kept_where_the_strategy_asks(job):
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
-        ("Raises", "train", r"strategy Raises: failed on device 4 in round 2 with KeyError: 'mu' \(.*strategies\.py:23\)"),
+        ("Raises", "train", r"strategy Raises: failed on device 4 in round 2 with KeyError: 'mu' \(.*strategies\.py:25\)"),
         ("RaisesDeepInNumpy", "train", r"failed on device 3 in round 2 with ValueError: .*user_strategies.py:\d+\)"),
         ("ForgetsToReturn", "train", r"failed on device 3 in round 2 with TypeError: local returned NoneType, expected"),
         ("SendsAFloat", "train", r"device 3 .* TypeError: the update's 'loss' is a float, expected Weights or a numpy array"),
@@ -220,7 +261,7 @@ def test_what_a_strategy_raises_is_one_line(job, user, name, kind, message):
     job = job(getattr(user, name)())
     broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
     with pytest.raises(SimulationError, match=message) as caught:
-        getattr(Worker(job), kind)(Task(kind, 2, (3, 4), (0, 0)), broadcast)
+        getattr(Worker(job), kind)(Task(kind, 2, (3, 4)), broadcast)
     assert "\n" not in str(caught.value)
 
 
@@ -232,11 +273,11 @@ def test_a_misused_part_of_odt_sim_names_the_strategy_too(job):
     with pytest.raises(
         SimulationError, match=r"strategy Misuses: .*device 0 in round 1 .*ModelError: .*'no such'.*test_block"
     ):
-        Worker(job(Misuses())).train(Task("train", 1, (0,), (0,)), {})
+        Worker(job(Misuses())).train(Task("train", 1, (0,)), {})
 
 
 def test_the_base_class_is_federated_averaging(job):
-    task = Task("train", 1, (0, 1), (0, 0))
+    task = Task("train", 1, (0, 1))
     sums = []
     for strategy in (Strategy(), FedAvg()):
         broadcast = strategy.init(alone(job(strategy), 0, 0).parameters()).broadcast

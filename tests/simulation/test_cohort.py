@@ -5,7 +5,15 @@ from hypothesis import strategies as st
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.simulation import cohort
-from odt_sim.simulation.cohort import LARGEST_BLOCK, blocks, choose_cohort, choose_stragglers, choose_unseen
+from odt_sim.simulation.cohort import (
+    LARGEST_BLOCK,
+    blocks,
+    choose_cohort,
+    choose_evaluated,
+    choose_stragglers,
+    choose_unseen,
+    holds,
+)
 
 SEEDS = st.integers(0, 2**63 - 1)
 
@@ -78,6 +86,28 @@ def test_every_device_is_drawn_equally_often():
     for round in range(1, 1001):
         counts[choose_cohort(np.arange(20), 5, 0, round)] += 1
     assert abs(counts - 250).max() < 5 * np.sqrt(1000 * 0.25 * 0.75)  # five standard deviations
+
+
+@given(st.integers(1, 200), st.integers(0, 199), st.integers(1, 200), SEEDS)
+def test_seen_and_unseen_devices_are_evaluated_in_proportion(devices, unseen, count, seed):
+    left_out = choose_unseen(devices, min(unseen, devices - 1), seed)
+    count = min(max(count, 1 + bool(len(left_out))), devices)
+    seen = np.setdiff1d(np.arange(devices), left_out)
+    found = choose_evaluated(seen, left_out, count, seed)
+    assert found.tolist() == sorted(set(found.tolist()))
+    assert (len(found), found.dtype) == (count, np.int64)
+    of_unseen = sum(holds(left_out, device) for device in found.tolist())
+    assert of_unseen == len(set(found.tolist()) & set(left_out.tolist()))
+    assert len(found) - of_unseen >= 1
+    if len(left_out):
+        assert of_unseen >= 1
+        assert abs(of_unseen - count * len(left_out) / devices) <= 1
+
+
+def test_all_are_evaluated_unless_a_number_is_asked_for():
+    assert choose_evaluated(np.array([0, 2]), np.array([1]), None, 0).tolist() == [0, 1, 2]
+    drawn = {tuple(choose_evaluated(np.arange(100), np.zeros(0, np.int64), 5, seed).tolist()) for seed in range(5)}
+    assert len(drawn) == 5
 
 
 @pytest.mark.parametrize("count", [-1, 5, 6])

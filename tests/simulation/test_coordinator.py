@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -8,7 +9,6 @@ import pytest
 from odt_sim import Device, Fleet, TrainingPlan
 from odt_sim.data import federate, iid
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, DataError, SimulationError, StrategyError
 from odt_sim.model.weights import Weights
 from odt_sim.simulation.cohort import blocks, choose_cohort, choose_unseen
@@ -207,10 +207,10 @@ def scaled(fleet_data):
     """Returns the fleet's data with the training examples of some devices scaled until their losses overflow."""
 
     def scale(*devices):
-        arrays = {**fleet_data.arrays(), "x": fleet_data.x.copy()}
+        x = fleet_data.x.copy()
         for device in devices:
-            arrays["x"][fleet_data.train(device)] *= 1e30
-        return FederatedData.from_arrays(fleet_data.name, fleet_data.classes, arrays)
+            x[fleet_data.train(device)] *= 1e30
+        return replace(fleet_data, x=x)
 
     return scale
 
@@ -224,7 +224,7 @@ def test_a_device_that_diverges_is_left_out_and_named(strategy, scaled, results,
     assert found.summary["excluded"] == 3
     assert all(np.isfinite(row["train_loss"]) for row in found.rounds)
     assert all(np.isfinite(tensor).all() for tensor in found.tensors.values())
-    assert not any(name.startswith("devices/000/2.") for name in found.files)
+    assert not any(name.startswith("2/") for _, name in found.states)
 
 
 def test_the_aggregate_is_that_of_the_others(scaled, results, fleet_data, tmp_path):
@@ -274,6 +274,9 @@ def test_with_min_devices_0_a_round_without_updates_changes_nothing(scaled, resu
         ({"fleet": Fleet(cohort=7, unseen=1)}, r"fleet\.cohort: expected 1 to 6, found 7; .* 1 of them unseen"),
         ({"fleet": Fleet(cohort=0)}, r"fleet\.cohort: expected 1 to 7, found 0"),
         ({"fleet": Fleet(adaptation_steps=-1)}, r"fleet\.adaptation_steps: expected at least 0, found -1"),
+        ({"fleet": Fleet(evaluated=0)}, r"fleet\.evaluated: expected 1 to 7, found 0"),
+        ({"fleet": Fleet(unseen=1, evaluated=1)}, r"fleet\.evaluated: expected 2 to 7, found 1; .* 1 of them unseen"),
+        ({"fleet": Fleet(evaluated=8)}, r"fleet\.evaluated: expected 1 to 7, found 8"),
         ({"fleet": Fleet(cohort=3, min_devices=4)}, r"fleet\.min_devices: expected 0 to 3, found 4"),
     ],
 )
@@ -305,7 +308,7 @@ def test_data_that_does_not_fit_the_model(simulation, clouds, tmp_path):
 def test_a_device_without_examples(simulation, fleet_data, tmp_path, columns, split):
     offsets = fleet_data.offsets.copy()
     offsets[3, columns[0]] = offsets[3, columns[1]]
-    data = FederatedData.from_arrays("clouds", 3, {**fleet_data.arrays(), "offsets": offsets})
+    data = replace(fleet_data, name="clouds", offsets=offsets)
     with pytest.raises(DataError, match=f"data clouds: device 3 has no {split} example; use fewer devices"):
         simulation(FedAvg(), tmp_path, data=data)
 
@@ -315,6 +318,7 @@ def test_a_device_without_examples(simulation, fleet_data, tmp_path, columns, sp
     [
         ("RaisesInInit", r"in init with RuntimeError: no start \(.*user_strategies\.py:\d+\)"),
         ("RaisesInAggregate", r"in aggregate in round 1 with TypeError: .*user_strategies\.py:\d+\)"),
+        ("AddsInPlace", "in aggregate in round 1 with ValueError: output array is read-only"),
         ("ForgetsTheState", "in aggregate in round 1 with TypeError: returned NoneType, expected a ServerState"),
         (
             "BroadcastsText",

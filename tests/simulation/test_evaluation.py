@@ -118,7 +118,7 @@ def test_a_fleet_of_one_has_no_others(momentum, spread, clouds):
 
 def test_a_personal_model_forgets_what_others_have(small_mlp, fleet_data):
     """A device that has trained long on its own examples answers these better, and those of others worse."""
-    fleet = FederatedData.from_arrays("one class each", 3, sorted_by_class(fleet_data))
+    fleet = sorted_by_class(fleet_data)
     own, mixed = measured(small_mlp, fleet, Trained(), 0), measured(small_mlp, fleet, FedAvg(), 0)
     assert own["accuracy"] == 1 > mixed["accuracy"]
     assert own["others_accuracy"] < 0.1
@@ -136,7 +136,7 @@ def sorted_by_class(data):
     order = np.argsort(data.y, kind="stable")
     bounds = np.searchsorted(data.y[order], [0, 1, 2, 3])
     offsets = np.array([[start, start + 10, start + 15, end] for start, end in pairwise(bounds)])
-    return {"x": data.x, "y": data.y, "indices": order, "offsets": offsets}
+    return FederatedData("one class each", data.x, data.y, 3, order, offsets)
 
 
 def test_what_a_device_keeps_is_weighed_as_it_was_loaded(momentum, fleet_data):

@@ -1,14 +1,21 @@
 """Going on with a run that died, to the same bits; and refusing what would mix two runs."""
 
 import json
+import shutil
+import time
+from dataclasses import replace
+from itertools import product
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from odt_sim import Fleet, TrainingPlan
-from odt_sim.data.federated import FederatedData
 from odt_sim.errors import CheckpointError, SimulationError
-from odt_sim.simulation import store
+from odt_sim.object_store import ObjectStore
 from odt_sim.simulation.commit import CommitFile
+from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.serial import SerialBackend
+from odt_sim.storage import Folder
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.fedper import FedPer
@@ -51,21 +58,54 @@ def test_states_of_old_rounds_are_dropped(results, tmp_path):
     found = results(Local(), tmp_path)
     rounds = sorted({found.summary["reported_round"], 3})
     assert rounds in ([2, 3], [3])  # those that were evaluated
-    states = [f"devices/000/{device}.{round}.safetensors" for device in range(7) for round in rounds]
-    assert found.files == [*states, f"reported.{rounds[0]}.safetensors", "server.safetensors"]
-    assert found.tensors["versions"].tolist() == [3] * 7
+    assert {(round, int(name.partition("/")[0])) for round, name in found.states} == set(product(rounds, range(7)))
+    segments = [f"versions.{round}.safetensors" for round in rounds]
+    assert found.files == [f"reported.{rounds[0]}.safetensors", "server.safetensors", *segments]
+    assert found.tensors["versions.segments"].tolist() == [3]
 
 
 def test_states_are_on_the_disk_before_a_commit_refers_to_them(simulation, tmp_path, monkeypatch):
     order = []
-    sync, write = store.sync_folder, CommitFile.write
-    monkeypatch.setattr(store, "sync_folder", lambda folder: (order.append(folder.name), sync(folder)))
-    monkeypatch.setattr(CommitFile, "write", lambda file, commit: (order.append(file.path.stem), write(file, commit)))
+    add, sync, write = Folder.add, Folder.sync, CommitFile.write
+    monkeypatch.setattr(Folder, "add", lambda *given: (order.append(given[1].split("/")[0]), add(*given)))
+    monkeypatch.setattr(Folder, "sync", lambda folder: (order.append("sync"), sync(folder)))
+    monkeypatch.setattr(CommitFile, "write", lambda file, commit: (order.append(file.name), write(file, commit)))
     simulation(Local(), tmp_path / "local", rounds=2, evaluate_every=2).run()
-    assert order == ["devices", "server", "devices", "reported.2", "server"]
+    server, reported = "server.safetensors", "reported.2.safetensors"
+    first, second = ([*["devices"] * 2, f"versions.{round}.safetensors", "sync"] for round in (1, 2))
+    assert order == [*first, server, *second, reported, server]
     order.clear()
     simulation(FedAvg(), tmp_path / "fedavg", rounds=2, evaluate_every=2).run()
-    assert order == ["server", "reported.2", "server"]  # devices that keep nothing have nothing to wait for
+    assert order == [server, reported, server]  # devices that keep nothing have nothing to wait for
+
+
+def test_the_next_round_begins_before_the_last_one_is_evaluated_and_committed(simulation, tmp_path, monkeypatch):
+    order = []
+    write = CommitFile.write
+
+    def written(file, commit):
+        order.append(file.name.removesuffix(".safetensors"))
+        write(file, commit)
+
+    monkeypatch.setattr(CommitFile, "write", written)
+
+    class Listening(SerialBackend):
+        def train(self, tasks, broadcast):
+            order.append(f"train {tasks[0].round}")
+            return super().train(tasks, broadcast)
+
+        def evaluate(self, tasks, broadcast):
+            order.append(f"{tasks[0].kind} {tasks[0].round}")
+            return super().evaluate(tasks, broadcast)
+
+    run = simulation(FedAvg(), tmp_path, rounds=3, evaluate_every=2, backend=Listening())
+    run.run(on_round=lambda record: order.append(f"told {record['round']}"))
+    assert order[:-1] == [
+        *("train 1", "train 2", "server", "told 1"),
+        *("evaluate 2", "train 3", "reported.2", "server", "told 2"),
+        *("evaluate 3", *(["reported.3"] if "reported.3" in order else []), "server", "told 3"),
+    ]
+    assert order[-1].startswith("final")
 
 
 def test_nothing_is_lost_between_the_devices_writes_and_the_commit(results, simulation, user, tmp_path):
@@ -76,8 +116,8 @@ def test_nothing_is_lost_between_the_devices_writes_and_the_commit(results, simu
     folder = tmp_path / "died"
     with pytest.raises(SimulationError, match="failed in aggregate in round 3 with RuntimeError: the coordinator dies"):
         simulation(user.RaisesOnce(marker), folder, rounds=4).run()
-    states = {path.name for path in folder.rglob("*.safetensors")}
-    assert {"1.2.safetensors", "1.3.safetensors"} <= states  # the new ones beside the committed ones
+    rounds = {path.name.split(".")[1] for path in folder.glob("checkpoint/devices/*/*")}
+    assert {"2", "3"} <= rounds  # the new states beside the committed ones
     assert [row["round"] for row in lines(folder / "rounds.jsonl")] == [1, 2]
     simulation(user.RaisesOnce(marker), folder, rounds=4).run(resume=True)
     type(whole).read(folder).assert_same_bits(whole)
@@ -100,7 +140,7 @@ def test_a_line_whose_round_was_not_committed_is_dropped(results, simulation, tm
 
 
 def die_or(write, file, commit):
-    if (commit.round, file.path.stem) == (2, "server"):
+    if (commit.round, file.name) == (2, "server.safetensors"):
         raise DeathError
     write(file, commit)
 
@@ -122,9 +162,9 @@ def test_resuming_where_nothing_was_committed_starts_anew(simulation, tmp_path):
 def test_a_folder_that_holds_a_run_is_refused_untouched(simulation, tmp_path):
     simulation(FedAvg(), tmp_path / "run", rounds=1).run()
     before = contents(tmp_path)
-    with pytest.raises(CheckpointError, match=r"run: this folder or its checkpoint's holds a run already"):
+    with pytest.raises(CheckpointError, match=r"run: this folder holds a run already"):
         simulation(Local(), tmp_path / "run").run()
-    with pytest.raises(CheckpointError, match="holds a run already"):
+    with pytest.raises(CheckpointError, match=r"run/checkpoint/server\.safetensors: a run is stored there already"):
         simulation(Local(), tmp_path / "other", storage=tmp_path / "run" / "checkpoint").run()
     assert contents(tmp_path) == before
 
@@ -145,9 +185,48 @@ def test_storage_may_be_elsewhere(simulation, results, tmp_path):
     assert (tmp_path / "run" / "devices.jsonl").read_bytes() == here.devices
 
 
+def test_nothing_is_removed_after_a_run_has_failed(simulation, tmp_path, monkeypatch):
+    delete = Folder.delete
+    monkeypatch.setattr(Folder, "delete", lambda *given: (time.sleep(0.2), delete(*given)))
+    with pytest.raises(DeathError):
+        simulation(Local(), tmp_path).run(on_round=die_in(2))
+    assert {path.name.split(".")[1] for path in tmp_path.glob("checkpoint/devices/*/*")} == {"2"}
+
+
+def lose_storage(run, storage):
+    shutil.rmtree(storage)
+
+
+def lose_records(run, storage):
+    (run / "rounds.jsonl").unlink()
+
+
+def lose_a_line(run, storage):
+    kept = lines(run / "rounds.jsonl")[1:]
+    (run / "rounds.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in kept))
+
+
+@pytest.mark.parametrize(
+    ("lose", "found"),
+    [
+        (lose_storage, "has 4 rounds, the checkpoint in .*fast has 0"),
+        (lose_records, "has 0 rounds, the checkpoint in .*fast has 4"),
+        (lose_a_line, "has 3 rounds, the checkpoint in .*fast has 4"),
+    ],
+)
+def test_a_run_whose_records_or_checkpoint_were_lost_is_left_as_it_is(lose, found, simulation, tmp_path):
+    settings = {"storage": tmp_path / "fast", "rounds": 6}
+    with pytest.raises(DeathError):
+        simulation(FedAvg(), tmp_path / "run", **settings).run(on_round=die_in(4))
+    lose(tmp_path / "run", tmp_path / "fast")
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match=rf"rounds\.jsonl: {found}; resume with the run's own run\.storage"):
+        simulation(FedAvg(), tmp_path / "run", **settings).run(resume=True)
+    assert contents(tmp_path) == before
+
+
 def other_data(fleet_data):
-    arrays = {**fleet_data.arrays(), "y": fleet_data.y[::-1].copy()}
-    return FederatedData.from_arrays(fleet_data.name, fleet_data.classes, arrays)
+    return replace(fleet_data, y=fleet_data.y[::-1].copy())
 
 
 @pytest.mark.parametrize(
@@ -157,6 +236,7 @@ def other_data(fleet_data):
         ({"seed": 1}, "with seed 0, this one has 1"),
         ({"fleet": Fleet(unseen=2)}, r"with fleet\.unseen 1, this one has 2"),
         ({"fleet": Fleet(unseen=1, cohort=3)}, r"with fleet\.cohort None, this one has 3"),
+        ({"fleet": Fleet(unseen=1, evaluated=3)}, r"with fleet\.evaluated None, this one has 3"),
         ({"plan": TrainingPlan(2, 0.05)}, r"with train\.epochs 1, this one has 2"),
         ({"plan": TrainingPlan(1, 0.5)}, r"with train\.learning_rate 0\.05, this one has 0\.5"),
         ({"data": other_data}, "with data clouds [0-9a-f]{16}, this one has clouds [0-9a-f]{16}"),
@@ -194,3 +274,43 @@ def test_a_damaged_checkpoint_is_refused(simulation, tmp_path):
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=r"server\.safetensors: damaged"):
         simulation(FedAvg(), tmp_path).run(resume=True)
+
+
+# --- storage by URI ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def memory():
+    yield "memory://odt_sim/run"
+    MemoryFileSystem.store.clear()
+
+
+@pytest.mark.parametrize("strategy", [Local(), FedPer(), FedAvg()], ids=lambda s: s.name)
+def test_a_run_goes_on_from_objects_to_the_same_bits(strategy, results, simulation, tmp_path, memory):
+    whole = results(strategy, tmp_path / "whole", rounds=5)
+    settings = {"storage": memory, "rounds": 5}
+    with pytest.raises(DeathError):
+        simulation(strategy, tmp_path / "run", **settings).run(on_round=die_in(3))
+    ObjectStore(memory).add("devices/000/0.4.safetensors", b"torn")
+    simulation(strategy, tmp_path / "run", **settings).run(resume=True)
+    assert not (tmp_path / "run" / "checkpoint").exists()
+    assert (tmp_path / "run" / "devices.jsonl").read_bytes() == whole.devices
+    here = tmp_path / "whole" / "checkpoint"
+    assert sorted(ObjectStore(memory).names()) == sorted(Folder(here).names())
+    for name in Folder(here).names():
+        assert ObjectStore(memory).read(name) == Folder(here).read(name)
+    with pytest.raises(CheckpointError, match="a run is stored there already"):
+        simulation(strategy, tmp_path / "other", **settings).run()
+
+
+@pytest.mark.parametrize("scheme", ["file", "local"])  # a folder, and the same through fsspec
+@pytest.mark.usefixtures("ray_session")
+def test_workers_reach_what_a_uri_names(scheme, results, simulation, tmp_path):
+    whole = results(Local(), tmp_path / "whole")
+    settings = {"storage": f"{scheme}://{tmp_path}/shared", "backend": RayBackend(actors=2)}
+    with pytest.raises(DeathError):
+        simulation(Local(), tmp_path / "run", **settings).run(on_round=die_in(2))
+    simulation(Local(), tmp_path / "run", **settings).run(resume=True)
+    assert (tmp_path / "run" / "devices.jsonl").read_bytes() == whole.devices
+    kept = [Folder(path) for path in (tmp_path / "shared", tmp_path / "whole" / "checkpoint")]
+    assert sorted(kept[0].names()) == sorted(kept[1].names())

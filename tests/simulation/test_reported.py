@@ -2,15 +2,16 @@
 
 import json
 import os
-from pathlib import Path
+from dataclasses import replace
+from threading import Lock
 
 import pytest
 
 from odt_sim import Fleet, TrainingPlan
-from odt_sim.data.federated import FederatedData
-from odt_sim.device import checkpoint
 from odt_sim.errors import CheckpointError
 from odt_sim.simulation.commit import CommitFile
+from odt_sim.simulation.ray import RayBackend
+from odt_sim.storage import Folder
 from odt_sim.strategies.fedavg import FedAvg
 
 
@@ -22,7 +23,7 @@ def rows(folder, name):
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
-def states(folder):
+def files(folder):
     return sorted(path.name.removesuffix(".safetensors") for path in (folder / "checkpoint").rglob("*.*.safetensors"))
 
 
@@ -45,36 +46,38 @@ def test_a_run_that_gets_worse_reports_what_it_had(user, results, settings, tmp_
     assert max(validated[2:]) < max(validated)
     stopped = results(user.GetsWorse(), tmp_path / "stopped", **{**settings, "rounds": reported})
     assert found.devices == stopped.devices
-    assert states(tmp_path / "whole") == sorted(
-        [*(f"{device}.{round}" for device in range(2) for round in (reported, 4)), f"reported.{reported}"]
-    )
+    kept = [f"{name}.{round}" for name in ("0", "1", "versions") for round in (reported, 4)]
+    assert files(tmp_path / "whole") == sorted([*kept, f"reported.{reported}"])
 
 
 def test_devices_without_validation_examples_are_reported_after_the_last_round(user, results, settings, two, tmp_path):
     offsets = two.offsets.copy()
     offsets[:, 2] = offsets[:, 1]
-    data = FederatedData.from_arrays("clouds", 3, {**two.arrays(), "offsets": offsets})
+    data = replace(two, offsets=offsets)
     found = results(user.GetsWorse(), tmp_path, **{**settings, "data": data})
     assert found.summary["reported_round"] == 4
-    assert states(tmp_path) == ["0.4", "1.4"]
+    assert files(tmp_path) == ["0.4", "1.4", "versions.4"]
     assert not any(name.startswith("validation_") for row in found.rounds for name in row)
 
 
 class Dying:
-    """Lets the coordinator die before the given write or removal of a file, counted from 1."""
+    """Lets the run's process die at the given write or removal of a file, counted from 1: none of its threads does more."""
 
     def __init__(self, patch, at):
-        self.done, self._at = 0, at
-        for module, name in ((checkpoint, "write_file"), (Path, "unlink")):
-            patch.setattr(module, name, self._counted(getattr(module, name)))
+        self.done, self._at, self._lock = 0, at, Lock()
+        for method in ("add", "replace", "delete"):
+            patch.setattr(Folder, method, self._counted(method, getattr(Folder, method)))
 
-    def _counted(self, call):
-        def counted(path, *arguments, **options):
-            if path.suffix == ".safetensors":
-                self.done += 1
-                if self.done == self._at:
-                    raise DeathError
-            return call(path, *arguments, **options)
+    def _counted(self, method, call):
+        def counted(folder, names, *content):
+            for name in names if method == "delete" else [names]:
+                with self._lock:
+                    self.done += 1
+                    if self.done == self._at and method == "add":
+                        call(folder, name, content[0][:100])  # torn
+                    if self.done >= self._at:
+                        raise DeathError
+                    call(folder, [name] if method == "delete" else name, *content)
 
         return counted
 
@@ -101,6 +104,29 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_bits(
     assert dying.done == moment - 1
 
 
+@pytest.mark.usefixtures("ray_session")
+def test_a_run_killed_before_any_commit_while_actors_are_in_the_next_round_goes_on_to_the_same_bits(
+    user, results, simulation, settings, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+    undisturbed = results(user.GetsWorse(), tmp_path / "undisturbed", **settings)
+    moment, died = 0, True
+    while died:
+        moment += 1
+        folder = tmp_path / str(moment)
+        with monkeypatch.context() as patch:
+            dying = Dying(patch, moment)  # here in the coordinator, which writes commits and removes old states
+            try:
+                simulation(user.GetsWorse(), folder, **settings, backend=RayBackend(actors=2)).run()
+                died = False
+            except DeathError:
+                pass
+        simulation(user.GetsWorse(), folder, **settings, backend=RayBackend(actors=2)).run(resume=True)
+        type(undisturbed).read(folder).assert_same_bits(undisturbed)
+    assert moment > 4 + 2
+    assert dying.done == moment - 1
+
+
 def test_a_run_can_be_prolonged_past_its_best_round(user, results, simulation, settings, tmp_path):
     whole = results(user.GetsWorse(), tmp_path / "whole", **settings)
     simulation(user.GetsWorse(), tmp_path / "longer", **{**settings, "rounds": 3}).run()
@@ -115,9 +141,9 @@ def test_a_better_round_that_was_not_committed_costs_nothing(simulation, setting
     written = []
 
     def dies_at_the_second(file, commit):
-        if len(written) == 2 and file.path.stem == "server":
+        if len(written) == 2 and file.name == "server.safetensors":
             raise DeathError
-        written.extend([commit.round] if file.path.stem.startswith("reported") else [])
+        written.extend([commit.round] if file.name.startswith("reported") else [])
         write(file, commit)
 
     with monkeypatch.context() as patch:
@@ -125,10 +151,10 @@ def test_a_better_round_that_was_not_committed_costs_nothing(simulation, setting
         with pytest.raises(DeathError):
             simulation(FedAvg(), tmp_path, **settings).run()
     first, second = written
-    assert {f"reported.{first}", f"reported.{second}"} <= set(states(tmp_path))
+    assert {f"reported.{first}", f"reported.{second}"} <= set(files(tmp_path))
     summary = simulation(FedAvg(), tmp_path, **{**settings, "rounds": second, "evaluate_every": 100}).run(resume=True)
     assert summary["reported_round"] == second  # the last round is always evaluated
-    assert states(tmp_path) == [f"reported.{second}"]
+    assert files(tmp_path) == [f"reported.{second}"]
 
 
 def test_what_a_killed_write_of_a_commit_left_goes_when_the_run_goes_on(user, simulation, settings, tmp_path):

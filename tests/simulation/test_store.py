@@ -3,7 +3,10 @@ import pytest
 
 from odt_sim.errors import CheckpointError
 from odt_sim.model.weights import Weights
-from odt_sim.simulation.store import DeviceStore, read_state, write_state
+from odt_sim.simulation import store
+from odt_sim.simulation.store import DeviceStore, RoundStates, StateFile, pack_state
+from odt_sim.simulation.versions import Version
+from odt_sim.storage import Folder
 
 
 @pytest.fixture
@@ -17,6 +20,16 @@ def state(momentum):
     }
 
 
+@pytest.fixture
+def devices(tmp_path, momentum):
+    """A store in the test's folder."""
+    return DeviceStore(Folder(tmp_path), momentum)
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*"))
+
+
 def assert_same(found, expected):
     assert found.keys() == expected.keys()
     assert found["own"].layout == expected["own"].layout
@@ -26,37 +39,75 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(found[name], expected[name])
 
 
-def test_a_state_comes_back_as_it_was(tmp_path, momentum, state):
-    store = DeviceStore(tmp_path, momentum)
-    store.save(1234, 5, state)
-    assert_same(store.load(1234, 5), state)
-    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")] == ["001/1234.5.safetensors"]
+def test_a_state_comes_back_as_it_was(tmp_path, devices, state):
+    other = {**state, "own": 2 * state["own"]}
+    devices.save(Version(5, 1234), {1234: state, 12345: other})
+    assert_same(devices.load(1234, Version(5, 1234)), state)
+    assert_same(devices.load(12345, Version(5, 1234)), other)
+    assert files(tmp_path) == ["devices/001/1234.5.safetensors"]
 
 
-def test_a_device_without_a_state_has_an_empty_one(tmp_path, momentum):
-    assert DeviceStore(tmp_path, momentum).load(3, 0) == {}
+def test_what_a_device_does_to_its_state_changes_no_later_load(devices, state):
+    devices.save(Version(1, 0), {0: state})
+    devices.load(0, Version(1, 0))["own"].vector[:] = 0
+    assert_same(devices.load(0, Version(1, 0)), state)
 
 
-def test_a_round_writes_beside_earlier_ones_until_they_are_dropped(tmp_path, momentum, state):
-    store = DeviceStore(tmp_path, momentum)
-    store.save(0, 1, {"steps": np.array(1)})
-    store.save(0, 2, {"steps": np.array(2)})
-    assert store.load(0, 1)["steps"] == 1
-    store.drop(0, 1)
-    store.drop(0, 1)  # a coordinator that died in between does it again
-    assert store.load(0, 2)["steps"] == 2
-    with pytest.raises(CheckpointError, match=r"0\.1\.safetensors: no such checkpoint"):
-        store.load(0, 1)
+def test_a_device_without_a_state_has_an_empty_one(devices):
+    assert devices.load(3, None) == {}
 
 
-def test_a_state_of_another_model_is_refused(tmp_path, momentum, adam, state):
-    DeviceStore(tmp_path, momentum).save(0, 1, state)
+def test_a_round_writes_beside_earlier_ones(devices):
+    for round in (1, 2):
+        devices.save(Version(round, 0), {0: {"steps": np.array(round)}})
+    assert [devices.load(0, Version(round, 0))["steps"] for round in (1, 2)] == [1, 2]
+    with pytest.raises(CheckpointError, match=r"0\.3\.safetensors: no such checkpoint"):
+        devices.load(0, Version(3, 0))
+
+
+def test_what_a_killed_process_left_of_a_file_does_not_matter(tmp_path, devices, state):
+    devices.save(Version(1, 0), {0: state})
+    path = tmp_path / "devices/000/0.1.safetensors"
+    whole = path.read_bytes()
+    for left in (b"", whole[:50], whole, whole + b"more"):
+        path.write_bytes(left)
+        devices.save(Version(1, 0), {0: state})
+        assert path.read_bytes() == whole
+
+
+def test_small_states_share_a_file_and_large_ones_do_not(tmp_path, devices, monkeypatch):
+    monkeypatch.setattr(store, "GROUPED", 100)
+    states = RoundStates(devices, 3)
+    sizes = {4: 20, 5: 20, 7: 5, 8: 40, 9: 4}  # float32
+    found = {id: states.add(id, {"v": np.full(size, id, np.float32)}) for id, size in sizes.items()}
+    assert found == {4: 4, 5: 4, 7: 7, 8: 7, 9: 9}
+    states.write()
+    states.write()  # there is nothing more
+    assert files(tmp_path) == [f"devices/000/{first}.3.safetensors" for first in (4, 7, 9)]
+    for id, first in found.items():
+        assert devices.load(id, Version(3, first))["v"].tolist() == [id] * sizes[id]
+
+
+def test_a_state_that_changes_after_it_was_gathered_is_kept_as_it_was(devices):
+    states, own = RoundStates(devices, 1), np.zeros(2)
+    states.add(0, {"v": own})
+    own[:] = 1
+    states.write()
+    assert devices.load(0, Version(1, 0))["v"].tolist() == [0, 0]
+
+
+def test_a_state_of_another_model_is_refused(tmp_path, devices, adam, state):
+    devices.save(Version(1, 0), {0: state})
     with pytest.raises(CheckpointError, match="of another model"):
-        DeviceStore(tmp_path, adam).load(0, 1)
+        DeviceStore(Folder(tmp_path), adam).load(0, Version(1, 0))
 
 
-def test_texts_are_kept_beside_a_state(tmp_path, momentum, state):
-    write_state(tmp_path / "state", state, momentum, {"round": "4", "seed": "0"})
-    found, texts = read_state(tmp_path / "state", momentum)
-    assert_same(found, state)
-    assert texts == {"round": "4", "seed": "0"}
+def test_texts_are_kept_beside_a_state(momentum, state):
+    file = StateFile(pack_state(state, momentum, {"round": "4", "seed": "0"}), "here", momentum)
+    assert_same(file.state(), state)
+    assert file.texts == {"round": "4", "seed": "0"}
+
+
+def test_each_layout_is_named_once(momentum, state):
+    content = pack_state({"a": state["own"], "b": 2 * state["own"]}, momentum)
+    assert content.count(state["own"].layout.names[0].encode()) == 1

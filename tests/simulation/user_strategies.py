@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,30 @@ class KeepsAList(FedAvg):
     def local(self, device, broadcast):
         device.state["seen"] = [1, 2]
         return super().local(device, broadcast)
+
+
+class AddsInPlace(FedAvg):
+    def aggregate(self, state, updates):
+        state.weights.vector += updates.mean["weights"].vector
+        return state
+
+
+class SetsTheEntry(FedAvg):
+    """Averages by changing the mapping that it is given, and returns that."""
+
+    def aggregate(self, state, updates):
+        state.broadcast["weights"] = state.weights + updates.mean["weights"]
+        return state
+
+
+class KeepsForARound(Local):
+    """Keeps its state after odd rounds only."""
+
+    def local(self, device, broadcast):
+        update = super().local(device, broadcast)
+        if device.round % 2 == 0:
+            device.state.clear()
+        return update
 
 
 class ForgetsTheState(FedAvg):
@@ -143,3 +169,34 @@ class GetsWorse(Local):
         if device.round > 3:
             device.state = before
         return update
+
+
+class TellsItsNode(FedAvg):
+    """Records on which node of a cluster each device was evaluated, and whether TensorFlow is loaded there."""
+
+    def deploy(self, device, broadcast):
+        import ray
+
+        device.records["node"] = int(ray.get_runtime_context().get_node_id()[:12], 16)
+        device.records["tensorflow"] = "tensorflow" in sys.modules
+        return super().deploy(device, broadcast)
+
+
+class Heavy(Local):
+    """Brings 4 MiB to the workers."""
+
+    def __init__(self) -> None:
+        self._ballast = np.zeros(1 << 22, np.uint8)
+
+
+class KillsANode(Local):
+    """Kills a process, the raylet of a node, on one device of the second round."""
+
+    def __init__(self, process: int) -> None:
+        self._process = process
+
+    def local(self, device, broadcast):
+        if (device.id, device.round) == (3, 2):
+            with suppress(ProcessLookupError):
+                os.kill(self._process, signal.SIGKILL)
+        return super().local(device, broadcast)

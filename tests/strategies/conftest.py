@@ -16,7 +16,9 @@ from odt_sim.data.federated import FederatedData
 from odt_sim.device.examples import Examples
 from odt_sim.model.flatbuffer import with_metadata
 from odt_sim.model.manifest import METADATA_NAME
-from odt_sim.simulation.store import DeviceStore, read_state
+from odt_sim.simulation.commit import Commit, CommitFile
+from odt_sim.simulation.store import DeviceStore
+from odt_sim.storage import Folder
 
 SIZES = [(20, 6, 7), (33, 5, 9), (7, 4, 6)]
 """Train, validation and test examples of each device."""
@@ -91,18 +93,21 @@ class Run:
         return [{name: value for name, value in row.items() if name not in costs} for row in self.rows]
 
     @property
-    def state(self) -> dict[str, Any]:
+    def storage(self) -> Folder:
+        return Folder(self.directory / "checkpoint")
+
+    @property
+    def commit(self) -> Commit:
         """What the coordinator committed last."""
-        return read_state(self.directory / "checkpoint" / "server.safetensors", self.model)[0]
+        return CommitFile(self.storage, "server.safetensors", self.model, {}).read()
 
     @property
     def broadcast(self) -> dict[str, Any]:
-        prefix = "broadcast."
-        return {name.removeprefix(prefix): value for name, value in self.state.items() if name.startswith(prefix)}
+        return dict(self.commit.state.broadcast)
 
     @property
     def weights(self) -> Weights:
-        return self.broadcast["weights"]
+        return self.commit.state.weights
 
     def device(self, id: int) -> Device:
         """Returns a device as it is when the last round is evaluated."""
@@ -111,8 +116,7 @@ class Run:
             for part in (self.data.train, self.data.validation, self.data.test)
         ]
         device = Device(self.model, *splits, seed=SEED, id=id, round=self.rounds, plan=TrainingPlan(EPOCHS, RATE))
-        version = int(self.state["versions"][id])
-        device.state = DeviceStore(self.directory / "checkpoint" / "devices", self.model).load(id, version)
+        device.state = DeviceStore(self.storage, self.model).load(id, self.commit.versions.of([id]).get(id))
         return device
 
     def deployed(self, id: int) -> Weights:

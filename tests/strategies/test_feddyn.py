@@ -30,7 +30,7 @@ def test_agrees_with_numpy(
         h = h - ALPHA / 3 * sum(w_i - w for w_i in trained)
         w = twin.mean(trained) - h / ALPHA
     np.testing.assert_allclose(run.weights.vector, w, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(run.state["private.h"].vector, h, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(run.commit.state.private["h"].vector, h, rtol=0, atol=1e-5)
     for device in range(3):
         np.testing.assert_allclose(run.device(device).state["h"].vector, own[device], rtol=0, atol=1e-5)
     twin.assert_rows(run.rows, [w] * 3)

@@ -34,8 +34,7 @@ def test_agrees_with_numpy(
 def test_a_cohorts_mean_replaces_the_last(simulate: Simulate, twin: Any, softmax: TrainableModel, data: Any) -> None:
     """With one device a round, w is that device's own model."""
     run = simulate(MRMTL(LAMBDA), softmax, data, fleet=Fleet(cohort=1))
-    last = int(np.argmax(run.state["versions"]))
-    assert run.state["versions"][last] == run.rounds
+    (last,) = run.commit.versions.written(run.rounds)
     np.testing.assert_allclose(run.deployed(last).vector, run.weights.vector, rtol=0, atol=1e-6)
 
 

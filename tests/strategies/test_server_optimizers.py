@@ -38,7 +38,7 @@ def test_adaptive_ones_agree_with_numpy(
         m, v = B1 * m + (1 - B1) * delta, SECOND_MOMENTS[type(strategy)](v, delta)
         w = w + RATE * m / (np.sqrt(v) + TAU)
     np.testing.assert_allclose(run.weights.vector, w, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(run.state["private.v"], v, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(run.commit.state.private["v"], v, rtol=0, atol=1e-6)
     twin.assert_rows(run.rows, [w] * 3)
 
 
@@ -67,7 +67,7 @@ def test_statistics_are_averaged(
 ) -> None:
     """The first round begins alike, so BatchNorm's statistics are FedAvg's, to the bit, and the rest is not."""
     one, other = (simulate(s, grouped, small_data, rounds=1) for s in (kind(server_learning_rate=0.5), FedAvg()))
-    assert one.state["private.m"].shape == (grouped.trainable_layout.size,)
+    assert one.commit.state.private["m"].shape == (grouped.trainable_layout.size,)
     for p in grouped.parameters:
         same = np.array_equal(one.weights[p.name], other.weights[p.name])
         assert same == (p.role == "statistic"), p.name

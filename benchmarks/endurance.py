@@ -1,0 +1,106 @@
+"""Whether memory stays flat over a long run: 500 rounds on Ray, each process weighed every 20 rounds.
+
+The peers' workload: 100 devices with 96 images each, 10 a round, a CNN of 56,714 parameters, here a step each; every round
+is committed, and every 20th evaluated. Weighed is what the coordinator and each actor hold alone (USS), and what Ray says
+its object store holds.
+
+    python benchmarks/endurance.py [--rounds 500] [--strategy fedavg] [--backend ray]
+"""
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import hydra.utils
+import psutil
+from footprint import MEGABYTE, own
+from omegaconf import OmegaConf
+from workload import fleet_of, random_images, shipped_file
+
+from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan
+from odt_sim.simulation.backend import Backend
+from odt_sim.simulation.serial import SerialBackend
+
+DEVICES, EXAMPLES, COHORT = 100, 96, 10
+FIRST = 20  # the round that later ones are compared with; between two weighings there are as many
+STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "strategy"
+
+
+class Scale:
+    """Weighs this process, the actors and the object store.
+
+    Attributes:
+        weights: Megabytes by what was weighed, one for each weighing.
+    """
+
+    def __init__(self) -> None:
+        """Has weighed nothing."""
+        self.weights: dict[str, list[float]] = {}
+
+    def on_round(self, record: dict[str, Any]) -> None:
+        """Weighs every 20 rounds."""
+        if record["round"] % FIRST:
+            return
+        found = {"coordinator": own()} | {f"actor {pid}": own(pid) for pid in actors()}
+        if len(found) > 1:
+            found["object store"] = object_store()
+        for name, size in found.items():
+            self.weights.setdefault(name, []).append(size / MEGABYTE)
+        print(record["round"], *(f"{name} {sizes[-1]:.1f}" for name, sizes in self.weights.items()), flush=True)
+
+
+def actors() -> list[int]:
+    """Returns the processes of the Ray actors."""
+    children = psutil.Process().children(recursive=True)
+    return sorted(process.pid for process in children if "_Host" in " ".join(process.cmdline()))
+
+
+def object_store() -> int:
+    """Returns the bytes of all objects in the store of this node."""
+    import ray
+    from ray._private.internal_api import node_stats
+
+    node = ray.nodes()[0]
+    stats = node_stats(node["NodeManagerAddress"], node["NodeManagerPort"])
+    return int(stats.store_stats.object_store_bytes_used)
+
+
+def backend(name: str) -> Backend:
+    """Returns the backend; Ray is imported only where it is used."""
+    if name == "serial":
+        return SerialBackend()
+    from odt_sim.simulation.ray import RayBackend
+
+    return RayBackend()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Weigh the processes of a long run.")
+    parser.add_argument("--rounds", type=int, default=500)
+    parser.add_argument("--strategy", default="fedavg", help="of conf/strategy")
+    parser.add_argument("--backend", choices=["ray", "serial"], default="ray")
+    options = parser.parse_args()
+    scale = Scale()
+    with tempfile.TemporaryDirectory() as folder:
+        Simulation(
+            TrainableModel.load(shipped_file("mnist_cnn", gradient_offset=True)),
+            fleet_of(*random_images(DEVICES * EXAMPLES), DEVICES),
+            hydra.utils.instantiate(OmegaConf.load(STRATEGIES / f"{options.strategy}.yaml")),
+            rounds=options.rounds,
+            directory=Path(folder),
+            fleet=Fleet(COHORT),
+            plan=TrainingPlan(learning_rate=0.05, steps=1),
+            evaluate_every=FIRST,
+            backend=backend(options.backend),
+        ).run(on_round=scale.on_round)
+    print(f"{options.strategy}, {options.backend}: MB in round {FIRST} and {options.rounds}, and their ratio")
+    for name, sizes in scale.weights.items():
+        print(f"{name}: {sizes[0]:.1f} {sizes[-1]:.1f} {sizes[-1] / sizes[0]:.3f}")
+
+
+if __name__ == "__main__":
+    main()

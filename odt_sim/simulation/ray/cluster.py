@@ -1,0 +1,119 @@
+"""How this process starts a Ray of its own, or joins a cluster."""
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from odt_sim.errors import SimulationError
+from odt_sim.simulation.quiet import quiet
+from odt_sim.simulation.ray.attempt import why_not
+from odt_sim.simulation.ray.result import one_line
+
+SYSTEM = {
+    # The backend starts actors in waves itself; Ray would warn of many actors, whether they start at once or not.
+    "worker_maximum_startup_concurrency": 1000,
+    # A result up to here goes straight to the coordinator: for a small model's sums that is half the cost of the store.
+    "max_direct_call_object_size": 2 << 20,
+}
+
+FAILURES = (RayError, ConnectionError, ValueError, RuntimeError, OSError)  # what `ray.init` raises
+
+_joined: dict[str, tuple[str, Mapping[str, Any]]] = {}  # by Ray session: the address and the environment asked for
+
+
+def join_cluster(address: str, runtime_env: Mapping[str, Any]) -> None:
+    """Starts Ray or joins a cluster, unless this process has done so before.
+
+    Args:
+        address: `local` for a Ray of its own, `auto` or `host:port` for a cluster that runs.
+        runtime_env: Ray's runtime environment of all processes of the job; empty for that of each node.
+
+    Raises:
+        SimulationError: No cluster answers at the address, its versions are others, or this process uses another one.
+    """
+    if ray.is_initialized():
+        _check_joined(address, runtime_env)
+        return
+    if address == "local":
+        _start_own(runtime_env)
+    else:
+        _join(address, runtime_env)
+    _joined[session()] = address, runtime_env
+
+
+def _start_own(runtime_env: Mapping[str, Any]) -> None:
+    try:
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,  # what goes wrong reaches the user as an error of ours
+            runtime_env=dict(runtime_env) or None,
+            _node_ip_address="127.0.0.1",
+            _system_config=SYSTEM,
+        )
+    except FAILURES as error:
+        raise SimulationError(
+            f"backend.address=local: cannot start Ray ({one_line(error)}); look at Ray's own logs"
+        ) from error
+
+
+def _join(address: str, runtime_env: Mapping[str, Any]) -> None:
+    _check_answers(address)
+    if reason := why_not(address):
+        raise SimulationError(f"backend.address={address}: {reason}")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # of this process; nodes that die are in the nodes' logs
+    try:
+        with quiet():
+            ray.init(
+                address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=dict(runtime_env) or None
+            )
+    except FAILURES as error:
+        raise SimulationError(
+            f"backend.address={address}: cannot join Ray ({one_line(error)}); look at Ray's own logs"
+        ) from error
+
+
+def session() -> str:
+    """Returns what tells the Ray that this process uses from any other."""
+    return str(ray.get_runtime_context().get_session_name())
+
+
+def _check_joined(address: str, runtime_env: Mapping[str, Any]) -> None:
+    joined, environment = _joined.get(session(), (address, {}))  # a Ray that the caller started will do
+    if joined != address:
+        raise SimulationError(
+            f"backend.address={address}: this process uses the Ray at {joined} already, and can use one only; "
+            "run them one by one"
+        )
+    if environment != runtime_env:
+        raise SimulationError(
+            f"backend.runtime_env: this process uses Ray with {environment or 'none'} already, and can use one only; "
+            "run them one by one"
+        )
+
+
+def _check_answers(address: str) -> None:
+    """Fails within seconds, where Ray would try for long, if nothing listens at `host:port`."""
+    if address.startswith("ray://"):
+        raise SimulationError(
+            f"backend.address={address}: Ray Client has no access to a node's memory; run odt-sim on a node of the "
+            "cluster with backend.address=auto, or by ray job submit"
+        )
+    endpoint = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+    if ":" not in endpoint:
+        return
+    host, _, port = endpoint.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=5):
+            pass
+    except (OSError, ValueError, OverflowError) as error:
+        where = address if address == endpoint else f"{address} (RAY_ADDRESS={endpoint})"
+        raise SimulationError(
+            f"backend.address={where}: nothing answers there ({one_line(error)}); give a Ray head, auto or local"
+        ) from error

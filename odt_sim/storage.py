@@ -1,0 +1,160 @@
+"""Where a run keeps what it needs to go on: a folder, or what a URI names."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from odt_sim.errors import CheckpointError, ConfigurationError, FileError
+from odt_sim.files import sync_folder, unwritable, write_file
+from odt_sim.object_store import ObjectStore
+
+
+class Storage(Protocol):
+    """Whole pieces of content by name; a name is a relative path with slashes."""
+
+    def where(self, name: str) -> str:
+        """Returns what an error calls a piece."""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a piece of this name."""
+
+    def read(self, name: str) -> bytes:
+        """Returns a piece.
+
+        Raises:
+            CheckpointError: There is none, or it cannot be read.
+        """
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Writes a piece so that whatever happens it is the earlier or the new one; it lasts once this returns.
+
+        Raises:
+            FileError: It cannot be written.
+        """
+
+    def add(self, name: str, content: bytes) -> None:
+        """Writes a piece that nothing refers to yet; it lasts after the next `sync`.
+
+        A piece of this name may be there, left by a process that was killed or has been thought dead. It then is a part of
+        the same content, or the whole.
+
+        Raises:
+            FileError: It cannot be written.
+        """
+
+    def sync(self) -> None:
+        """Waits until all that was added, by whichever process, lasts.
+
+        Raises:
+            FileError: The disk reports an error.
+        """
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Removes pieces; those that are not there do not matter.
+
+        Raises:
+            FileError: One cannot be removed.
+        """
+
+    def names(self) -> list[str]:
+        """Returns the names of all pieces, and of what else lies there."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of this machine, or one that machines share.
+
+    Attributes:
+        path: The folder, absolute; it is made when something is written.
+    """
+
+    path: Path
+
+    def where(self, name: str) -> str:
+        """Returns the file's path."""
+        return os.path.join(self.path, name)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return os.path.exists(self.where(name))
+
+    def read(self, name: str) -> bytes:
+        """Reads a file."""
+        try:
+            with open(self.where(name), "rb") as file:
+                return file.read()
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{self.where(name)}: no such checkpoint") from error
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.where(name)}: damaged or no checkpoint ({error.strerror}); use an earlier one"
+            ) from error
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Replaces a file; it is on the disk when this returns."""
+        write_file(self.path / name, content)
+
+    def add(self, name: str, content: bytes) -> None:
+        """Writes a file in place, without the cost of a second name.
+
+        It is not emptied first: where a process that is thought dead writes it again, it never holds less than it did.
+        """
+        path = self.where(name)
+        try:
+            try:
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            with open(descriptor, "wb", buffering=0) as file:
+                left = memoryview(content)
+                while left:
+                    left = left[file.write(left) :]
+                file.truncate()
+        except OSError as error:
+            raise unwritable(Path(path), error) from error
+
+    def sync(self) -> None:
+        """Brings the file system to its disk: once a round, since file by file would cost more than the training.
+
+        Of a folder that machines share, a file is on its server once it is closed.
+        """
+        if self.path.exists():
+            sync_folder(self.path)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Removes files."""
+        for name in names:
+            try:
+                os.unlink(self.where(name))
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                raise FileError(
+                    f"{self.where(name)}: cannot remove it ({error.strerror}); see who may do so"
+                ) from error
+
+    def names(self) -> list[str]:
+        """Returns the files below the folder."""
+        found = os.walk(self.path)
+        return [os.path.relpath(os.path.join(folder, file), self.path) for folder, _, files in found for file in files]
+
+
+def storage_at(place: str | os.PathLike[str]) -> Storage:
+    """Returns the storage that a path or a URI names; `file://` names a folder.
+
+    Raises:
+        ConfigurationError: The URI cannot be used.
+    """
+    if not isinstance(place, str) or "://" not in place:
+        return Folder(Path(place).absolute())
+    uri = place.rstrip("/")
+    parts = urlsplit(uri)
+    if parts.scheme != "file":
+        return ObjectStore(uri)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise ConfigurationError(f"run.storage: expected a whole path such as file:///shared/run-1, found {uri}")
+    return Folder(Path(unquote(parts.path)))

@@ -1,0 +1,68 @@
+"""A part of the fleet that is evaluated: the same devices whatever runs, with the figures that they have among all."""
+
+import json
+
+import pytest
+
+from odt_sim import Fleet
+from odt_sim.simulation.ray import RayBackend
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.local import Local
+
+SAMPLED = Fleet(cohort=4, unseen=2, evaluated=3)
+ALL = Fleet(cohort=4, unseen=2)
+
+
+def devices(found):
+    return {row["device"]: row for row in map(json.loads, found.devices.splitlines())}
+
+
+@pytest.fixture
+def sampled(results, tmp_path):
+    """FedPer over 7 devices, of which 3 are evaluated."""
+    return results(FedPer(), tmp_path / "sampled", fleet=SAMPLED)
+
+
+def test_devices_have_the_figures_that_they_have_among_all(sampled, results, tmp_path):
+    everyone = results(FedPer(), tmp_path / "run", fleet=ALL)
+    assert sampled.summary["reported_round"] == everyone.summary["reported_round"]
+    found, among_all = devices(sampled), devices(everyone)
+    assert found == {device: among_all[device] for device in found}
+    assert sorted(row["seen"] for row in found.values()) == [False, True, True]
+    assert [row["train_loss"] for row in sampled.rounds] == [row["train_loss"] for row in everyone.rounds]
+
+
+def test_the_records_say_how_many_of_how_many(sampled):
+    summary = sampled.summary
+    assert (summary["devices"], summary["unseen"], summary["evaluated"]) == (7, 2, 3)
+    assert summary["settings"]["fleet.evaluated"] == "3"
+    assert summary["metrics"]["accuracy"]["devices"] == 2
+    assert summary["examples"] == sum(row["examples"] for row in devices(sampled).values())
+    assert [row.get("validation_devices") for row in sampled.rounds] == [None, 2, 2]
+
+
+@pytest.mark.parametrize("strategy", [FedAvg(), Local()], ids=lambda s: s.name)
+def test_every_strategy_is_measured_on_the_same_devices(sampled, results, tmp_path, strategy):
+    found = results(strategy, tmp_path / "run", fleet=SAMPLED)
+    rows = [{key: row[key] for key in ("device", "seen", "examples")} for row in devices(found).values()]
+    assert rows == [{key: row[key] for key in ("device", "seen", "examples")} for row in devices(sampled).values()]
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_ray_gives_the_serial_bits(sampled, results, tmp_path):
+    found = results(FedPer(), tmp_path / "run", fleet=SAMPLED, backend=RayBackend(actors=2))
+    found.assert_same_bits(sampled)
+
+
+def test_a_run_that_goes_on_measures_the_same_devices(sampled, simulation, results, tmp_path):
+    class DeathError(Exception):
+        pass
+
+    def die(record):
+        raise DeathError
+
+    with pytest.raises(DeathError):
+        simulation(FedPer(), tmp_path / "run", fleet=SAMPLED).run(on_round=die)
+    simulation(FedPer(), tmp_path / "run", fleet=SAMPLED).run(resume=True)
+    type(sampled).read(tmp_path / "run").assert_same_bits(sampled)

@@ -1,0 +1,122 @@
+"""Who does which blocks: played through with known costs, without a clock."""
+
+import heapq
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odt_sim.simulation.ray.schedule import AHEAD, OwnActors, Schedule, assign
+
+
+def makespan(costs: Sequence[float], actors: int, known: Sequence[float] | None = None) -> float:
+    """Returns when the last actor is done; each does its calls one after the other.
+
+    Args:
+        costs: What each block really takes.
+        actors: How many there are.
+        known: What the schedule takes it for; the same by default.
+    """
+    schedule = Schedule(costs if known is None else known, [1] * len(costs), actors, 32)
+    free, running = [0.0] * actors, list[tuple[float, int, list[int]]]()
+    now = 0.0
+    while True:
+        while (taken := schedule.take([True] * actors)) is not None:
+            tasks, slot = taken
+            free[slot] = max(free[slot], now) + sum(costs[task] for task in tasks)
+            heapq.heappush(running, (free[slot], slot, tasks))
+        if not running:
+            return now
+        now, slot, tasks = heapq.heappop(running)
+        schedule.back(tasks, slot, done=True)
+
+
+def best(costs: Sequence[float], actors: int) -> float:
+    """Returns a time that no schedule beats: equal shares, the longest block, or the two that one actor must do both."""
+    ordered = sorted(costs, reverse=True)
+    together = ordered[actors - 1] + ordered[actors] if len(ordered) > actors else 0.0
+    return max(sum(costs) / actors, ordered[0], together)
+
+
+def test_equal_blocks_keep_two_actors_busy_to_the_end() -> None:
+    assert assign([1.0] * 10, 2) == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]
+    assert makespan([1.0] * 10, 2) == 5
+
+
+def test_what_takes_longest_is_assigned_first() -> None:
+    assert assign([1.0, 5.0, 1.0, 3.0], 2) == [[1], [0, 2, 3]]
+    assert makespan([1.0, 5.0, 1.0, 3.0], 2) == 5
+
+
+@pytest.mark.parametrize("actors", [2, 3, 4])
+@pytest.mark.parametrize("blocks", [16, 40, 313])
+def test_blocks_that_differ_ten_times_are_done_in_nearly_the_ideal_time(blocks: int, actors: int) -> None:
+    for seed in range(30):
+        generator = np.random.default_rng(seed)
+        for costs in (
+            generator.uniform(1, 10, blocks),
+            generator.permutation([10.0] * (blocks // 4) + [1.0] * (blocks - blocks // 4)),
+        ):
+            assert best(costs.tolist(), actors) / makespan(costs.tolist(), actors) >= 0.9
+
+
+def test_one_late_straggler_of_ten_times_the_cost_does_not_idle_the_others() -> None:
+    for at in range(16):
+        costs = [1.0] * 16
+        costs[at] = 10.0
+        assert best(costs, 2) / makespan(costs, 2) >= 0.96  # 13 of 13.5
+
+
+def test_costs_that_are_off_by_a_third_leave_nine_tenths() -> None:
+    for seed in range(30):
+        generator = np.random.default_rng(seed)
+        costs = generator.uniform(1, 10, 40)
+        known = costs * generator.uniform(2 / 3, 4 / 3, 40)
+        assert best(costs.tolist(), 2) / makespan(costs.tolist(), 2, known.tolist()) >= 0.9
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 100), st.integers(1, 32)), min_size=1, max_size=40),
+    st.integers(1, 5),
+    st.randoms(use_true_random=False),
+)
+def test_every_block_is_done_once_whoever_dies(blocks: list[tuple[float, int]], actors: int, random: Random) -> None:
+    schedule = Schedule([cost for cost, _ in blocks], [size for _, size in blocks], actors, 32)
+    running, done = list[tuple[list[int], int]](), list[int]()
+    while True:
+        while (taken := schedule.take([True] * actors)) is not None:
+            running.append(taken)
+            assert len(taken[0]) == 1 or sum(blocks[task][1] for task in taken[0]) <= 32
+        assert all(sum(slot == own for _, own in running) <= AHEAD for slot in range(actors))
+        if not running:
+            break
+        tasks, slot = running.pop(random.randrange(len(running)))
+        alive = random.random() < 0.8
+        schedule.back(tasks, slot, done=alive)
+        done += tasks if alive else []
+    assert sorted(done) == list(range(len(blocks)))
+
+
+def test_who_has_no_actor_yet_leaves_its_share_to_the_others() -> None:
+    schedule = Schedule([1.0] * 4, [1] * 4, 2, 32)
+    ready = [False, True]
+    done = []
+    while taken := schedule.take(ready):
+        tasks, slot = taken
+        assert slot == 1
+        schedule.back(tasks, slot, done=True)
+        done += tasks
+    assert sorted(done) == [0, 1, 2, 3]
+
+
+def test_actors_of_one_device_do_their_own_and_some_at_once() -> None:
+    ready = [True] * 8
+    schedule = OwnActors([4, 0, 7], 2)
+    assert [schedule.take(ready), schedule.take(ready), schedule.take(ready)] == [([0], 4), ([1], 0), None]
+    schedule.back([1], 0, done=False)
+    assert schedule.take([False, *ready[1:]]) == ([2], 7)
+    schedule.back([0], 4, done=True)
+    assert [schedule.take(ready), schedule.take(ready)] == [([1], 0), None]
