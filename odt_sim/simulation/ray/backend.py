@@ -32,11 +32,10 @@ class _Host:
     _broadcast: Tensors
     _round: Any = None  # the reference of the broadcast that is here
 
-    def setup(self, path: list[str], references: list[Any], expected: Expected | None) -> None:
-        """Gets the job; what is expected of a node is checked where it may be another than the coordinator's."""
+    def setup(self, path: list[str], references: list[Any], expected: Expected) -> None:
+        """Gets the job."""
         os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its idle threads would spin
-        if expected:
-            check_node(expected)
+        check_node(expected)
         # A strategy may be a user's own file, and a module is to be the same one here as it is there.
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
         settings, data = ray.get(references)
@@ -119,7 +118,7 @@ class RayBackend:
             missing = count - len(idle)
             fewer = self.actors is None and not self._dedicated  # as many as there is room for
             count = len(idle) + wait_for_room(self._needs, missing, least=int(not idle) if fewer else missing)
-        self._expected = None if self._local else expect(job.storage)
+        self._expected = expect(job.storage)
         self._actors = Actors(self._actor, (sys.path, references, self._expected))
         self._actors.start(idle, count, at_once=cpus)  # more would only wait for CPUs
 
