@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from odt_sim import config as configuration
+from odt_sim import interrupt
 from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError
 from odt_sim.files import write_file
@@ -36,6 +37,8 @@ from odt_sim.trackers.flat import settings_of
 from odt_sim.trackers.tracking import tracked
 
 CONFIG = {"version_base": "1.3", "config_name": "config"}
+
+NOT_BEGUN = "no round was committed yet"
 
 OmegaConf.register_new_resolver("odt_run_folder", lambda resume, fresh: resume or fresh, replace=True)
 
@@ -75,11 +78,12 @@ def launch(arguments: Sequence[str]) -> Outcome:
     Raises:
         ConfigurationError: An override does not fit, or the folder of the run cannot be made.
         OdtSimError: The run failed; a sweep goes on with its other jobs.
-        KeyboardInterrupt: Its text says how to go on.
+        KeyboardInterrupt: `odt_sim.interrupt.tell` has been told how to go on.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors reach us, so that they become one line
     before = sys.argv
     outcome.folder, outcome.error, outcome.failed = None, None, 0
+    interrupt.tell(NOT_BEGUN)
     try:
         # Hydra takes -m before the overrides only.
         given = sweepable(resumed(arguments))
@@ -96,8 +100,6 @@ def launch(arguments: Sequence[str]) -> Outcome:
             f"{error.filename}: cannot make the run's folder ({error.strerror}); "
             "go to a folder that you may write to, or name one: hydra.run.dir=..., with -m hydra.sweep.dir=..."
         ) from error
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(_way_on(outcome.folder)) from error
     finally:
         sys.argv = before
     if outcome.error:
@@ -105,9 +107,7 @@ def launch(arguments: Sequence[str]) -> Outcome:
     return outcome
 
 
-def _way_on(folder: Path | None) -> str:
-    if folder is None or not holds_results(folder):
-        return "no round was committed yet"
+def _way_on(folder: Path) -> str:
     return f"go on with: odt-sim run {shlex.quote(f'run.resume={os.path.relpath(folder)}')}"
 
 
@@ -124,18 +124,21 @@ def application(config: DictConfig) -> float:
     overrides = list(settings.overrides.task)
     outcome.folder = folder = Path(settings.runtime.output_dir)
     own = False
+    interrupt.tell(NOT_BEGUN)
     try:
         own = claim(folder, config, [*overrides, *(own_storage(config, settings.sweep.subdir) if swept else [])])
         configuration.check(config)
         summary = run(config, folder, _title(settings.runtime.choices["strategy"], overrides))
         return _validated(summary)
     except OdtSimError as error:
+        interrupt.check()  # what fails then is no failure of the run
         message = " ".join(str(error).split())
         if not swept:
             outcome.error = error
     except Exception as error:
         if not swept:
             raise  # a bug, which its traceback tells best
+        interrupt.check()
         traceback.print_exc()
         message = " ".join(f"{type(error).__name__}: {error}".split())
     if own:
@@ -185,6 +188,8 @@ def claim(folder: Path, config: DictConfig, overrides: Sequence[str]) -> bool:
         FileError: The folder cannot be written.
     """
     if config.run.resume is not None:
+        if holds_results(folder):
+            interrupt.tell(_way_on(folder))
         return False
     if holds_results(folder):
         raise CheckpointError(
@@ -224,6 +229,7 @@ def run(config: DictConfig, folder: Path, name: str) -> Row:
     with tracked(tracker, name, settings, folder) as tracking, shown(name, config.run.rounds) as progress:
 
         def on_round(record: Row) -> None:
+            interrupt.tell(_way_on(folder))
             progress.on_round(record)
             tracking.round(record)
 

@@ -1,6 +1,7 @@
 """The command `odt-sim`: run, report, export, inspect."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -9,6 +10,7 @@ from typing import Any
 
 from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.files import write_file
+from odt_sim.interrupt import Interrupted, interruptible
 from odt_sim.model.trainable import TrainableModel
 
 USAGE = """usage: odt-sim COMMAND ...
@@ -25,8 +27,26 @@ USAGE = """usage: odt-sim COMMAND ...
 """
 
 
+def command() -> int:
+    """The process `odt-sim`; returns its exit code, or ends at once where it was interrupted: Ray says farewell for seconds.
+
+    What Ray has started on this machine ends with the process that started it.
+    """
+    code = main()
+    if code > 128:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns the exit status: 0, 1 for an error, 2 for a wrong call, 130 when interrupted."""
+    """Runs a command and returns its exit code.
+
+    Returns:
+        0; 1 for an error, told in one line, or a job of a sweep that failed; 2 for a wrong call; 130 when interrupted by
+        Ctrl-C; 143 when interrupted by SIGTERM.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     commands = {"run": run, "report": report, "export": export, "inspect": inspect}
     if given[:1] == ["--version"]:
@@ -37,13 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(USAGE, end="", file=sys.stdout if asked else sys.stderr)
         return 0 if asked else 2
     try:
-        return commands[given[0]](given[1:])
+        with interruptible():
+            return commands[given[0]](given[1:])
     except OdtSimError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt as stop:
-        print("; ".join(["interrupted", *map(str, stop.args)]), file=sys.stderr)
-        return 130
+    except Interrupted as stop:
+        print(stop, file=sys.stderr)
+        return stop.exit_code
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone
         return 1

@@ -14,6 +14,7 @@ from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from odt_sim import interrupt
 from odt_sim.data.failure import blamed
 from odt_sim.data.federated import FederatedData, federate
 from odt_sim.device.plan import TrainingPlan
@@ -69,7 +70,9 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     plan = TrainingPlan(config.train.epochs, config.train.learning_rate, config.train.steps)
     wait_for_model = _beside(lambda: model(config))
     data = federated(config)
+    interrupt.check()  # the imports that all of this may begin with can lose one
     backend.start()
+    interrupt.check()
     trained = wait_for_model()
     who = config.fleet
     fleet = Fleet(who.cohort, who.unseen, who.min_devices, float(who.stragglers), who.adaptation_steps, who.evaluated)

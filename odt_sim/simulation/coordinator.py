@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from odt_sim import interrupt
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime
@@ -150,6 +151,7 @@ class Simulation:
         Raises:
             CheckpointError: The folder holds a run and `resume` is not set, or holds a damaged or a different one.
             SimulationError: Workers died, the strategy failed, or too few devices contributed.
+            KeyboardInterrupt: The command, which runs it, was interrupted.
         """
         commit = self._begin(resume)
         try:
@@ -205,6 +207,7 @@ class Simulation:
 
     def _begun(self, commit: Commit) -> "Begun | None":
         """Has the backend begin the round after a commit, be that on the disk yet or not; None after the last round."""
+        interrupt.check()
         round = commit.round + 1
         if round > self._rounds:
             return None
@@ -247,6 +250,7 @@ class Simulation:
             "seconds": time.perf_counter() - started,
             **evaluation_columns(rows, self._task),
         }
+        interrupt.check()
         self._records.append_round(record)
         if rows:
             self._evaluated = [*self._evaluated, record]

@@ -44,7 +44,7 @@ class FailsOnce(Strategy):
 
 class Slow(Strategy):
     def local(self, device, broadcast):
-        time.sleep(0.02)
+        time.sleep(60 if Path("hang").exists() else 0.02)
         return super().local(device, broadcast)
 """
 

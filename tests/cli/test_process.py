@@ -54,16 +54,24 @@ def wait_for(condition, child, seconds=120):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("backend", ["serial", "ray"])
-def test_an_interrupted_run_says_how_to_go_on_and_can(folder, backend):
+@pytest.mark.parametrize(
+    ("backend", "number", "code"),
+    [("serial", signal.SIGINT, 130), ("ray", signal.SIGTERM, 143), ("ray", signal.SIGINT, 130)],
+)
+def test_a_run_interrupted_while_devices_hang_ends_soon_says_how_to_go_on_and_can(folder, backend, number, code):
     given = ["strategy._target_=mine.Slow", *FEW, "run.rounds=400", f"backend={backend}"]
     child = subprocess.Popen(
         [*COMMAND, "run", *given], stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_interrupts
     )
     wait_for(lambda: runs(folder) and len(lines(runs(folder)[0] / "rounds.jsonl")) >= 2, child)
-    os.killpg(child.pid, signal.SIGINT)  # a terminal sends it to all processes of the group
+    (folder / "hang").touch()
+    time.sleep(0.5)
+    started = time.monotonic()
+    os.killpg(child.pid, number)  # a terminal sends it to all processes of the group
     _, err = child.communicate(timeout=120)
-    assert child.returncode == 130
+    assert time.monotonic() - started < 5  # devices sleep for a minute
+    assert child.returncode == code
+    (folder / "hang").unlink()
     [run] = runs(folder)
     hint = f"interrupted; go on with: odt-sim run run.resume={run.relative_to(folder)}"
     assert err.splitlines()[-1] == hint

@@ -2,8 +2,11 @@
 
 import logging
 import os
+import signal
 import socket
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -39,11 +42,23 @@ def join_cluster(address: str, runtime_env: Mapping[str, Any]) -> None:
     if ray.is_initialized():
         _check_joined(address, runtime_env)
         return
-    if address == "local":
-        _start_own(runtime_env)
-    else:
-        _join(address, runtime_env)
+    with _handler_kept():
+        if address == "local":
+            _start_own(runtime_env)
+        else:
+            _join(address, runtime_env)
     _joined[session()] = address, runtime_env
+
+
+@contextmanager
+def _handler_kept() -> Iterator[None]:
+    """Gives SIGTERM the caller's handler again, where there was one: Ray puts one of its own in its place."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _start_own(runtime_env: Mapping[str, Any]) -> None:

@@ -1,0 +1,137 @@
+"""Ctrl-C, and the SIGTERM of a scheduler, end a run soon and are never lost.
+
+Python raises KeyboardInterrupt wherever the main thread is. In a finalizer or a callback, such as those of imports, it is
+dropped, and native code keeps it waiting. So the command remembers that it was interrupted, and looks at it before each step
+that lasts or commits something; and a thread, to which the system's own handler writes, ends what does not end by itself.
+"""
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SECONDS = 4.0  # from the first signal until the process ends, whatever it is at
+SHOW_CURSOR = "\x1b[?25h"  # which the live display of a run hides
+ENDED = 0  # the number of no signal
+
+_received: list[int] = []
+_way_on: list[str] = []
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal that ends the run."""
+
+    def __init__(self, number: int, *args: object) -> None:
+        """Takes the signal's number, and what the user is told."""
+        super().__init__(*args)
+        self._number = number
+
+    @property
+    def exit_code(self) -> int:
+        """128 and the number of the signal, as shells have it: 130 for Ctrl-C, 143 for SIGTERM."""
+        return 128 + self._number
+
+
+def check() -> None:
+    """Looks whether the run was interrupted, since KeyboardInterrupt may have been lost on its way.
+
+    Raises:
+        Interrupted: It was. Outside `interruptible` nothing is known of signals.
+    """
+    if _received:
+        raise Interrupted(_received[0])
+
+
+def tell(way_on: str) -> None:
+    """Sets what an interrupt from now on tells the user, such as how to go on."""
+    _way_on[:] = [way_on]
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ends the block by `Interrupted` at the first signal, and the process at the second or `SECONDS` after the first.
+
+    Signals that the process was started to ignore, as in the background of a shell, stay ignored.
+
+    Raises:
+        Interrupted: A signal was received; its text is what the user is told.
+    """
+    if threading.current_thread() is not threading.main_thread():  # the only one that may handle signals
+        yield
+        return
+    try:
+        with _handled():
+            yield
+        check()
+    except BaseException as error:
+        if not _received and not isinstance(error, KeyboardInterrupt):
+            raise
+        number = _received[0] if _received else signal.SIGINT
+        raise Interrupted(number, "; ".join(["interrupted", *_way_on])) from error
+    finally:
+        _received.clear()
+        _way_on.clear()
+
+
+@contextmanager
+def _handled() -> Iterator[None]:
+    """Handles signals while the block runs; `_received` has all of them after it, also those that a library handled."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    watch = threading.Thread(target=_watch, args=(reading,), daemon=True)
+    watch.start()
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in SIGNALS:
+        if before[number] is not signal.SIG_IGN:
+            signal.signal(number, _raise)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(before_fd)
+        os.write(writing, bytes([ENDED]))
+        watch.join()
+        os.close(reading)
+        os.close(writing)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    _received.append(number)
+    raise Interrupted(number)
+
+
+def _watch(reading: int) -> None:
+    """Reads the numbers of signals as they come, and ends the process where the block does not end in time."""
+    first = _next(reading, None)
+    if first == ENDED:
+        return
+    if _next(reading, SECONDS) != ENDED:
+        _end(_received[0])
+
+
+def _next(reading: int, seconds: float | None) -> int | None:
+    """Returns the number of the next signal, `ENDED` where the block has ended, or None where neither comes in time."""
+    until = None if seconds is None else time.monotonic() + seconds
+    while select.select([reading], [], [], until and max(0.0, until - time.monotonic()))[0]:
+        number = os.read(reading, 1)[0]
+        if number in SIGNALS:
+            _received.append(number)
+        if number in (ENDED, *SIGNALS):
+            return number
+    return None
+
+
+def _end(number: int) -> None:
+    """Ends the process as if it had been killed, which a run survives."""
+    try:
+        cursor = SHOW_CURSOR if os.isatty(2) else ""
+        os.write(2, f"{cursor}\n{'; '.join(['interrupted', 'ended at once', *_way_on])}\n".encode())
+    finally:
+        os._exit(128 + number)
