@@ -49,7 +49,7 @@ def row(model: TrainableModel, devices: int, cohort: int, rounds: int, folder: P
     """Runs the commits of a fleet and returns a row of the table."""
     storage, seen = CountingFolder(folder), np.arange(devices)
     checkpoint, commit = Checkpoint(storage, model, {}), Commit(0, ServerState({}), Versions())
-    checkpoint.begin(commit, None)
+    checkpoint.begin(commit, None, None)
     before, seconds, written = psutil.Process().memory_info().rss, [], []
     for round in range(1, rounds + 1):
         drawn = choose_cohort(seen, cohort, 0, round).tolist()
@@ -65,9 +65,10 @@ def row(model: TrainableModel, devices: int, cohort: int, rounds: int, folder: P
     memory = psutil.Process().memory_info().rss - before
     started = time.process_time()
     again = Checkpoint(storage, model, {})
-    last = again.read()
+    again.look()
+    last = again.read(print)
     assert last is not None
-    again.begin(last, rounds // REPORTED * REPORTED)
+    again.begin(last, rounds // REPORTED * REPORTED, (rounds - 1) // REPORTED * REPORTED or None)
     resumed = time.process_time() - started
     stateful = len(last.versions.of(range(devices)))
     cells = [f"{1e3 * np.median(seconds):.1f}", f"{1e3 * max(seconds):.0f}", f"{np.median(written) / 1e3:.0f}"]

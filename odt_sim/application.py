@@ -236,7 +236,8 @@ def run(config: DictConfig, folder: Path, name: str) -> Row:
         simulation = configuration.simulation(config, folder)
         if message := find_leakage(simulation.data).message:
             progress.warn(message)
-        tracking.summary = summary = simulation.run(resume=config.run.resume is not None, on_round=on_round)
+        resume = config.run.resume is not None
+        tracking.summary = summary = simulation.run(resume=resume, on_round=on_round, on_warning=progress.warn)
     if message := left_out(RunFolder(folder).rounds()):
         _print(f"[yellow]left out[/yellow] {message}")
     return summary

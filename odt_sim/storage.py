@@ -143,6 +143,20 @@ class Folder:
         return [os.path.relpath(os.path.join(folder, file), self.path) for folder, _, files in found for file in files]
 
 
+PROBE = "probe"
+"""What is written, and removed again, to see who can reach a storage."""
+
+
+def check_writable(storage: Storage) -> None:
+    """Writes a piece and removes it.
+
+    Raises:
+        FileError: It cannot be written.
+    """
+    storage.replace(PROBE, b"")
+    storage.delete([PROBE])
+
+
 def storage_at(place: str | os.PathLike[str]) -> Storage:
     """Returns the storage that a path or a URI names; `file://` names a folder.
 

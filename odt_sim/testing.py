@@ -94,7 +94,7 @@ class StrategyConformance:
         for outcome in (often, once):
             outcome["last round"] = json.loads(outcome["rounds"])[-1]
         states = [f"devices/000/{id}.3.safetensors " for id in range(self.data().devices)]
-        after = ("last round", "server.safetensors ", *states)
+        after = ("last round", "server.3.safetensors ", *states)
         assert_same(*({name: run[name] for name in run if name.startswith(after)} for run in (often, once)))
 
     def test_the_broadcast_is_left_as_it_was(self) -> None:

@@ -197,7 +197,11 @@ CASES = {
     "actors": (["backend=ray", "backend.actors=0"], r"backend\.actors: expected at least 1 or null, found 0"),
     "devices an actor": (["backend=ray", "backend.devices_per_actor=2"], r"backend\.devices_per_actor: expected 1 or auto"),
     "a folder that holds a run": (["hydra.run.dir=earlier"], r"\S+earlier: holds a run already; go on with it by"),
-    "another run's checkpoint": (["run.storage=earlier/checkpoint"], r"\S+checkpoint/server\.safetensors: a run is s"),
+    "another run's checkpoint": (["run.storage=earlier/checkpoint"], r"\S+checkpoint/server\.2\.safetensors: a run is s"),
+    "a storage that is no folder": (
+        ["run.storage=notes.tflite/below"],
+        r"\S+notes\.tflite/below/probe: cannot write it \(Not a directory\); make room there or choose another place",
+    ),
     "going on with another run": (["run.resume=earlier", "strategy=local"], r"\S+: of a run with strategy fedavg, this one"),
     "going on with no run": (["run.resume=nowhere"], r"run\.resume: nowhere is no folder of a run; give one"),
     "going on with a sweep": (["-m", "run.resume=earlier"], r"run\.resume: goes on with a single run"),
@@ -221,11 +225,16 @@ def test_a_worker_that_dies_while_starting(refused):
 
 def test_a_damaged_checkpoint(refused, folder, capfd):
     assert main(["run", *BASE, "hydra.run.dir=damaged"]) == 0
+    before, last = (folder / "damaged" / "checkpoint" / f"server.{round}.safetensors" for round in (1, 2))
+    last.write_bytes(last.read_bytes()[:-7])
     capfd.readouterr()
-    path = folder / "damaged" / "checkpoint" / "server.safetensors"
-    path.write_bytes(path.read_bytes()[:-7])
+    assert main(["run", "run.resume=damaged"]) == 0
+    warning = rf"^warning {last}: damaged, .*; use an earlier one: the run goes on after round 1$"
+    assert re.search(warning, capfd.readouterr().err, re.M)
+    for path in (before, last):
+        path.write_bytes(path.read_bytes()[:-7])
     found = refused("run", "run.resume=damaged")
-    assert re.match(r"\S+damaged/checkpoint/server\.safetensors: damaged, .*; use an earlier one", found), found
+    assert re.match(r"\S+damaged/checkpoint/server\.2\.safetensors: damaged, .*; use an earlier one", found), found
 
 
 def test_an_error_that_speaks_in_several_lines_is_one(refused):

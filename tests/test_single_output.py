@@ -48,7 +48,7 @@ def test_a_round_of_fedavg(model, data, tmp_path):
     expected = [np.mean(values, axis=0) for values in zip(*steps, strict=True)]
     plan, fleet = TrainingPlan(1, RATE), Fleet()
     Simulation(model, data, FedAvg(), rounds=1, directory=tmp_path / "run", fleet=fleet, plan=plan).run()
-    kept = load_file(tmp_path / "run" / "checkpoint" / "server.safetensors")
+    kept = load_file(tmp_path / "run" / "checkpoint" / "server.1.safetensors")
     found = np.concatenate([value.ravel() for value in kept.values() if value.dtype == np.float32])
     np.testing.assert_allclose(found, np.concatenate([value.ravel() for value in expected]), atol=1e-6)
 

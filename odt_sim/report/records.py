@@ -6,6 +6,7 @@ its last line may be torn where a run was killed; the other files are replaced a
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ class RunFolder:
     path: Path
 
     def append_round(self, row: Row) -> None:
-        """Adds one line to `rounds.jsonl`; what was there stays whole even where the disk is full.
+        """Adds one line to `rounds.jsonl`, which lasts; what was there stays whole even where the disk is full.
 
         A run that goes on from an earlier one calls `truncate_rounds` first: that also drops a torn last line.
 
@@ -62,6 +63,7 @@ class RunFolder:
                 try:
                     if file.write(line) != len(line):
                         raise OSError(None, "only a part of a line was written")
+                    os.fdatasync(file.fileno())
                 except OSError:
                     file.truncate(size)
                     raise

@@ -83,12 +83,13 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
             )
 
 
-def check_recorded(recorded: Sequence[Row], committed: int, directory: Path, checkpoint: str) -> None:
+def check_recorded(recorded: Sequence[Row], whole: int, committed: int, directory: Path, checkpoint: str) -> None:
     """Checks that a run's records and its checkpoint belong together; a run that died may have recorded a round more.
 
     Args:
         recorded: The lines of `rounds.jsonl`.
-        committed: The rounds of the checkpoint; 0 where there is none.
+        whole: The round after which the run goes on.
+        committed: The last round of the checkpoint, later than `whole` where it is damaged; 0 where there is none.
         directory: The run's folder, for the error.
         checkpoint: Where the checkpoint is, for the error.
 
@@ -96,7 +97,7 @@ def check_recorded(recorded: Sequence[Row], committed: int, directory: Path, che
         CheckpointError: One of the two was lost, or is of another run.
     """
     found = [row["round"] for row in recorded]
-    if found not in (list(range(1, committed + 1)), list(range(1, committed + 2))):
+    if found != list(range(1, len(found) + 1)) or not whole <= len(found) <= committed + 1:
         raise CheckpointError(
             f"{directory / ROUNDS}: has {len(found)} rounds, the checkpoint in {checkpoint.rstrip('/')} has {committed}; "
             "resume with the run's own run.storage, or start a new run in another folder"

@@ -1,32 +1,31 @@
-"""A run's checkpoint: the last round, the one to report, and the states of devices that these two refer to."""
+"""A run's checkpoint: the commits of a few rounds, and the states of devices that these refer to."""
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 
 from odt_sim.errors import CheckpointError
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.simulation.commit import Commit, CommitFile, segment_name, write_segment
-from odt_sim.simulation.store import state_name
+from odt_sim.simulation.commit import Commit, CommitFile, commit_name, commit_round, segment_name, write_segment
+from odt_sim.simulation.store import DeviceStore, state_name
 from odt_sim.simulation.versions import Version
 from odt_sim.storage import Storage
 
-LAST = "server.safetensors"
-
 OURS = re.compile(
-    r"(reported|versions)\.\d+\.safetensors|devices/.*\.safetensors"
-    r"|\.(server|reported\.\d+)\.safetensors\..*"  # until it takes its place: see `odt_sim.files.write_file`
+    r"(server|versions)\.\d+\.safetensors|devices/.*\.safetensors"
+    r"|\.server\.\d+\.safetensors\..*"  # until it takes its place: see `odt_sim.files.write_file`
 )
-"""What a checkpoint's files are called, but for the last commit's."""
+"""What a checkpoint's files are called."""
 
 
 class Checkpoint:
-    """Two commits, the segments of their versions, and devices' states.
+    """The commits of a few rounds, the segments of their versions, and devices' states.
 
-    `server.safetensors` is the last round: replacing it commits a round. `reported.<round>.safetensors` is the round that
-    validates best of those committed. It is written under a name of its own before its round is committed, and the one
-    before it is removed after: whatever dies in between, the rounds that are committed find theirs.
+    A round is committed once `server.<round>.safetensors` is there. Kept are the last round, the one before it, with which a
+    run goes on where the last is damaged, and the round that validates best up to each of the two. Whatever dies in between,
+    the rounds that are committed find theirs.
     """
 
     def __init__(self, storage: Storage, model: TrainableModel, identity: Mapping[str, str]) -> None:
@@ -38,56 +37,88 @@ class Checkpoint:
             identity: What tells the run from another, by the name of the setting.
         """
         self._storage, self._model, self._identity = storage, model, identity
+        self._found = set[int]()  # the rounds of which `look` has found a commit
         self._last: Commit
         self._reported: Commit | None = None
+        self._names: dict[int, set[str]] = {}  # for each commit that is kept the names of the files that it consists of
         self._devices = Counter[Version]()  # for each file of states how many devices the last round refers to in it
-        self._held = set[Version]()  # files to which the round to report refers, and the last round does not
+        self._held: dict[Version, int] = {}  # files to which only earlier rounds refer, each with the last of these
         self._remover = ThreadPoolExecutor(1)
         self._removal = Future[None]()  # what was dropped last
         self._removal.set_result(None)
 
-    @property
-    def where(self) -> str:
-        """What an error calls it: the last commit's place."""
-        return self._file(LAST).where
+    def look(self) -> int:
+        """Looks which rounds were committed here, be their commits damaged or not.
+
+        Returns:
+            The last one; 0 for none.
+        """
+        found = map(commit_round, self._storage.names())
+        self._found = {round for round in found if round is not None}
+        return max(self._found, default=0)
 
     @property
-    def exists(self) -> bool:
-        """Whether a round was committed here."""
-        return self._file(LAST).exists
+    def where(self) -> str:
+        """What an error calls it: the place of the last commit that `look` has found."""
+        return self._file(max(self._found)).where
 
     @property
     def reported(self) -> Commit:
         """The round to report; the last one where none is better than another."""
         return self._reported or self._last
 
-    def read(self) -> Commit | None:
-        """Returns the last commit; None where there is none.
+    def read(self, warn: Callable[[str], None]) -> Commit | None:
+        """Returns the last commit that is whole, with the states that its round wrote; None where `look` has found none.
+
+        Args:
+            warn: Is told of each later commit what is wrong with it.
 
         Raises:
-            CheckpointError: It is damaged, or of another run.
+            CheckpointError: None is whole, or they are of another run.
         """
-        return self._file(LAST).read() if self.exists else None
+        refused: list[CheckpointError] = []
+        for round in sorted(self._found, reverse=True):
+            try:
+                commit = self._file(round).read()
+                DeviceStore(self._storage, self._model).check(commit.versions.written(round).values())
+            except CheckpointError as error:
+                refused.append(error)
+                continue
+            for reason in refused:
+                warn(f"{reason}: the run goes on after round {round}")
+            return commit
+        if refused:
+            raise refused[0]
+        return None
 
-    def begin(self, last: Commit, reported: int | None) -> None:
+    def begin(self, last: Commit, reported: int | None, reported_before: int | None) -> None:
         """Goes on after a commit; what a killed process has left of later or older rounds goes.
 
         Args:
             last: What `read` returned, or what holds before the first round.
             reported: The round to report, of those committed; None for the last one, whichever that will be.
+            reported_before: The same as it was before the last round.
 
         Raises:
             CheckpointError: The commit of the round to report is missing or damaged.
         """
         self._last = last
-        self._reported = None if reported is None else self._required(reported)
+        self._reported = None
+        if reported is not None:
+            self._reported = last if reported == last.round else self._required(reported)
+        earlier = [self._reported] if self._reported else []
+        for round in self._found & ({last.round - 1, reported_before} - {reported, last.round}):
+            with suppress(CheckpointError):  # it is one that may be needed, were the last one damaged
+                earlier.append(self._file(round).read())
+        self._names = {commit.round: _names(commit) for commit in (*earlier, last)}
         self._devices = Counter(last.versions.files())
-        self._held = set(self._reported.versions.files()) - self._devices.keys() if self._reported else set()
-        kept = {*self._commit_names(), *map(state_name, self._devices), *map(state_name, self._held)}
+        held = ((file, commit.round) for commit in earlier for file in commit.versions.files())
+        self._held = {file: round for file, round in sorted(held, key=lambda one: one[1]) if file not in self._devices}
+        kept = {*set().union(*self._names.values()), *map(state_name, self._devices), *map(state_name, self._held)}
         self._storage.delete(name for name in self._storage.names() if OURS.fullmatch(name) and name not in kept)
 
     def write(self, commit: Commit, *, best: bool) -> None:
-        """Commits a round, and drops what neither it nor the round to report refers to.
+        """Commits a round, and drops what none of the commits that are kept refers to.
 
         That is removed while the next round trains: it can take longer than to write it, and no processor.
 
@@ -102,12 +133,14 @@ class Checkpoint:
         if written:
             write_segment(self._storage, commit.versions.segments[-1], self._model)
             self._storage.sync()  # before a commit refers to them
-        if best:
-            self._file(_reported_name(commit)).write(commit)
-        self._file(LAST).write(commit)
-        names, replaced = self._commit_names(), self._last.versions.of(list(written))
+        self._file(commit.round).write(commit)
+        kept = {commit.round, self._last.round, self.reported.round}
+        dropped = set().union(*(names for round, names in self._names.items() if round not in kept))
+        self._names = {round: names for round, names in self._names.items() if round in kept}
+        self._names[commit.round] = _names(commit)
+        replaced = self._last.versions.of(list(written))
         self._last, self._reported = commit, commit if best else self._reported
-        unused = [*(names - self._commit_names()), *map(state_name, self._unused(written, replaced))]
+        unused = [*dropped.difference(*self._names.values()), *map(state_name, self._unused(written, replaced, kept))]
         self._removal.result()
         self._removal = self._remover.submit(self._storage.delete, unused)
 
@@ -123,33 +156,30 @@ class Checkpoint:
         """Waits until nothing is being removed, be it that it cannot be: for a run that has failed."""
         wait([self._removal])
 
-    def _unused(self, written: Mapping[int, Version], replaced: Mapping[int, Version]) -> list[Version]:
-        """Counts a committed round's new and replaced versions; returns the files to which nothing refers any more."""
+    def _unused(
+        self, written: Mapping[int, Version], replaced: Mapping[int, Version], kept: Set[int]
+    ) -> Iterable[Version]:
+        """Counts a committed round's new and replaced versions; returns the files to which no commit refers any more."""
         self._devices.update(written.values())
         self._devices.subtract(replaced.values())
         for file in {file for file in replaced.values() if not self._devices[file]}:
             del self._devices[file]
-            self._held.add(file)
-        until = self._reported.round if self._reported and self._reported is not self._last else 0
-        unused = [file for file in self._held if file.round > until]
-        self._held.difference_update(unused)
+            self._held[file] = self._last.round - 1
+        unused = [file for file, until in self._held.items() if not any(file.round <= round <= until for round in kept)]
+        for file in unused:
+            del self._held[file]
         return unused
 
-    def _commit_names(self) -> set[str]:
-        """Returns the names of what the two commits consist of, but for the last commit's own."""
-        held = [commit for commit in (self._last, self._reported) if commit is not None]
-        segments = {segment_name(segment.round) for commit in held for segment in commit.versions.segments}
-        return segments | ({_reported_name(self._reported)} if self._reported else set())
-
-    def _file(self, name: str) -> CommitFile:
-        return CommitFile(self._storage, name, self._model, self._identity)
+    def _file(self, round: int) -> CommitFile:
+        return CommitFile(self._storage, round, self._model, self._identity)
 
     def _required(self, round: int) -> Commit:
-        file = self._file(f"reported.{round}.safetensors")
-        if not file.exists:
+        file = self._file(round)
+        if round not in self._found:
             raise CheckpointError(f"{file.where}: missing, though round {round} validates best; start a new run")
         return file.read()
 
 
-def _reported_name(commit: Commit) -> str:
-    return f"reported.{commit.round}.safetensors"
+def _names(commit: Commit) -> set[str]:
+    """Returns the names of the files that a commit consists of, but for devices' states."""
+    return {commit_name(commit.round), *(segment_name(segment.round) for segment in commit.versions.segments)}

@@ -1,5 +1,6 @@
 """What holds after a round, and the file that holds it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,42 +34,37 @@ class Commit:
 
 @dataclass(frozen=True)
 class CommitFile:
-    """A file that holds a commit of a run, beside those that hold the segments of its versions.
+    """The file that holds a round's commit, beside those that hold the segments of its versions.
 
     Attributes:
         storage: Where it is.
-        name: Its name there.
+        round: The round.
         model: The run's model.
         identity: What tells the run from another, by the name of the setting.
     """
 
     storage: Storage
-    name: str
+    round: int
     model: TrainableModel
     identity: Mapping[str, str]
 
     @property
     def where(self) -> str:
         """What an error calls it."""
-        return self.storage.where(self.name)
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is a file."""
-        return self.storage.exists(self.name)
+        return self.storage.where(commit_name(self.round))
 
     def write(self, commit: Commit) -> None:
-        """Replaces the commit that the file holds; the segments are there already.
+        """Writes the commit, whole or not at all; the segments are there already.
 
         Raises:
-            FileError: The file cannot be written; what it held is untouched.
+            FileError: The file cannot be written.
         """
         rounds = [segment.round for segment in commit.versions.segments]
         state: dict[str, Weights | NDArray[Any]] = {"versions.segments": np.array(rounds, np.int64)}
         state |= {f"broadcast.{name}": tensor for name, tensor in commit.state.broadcast.items()}
         state |= {f"private.{name}": tensor for name, tensor in commit.state.private.items()}
         texts = {"round": str(commit.round), **self.identity}
-        self.storage.replace(self.name, pack_state(state, self.model, texts))
+        self.storage.replace(commit_name(self.round), pack_state(state, self.model, texts))
 
     def read(self) -> Commit:
         """Returns the commit.
@@ -76,7 +72,7 @@ class CommitFile:
         Raises:
             CheckpointError: The file, or that of a segment, is missing, damaged or of another run.
         """
-        file = StateFile(self.storage.read(self.name), self.where, self.model)
+        file = StateFile(self.storage.read(commit_name(self.round)), self.where, self.model)
         for name, expected in self.identity.items():
             if file.texts.get(name) != expected:
                 raise CheckpointError(
@@ -87,6 +83,17 @@ class CommitFile:
         versions = Versions(tuple(read_segment(self.storage, round, self.model) for round in rounds))
         state = ServerState(file.state("broadcast."), file.state("private."))
         return Commit(int(file.texts["round"]), state, versions)
+
+
+def commit_name(round: int) -> str:
+    """Returns the name of a commit's file."""
+    return f"server.{round}.safetensors"
+
+
+def commit_round(name: str) -> int | None:
+    """Returns the round of a commit's file; None for the name of another."""
+    found = re.fullmatch(r"server\.(\d+)\.safetensors", name)
+    return int(found[1]) if found else None
 
 
 def write_segment(storage: Storage, segment: Segment, model: TrainableModel) -> None:

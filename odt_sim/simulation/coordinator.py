@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,22 +139,30 @@ class Simulation:
 
     # --- the run ---------------------------------------------------------------------------------------------------
 
-    def run(self, *, resume: bool = False, on_round: Callable[[Row], None] | None = None) -> dict[str, Any]:
+    def run(
+        self,
+        *,
+        resume: bool = False,
+        on_round: Callable[[Row], None] | None = None,
+        on_warning: Callable[[str], None] = warnings.warn,
+    ) -> dict[str, Any]:
         """Runs all rounds and evaluates the devices, or those of `fleet.evaluated`, after the round that validates best.
 
         Args:
             resume: Go on from the last committed round of the folder. Without it the folder must hold no run.
             on_round: Called with each round's record once the round is committed.
+            on_warning: Called with a line where the last commit is damaged, and the run goes on after an earlier round.
 
         Returns:
             What stands in `summary.json`.
 
         Raises:
-            CheckpointError: The folder holds a run and `resume` is not set, or holds a damaged or a different one.
+            CheckpointError: The folder holds a run and `resume` is not set, or a different one, or one of which no round is
+                whole.
             SimulationError: Workers died, the strategy failed, or too few devices contributed.
             KeyboardInterrupt: The command, which runs it, was interrupted.
         """
-        commit = self._begin(resume)
+        commit = self._begin(resume, on_warning)
         try:
             self._backend.open(self._job)
             hand_back()
@@ -171,32 +180,34 @@ class Simulation:
             self._checkpoint.settle()
         return self._finish(rows, reported.round)
 
-    def _check_unused(self) -> None:
+    def _check_unused(self, committed: int) -> None:
         if holds_results(self.directory):
             raise CheckpointError(
                 f"{self.directory}: this folder holds a run already; resume it or choose another folder"
             )
-        if self._checkpoint.exists:
+        if committed:
             raise CheckpointError(
                 f"{self._checkpoint.where}: a run is stored there already; resume it or choose another place (run.storage)"
             )
 
-    def _begin(self, resume: bool) -> Commit:
+    def _begin(self, resume: bool, warn: Callable[[str], None]) -> Commit:
+        committed = self._checkpoint.look()
         if not resume:
-            self._check_unused()
+            self._check_unused(committed)
         with quiet():
             initial = Runtime(self._job.model).initial
-        commit = self._checkpoint.read() or self._fresh(initial)  # refuses another run's before anything is written
+        commit = self._checkpoint.read(warn) or self._fresh(initial)  # refuses another run's before anything is written
         if commit.round > self._rounds:
             raise ConfigurationError(
                 f"run.rounds: {self.directory} has {commit.round} rounds already, found {self._rounds}; ask for more"
             )
         recorded = self._records.rounds()
-        check_recorded(recorded, commit.round, self.directory, self._job.storage.where(""))
+        check_recorded(recorded, commit.round, committed, self.directory, self._job.storage.where(""))
         self._evaluated = recorded[: commit.round]
-        self._checkpoint.begin(commit, reported_round(self._evaluated, self._task))
+        reported = [reported_round(recorded[:round], self._task) for round in (commit.round, max(0, commit.round - 1))]
+        self._records.truncate_rounds(commit.round)  # first: it fits the checkpoint with later commits and without
+        self._checkpoint.begin(commit, *reported)
         write_file(self.directory / "model.tflite", self._job.model.content)
-        self._records.truncate_rounds(commit.round)
         return commit
 
     def _fresh(self, initial: Weights) -> Commit:

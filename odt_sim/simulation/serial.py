@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from odt_sim.errors import SimulationError
 from odt_sim.simulation.block import Job, Task, Trained, Worker
 from odt_sim.simulation.evaluation import Row
+from odt_sim.storage import check_writable
 from odt_sim.strategies.base import Tensors, read_only
 
 
@@ -19,7 +20,12 @@ class SerialBackend:
         """Does nothing."""
 
     def open(self, job: Job) -> None:
-        """Makes the worker."""
+        """Makes the worker.
+
+        Raises:
+            FileError: The run's storage cannot be written: better told now than after the first round.
+        """
+        check_writable(job.storage)
         self._worker = Worker(job)
 
     def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:

@@ -1,7 +1,7 @@
 """What strategies keep on devices, in files that a block of devices writes in a round."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from numpy.typing import NDArray
@@ -109,9 +109,17 @@ class DeviceStore:
         if not version:
             return {}
         if not self._read or self._read[0] != version:
-            name = state_name(version)
-            self._read = version, StateFile(self._storage.read(name), self._storage.where(name), self._model)
+            self._read = version, self._file(version)
         return self._read[1].state(f"{device}/")
+
+    def check(self, versions: Iterable[Version]) -> None:
+        """Checks that files of states are whole.
+
+        Raises:
+            CheckpointError: One is missing, damaged or of another model.
+        """
+        for version in sorted(set(versions)):
+            self._file(version)
 
     def save(self, version: Version, states: Mapping[int, State]) -> None:
         """Writes a file with the states of some devices, by id; it lasts after the storage's next `sync`.
@@ -121,6 +129,10 @@ class DeviceStore:
         """
         entries = {f"{device}/{name}": value for device, state in states.items() for name, value in state.items()}
         self._storage.add(state_name(version), pack_state(entries, self._model))
+
+    def _file(self, version: Version) -> StateFile:
+        name = state_name(version)
+        return StateFile(self._storage.read(name), self._storage.where(name), self._model)
 
 
 class RoundStates:

@@ -23,7 +23,7 @@ def test_a_failed_run_goes_on_by_its_folder_alone(odt_sim, folder):
     assert (folder / "out" / ".hydra" / "config.yaml").read_bytes() == kept
     assert odt_sim("run", *given, "hydra.run.dir=whole")[0] == 0
     assert (folder / "out" / "devices.jsonl").read_bytes() == (folder / "whole" / "devices.jsonl").read_bytes()
-    ended = [load_file(folder / name / "checkpoint" / "server.safetensors") for name in ("out", "whole")]
+    ended = [load_file(folder / name / "checkpoint" / "server.3.safetensors") for name in ("out", "whole")]
     np.testing.assert_equal(*ended)
 
 
@@ -33,7 +33,7 @@ def test_another_run_is_not_gone_on_with_and_nothing_is_touched(odt_sim, folder)
     code, _, err = odt_sim("run", "run.resume=out", "seed=7")
     assert code == 1
     assert re.search(
-        r"^error: \S+server\.safetensors: of a run with seed 0, this one has 7; resume with the same", err, re.M
+        r"^error: \S+server\.\d\.safetensors: of a run with seed 0, this one has 7; resume with the same", err, re.M
     )
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
@@ -41,8 +41,8 @@ def test_another_run_is_not_gone_on_with_and_nothing_is_touched(odt_sim, folder)
 def test_jobs_of_a_sweep_keep_apart_below_one_storage_and_go_on_alone(odt_sim, folder):
     few = [*FEW, "run.rounds=2"]
     assert odt_sim("run", "-m", "strategy=fedavg,fedper", *few, "run.storage='kept here'")[0] == 0
-    names = {str(path.relative_to(folder)) for path in folder.rglob("server.safetensors")}
-    assert names == {f"kept here/{job}/server.safetensors" for job in (0, 1)}
+    names = {str(path.relative_to(folder)) for path in folder.rglob("server.2.safetensors")}
+    assert names == {f"kept here/{job}/server.2.safetensors" for job in (0, 1)}
     job = runs(folder)[1]
     assert odt_sim("run", f"run.resume={job}", "run.rounds=3")[0] == 0
     assert len(lines(job / "rounds.jsonl")) == 3

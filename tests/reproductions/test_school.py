@@ -33,7 +33,7 @@ def test_agrees_with_numpy(overrides: list[str], tmp_path: Path, monkeypatch: py
     splits = federated(composed(overrides))
     parts = [standardized(splits, school) for school in range(splits.devices)]
     w = trained([train for train, _ in parts])
-    found = load_file(outcome.folder / "checkpoint" / "server.safetensors")["broadcast.weights"]
+    found = load_file(outcome.folder / "checkpoint" / f"server.{ROUNDS}.safetensors")["broadcast.weights"]
     np.testing.assert_allclose(found, w, rtol=0, atol=1e-5)
     rows = RunFolder(outcome.folder).devices()
     errors = [float(np.mean((with_one(x) @ w - y) ** 2)) for _, (x, y) in parts]

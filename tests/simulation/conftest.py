@@ -52,7 +52,7 @@ class Results:
             del timed["seconds"]
         checkpoint = folder / "checkpoint"
         files = sorted(path.name for path in checkpoint.glob("*.*"))
-        tensors = load_file(checkpoint / "server.safetensors")
+        tensors = load_file(checkpoint / f"server.{summary['rounds']}.safetensors")
         states = {
             (int(path.name.split(".")[1]), name): tensor.tobytes()
             for path in checkpoint.glob("devices/*/*")

@@ -3,14 +3,17 @@
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 from threading import Lock
 
 import pytest
 
 from odt_sim import Fleet, TrainingPlan
 from odt_sim.errors import CheckpointError
+from odt_sim.metrics.rounds import reported_round
 from odt_sim.simulation.commit import CommitFile
 from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.serial import SerialBackend
 from odt_sim.storage import Folder
 from odt_sim.strategies.fedavg import FedAvg
 
@@ -46,8 +49,8 @@ def test_a_run_that_gets_worse_reports_what_it_had(user, results, settings, tmp_
     assert max(validated[2:]) < max(validated)
     stopped = results(user.GetsWorse(), tmp_path / "stopped", **{**settings, "rounds": reported})
     assert found.devices == stopped.devices
-    kept = [f"{name}.{round}" for name in ("0", "1", "versions") for round in (reported, 4)]
-    assert files(tmp_path / "whole") == sorted([*kept, f"reported.{reported}"])
+    kept = [f"{name}.{round}" for name in ("0", "1", "versions", "server") for round in (reported, 3, 4)]
+    assert files(tmp_path / "whole") == sorted(kept)
 
 
 def test_devices_without_validation_examples_are_reported_after_the_last_round(user, results, settings, two, tmp_path):
@@ -56,7 +59,7 @@ def test_devices_without_validation_examples_are_reported_after_the_last_round(u
     data = replace(two, offsets=offsets)
     found = results(user.GetsWorse(), tmp_path, **{**settings, "data": data})
     assert found.summary["reported_round"] == 4
-    assert files(tmp_path) == ["0.4", "1.4", "versions.4"]
+    assert files(tmp_path) == [f"{name}.{round}" for name in ("0", "1", "server", "versions") for round in (3, 4)]
     assert not any(name.startswith("validation_") for row in found.rounds for name in row)
 
 
@@ -82,49 +85,43 @@ class Dying:
         return counted
 
 
-def test_a_run_killed_at_any_moment_goes_on_to_the_same_bits(
-    user, results, simulation, settings, tmp_path, monkeypatch
-):
+@pytest.fixture
+def killed_at_each_moment(user, results, simulation, settings, tmp_path, monkeypatch):
+    """Returns a function that kills a run at each write and removal, lets it go on, and returns how many there are."""
     monkeypatch.setattr(os, "fsync", lambda file: None)  # what a power failure would need, and no killed process
-    undisturbed = results(user.GetsWorse(), tmp_path / "undisturbed", **settings)
-    moment, died = 0, True
-    while died:
-        moment += 1
-        folder = tmp_path / str(moment)
-        with monkeypatch.context() as patch:
-            dying = Dying(patch, moment)
-            try:
-                simulation(user.GetsWorse(), folder, **settings).run()
-                died = False
-            except DeathError:
-                pass
-        simulation(user.GetsWorse(), folder, **settings).run(resume=True)
-        type(undisturbed).read(folder).assert_same_bits(undisturbed)
-    assert moment > 4 * 2 + 4  # each write of a state, and of a commit, and some removals
-    assert dying.done == moment - 1
+    monkeypatch.setattr(os, "fdatasync", lambda file: None)
+
+    def kill(backend=SerialBackend):
+        undisturbed = results(user.GetsWorse(), tmp_path / "undisturbed", **settings)
+        moment, died = 0, True
+        while died:
+            moment += 1
+            folder = tmp_path / str(moment)
+            with monkeypatch.context() as patch:
+                dying = Dying(patch, moment)
+                try:
+                    simulation(user.GetsWorse(), folder, **settings, backend=backend()).run()
+                    died = False
+                except DeathError:
+                    pass
+            simulation(user.GetsWorse(), folder, **settings, backend=backend()).run(resume=True)
+            type(undisturbed).read(folder).assert_same_bits(undisturbed)
+        assert dying.done == moment - 1
+        return moment - 1
+
+    return kill
+
+
+def test_a_run_killed_at_any_moment_goes_on_to_the_same_bits(killed_at_each_moment):
+    assert killed_at_each_moment() > 4 * 2 + 4 * 2  # each write of a state, and of a commit, and some removals
 
 
 @pytest.mark.usefixtures("ray_session")
 def test_a_run_killed_before_any_commit_while_actors_are_in_the_next_round_goes_on_to_the_same_bits(
-    user, results, simulation, settings, tmp_path, monkeypatch
+    killed_at_each_moment,
 ):
-    monkeypatch.setattr(os, "fsync", lambda file: None)
-    undisturbed = results(user.GetsWorse(), tmp_path / "undisturbed", **settings)
-    moment, died = 0, True
-    while died:
-        moment += 1
-        folder = tmp_path / str(moment)
-        with monkeypatch.context() as patch:
-            dying = Dying(patch, moment)  # here in the coordinator, which writes commits and removes old states
-            try:
-                simulation(user.GetsWorse(), folder, **settings, backend=RayBackend(actors=2)).run()
-                died = False
-            except DeathError:
-                pass
-        simulation(user.GetsWorse(), folder, **settings, backend=RayBackend(actors=2)).run(resume=True)
-        type(undisturbed).read(folder).assert_same_bits(undisturbed)
-    assert moment > 4 + 2
-    assert dying.done == moment - 1
+    """Here in the coordinator, which writes commits and removes old states."""
+    assert killed_at_each_moment(lambda: RayBackend(actors=2)) > 4 * 2
 
 
 def test_a_run_can_be_prolonged_past_its_best_round(user, results, simulation, settings, tmp_path):
@@ -137,40 +134,54 @@ def test_a_run_can_be_prolonged_past_its_best_round(user, results, simulation, s
 def test_a_better_round_that_was_not_committed_costs_nothing(simulation, settings, tmp_path, monkeypatch):
     """The commit of the best round so far stays until the better one is committed, which may not come about again."""
     settings |= {"rounds": 12}
+    bests = [row["round"] for row in improvements(simulation, settings, tmp_path / "whole")]
+    first, second = bests[:2]
     write = CommitFile.write
-    written = []
 
     def dies_at_the_second(file, commit):
-        if len(written) == 2 and file.name == "server.safetensors":
+        if file.round == second:
             raise DeathError
-        written.extend([commit.round] if file.name.startswith("reported") else [])
         write(file, commit)
 
     with monkeypatch.context() as patch:
         patch.setattr(CommitFile, "write", dies_at_the_second)
         with pytest.raises(DeathError):
-            simulation(FedAvg(), tmp_path, **settings).run()
-    first, second = written
-    assert {f"reported.{first}", f"reported.{second}"} <= set(files(tmp_path))
-    summary = simulation(FedAvg(), tmp_path, **{**settings, "rounds": second, "evaluate_every": 100}).run(resume=True)
-    assert summary["reported_round"] == second  # the last round is always evaluated
-    assert files(tmp_path) == [f"reported.{second}"]
+            simulation(FedAvg(), tmp_path / "died", **settings).run()
+    assert f"server.{first}" in files(tmp_path / "died")
+    again = simulation(FedAvg(), tmp_path / "died", **{**settings, "rounds": second, "evaluate_every": 100})
+    assert again.run(resume=True)["reported_round"] == second  # the last round is always evaluated
+    assert files(tmp_path / "died") == sorted({f"server.{round}" for round in (first, second - 1, second)})
+
+
+def improvements(simulation, settings, folder):
+    """Returns the lines of the rounds of a run that validate better than all before."""
+    simulation(FedAvg(), folder, **settings).run()
+    found = rows(folder, "rounds.jsonl")
+    return [row for row in found if reported_round(found[: row["round"]], "classification") == row["round"]]
 
 
 def test_what_a_killed_write_of_a_commit_left_goes_when_the_run_goes_on(user, simulation, settings, tmp_path):
     simulation(user.GetsWorse(), tmp_path, **settings).run()
     checkpoint = tmp_path / "checkpoint"
     before = sorted(checkpoint.iterdir())
-    for name in ("server", "reported.3"):
-        (checkpoint / f".{name}.safetensors.0a1b2c3d").touch()
+    (checkpoint / ".server.3.safetensors.0a1b2c3d").touch()
     (checkpoint / "notes").touch()
     simulation(user.GetsWorse(), tmp_path, **settings).run(resume=True)
     assert sorted(checkpoint.iterdir()) == sorted([*before, checkpoint / "notes"])
 
 
-def test_without_the_commit_to_report_a_run_does_not_go_on(user, simulation, settings, tmp_path):
-    simulation(user.GetsWorse(), tmp_path, **settings).run()
-    (path,) = (tmp_path / "checkpoint").glob("reported.*")
+@pytest.mark.parametrize(
+    ("lose", "message"),
+    [
+        (Path.unlink, "missing, though round {} validates best; start a new run"),
+        (Path.touch, "damaged or no checkpoint"),
+    ],
+)
+def test_without_the_commit_to_report_a_run_does_not_go_on(user, simulation, settings, tmp_path, lose, message):
+    reported = simulation(user.GetsWorse(), tmp_path, **settings).run()["reported_round"]
+    path = tmp_path / "checkpoint" / f"server.{reported}.safetensors"
     path.unlink()
-    with pytest.raises(CheckpointError, match=r"reported\.\d\.safetensors: missing, though round \d validates best"):
+    path.touch()
+    lose(path)
+    with pytest.raises(CheckpointError, match=rf"server\.{reported}\.safetensors: {message.format(reported)}"):
         simulation(user.GetsWorse(), tmp_path, **settings).run(resume=True)

@@ -99,7 +99,7 @@ class Run:
     @property
     def commit(self) -> Commit:
         """What the coordinator committed last."""
-        return CommitFile(self.storage, "server.safetensors", self.model, {}).read()
+        return CommitFile(self.storage, self.rounds, self.model, {}).read()
 
     @property
     def broadcast(self) -> dict[str, Any]:

@@ -9,9 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 import ray
 
 from odt_sim.errors import CheckpointError, FileError, SimulationError
-from odt_sim.storage import Storage
-
-PROBE = "probe"
+from odt_sim.storage import PROBE, Storage
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,186 @@
+"""Whatever is wrong with the last commit, a run says which file it is, and goes on after the last that is whole."""
+
+import shutil
+
+import pytest
+
+from odt_sim.device.tensor_file import packed
+from odt_sim.errors import CheckpointError
+from odt_sim.object_store import ObjectStore
+from odt_sim.simulation.check import identity
+from odt_sim.simulation.checkpoint import Checkpoint
+from odt_sim.simulation.commit import CommitFile
+from odt_sim.storage import Folder
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.fedper import FedPer
+
+ROUNDS, DIED = 6, 4
+COMMIT, SEGMENT, STATE = f"server.{DIED}", f"versions.{DIED}", f"devices/000/1.{DIED}"
+
+
+class DeathError(Exception):
+    """The coordinator's death."""
+
+
+def die(record):
+    if record["round"] == DIED:
+        raise DeathError
+
+
+@pytest.fixture(scope="module")
+def whole(results, tmp_path_factory):
+    """A run that nothing disturbed."""
+    return results(FedPer(), tmp_path_factory.mktemp("damaged") / "whole", rounds=ROUNDS)
+
+
+@pytest.fixture(scope="module")
+def died(simulation, tmp_path_factory):
+    """The folder of one that died after its fourth round."""
+    folder = tmp_path_factory.mktemp("damaged") / "died"
+    with pytest.raises(DeathError):
+        simulation(FedPer(), folder, rounds=ROUNDS).run(on_round=die)
+    return folder
+
+
+@pytest.fixture
+def folder(died, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(died, tmp_path / "run")
+
+
+def empty(content, model):
+    return b""
+
+
+def torn(content, model):
+    return content[:64]
+
+
+def flipped(content, model):
+    return bytes([*content[:-5], content[-5] ^ 4, *content[-4:]])
+
+
+def of_another_model(content, model):
+    return content.replace(model.fingerprint.encode(), b"0" * 64)  # which its checksum betrays, too
+
+
+def of_a_later_version(content, model):
+    return packed({}, {}).replace(b'"format_version":"2"', b'"format_version":"3"')
+
+
+def another_models(content, model):
+    return packed({}, {"fingerprint": "0" * 64})
+
+
+CHANGES = {
+    empty: "damaged or no checkpoint",
+    torn: "damaged or no checkpoint",
+    flipped: "damaged, its checksum does not fit its content",
+    of_another_model: "damaged, its checksum does not fit its content",
+    another_models: "of another model than",
+    of_a_later_version: "format version 3, this odt_sim reads 2; use the odt_sim that wrote it",
+    None: "no such checkpoint",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        *((COMMIT, change) for change in CHANGES if change),
+        *((SEGMENT, c) for c in (flipped, None)),
+        (STATE, torn),
+        (STATE, None),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_the_last_good_round_is_gone_on_with_to_the_same_bits(simulation, momentum, whole, folder, name, change):
+    path = folder / "checkpoint" / f"{name}.safetensors"
+    content = path.read_bytes()
+    path.unlink()
+    if change:
+        path.write_bytes(change(content, momentum))
+    warned, seen = [], []
+    run = simulation(FedPer(), folder, rounds=ROUNDS)
+    run.run(resume=True, on_round=lambda record: seen.append(record["round"]), on_warning=warned.append)
+    [line] = warned
+    assert line.startswith(f"{path}: {CHANGES[change]}"), line
+    assert line.endswith(f": the run goes on after round {DIED - 1}")
+    assert "\n" not in line
+    assert seen == [DIED, 5, 6]
+    type(whole).read(folder).assert_same_bits(whole)
+
+
+def test_a_lost_commit_is_a_round_that_was_not_committed(simulation, whole, folder):
+    (folder / "checkpoint" / f"{COMMIT}.safetensors").unlink()
+    simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True)  # which would raise what it has to warn of
+    type(whole).read(folder).assert_same_bits(whole)
+
+
+def test_the_round_to_report_is_a_good_one_too(simulation, whole, folder):
+    """The last two are damaged; the one that validated best before stays with its states."""
+    kept = sorted(int(path.name.split(".")[1]) for path in (folder / "checkpoint").glob("server.*"))
+    assert kept == [2, 3, 4]
+    for round in (3, 4):
+        (folder / "checkpoint" / f"server.{round}.safetensors").write_bytes(b"")
+    seen, warned = [], []
+    run = simulation(FedPer(), folder, rounds=ROUNDS)
+    run.run(resume=True, on_round=lambda record: seen.append(record["round"]), on_warning=warned.append)
+    assert (seen, len(warned)) == ([3, 4, 5, 6], 2)
+    type(whole).read(folder).assert_same_bits(whole)
+
+
+def test_a_run_that_dies_again_while_it_goes_back_loses_nothing(simulation, whole, folder, monkeypatch):
+    (folder / "checkpoint" / f"{COMMIT}.safetensors").write_bytes(b"")
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitFile, "write", lambda file, commit: die({"round": DIED}))
+        with pytest.raises(DeathError):
+            simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True, on_warning=lambda line: None)
+    simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True)
+    type(whole).read(folder).assert_same_bits(whole)
+
+
+def test_where_no_round_is_whole_the_error_names_the_last(simulation, folder):
+    for path in (folder / "checkpoint").glob("server.*"):
+        path.write_bytes(path.read_bytes()[:-1])
+    before = {path: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
+    with pytest.raises(CheckpointError, match=rf"{COMMIT}\.safetensors: damaged, its checksum .*; use an earlier one$"):
+        simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True)
+    assert {path: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()} == before
+
+
+def read(storage, run):
+    """Returns the round after which a run would go on, and what it would say."""
+    warned = []
+    checkpoint = Checkpoint(storage, run._job.model, identity(run._job))
+    checkpoint.look()
+    return checkpoint.read(warned.append).round, warned
+
+
+@pytest.mark.parametrize("name", [COMMIT, SEGMENT, STATE])
+def test_no_flipped_byte_and_no_torn_file_is_overlooked(simulation, folder, name):
+    run, storage = simulation(FedPer(), folder, rounds=ROUNDS), Folder(folder / "checkpoint")
+    path = folder / "checkpoint" / f"{name}.safetensors"
+    content = path.read_bytes()
+    assert read(storage, run) == (DIED, [])
+    torn = [content[:length] for length in range(0, len(content), 64)]
+    flips = [bytes([*content[:i], content[i] ^ 1 << i % 8, *content[i + 1 :]]) for i in range(len(content))]
+    for damaged in (*torn, *flips):
+        path.write_bytes(damaged)
+        round, [line] = read(storage, run)
+        assert round == DIED - 1
+        assert line.startswith(f"{path}: ")
+
+
+def test_a_damaged_object_is_no_other_than_a_file(simulation, results, tmp_path):
+    whole = results(FedAvg(), tmp_path / "whole")
+    storage = ObjectStore(f"local://{tmp_path}/objects")
+    settings = {"storage": storage.uri}
+    with pytest.raises(DeathError):
+        simulation(FedAvg(), tmp_path / "run", **settings).run(
+            on_round=lambda record: die({"round": 2 + record["round"]})
+        )
+    storage.replace("server.2.safetensors", storage.read("server.2.safetensors")[:-64])
+    warned = []
+    simulation(FedAvg(), tmp_path / "run", **settings).run(resume=True, on_warning=warned.append)
+    assert warned[0].startswith(f"{storage.uri}/server.2.safetensors: damaged, ")
+    assert (tmp_path / "run" / "devices.jsonl").read_bytes() == whole.devices
