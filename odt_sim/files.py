@@ -28,6 +28,12 @@ def write_file(path: Path, content: bytes) -> None:
         raise unwritable(path, error) from error
 
 
+def cache_folder(name: str) -> Path:
+    """Returns the folder of one kind of what is kept between runs: below `$ODT_SIM_CACHE`, or `~/.cache/odt_sim`."""
+    root = os.environ.get("ODT_SIM_CACHE") or Path.home() / ".cache" / "odt_sim"
+    return Path(root).expanduser() / name
+
+
 def sync_folder(folder: Path) -> None:
     """Waits until all that was written to a folder's file system is on its disk.
 

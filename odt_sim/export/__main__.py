@@ -6,22 +6,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from odt_sim.device.trial import try_out
 from odt_sim.errors import ExportError, OdtSimError
 from odt_sim.export.cache import ERROR_MARK, OPTIONS
+from odt_sim.model.verification import remember
 
 
 def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
-    """Builds and exports the model of a specification; the initial weights depend on its `seed` alone.
+    """Builds and exports the model of a specification, and tries it out; the initial weights depend on its `seed` alone.
 
     Raises:
         ExportError: The build function is missing or fails, or its model cannot be exported.
+        ModelError: LiteRT cannot run what was exported.
     """
     from odt_sim.export import export_model  # first: it says how to install TensorFlow
 
     import keras  # isort: skip
 
     keras.utils.set_random_seed(int(spec["seed"]))
-    return export_model(
+    exported = export_model(
         _build(spec),
         path,
         loss=spec["loss"],
@@ -30,6 +33,8 @@ def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
         name=spec["name"],
         **_options(spec),
     )
+    remember(try_out(exported.read_bytes(), str(exported)))
+    return exported
 
 
 def _options(spec: Mapping[str, Any]) -> dict[str, Any]:

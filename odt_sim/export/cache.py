@@ -5,7 +5,6 @@ TensorFlow takes seconds and half a gigabyte, and its converter leaks: the calle
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,9 @@ from typing import Any
 
 from filelock import FileLock
 
+from odt_sim.child import environment
 from odt_sim.errors import ConfigurationError, ExportError
+from odt_sim.files import cache_folder
 
 ERROR_MARK = "odt_sim.export error: "  # the child's last line begins with it
 SETTINGS = {"name", "build", "loss", "optimizer", "batch_size", "seed"}
@@ -66,8 +67,7 @@ def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
 
 def default_directory() -> Path:
     """Returns where exported models are cached."""
-    root = os.environ.get("ODT_SIM_CACHE") or Path.home() / ".cache" / "odt_sim"
-    return Path(root).expanduser() / "models"
+    return cache_folder("models")
 
 
 def _key(spec: Mapping[str, Any]) -> str:
@@ -134,14 +134,12 @@ def _hooked(name: str) -> ModuleSpec | None:
 
 
 def _export(spec: Mapping[str, Any], path: Path) -> None:
-    source = str(Path(__file__).resolve().parents[2])
-    python_path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
     child = subprocess.run(
         [sys.executable, "-m", "odt_sim.export", str(path)],
         input=json.dumps(spec),
         capture_output=True,
         text=True,
-        env={**os.environ, **QUIET, "PYTHONPATH": python_path},
+        env=environment(QUIET),
         check=False,
     )
     if child.returncode == 0:

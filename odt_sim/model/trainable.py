@@ -12,6 +12,7 @@ from odt_sim.model.contract import answer_of, check_parameters, check_signatures
 from odt_sim.model.flatbuffer import Signature, TensorInfo
 from odt_sim.model.manifest import GROUPS, LOSSES, METADATA_NAME, REGRESSIONS, Manifest, Parameter
 from odt_sim.model.optional import ON_EMBEDDINGS, check_optional
+from odt_sim.model.verification import verify
 from odt_sim.model.weights import Layout
 
 DEFAULT_BATCH_SIZE = 32  # for a model of dynamic batch that has no manifest
@@ -47,7 +48,7 @@ class TrainableModel:
     def load(
         cls, path: str | os.PathLike[str], *, loss: str | None = None, from_logits: bool = True
     ) -> "TrainableModel":
-        """Reads a trainable `.tflite` file.
+        """Reads a trainable `.tflite` file, and has it tried in a process of its own unless that was done before.
 
         Args:
             path: The file.
@@ -56,7 +57,8 @@ class TrainableModel:
             from_logits: Whether that loss takes the output of `infer` as logits.
 
         Raises:
-            ModelError: The file is missing, is no `.tflite` file, or lacks a needed signature, input or output.
+            ModelError: The file is missing, is no `.tflite` file, or lacks a needed signature, input or output, or LiteRT
+                cannot run it.
         """
         try:
             content = Path(path).read_bytes()
@@ -64,13 +66,14 @@ class TrainableModel:
             raise ModelError(
                 f"{path}: cannot read the model ({error.strerror}); give the path of a .tflite file"
             ) from error
+        verify(content, flatbuffer.fingerprint(content), str(path))
         return cls.from_content(content, where=str(path), loss=loss, from_logits=from_logits)
 
     @classmethod
     def from_content(
         cls, content: bytes, *, where: str = "model", loss: str | None = None, from_logits: bool = True
     ) -> "TrainableModel":
-        """Reads a trainable `.tflite` file that is already in memory; see `load`."""
+        """Reads a trainable `.tflite` file that is already in memory, as `load` does but for the trial."""
         flat = flatbuffer.read(content, where)
         check_signatures(flat, where)
         text = flat.metadata.get(METADATA_NAME)

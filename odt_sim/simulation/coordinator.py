@@ -21,6 +21,7 @@ from odt_sim.metrics.fleet import TASK_METRICS, evaluation_columns
 from odt_sim.metrics.rounds import check_target, reported_round
 from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.verification import verify
 from odt_sim.model.weights import Weights
 from odt_sim.report.records import RunFolder
 from odt_sim.report.summary import summarize
@@ -194,8 +195,10 @@ class Simulation:
         committed = self._checkpoint.look()
         if not resume:
             self._check_unused(committed)
+        model = self._job.model
+        verify(model.content, model.fingerprint, model.where)  # it may come of bytes that nobody has tried
         with quiet():
-            initial = Runtime(self._job.model).initial
+            initial = Runtime(model).initial
         commit = self._checkpoint.read(warn) or self._fresh(initial)  # refuses another run's before anything is written
         if commit.round > self._rounds:
             raise ConfigurationError(
@@ -207,7 +210,7 @@ class Simulation:
         reported = [reported_round(recorded[:round], self._task) for round in (commit.round, max(0, commit.round - 1))]
         self._records.truncate_rounds(commit.round)  # first: it fits the checkpoint with later commits and without
         self._checkpoint.begin(commit, *reported)
-        write_file(self.directory / "model.tflite", self._job.model.content)
+        write_file(self.directory / "model.tflite", model.content)
         return commit
 
     def _fresh(self, initial: Weights) -> Commit:

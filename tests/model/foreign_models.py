@@ -158,7 +158,20 @@ def write_only() -> tuple[Regression, dict[str, Any]]:
     return model, functions(model, BATCH, step)
 
 
-MODELS = (plain, dynamic, weighted, proximal, flex, hidden, hidden_branch, hidden_loop, write_only)
+def endless() -> tuple[Regression, dict[str, Any]]:
+    """An inference that ends on positive examples only."""
+    model = Regression()
+
+    def infer(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        (i,) = tf.while_loop(lambda i: i <= 0, lambda i: [tf.minimum(2 * i, 0.0)], [tf.reduce_min(x)])
+        return {"scores": model.infer(x)["scores"] + i}
+
+    signatures = functions(model, BATCH)
+    x = tf.TensorSpec([BATCH, FEATURES], name="x")
+    return model, {**signatures, "infer": tf.function(infer).get_concrete_function(x=x)}
+
+
+MODELS = (plain, dynamic, weighted, proximal, flex, hidden, hidden_branch, hidden_loop, write_only, endless)
 
 
 def convert(model: Regression, signatures: dict[str, Any], path: Path) -> None:

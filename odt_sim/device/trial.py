@@ -1,0 +1,78 @@
+"""`python -m odt_sim.device.trial NAME`: loads the `.tflite` file on standard input and runs what devices call, on zeros.
+
+It is the process that may crash: see `odt_sim.model.verification`.
+"""
+
+import os
+import resource
+import sys
+
+import numpy as np
+
+from odt_sim.device.runtime import Array, Runtime
+from odt_sim.errors import ModelError
+from odt_sim.model.contract import REQUIRED
+from odt_sim.model.flatbuffer import TensorInfo
+from odt_sim.model.optional import ON_EMBEDDINGS, parts_of
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.verification import ACCEPTED, REFUSED
+
+OPTIONAL = ("optimizer_state", "restore_optimizer_state", "set_gradient_offset", *ON_EMBEDDINGS)
+LEAST_MEMORY = 2 << 30
+
+
+def try_out(content: bytes, where: str) -> str:
+    """Does with a file what devices do, once.
+
+    Args:
+        content: The file's bytes.
+        where: The file's name, for the error.
+
+    Returns:
+        The file's fingerprint.
+
+    Raises:
+        ModelError: The file is no trainable model, or LiteRT cannot load or run it.
+    """
+    model = TrainableModel.from_content(content, where=where)
+    runtime = Runtime(model)
+    for name, signature in model.signatures.items():
+        if name in (*REQUIRED, *OPTIONAL) or (name.startswith("train_") and parts_of(name.removeprefix("train_"))):
+            runtime.call(name, **{key: _zeros(tensor, model.batch_size) for key, tensor in signature.inputs.items()})
+    return model.fingerprint
+
+
+def _zeros(tensor: TensorInfo, rows: int) -> Array:
+    return np.zeros([size if size >= 0 else rows for size in tensor.shape], tensor.dtype)
+
+
+def confine() -> None:
+    """Takes from this process the right to write files, and to more memory than a quarter of the machine's."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    for kind, most in (
+        (resource.RLIMIT_AS, max(memory, LEAST_MEMORY)),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(kind)
+        resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def main(content: bytes, where: str) -> int:
+    """Returns the exit code; where the file is refused, one line on standard output says why."""
+    confine()
+    try:
+        try_out(content, where)
+    except ModelError as error:
+        print(" ".join(str(error).split()))
+        return REFUSED
+    except Exception as error:  # nothing that a file can cause is a bug of its user's
+        print(
+            f"{where}: damaged .tflite file ({' '.join(f'{type(error).__name__}: {error}'.split())}); export it again"
+        )
+        return REFUSED
+    return ACCEPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.stdin.buffer.read(), sys.argv[1]))

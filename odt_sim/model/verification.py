@@ -1,0 +1,104 @@
+"""Lets LiteRT meet a `.tflite` file in a process of its own first: what crashes or hangs there ends nothing else.
+
+LiteRT is native code that believes a file's offsets, shapes and indices. A damaged or hostile file can crash it, keep it busy
+for ever, or have it ask for all memory. What `odt_sim.device.trial` does in the other process is what a device would do.
+"""
+
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from odt_sim.child import environment
+from odt_sim.errors import FileError, ModelError
+from odt_sim.files import cache_folder, write_file
+
+SECONDS = 10.0
+"""How long the trial of a file may take; of a file of more than 10 MB a second for each."""
+
+ACCEPTED, REFUSED = 0, 3
+"""How the trial exits; the last line of its output says why it refuses."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a trial ended.
+
+    Attributes:
+        code: Its exit code, or minus the number of the signal that ended it; None where it took too long.
+        output: What it wrote to standard output.
+        errors: What it, or LiteRT, wrote to standard error.
+    """
+
+    code: int | None
+    output: str = ""
+    errors: str = ""
+
+
+def verify(content: bytes, fingerprint: str, where: str) -> None:
+    """Checks that LiteRT can load a file and run what devices call; once for each content, on each machine.
+
+    Args:
+        content: The file's bytes.
+        fingerprint: Their SHA-256, in hexadecimal.
+        where: The file's name, for the error.
+
+    Raises:
+        ModelError: It cannot, or crashes, or takes too long.
+    """
+    if _mark(fingerprint).exists():
+        return
+    seconds = max(SECONDS, len(content) / 1e6)
+    ending = tried(content, where, seconds)
+    if ending.code != ACCEPTED:
+        raise ModelError(_refusal(ending, where, seconds))
+    remember(fingerprint)
+
+
+def remember(fingerprint: str) -> None:
+    """Keeps that a file was tried and is fine; where that cannot be written, it is tried again."""
+    with suppress(FileError):
+        write_file(_mark(fingerprint), b"")
+
+
+def tried(content: bytes, where: str, seconds: float) -> Ending:
+    """Returns how the trial of a file ended; it is killed where it takes longer than some seconds."""
+    quiet = environment({"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"})
+    try:
+        child = subprocess.run(
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "odt_sim.device.trial",
+                where,
+            ],  # -P: nothing of the working folder takes its place
+            input=content,
+            capture_output=True,
+            env=quiet,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Ending(None)
+    return Ending(child.returncode, *(text.decode(errors="replace") for text in (child.stdout, child.stderr)))
+
+
+def _refusal(ending: Ending, where: str, seconds: float) -> str:
+    if ending.code == REFUSED:
+        return ending.output.strip().splitlines()[-1]
+    if ending.code is None:
+        return f"{where}: LiteRT did not load and run it within {seconds:.0f} s; it is damaged, or this machine is busy"
+    if ending.code < 0:
+        name = signal.Signals(-ending.code).name
+        return f"{where}: LiteRT crashes when it loads or runs it ({name}); it is damaged, copy or export it again"
+    lines = ending.errors.strip().splitlines() or [f"exit code {ending.code}"]
+    return f"{where}: cannot be tried in a process of its own ({lines[-1]}); see that Python can be started here"
+
+
+def _mark(fingerprint: str) -> Path:
+    """Returns the empty file that is there once LiteRT, of this version, got on with a content."""
+    return cache_folder("verified") / f"{fingerprint}.litert-{version('ai-edge-litert')}"

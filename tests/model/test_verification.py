@@ -1,0 +1,142 @@
+"""LiteRT meets a file in a process of its own first: what it does there is an error here."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from edits import reshape
+
+from odt_sim import Simulation, TrainableModel
+from odt_sim.cli import main
+from odt_sim.data import federate, iid
+from odt_sim.data.dataset import Dataset
+from odt_sim.errors import ModelError
+from odt_sim.model import verification
+from odt_sim.strategies.fedavg import FedAvg
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch) -> Path:
+    """The cache of a machine that has tried no file yet."""
+    monkeypatch.setenv("ODT_SIM_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "verified"
+
+
+def without_an_input(model: Any) -> None:
+    """Takes its first input from a product: a step, or an inference, then reads what is not there."""
+    code = schema.BuiltinOperator.BATCH_MATMUL
+    codes = [max(one.builtinCode, one.deprecatedBuiltinCode) for one in model.operatorCodes]
+    products = (op for graph in model.subgraphs for op in graph.operators if codes[op.opcodeIndex] == code)
+    product = next(products)
+    product.inputs = np.array([-1, *product.inputs[1:]], np.int32)
+
+
+@pytest.fixture
+def crashing(edited, softmax, tmp_path) -> Path:
+    """A file that any parser reads, and that crashes LiteRT."""
+    path = tmp_path / "crashing.tflite"
+    path.write_bytes(edited(softmax.content, without_an_input))
+    return path
+
+
+CRASH = (
+    r"crashing\.tflite: LiteRT crashes when it loads or runs it \(SIG(SEGV|ABRT|BUS)\); it is damaged, copy or export"
+)
+
+
+def test_a_crash_in_native_code_is_an_error(fresh, crashing):
+    TrainableModel.from_content(crashing.read_bytes())  # which runs nothing
+    with pytest.raises(ModelError, match=CRASH):
+        TrainableModel.load(crashing)
+    assert not fresh.exists()
+
+
+def test_the_commands_survive_such_a_file(fresh, crashing, capsys, monkeypatch):
+    monkeypatch.chdir(crashing.parent)
+    run = ["run", "model=tflite", f"model.path={crashing.name}", "backend=serial", "fleet.devices=4"]
+    for arguments in (["inspect", crashing.name], run):
+        assert main(arguments) == 1
+        assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {crashing.name}: LiteRT crashes")
+
+
+def test_a_simulation_survives_a_model_of_bytes(fresh, crashing, tmp_path):
+    images = Dataset("images", np.zeros((40, 8, 8, 1), np.float32), np.arange(40, dtype=np.int32) % 10, classes=10)
+    model = TrainableModel.from_content(crashing.read_bytes(), where="crashing.tflite")
+    with pytest.raises(ModelError, match=CRASH):
+        Simulation(model, federate(images, iid, 4, seed=0), FedAvg(), rounds=1, directory=tmp_path / "run").run()
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_endless_loop_is_ended(fresh, foreign, monkeypatch):
+    monkeypatch.setattr(verification, "SECONDS", 3.0)
+    with pytest.raises(
+        ModelError, match=r"endless\.tflite: LiteRT did not load and run it within 3 s; it is damaged, or"
+    ):
+        TrainableModel.load(foreign / "endless.tflite")
+
+
+def test_a_tensor_that_no_machine_holds_is_refused(fresh, edited, softmax, tmp_path):
+    path = tmp_path / "huge.tflite"
+    path.write_bytes(edited(softmax.content, reshape("infer", "inputs", "x", [1 << 20, 1 << 10, 1 << 10, 1])))
+    with pytest.raises(ModelError, match=r"huge\.tflite: "):
+        TrainableModel.load(path)
+
+
+CONFINED = """
+import os, sys, numpy as np
+from odt_sim.device.trial import LEAST_MEMORY, confine
+confine()
+memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+try:
+    np.empty(max(memory // 4, LEAST_MEMORY), np.uint8)
+except MemoryError:
+    print("no memory")
+try:
+    open(sys.argv[1], "wb", buffering=0).write(b"x")
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_the_trial_may_neither_write_files_nor_take_all_memory(tmp_path):
+    command = [sys.executable, "-c", CONFINED, str(tmp_path / "file")]
+    child = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert child.stdout.splitlines() == ["no memory", "File too large"]
+
+
+def test_a_file_is_tried_once(fresh, softmax, tmp_path, monkeypatch):
+    path = tmp_path / "softmax.tflite"
+    path.write_bytes(softmax.content)
+    TrainableModel.load(path)
+    [mark] = fresh.iterdir()
+    assert mark.name.startswith(f"{softmax.fingerprint}.litert-")
+    monkeypatch.setattr(verification, "tried", None)  # which a second trial would call
+    path.rename(tmp_path / "renamed.tflite")
+    TrainableModel.load(tmp_path / "renamed.tflite")
+    path.write_bytes(softmax.content + b"\0")
+    with pytest.raises(TypeError):
+        TrainableModel.load(path)
+
+
+def test_where_the_cache_cannot_be_written_a_file_is_tried_each_time(fresh, softmax, tmp_path):
+    (tmp_path / "cache").touch()
+    (tmp_path / "softmax.tflite").write_bytes(softmax.content)
+    TrainableModel.load(tmp_path / "softmax.tflite")
+
+
+def test_what_the_exporter_has_written_was_tried_there(softmax, monkeypatch):
+    monkeypatch.setattr(verification, "tried", None)
+    verification.verify(softmax.content, softmax.fingerprint, "softmax")
+
+
+def test_a_trial_that_cannot_be_started_says_why(fresh, softmax, monkeypatch):
+    ending = verification.Ending(1, "", "Traceback\nModuleNotFoundError: No module named 'numpy'")
+    monkeypatch.setattr(verification, "tried", lambda *given: ending)
+    with pytest.raises(
+        ModelError, match=r"softmax: cannot be tried .* \(ModuleNotFoundError: .*\); see that Python can"
+    ):
+        verification.verify(b"", "0", "softmax")
