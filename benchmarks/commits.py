@@ -48,7 +48,7 @@ class CountingFolder(Folder):
 def row(model: TrainableModel, devices: int, cohort: int, rounds: int, folder: Path) -> list[str]:
     """Runs the commits of a fleet and returns a row of the table."""
     storage, seen = CountingFolder(folder), np.arange(devices)
-    checkpoint, commit = Checkpoint(storage, model, {}), Commit(0, ServerState({}), Versions())
+    checkpoint, commit = Checkpoint(storage, model, {}), Commit(0, ServerState({}), Versions(), {})
     checkpoint.begin(commit, None, None)
     before, seconds, written = psutil.Process().memory_info().rss, [], []
     for round in range(1, rounds + 1):
@@ -57,7 +57,7 @@ def row(model: TrainableModel, devices: int, cohort: int, rounds: int, folder: P
         storage.sizes.clear()
         started = time.process_time()
         commit.versions.of(drawn)
-        commit = Commit(round, commit.state, commit.versions.after(round, files))
+        commit = Commit(round, commit.state, commit.versions.after(round, files), {})
         checkpoint.write(commit, best=round % REPORTED == 0)
         seconds.append(time.process_time() - started)
         written.append(sum(storage.sizes))

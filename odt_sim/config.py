@@ -42,6 +42,9 @@ SCHEMA: Mapping[str, tuple[type, ...]] = {
     "fleet.stragglers": (float,),
     "fleet.adaptation_steps": (int,),
     "fleet.evaluated": (int, type(None)),
+    "fleet.timeout": (float, type(None)),
+    "fleet.largest_update": (float, type(None)),
+    "fleet.quarantine_after": (int, type(None)),
     "split.validation": (float,),
     "split.test": (float,),
     "split.gap": (int,),
@@ -75,7 +78,17 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     interrupt.check()
     trained = wait_for_model()
     who = config.fleet
-    fleet = Fleet(who.cohort, who.unseen, who.min_devices, float(who.stragglers), who.adaptation_steps, who.evaluated)
+    fleet = Fleet(
+        cohort=who.cohort,
+        unseen=who.unseen,
+        min_devices=who.min_devices,
+        stragglers=float(who.stragglers),
+        adaptation_steps=who.adaptation_steps,
+        evaluated=who.evaluated,
+        timeout=who.timeout,
+        largest_update=who.largest_update,
+        quarantine_after=who.quarantine_after,
+    )
     return Simulation(
         trained,
         data,

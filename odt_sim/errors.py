@@ -3,7 +3,8 @@
 OdtSimError
 ├── ConfigurationError   a setting or an override is unknown, missing or out of its range
 ├── ModelError           a `.tflite` file is unreadable, lacks a signature, or does not fit what it is given
-│   └── ExportError      a Keras model cannot become a trainable `.tflite`
+│   ├── ExportError      a Keras model cannot become a trainable `.tflite`
+│   └── InvocationError  LiteRT fails while it runs a signature on what it is given
 ├── DataError            examples, labels, a partition or a split are unusable
 ├── CheckpointError      a checkpoint or a run's record is missing, damaged or of another model
 ├── FileError            a file cannot be written
@@ -28,6 +29,10 @@ class ModelError(OdtSimError):
 
 class ExportError(ModelError):
     """A Keras model cannot become a trainable `.tflite`."""
+
+
+class InvocationError(ModelError):
+    """LiteRT fails while it runs a signature on what it is given; the cause is what LiteRT raised."""
 
 
 class DataError(OdtSimError):

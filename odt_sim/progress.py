@@ -10,6 +10,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
+from odt_sim.simulation.exclusion import told
+
 FIGURES_WIDTH = 60  # of a line without its name: the bar at its shortest, the rounds, the time and the figures
 NAMED = 10  # devices that were left out, at most, in the line that names them
 
@@ -37,6 +39,9 @@ class RunProgress:
         text = f"train loss {loss:.4g}{self._metric}" if loss is not None else self._metric
         if record["excluded"]:
             text += f"  [red]{record['excluded']} left out[/red]"
+        if record["newly_quarantined"]:
+            reasons = {device: record["excluded_reasons"][device] for device in record["newly_quarantined"]}
+            self.warn(f"quarantined after round {record['round']}: {told(reasons)}")
         self._progress.update(self._task, completed=record["round"], figures=text)
 
     def warn(self, message: str) -> None:
@@ -84,9 +89,16 @@ def left_out(rounds: Sequence[Mapping[str, Any]]) -> str | None:
     Args:
         rounds: The lines of `rounds.jsonl`.
     """
-    times = Counter(device for row in rounds for device in row["excluded_devices"])
+    times: dict[int, Counter[str]] = {}
+    for row in rounds:
+        for device, reason in row["excluded_reasons"].items():
+            times.setdefault(int(device), Counter())[reason] += 1
     if not times:
         return None
-    first = ", ".join(f"{device} ({times[device]} rounds)" for device in sorted(times)[:NAMED])
+    first = ", ".join(f"{device} ({_told(times[device])})" for device in sorted(times)[:NAMED])
     more = f" and {len(times) - NAMED} more" if len(times) > NAMED else ""
-    return f"losses or weights were not finite on device {first}{more}; rounds.jsonl names them round by round"
+    return f"device {first}{more}; rounds.jsonl names them round by round"
+
+
+def _told(times: Counter[str]) -> str:
+    return ", ".join(f"{reason} in {count} round{'s' if count > 1 else ''}" for reason, count in times.items())

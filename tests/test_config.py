@@ -205,7 +205,8 @@ def test_a_folder_of_no_run(tmp_path):
 
 
 def record(round, excluded=(), **more):
-    return {"round": round, "train_loss": 1.5, "excluded": len(excluded), "excluded_devices": list(excluded), **more}
+    left_out = {"excluded": len(excluded), "excluded_reasons": dict.fromkeys(excluded, "loss not finite")}
+    return {"round": round, "train_loss": 1.5, **left_out, "newly_quarantined": [], **more}
 
 
 def test_the_line_of_a_run(capsys, monkeypatch):
@@ -246,12 +247,20 @@ def test_a_round_in_which_nothing_was_learned(capsys, monkeypatch):
 
 def test_devices_that_were_left_out_are_named():
     assert left_out([record(1), record(2)]) is None
-    rounds = [record(1, (7,)), record(2, (3, 7)), record(3)]
+    rounds = [record(1, (7,)), record(2, (3, 7)), record(3) | {"excluded_reasons": {"7": "too slow"}}]
     assert left_out(rounds) == (
-        "losses or weights were not finite on device 3 (1 rounds), 7 (2 rounds); rounds.jsonl names them round by round"
+        "device 3 (loss not finite in 1 round), 7 (loss not finite in 2 rounds, too slow in 1 round); "
+        "rounds.jsonl names them round by round"
     )
     many = left_out([record(1, range(30))])
-    assert "9 (1 rounds) and 20 more;" in many
+    assert "9 (loss not finite in 1 round) and 20 more;" in many
+
+
+def test_a_device_that_is_quarantined_is_named_with_the_reason(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    with shown("fedavg", 1) as progress:
+        progress.on_round(record(1, excluded=(3, 4), newly_quarantined=[4]))
+    assert "warning quarantined after round 1: loss not finite on device 4\n" in capsys.readouterr().err
 
 
 def test_the_working_folder_is_searched_first(tmp_path, monkeypatch):

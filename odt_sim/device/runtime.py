@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from odt_sim.device.batches import Batch
 from odt_sim.device.features import FeatureCache
-from odt_sim.errors import ModelError
+from odt_sim.errors import InvocationError, ModelError
 from odt_sim.model.contract import answer_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
@@ -50,7 +50,8 @@ class Runtime:
         """Runs one signature.
 
         Raises:
-            ModelError: LiteRT failed.
+            ModelError: The inputs do not fit the signature.
+            InvocationError: LiteRT failed on them.
         """
         runner = self._runners.get(signature)
         if runner is None:
@@ -58,7 +59,8 @@ class Runtime:
         try:
             outputs: dict[str, Array] = runner(**inputs)
         except (ValueError, RuntimeError) as error:
-            raise ModelError(f"{self.model.where}: signature {signature!r} failed: {_one_line(error)}") from error
+            kind = InvocationError if isinstance(error, RuntimeError) else ModelError
+            raise kind(f"{self.model.where}: signature {signature!r} failed: {_one_line(error)}") from error
         return outputs
 
     def train(

@@ -1,5 +1,6 @@
 """The weights of a model as one flat float32 vector with named views."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -192,6 +193,20 @@ def is_finite(array: NDArray[Any]) -> bool:
     if array.dtype.kind == "f" and np.isfinite(np.vdot(array, array)):
         return True
     return bool(np.isfinite(array).all())
+
+
+def exceeds(arrays: Sequence[NDArray[Any]], limit: float) -> bool:
+    """Whether the L2 norm of finite arrays, all of them together, is above a limit.
+
+    One quick pass tells where it is far below. Its last bits depend on the number of threads, so that what is near the limit
+    or above it is added up again, in float64 and in a fixed order.
+    """
+    squares = (float(np.vdot(array, array)) for array in arrays if array.dtype.kind == "f")
+    if math.sqrt(sum(squares)) < limit / 2 and all(array.dtype.kind == "f" for array in arrays):
+        return False
+    with np.errstate(over="ignore"):
+        exact = sum(float(np.square(array, dtype=np.float64).sum()) for array in arrays)
+    return math.sqrt(exact) > limit
 
 
 def _gather(vector: Vector, places: Iterable[slice]) -> Vector:

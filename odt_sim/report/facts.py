@@ -1,5 +1,6 @@
 """What a comparison was about, and what it found, in words."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -60,16 +61,22 @@ def finding(comparison: Comparison) -> str:
 
 
 def excluded(comparison: Comparison) -> str | None:
-    """Returns how many updates were left out, or None where all were used."""
-    counts = {
-        row.label: count
-        for row in comparison.rows
-        if (count := sum(run.summary["excluded"] for run in row.runs if run.summary))
-    }
-    if not counts:
-        return None
-    listed = ", ".join(f"{count} of {label}" for label, count in counts.items())
-    return f"Updates that were left out since their loss or weights were not finite: {listed}."
+    """Returns how many updates were left out, and why, or None where all were used."""
+    found = [_excluded(row) for row in comparison.rows]
+    listed = ", ".join(told for told in found if told)
+    return f"Updates that were left out: {listed}." if listed else None
+
+
+def _excluded(row: Configuration) -> str | None:
+    summaries = [run.summary for run in row.runs if run.summary]
+    count = sum(summary["excluded"] for summary in summaries)
+    reasons = Counter[str]()
+    for summary in summaries:
+        reasons.update(dict(summary.get("excluded_reasons", ())))
+    listed = "; ".join(f"{reason}: {times}" for reason, times in reasons.items())
+    away = sum(len(summary.get("quarantined", ())) for summary in summaries)
+    quarantined = f", {away} devices quarantined" if away else ""
+    return f"{count} of {row.label}{f' ({listed})' if listed else ''}{quarantined}" if count else None
 
 
 def adaptation_steps(comparison: Comparison) -> str:

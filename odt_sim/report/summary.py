@@ -1,5 +1,6 @@
 """One run in one JSON object: what stands in `summary.json`."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -54,7 +55,9 @@ def summarize(
         | `metrics_unseen_adapted` | the same after `fleet.adaptation_steps` more local steps |
         | `fraction_hurt_global`, `fraction_hurt_local` | of the seen devices, by the task's first metric, or null |
         | `rounds_to_target` | the first evaluated round whose weighted mean over seen devices reaches it, or null |
-        | `excluded` | updates left out, over all rounds, since loss or weights were not finite |
+        | `excluded` | updates left out, over all rounds |
+        | `excluded_reasons` | each reason and how many of them it left out, the most frequent first |
+        | `quarantined` | the ids of the devices that later rounds went without, since they had failed in round after round |
         | `bytes_down`, `bytes_up`, `train_calls`, `infer_calls`, `seconds` | sums over all rounds |
         | `deploy_train_calls`, `deploy_infer_calls` | sums over devices, of what is done where the model is deployed |
         | `state_bytes` | what a device keeps from round to round, mean over devices |
@@ -83,6 +86,8 @@ def summarize(
         "target": target,
         "rounds_to_target": None if target is None else rounds_to_target(rounds, TASK_METRICS[task][0], target),
         "excluded": _total(rounds, "excluded"),
+        "excluded_reasons": _reasons(rounds),
+        "quarantined": [device for row in rounds for device in row.get("newly_quarantined", ())],
         "bytes_down": _total(rounds, "bytes_down"),
         "bytes_up": _total(rounds, "bytes_up"),
         "train_calls": _known_total(rounds, "train_calls"),
@@ -111,6 +116,10 @@ def _fraction_hurt(rows: Sequence[Row], task: str, reference: str) -> float | No
 
 def _total(rows: Sequence[Row], name: str) -> Any:
     return sum(row[name] for row in rows)
+
+
+def _reasons(rounds: Sequence[Row]) -> list[tuple[str, int]]:
+    return Counter(why for row in rounds for why in row.get("excluded_reasons", {}).values()).most_common()
 
 
 def _known_total(rows: Sequence[Row], name: str, *, mean: bool = False) -> float | None:

@@ -1,6 +1,5 @@
 """The work of one block of devices, the same on every backend."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -11,14 +10,17 @@ from numpy.typing import NDArray
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
+from odt_sim.device.inference import Calls
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import RuntimePool
-from odt_sim.errors import SimulationError
+from odt_sim.errors import InvocationError, SimulationError
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.model.weights import Layout, Weights, is_finite
+from odt_sim.model.weights import Layout, Weights
 from odt_sim.simulation.cohort import Fleet
-from odt_sim.simulation.evaluation import Evaluation, Row
+from odt_sim.simulation.evaluation import Evaluation, Row, unmeasured
+from odt_sim.simulation.exclusion import TOO_SLOW, Sick, failed, unusable
 from odt_sim.simulation.failure import blamed, check_tensors
+from odt_sim.simulation.limit import OutOfTime, timed
 from odt_sim.simulation.store import DeviceStore, RoundStates
 from odt_sim.simulation.versions import Version
 from odt_sim.storage import Storage
@@ -101,13 +103,13 @@ class Trained:
         layouts: For each tensor what its numbers are; None for a plain array.
         weight: The sum of the weights.
         contributed: The ids of the devices whose updates are in the sums.
-        excluded: The ids of those left out since a loss or a value was not finite.
+        excluded: For each device that was left out why, by id.
         stateful: The ids of those that wrote a state, each with the file that holds it: the id of the first device in it.
         loss_sum: The sum of `weight * mean loss of the device's steps`.
         loss_weight: The sum of the weights of the devices that made a step.
         bytes_up: What the devices that contributed sent.
-        train_calls: The steps that all of them made, those left out too.
-        infer_calls: The batches of inference that all of them made.
+        train_calls: The steps that all of them made, those left out too, but for those too slow, which depend on the clock.
+        infer_calls: The batches of inference that all of them made, in the same way.
         each: The single updates, where the strategy asks for them.
         single: Whether this is a single device, whose tensors are yet to be weighted: they are half as many bytes.
     """
@@ -116,7 +118,7 @@ class Trained:
     layouts: dict[str, Layout | None] = field(default_factory=dict)
     weight: float = 0.0
     contributed: tuple[int, ...] = ()
-    excluded: tuple[int, ...] = ()
+    excluded: dict[int, str] = field(default_factory=dict)
     stateful: dict[int, int] = field(default_factory=dict)
     loss_sum: float = 0.0
     loss_weight: float = 0.0
@@ -130,9 +132,14 @@ class Trained:
 class Worker:
     """Does blocks of a job, one device after the other, in interpreters that they share."""
 
-    def __init__(self, job: Job) -> None:
-        """Starts no interpreter yet."""
-        self._job = job
+    def __init__(self, job: Job, *, replaceable: bool = False) -> None:
+        """Starts no interpreter yet.
+
+        Args:
+            job: Whose blocks.
+            replaceable: Whether this process may end where a device does not come back in time; another takes its place.
+        """
+        self._job, self._replaceable = job, replaceable
         self._pool = RuntimePool(job.model)
         self._store = DeviceStore(job.storage, job.model)
         self._evaluation = Evaluation(job.data, job.strategy, job.fleet, job.seed)
@@ -156,13 +163,12 @@ class Worker:
         """Evaluates what each device of a block would deploy; keeps nothing.
 
         Returns:
-            A row a device, as `Evaluation.row` makes it.
+            A row a device, as `Evaluation.row` or, where that fails, `unmeasured` makes it.
 
         Raises:
             SimulationError: The strategy failed on a device.
         """
-        final = task.kind == "final"
-        return list(self._on_each(task, lambda device: self._evaluation.row(device, broadcast, final=final)))
+        return list(self._on_each(task, lambda device: self._evaluate(device, task, broadcast)))
 
     def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[Result]:
         for id in task.devices:
@@ -179,21 +185,29 @@ class Worker:
         plan, pool = job.plan, self._pool
         return Device(job.model, train, validation, seed=job.seed, id=id, round=round, plan=plan, pool=pool)
 
+    def _within_limits(self, work: Callable[[], Result]) -> Result | Sick:
+        """Does a device's own part of the work; what it leaves half done in an interpreter goes with that."""
+        seconds = self._job.fleet.timeout
+        try:
+            return work() if seconds is None else timed(work, seconds, ends_process=self._replaceable)
+        except (InvocationError, OutOfTime) as error:
+            self._pool = RuntimePool(self._job.model)
+            return Sick(TOO_SLOW) if isinstance(error, OutOfTime) else failed(error)
+
+    def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
+        final = task.kind == "final"
+        row = self._within_limits(lambda: self._evaluation.row(device, broadcast, final=final))
+        return unmeasured(self._job.data, device.id, row.reason) if isinstance(row, Sick) else row
+
     def _train(self, device: Device, task: Task, broadcast: Tensors, states: RoundStates) -> Trained:
         strategy = self._job.strategy
         if device.id in task.stragglers:
             device.plan = device.plan.part(device.random("stragglers"))
-        with blamed(strategy, f"on device {device.id} in round {task.round}"):
-            update = strategy.local(device, strategy.message(broadcast, device.id))
-            if not isinstance(update, Update):
-                raise TypeError(f"local returned {type(update).__name__}, expected an Update")
-            if not isinstance(update.losses, np.ndarray):
-                raise TypeError(f"the update's losses are a {type(update.losses).__name__}, expected a numpy array")
-            check_tensors(update.tensors, "the update's")
-            check_tensors(device.state, "device.state's")
-            kept = map(array_of, device.state.values())
-            if not (update.isfinite() and 0 < update.weight < math.inf and all(map(is_finite, kept))):
-                return Trained(excluded=(device.id,), train_calls=device.calls.train, infer_calls=device.calls.infer)
+        update = self._within_limits(lambda: self._local(device, task, broadcast))
+        if isinstance(update, Sick):
+            calls = Calls() if update.reason == TOO_SLOW else device.calls
+            excluded = {device.id: update.reason}
+            return Trained(excluded=excluded, train_calls=calls.train, infer_calls=calls.infer)
         tensors = update.tensors.items()
         writes = device.state or device.id in task.versions  # also that it keeps nothing any more
         return Trained(
@@ -211,6 +225,18 @@ class Worker:
             single=True,
         )
 
+    def _local(self, device: Device, task: Task, broadcast: Tensors) -> Update | Sick:
+        strategy = self._job.strategy
+        with blamed(strategy, f"on device {device.id} in round {task.round}"):
+            update = strategy.local(device, strategy.message(broadcast, device.id))
+            if not isinstance(update, Update):
+                raise TypeError(f"local returned {type(update).__name__}, expected an Update")
+            if not isinstance(update.losses, np.ndarray):
+                raise TypeError(f"the update's losses are a {type(update.losses).__name__}, expected a numpy array")
+            check_tensors(update.tensors, "the update's")
+            check_tensors(device.state, "device.state's")
+            return unusable(update, device.state, self._job.fleet.largest_update) or update
+
 
 def join(parts: Iterable[Trained]) -> Trained:
     """Adds what devices of a block, or the blocks of a round, did: in the order given, so that the bits are the same.
@@ -221,7 +247,7 @@ def join(parts: Iterable[Trained]) -> Trained:
     sums: dict[str, NDArray[np.float64]] = {}
     layouts: dict[str, Layout | None] = {}
     each: dict[int, Update] = {}
-    contributed, excluded, stateful = list[int](), list[int](), dict[int, int]()
+    contributed, excluded, stateful = list[int](), dict[int, str](), dict[int, int]()
     weight = loss_sum = loss_weight = 0.0
     bytes_up = train_calls = infer_calls = 0
     for part in parts:
@@ -236,7 +262,7 @@ def join(parts: Iterable[Trained]) -> Trained:
         layouts |= part.layouts
         each |= part.each
         contributed += part.contributed
-        excluded += part.excluded
+        excluded |= part.excluded
         stateful |= part.stateful
         weight += part.weight
         loss_sum += part.loss_sum
@@ -249,7 +275,7 @@ def join(parts: Iterable[Trained]) -> Trained:
         layouts=layouts,
         weight=weight,
         contributed=tuple(contributed),
-        excluded=tuple(excluded),
+        excluded=excluded,
         stateful=stateful,
         loss_sum=loss_sum,
         loss_weight=loss_weight,

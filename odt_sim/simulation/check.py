@@ -34,6 +34,8 @@ def check_numbers(fleet: Fleet, devices: int, rounds: int, evaluate_every: int, 
         "fleet.adaptation_steps": (fleet.adaptation_steps, 0, float("inf")),
         "fleet.evaluated": (devices if fleet.evaluated is None else fleet.evaluated, 1 + bool(fleet.unseen), devices),
     }
+    if fleet.quarantine_after is not None:
+        ranges["fleet.quarantine_after"] = (fleet.quarantine_after, 1, float("inf"))
     for name, (value, low, high) in ranges.items():
         if not low <= value <= high:
             expected = f"at least {low}" if high == float("inf") else f"{low} to {high}"
@@ -42,6 +44,9 @@ def check_numbers(fleet: Fleet, devices: int, rounds: int, evaluate_every: int, 
             )
     if not 0 <= fleet.stragglers < 1:
         raise ConfigurationError(f"fleet.stragglers: expected at least 0 and below 1, found {fleet.stragglers}")
+    for name, limit in (("timeout", fleet.timeout), ("largest_update", fleet.largest_update)):
+        if limit is not None and not 0 < limit < float("inf"):
+            raise ConfigurationError(f"fleet.{name}: expected a number above 0, or null for no limit, found {limit}")
 
 
 def check_parts(fleet: Fleet, plan: TrainingPlan) -> None:
@@ -124,6 +129,8 @@ def settings(job: Job) -> dict[str, str]:
         "fleet.stragglers": fleet.stragglers,
         "fleet.adaptation_steps": fleet.adaptation_steps,
         "fleet.evaluated": fleet.evaluated,
+        "fleet.largest_update": fleet.largest_update,
+        "fleet.quarantine_after": fleet.quarantine_after,
         "train.epochs": job.plan.epochs,
         "train.learning_rate": job.plan.learning_rate,
         "train.steps": job.plan.steps,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from odt_sim.errors import CheckpointError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
+from odt_sim.simulation.quarantine import Failures
 from odt_sim.simulation.store import StateFile, pack_state
 from odt_sim.simulation.versions import Segment, Versions
 from odt_sim.storage import Storage
@@ -25,11 +26,13 @@ class Commit:
         round: The round; 0 before the first.
         state: The server's state.
         versions: Where the devices' states are.
+        failures: How often devices have failed in a row.
     """
 
     round: int
     state: ServerState
     versions: Versions
+    failures: Failures
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class CommitFile:
         """
         rounds = [segment.round for segment in commit.versions.segments]
         state: dict[str, Weights | NDArray[Any]] = {"versions.segments": np.array(rounds, np.int64)}
+        state["fleet.failures"] = np.array(list(commit.failures.items()), np.int64).reshape(-1, 2)
         state |= {f"broadcast.{name}": tensor for name, tensor in commit.state.broadcast.items()}
         state |= {f"private.{name}": tensor for name, tensor in commit.state.private.items()}
         texts = {"round": str(commit.round), **self.identity}
@@ -82,7 +86,8 @@ class CommitFile:
         rounds = array_of(file.state("versions.")["segments"]).tolist()
         versions = Versions(tuple(read_segment(self.storage, round, self.model) for round in rounds))
         state = ServerState(file.state("broadcast."), file.state("private."))
-        return Commit(int(file.texts["round"]), state, versions)
+        failures = dict(array_of(file.state("fleet.")["failures"]).tolist())
+        return Commit(int(file.texts["round"]), state, versions, failures)
 
 
 def commit_name(round: int) -> str:

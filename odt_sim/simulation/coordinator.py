@@ -39,8 +39,10 @@ from odt_sim.simulation.cohort import (
     holds,
 )
 from odt_sim.simulation.commit import Commit
-from odt_sim.simulation.evaluation import Row
+from odt_sim.simulation.evaluation import Row, not_evaluated
+from odt_sim.simulation.exclusion import told
 from odt_sim.simulation.failure import blamed, check_tensors
+from odt_sim.simulation.quarantine import failures_after, quarantined
 from odt_sim.simulation.quiet import quiet
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.simulation.versions import Versions
@@ -55,13 +57,15 @@ class Begun:
     """A round that the backend has begun.
 
     Attributes:
-        cohort: The ids of its devices.
-        slow: How many of them are too slow to do all their work in time.
+        invited: The ids of those of its cohort that are not quarantined.
+        quarantined: How many of its cohort are.
+        slow: How many of the invited are too slow to do all their work in time.
         dropped: How many of these the round goes on without.
         parts: What its blocks did, as it comes.
     """
 
-    cohort: list[int]
+    invited: list[int]
+    quarantined: int
     slow: int
     dropped: int
     parts: Iterator[Trained]
@@ -217,7 +221,7 @@ class Simulation:
         with blamed(self._job.strategy, "in init"):
             own = Weights(initial.layout, initial.vector.copy())  # which the strategy may change
             state = _checked(self._job.strategy.init(own))
-        return Commit(0, state, Versions())
+        return Commit(0, state, Versions(), {})
 
     def _begun(self, commit: Commit) -> "Begun | None":
         """Has the backend begin the round after a commit, be that on the disk yet or not; None after the last round."""
@@ -225,15 +229,18 @@ class Simulation:
         round = commit.round + 1
         if round > self._rounds:
             return None
-        cohort = self._cohort(round)
+        cohort, away = self._cohort(round), self._away(commit)
         slow = self._stragglers(cohort, round)
         counted = [id for id in cohort if id not in slow or self._job.strategy.partial_work]
+        # Blocks are cut before: a sum has the same bits whether a device fails in it or is away.
+        cut = [tuple(id for id in block if id not in away) for block in blocks(counted)]
         tasks = [
-            Task("train", round, block, commit.versions.of(block), slow.intersection(block))
-            for block in blocks(counted)
+            Task("train", round, block, commit.versions.of(block), slow.intersection(block)) for block in cut if block
         ]
         parts = self._backend.train(tasks, commit.state.broadcast)
-        return Begun(cohort, len(slow), len(cohort) - len(counted), parts)
+        invited = [id for id in cohort if id not in away]
+        dropped = len(slow - away) if not self._job.strategy.partial_work else 0
+        return Begun(invited, len(cohort) - len(invited), len(slow - away), dropped, parts)
 
     def _round(self, commit: Commit, begun: "Begun", started: float) -> "tuple[Commit, Row, Begun | None]":
         """Ends a round, and has the next begin before this one is evaluated and committed: workers then never wait.
@@ -243,7 +250,7 @@ class Simulation:
         """
         round = commit.round + 1
         trained = join(begun.parts)
-        after = self._after(commit, round, trained, begun.dropped)
+        after = self._after(commit, round, trained, begun)
         evaluated: Iterable[Row] = ()
         if round == self._rounds or round % self._every == 0:
             evaluated = self._evaluate("evaluate", after)
@@ -254,15 +261,19 @@ class Simulation:
             "strategy": self._job.strategy.name,
             "devices": len(trained.contributed),
             "excluded": len(trained.excluded),
-            "excluded_devices": trained.excluded,
+            "excluded_devices": list(trained.excluded),
+            "excluded_reasons": trained.excluded,
+            "quarantined": begun.quarantined,
+            "newly_quarantined": sorted(self._away(after) - self._away(commit)),
             "stragglers": begun.slow,
             "train_loss": trained.loss_sum / trained.loss_weight if trained.loss_weight else None,
-            "bytes_down": self._bytes_down(commit.state.broadcast, begun.cohort),
+            "bytes_down": self._bytes_down(commit.state.broadcast, begun.invited),
             "bytes_up": trained.bytes_up,
             "train_calls": trained.train_calls,
             "infer_calls": trained.infer_calls,
             "seconds": time.perf_counter() - started,
             **evaluation_columns(rows, self._task),
+            **not_evaluated(rows),
         }
         interrupt.check()
         self._records.append_round(record)
@@ -285,21 +296,23 @@ class Simulation:
         fraction = 0.0 if self._job.strategy.alone else self._fleet.stragglers
         return choose_stragglers(cohort, fraction, self._seed, round) if fraction else set()
 
-    def _after(self, commit: Commit, round: int, trained: Trained, dropped: int) -> Commit:
+    def _away(self, commit: Commit) -> set[int]:
+        return quarantined(commit.failures, self._fleet.quarantine_after)
+
+    def _after(self, commit: Commit, round: int, trained: Trained, begun: Begun) -> Commit:
         if len(trained.contributed) < self._fleet.min_devices:
-            slow = f", and {dropped} were stragglers (fleet.stragglers)" if dropped else ""
             raise SimulationError(
                 f"round {round}: {len(trained.contributed)} devices contributed, fleet.min_devices is "
-                f"{self._fleet.min_devices}; losses or weights of {len(trained.excluded)} were not finite, or weigh nothing "
-                f"(a smaller train.learning_rate may help){slow}"
+                f"{self._fleet.min_devices}; {_missing(trained, begun)}"
             )
         versions = commit.versions.after(round, trained.stateful)
+        failures = failures_after(commit.failures, trained.contributed, trained.excluded)
         if not trained.contributed:
-            return Commit(round, commit.state, versions)
+            return Commit(round, commit.state, versions, failures)
         updates = mean(trained, len(self._participants))
         with blamed(self._job.strategy, f"in aggregate in round {round}"):
             before = ServerState(read_only(commit.state.broadcast), read_only(commit.state.private))
-            return Commit(round, _checked(self._job.strategy.aggregate(before, updates)), versions)
+            return Commit(round, _checked(self._job.strategy.aggregate(before, updates)), versions, failures)
 
     def _evaluate(self, kind: Kind, commit: Commit) -> Iterator[Row]:
         """Has the backend begin to evaluate devices after a round."""
@@ -350,6 +363,19 @@ def _checked(state: ServerState) -> ServerState:
     check_tensors(state.broadcast, "the broadcast's")
     check_tensors(state.private, "the server's private")
     return state
+
+
+def _missing(trained: Trained, begun: Begun) -> str:
+    """Returns which devices of a round did not contribute, why, and what to do."""
+    found = [
+        f"left out {len(trained.excluded)} ({told(trained.excluded)})" if trained.excluded else "",
+        f"{begun.dropped} were stragglers (fleet.stragglers)" if begun.dropped else "",
+        f"{begun.quarantined} are quarantined (fleet.quarantine_after)" if begun.quarantined else "",
+    ]
+    advice = (
+        "; a smaller train.learning_rate may help" if any("finite" in why for why in trained.excluded.values()) else ""
+    )
+    return ", ".join(part for part in found if part) + advice
 
 
 def _size(tensors: Tensors) -> int:

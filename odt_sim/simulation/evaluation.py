@@ -1,6 +1,6 @@
 """What is measured of one device: the model that its user gets, on its own examples and on those of others."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,19 @@ class Evaluation:
         return row
 
 
+def unmeasured(data: FederatedData, device: int, reason: str) -> Row:
+    """Returns the row of a device that cannot be evaluated: its numbers of examples, and why as `not_evaluated`."""
+    train, validation, test = np.diff(data.offsets[device]).tolist()
+    numbers = {"train_examples": train, "examples": test, "validation_examples": validation}
+    return {"device": device, **numbers, "not_evaluated": reason}
+
+
+def not_evaluated(rows: Sequence[Row]) -> Row:
+    """Returns the column of a round's record that says which devices could not be evaluated, and why; none where all were."""
+    reasons = {row["device"]: row["not_evaluated"] for row in rows if "not_evaluated" in row}
+    return {"not_evaluated": reasons} if reasons else {}
+
+
 def _adapt(device: Device, steps: int) -> None:
     """Trains what was deployed for some more plain steps, as if the device began a round of local training with it."""
     device.correction = None
@@ -108,7 +121,7 @@ def _without_examples(name: str, figures: Mapping[str, Any]) -> Row:
 def _own_records(device: Device, row: Row) -> Row:
     """Returns what the strategy recorded, under names that are not those of measured figures."""
     for name, value in device.records.items():
-        if name in (*row, "seen", "state_bytes") or name.startswith(PREFIXES):
+        if name in (*row, "seen", "state_bytes", "not_evaluated") or name.startswith(PREFIXES):
             raise ValueError(f"device.records[{name!r}] has the name of a measured figure; choose another")
         if not isinstance(value, int | float | np.number):
             raise TypeError(f"device.records[{name!r}] is a {type(value).__name__}, expected a number")

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from odt_sim.errors import SimulationError
+from odt_sim.errors import InvocationError, SimulationError
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors
 
@@ -15,15 +15,20 @@ from odt_sim.strategies.base import Strategy, Tensors
 def blamed(strategy: Strategy, where: str) -> Iterator[None]:
     """Turns whatever the block raises into an error that names the strategy, the place, the file and the line.
 
+    Where LiteRT fails on a device's examples the strategy is not to blame.
+
     Args:
         strategy: Whose code the block runs.
         where: What it was doing, such as `on device 3 in round 2`.
 
     Raises:
-        SimulationError: The block raised something.
+        InvocationError: LiteRT failed.
+        SimulationError: The block raised something else.
     """
     try:
         yield
+    except InvocationError:
+        raise
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
         raise SimulationError(

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from odt_sim.errors import SimulationError
 from odt_sim.simulation.block import Job, Task, Trained, Worker
 from odt_sim.simulation.evaluation import Row
+from odt_sim.simulation.limit import check_interruptible
 from odt_sim.storage import check_writable
 from odt_sim.strategies.base import Tensors, read_only
 
@@ -24,8 +25,10 @@ class SerialBackend:
 
         Raises:
             FileError: The run's storage cannot be written: better told now than after the first round.
+            ConfigurationError: Devices' time is limited, and this thread cannot be interrupted.
         """
         check_writable(job.storage)
+        check_interruptible(job.fleet.timeout)
         self._worker = Worker(job)
 
     def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:

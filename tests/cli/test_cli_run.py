@@ -141,18 +141,17 @@ def test_a_device_that_diverges_is_left_out_and_the_run_says_so(odt_sim, folder,
     code, _, err = odt_sim("run", *FEW, *given, "fleet.devices=null", "strategy=fedavg")
     assert code == 0
     assert re.search(r"2/2 .*  1 left out\s*$", err, re.M)
-    named = (
-        "left out losses or weights were not finite on device 2 (2 rounds); rounds.jsonl names them round by round\n"
-    )
+    named = "left out device 2 (loss not finite in 2 rounds); rounds.jsonl names them round by round\n"
     assert err.endswith(named)
     [run] = runs(folder)
     assert [(row["excluded"], row["excluded_devices"]) for row in lines(run / "rounds.jsonl")] == [(1, [2])] * 2
-    assert json.loads((run / "summary.json").read_text())["excluded"] == 2
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["excluded"], summary["excluded_reasons"]) == (2, [["loss not finite", 2]])
 
 
 def test_when_all_diverge_the_run_ends(odt_sim, folder):
     code, _, err = odt_sim("run", *FEW, "train.learning_rate=1e38", "train.epochs=5")
     assert code == 1
     assert re.search(
-        r"^error: round 1: 0 devices contributed, fleet\.min_devices is 1; losses or weights of 3 were", err, re.M
+        r"^error: round 1: 0 devices contributed, fleet\.min_devices is 1; left out 3 \(.* not finite on", err, re.M
     )

@@ -84,7 +84,7 @@ def test_the_page_names_failed_runs_and_excluded_updates(page):
     text = " ".join(parsed.text)
     assert "fedprox seed=1" in text
     assert "needs 'set_gradient_offset'" in text
-    assert "not finite: 3 of local" in text
+    assert "left out: 3 of local" in text
 
 
 def test_best_values_are_marked(page):

@@ -158,16 +158,6 @@ def test_every_worker_killed_between_two_rounds_changes_no_bit(serial, simulatio
     type(serial("local")).read(tmp_path).assert_same_bits(serial("local"))
 
 
-def test_a_block_that_always_kills_its_worker_ends_the_run_in_one_line(user, simulation, tmp_path):
-    run = simulation(**killed(user, tmp_path / "always", 100), directory=tmp_path, backend=RayBackend(actors=1))
-    message = (
-        r"backend ray: workers died 3 times on devices 0\.\.\d in round 2 \(.+\); check memory, or run it with backend="
-    )
-    with pytest.raises(SimulationError, match=message) as caught:
-        run.run()
-    assert "\n" not in str(caught.value)
-
-
 def test_a_worker_that_dies_while_starting_ends_the_run_in_one_line(user, simulation, results, tmp_path):
     run = simulation(user.DiesWhileLoading(), tmp_path / "dies", backend=RayBackend(actors=1))
     with pytest.raises(

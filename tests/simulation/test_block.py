@@ -68,8 +68,9 @@ def test_joining_blocks_is_joining_their_devices(parts, cut):
 
 def test_nothing_joined_is_empty():
     assert join([]) == Trained()
-    assert mean(join([Trained(excluded=(3,)), Trained(excluded=(5,))]), participants=9).mean == {}
-    assert join([Trained(excluded=(3,)), Trained(excluded=(5,))]).excluded == (3, 5)
+    assert mean(join([Trained(excluded={3: "too slow"})]), participants=9).mean == {}
+    parts = [Trained(excluded={3: "too slow"}), Trained(excluded={5: "update too large"})]
+    assert join(parts).excluded == {3: "too slow", 5: "update too large"}
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_a_block_is_the_weighted_sum_of_its_devices(job, momentum):
     np.testing.assert_array_equal(block.sums["weights"], total)
     assert block.weight == sum(job.data.train_sizes[[0, 2, 5]])
     assert block.contributed == (0, 2, 5)
-    assert (block.stateful, block.excluded) == ({}, ())
+    assert (block.stateful, block.excluded) == ({}, {})
     assert block.bytes_up == 3 * 4 * momentum.layout.size
     assert block.each == {}
 
@@ -196,20 +197,22 @@ def test_the_final_evaluation_adds_the_global_model_where_it_travels_whole(job):
 
 
 @pytest.mark.parametrize(
-    ("loss", "tensor", "weight", "state"),
+    ("loss", "tensor", "weight", "state", "reason"),
     [
-        (math.nan, 0, 1, 0),
-        (math.inf, 0, 1, 0),
-        (0, math.nan, 1, 0),
-        (0, -math.inf, 1, 0),
-        (0, 0, math.nan, 0),
-        (0, 0, math.inf, 0),
-        (0, 0, 0, 0),
-        (0, 0, -1, 0),
-        (0, 0, 1, math.nan),
+        (math.nan, 0, 1, 0, "loss not finite"),
+        (math.inf, 0, 1, 0, "loss not finite"),
+        (0, math.nan, 1, 0, "update not finite"),
+        (0, -math.inf, 1, 0, "update not finite"),
+        (0, 0, math.nan, 0, "weight not finite or not above 0"),
+        (0, 0, math.inf, 0, "weight not finite or not above 0"),
+        (0, 0, 0, 0, "weight not finite or not above 0"),
+        (0, 0, -1, 0, "weight not finite or not above 0"),
+        (0, 0, 1, math.nan, "state not finite"),
+        (0, 2e6, 1, 0, "update too large"),
+        (0, -1e300, 1, 0, "update too large"),
     ],
 )
-def test_what_is_not_finite_is_left_out_and_not_kept(job, tmp_path, loss, tensor, weight, state):
+def test_what_would_ruin_the_mean_is_left_out_and_not_kept(job, tmp_path, loss, tensor, weight, state, reason):
     class Breaks(FedAvg):
         def local(self, device, broadcast):
             device.state["kept"] = np.array([state if device.id == 1 else 0.0])
@@ -217,7 +220,7 @@ def test_what_is_not_finite_is_left_out_and_not_kept(job, tmp_path, loss, tensor
             return Update({"v": np.array([numbers[1]])}, numbers[2], np.array([numbers[0]], np.float32))
 
     block = Worker(job(Breaks())).train(Task("train", 1, (0, 1)), {})
-    assert (block.contributed, block.excluded, block.stateful) == ((0,), (1,), {0: 0})
+    assert (block.contributed, block.excluded, block.stateful) == ((0,), {1: reason}, {0: 0})
     assert block.sums["v"].tolist() == [6.0]
     assert (block.loss_sum, block.loss_weight) == (1.5, 3.0)
     assert [path.name for path in tmp_path.rglob("*.safetensors")] == ["0.1.safetensors"]
@@ -249,7 +252,7 @@ def test_single_updates_are_kept_where_the_strategy_asks(job):
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
-        ("Raises", "train", r"strategy Raises: failed on device 4 in round 2 with KeyError: 'mu' \(.*strategies\.py:25\)"),
+        ("Raises", "train", r"strategy Raises: failed on device 4 in round 2 with KeyError: 'mu' \(.*strategies\.py:27\)"),
         ("RaisesDeepInNumpy", "train", r"failed on device 3 in round 2 with ValueError: .*user_strategies.py:\d+\)"),
         ("ForgetsToReturn", "train", r"failed on device 3 in round 2 with TypeError: local returned NoneType, expected"),
         ("SendsAFloat", "train", r"device 3 .* TypeError: the update's 'loss' is a float, expected Weights or a numpy array"),

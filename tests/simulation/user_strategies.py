@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.fedper import FedPer
 from odt_sim.strategies.local import Local
 
 
@@ -200,3 +202,46 @@ class KillsANode(Local):
             with suppress(ProcessLookupError):
                 os.kill(self._process, signal.SIGKILL)
         return super().local(device, broadcast)
+
+
+class Sick(FedPer):
+    """Does something on devices in some rounds, where they train or where they deploy."""
+
+    def __init__(self, does: str, devices=(2,), rounds=(2,), *, deploys: bool = False) -> None:
+        self._does, self._devices, self._rounds, self._deploys = does, devices, rounds, deploys
+
+    def local(self, device, broadcast):
+        if not self._deploys and self._is_sick(device):
+            return getattr(self, self._does)(super().local(device, broadcast))
+        return super().local(device, broadcast)
+
+    def deploy(self, device, broadcast):
+        if self._deploys and self._is_sick(device):
+            getattr(self, self._does)(None)
+        return super().deploy(device, broadcast)
+
+    def _is_sick(self, device):
+        return device.id in self._devices and device.round in self._rounds
+
+    def stays_away(self, update):
+        return type(update)(update.tensors, 0, update.losses)
+
+    def explodes(self, update):
+        added = {"v": np.array([3e6, 4e6], np.float32)}
+        return type(update)({**update.tensors, **added}, update.weight, update.losses)
+
+    def sends_nan(self, update):
+        return type(update)({"v": np.array([np.nan])}, update.weight, update.losses)
+
+    def hangs(self, update):
+        try:
+            time.sleep(1000)
+        except Exception:  # of a strategy that goes on whatever happens
+            return update
+
+    def hangs_in_native_code(self, update):
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+        time.sleep(1000)
+
+    def aborts(self, update):
+        os.abort()

@@ -1,15 +1,36 @@
 """The actors of a job: how they start, and start again where one dies."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 
 from odt_sim.errors import SimulationError
 from odt_sim.simulation.ray.result import LOST, one_line, result
 
-TRIES = 3  # of a block or of starting an actor, before the run gives up
+TRIES = 3  # of a device or of starting an actor, before it is given up
 PATIENCE = 300  # seconds in which nothing runs and no actor starts; installing an environment may take minutes
+
+
+@dataclass(eq=False)
+class Call:
+    """What an actor was given to do.
+
+    Attributes:
+        reference: Of its result.
+        tasks: The numbers of its tasks.
+        slot: Its actor's.
+        actor: Its actor.
+        deadly: Whether the actor died at it, and not at one that it was given before.
+    """
+
+    reference: Any
+    tasks: list[int]
+    slot: int
+    actor: Any
+    deadly: bool = False
 
 
 class Actors:
@@ -27,6 +48,7 @@ class Actors:
             setup: The arguments of the actor's method `setup`.
         """
         self.slots: list[Any] = []
+        self._given: list[list[Call]] = []  # for each slot the calls whose results were not taken yet, in order
         self._make, self._setup = make, setup
         self._starting: dict[Any, tuple[int, Any, int]] = {}  # by the reference of its setup: slot, actor, tries
 
@@ -41,7 +63,7 @@ class Actors:
         Raises:
             SimulationError: An actor dies again and again, or none starts for long.
         """
-        self.slots = [None] * count
+        self.slots, self._given = [None] * count, [[] for _ in range(count)]
         for first in range(0, count, at_once):
             for slot in range(first, min(first + at_once, count)):
                 self._begin(slot, idle[slot] if slot < len(idle) else self._make())
@@ -65,12 +87,26 @@ class Actors:
         self._end_start(ready[0])
         return None
 
-    def replace(self, slot: int, dead: Any) -> bool:
-        """Starts an actor in the place of a dead one; returns whether it had not been replaced before."""
-        if self.slots[slot] is not dead:
-            return False
+    def call(self, slot: int, work: Any, tasks: list[int]) -> Call:
+        """Gives work to an actor, which does it once it has done what it was given before, be it of another round."""
+        actor = self.slots[slot]
+        call = Call(actor.work.remote(work), tasks, slot, actor)
+        self._given[slot].append(call)
+        return call
+
+    def taken(self, call: Call) -> None:
+        """Takes note that the result of a call is there."""
+        if call in self._given[call.slot]:
+            self._given[call.slot].remove(call)
+
+    def replace(self, lost: Call) -> None:
+        """Starts an actor in the place of a dead one, no matter which of its calls tells first, and marks the deadly one."""
+        slot = lost.slot
+        if self.slots[slot] is not lost.actor:
+            return
+        next(call for call in self._given[slot] if call is lost or _is_lost(call)).deadly = True
+        self._given[slot] = []
         self._begin(slot, self._make())
-        return True
 
     def close(self) -> list[Any]:
         """Ends those that are still starting, and returns the others."""
@@ -95,3 +131,14 @@ class Actors:
                     "run it with backend=serial to see why"
                 ) from error
             self._begin(slot, self._make(), tries + 1)
+
+
+def _is_lost(call: Call) -> bool:
+    """Whether a dead actor did not end a call; what it had ended may still wait to be taken."""
+    try:
+        ray.get(call.reference)
+    except LOST:
+        return True
+    except RayError:  # which whoever takes it raises
+        return False
+    return False

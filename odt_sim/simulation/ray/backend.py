@@ -3,17 +3,17 @@
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import ray
 
-from odt_sim.simulation.block import Job, Task, Trained, Worker, join
+from odt_sim.simulation.block import Job, Task, Trained, Worker
 from odt_sim.simulation.cohort import LARGEST_BLOCK
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.ray.actors import Actors
-from odt_sim.simulation.ray.calls import Calls, Method
+from odt_sim.simulation.ray.calls import JOINED, Calls, Method
 from odt_sim.simulation.ray.cluster import join_cluster
 from odt_sim.simulation.ray.idle import leave_idle, take_idle
 from odt_sim.simulation.ray.node import Expected, check_node, expect, withdraw
@@ -21,8 +21,6 @@ from odt_sim.simulation.ray.room import Resources, check_memory, check_room, nod
 from odt_sim.simulation.ray.schedule import AHEAD, OwnActors, Schedule
 from odt_sim.simulation.ray.settings import check_settings
 from odt_sim.strategies.base import Tensors
-
-Result = TypeVar("Result")
 
 
 class _Host:
@@ -39,7 +37,7 @@ class _Host:
         # A strategy may be a user's own file, and a module is to be the same one here as it is there.
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
         settings, data = ray.get(references)
-        self._worker = Worker(Job(data=data, **settings))
+        self._worker = Worker(Job(data=data, **settings), replaceable=True)
 
     def work(self, call: tuple[Method, Sequence[Task], Any]) -> list[Any]:
         """Does some blocks; the broadcast comes as a reference, so that it is fetched once a round and not once a call."""
@@ -124,11 +122,11 @@ class RayBackend:
 
     def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
         """Trains blocks on the actors."""
-        return self._run("train", tasks, broadcast, join)
+        return self._run("train", tasks, broadcast)
 
     def evaluate(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[list[Row]]:
         """Evaluates blocks on the actors."""
-        return self._run("evaluate", tasks, broadcast, lambda parts: [row for rows in parts for row in rows])
+        return self._run("evaluate", tasks, broadcast)
 
     def close(self) -> None:
         """Leaves the actors to later jobs of this process; they and Ray end with it."""
@@ -166,24 +164,22 @@ class RayBackend:
 
     # --- blocks ----------------------------------------------------------------------------------------------------
 
-    def _run(
-        self, method: Method, tasks: Sequence[Task], broadcast: Tensors, combine: Callable[[list[Any]], Result]
-    ) -> Iterator[Result]:
+    def _run(self, method: Method, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Any]:
         """Begins the tasks at once, and returns their results as they come."""
+        assert self._job is not None
         if not self._dedicated:
-            assert self._job is not None
             costs = [self._job.cost(task) for task in tasks]
             sizes = [len(task.devices) for task in tasks]
             schedule = Schedule(costs, sizes, len(self._actors.slots), LARGEST_BLOCK)
-            return iter(self._begun(method, tasks, schedule, broadcast))
+            return iter(self._begun(method, tasks, schedule, broadcast, self._job))
         single = [part for task in tasks for part in task.each()]
         own = OwnActors([part.devices[0] for part in single], self._most_running)
-        each = iter(self._begun(method, single, own, broadcast))
-        return (combine(list(islice(each, len(task.devices)))) for task in tasks)
+        each = iter(self._begun(method, single, own, broadcast, self._job))
+        return (JOINED[method](list(islice(each, len(task.devices)))) for task in tasks)
 
     def _begun(
-        self, method: Method, tasks: Sequence[Task], schedule: Schedule | OwnActors, broadcast: Tensors
+        self, method: Method, tasks: Sequence[Task], schedule: Schedule | OwnActors, broadcast: Tensors, job: Job
     ) -> Calls:
         if self._sent is None or self._sent[0] is not broadcast:  # once a round, be it to evaluate or to train
             self._sent = broadcast, ray.put(broadcast)
-        return Calls(method, tasks, schedule, self._sent[1], self._actors)
+        return Calls(method, tasks, schedule, self._sent[1], self._actors, job)

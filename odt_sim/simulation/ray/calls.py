@@ -1,20 +1,30 @@
 """Calls of actors that do a round's tasks."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from odt_sim.errors import SimulationError
-from odt_sim.simulation.block import Task
-from odt_sim.simulation.ray.actors import TRIES, Actors
-from odt_sim.simulation.ray.result import LOST, one_line, result
+from odt_sim.simulation.block import Job, Task, Trained, join
+from odt_sim.simulation.evaluation import unmeasured
+from odt_sim.simulation.ray.actors import TRIES, Actors, Call
+from odt_sim.simulation.ray.result import LOST, result
 from odt_sim.simulation.ray.schedule import OwnActors, Schedule
 
 Method = Literal["train", "evaluate"]
 
+JOINED: Mapping[Method, Callable[[list[Any]], Any]] = {
+    "train": join,
+    "evaluate": lambda parts: [row for rows in parts for row in rows],
+}
+"""What a block's result is, of those of its devices."""
+
 
 class Calls:
-    """Tasks on their way; the first are with the actors at once, the others follow while the results are taken."""
+    """Tasks on their way; the first are with the actors at once, the others follow while the results are taken.
+
+    Where an actor dies at several devices, each of them is done in a call of its own: one at which actors die again and again
+    is left out, and no other.
+    """
 
     def __init__(
         self,
@@ -23,6 +33,7 @@ class Calls:
         schedule: Schedule | OwnActors,
         broadcast: Any,
         actors: Actors,
+        job: Job,
     ) -> None:
         """Hands out the first calls.
 
@@ -32,31 +43,40 @@ class Calls:
             schedule: Says who does which of them.
             broadcast: The reference of the server's broadcast.
             actors: The actors.
+            job: What they work at.
         """
-        self._method, self._tasks, self._schedule = method, tasks, schedule
-        self._broadcast, self._actors = broadcast, actors
-        self._running: dict[Any, tuple[list[int], int, Any]] = {}
+        self._method, self._tasks, self._schedule = method, list(tasks), schedule
+        self._broadcast, self._actors, self._job = broadcast, actors, job
+        self._wanted = len(tasks)
+        self._pieces: dict[int, list[int]] = {}  # of a task that was cut: the tasks of its devices
+        self._running: dict[Any, Call] = {}
         self._done: dict[int, Any] = {}
-        self._tries = Counter[int]()
+        self._deaths = Counter[int]()
         self._hand_out()
 
     def __iter__(self) -> Iterator[Any]:
         """Yields the tasks' results in their order, whatever the order in which actors finish or die.
 
         Raises:
-            OdtSimError: A task failed, or its actors died again and again.
+            OdtSimError: A task failed.
         """
-        for task in range(len(self._tasks)):
-            while task not in self._done:
-                self._take_one()
-                self._hand_out()
-            yield self._done.pop(task)
+        for task in range(self._wanted):
+            yield self._result(task)
+
+    def _result(self, task: int) -> Any:
+        while task not in self._done and task not in self._pieces:
+            self._take_one()
+            self._hand_out()
+        if task in self._done:
+            return self._done.pop(task)
+        return JOINED[self._method]([self._result(piece) for piece in self._pieces.pop(task)])
 
     def _hand_out(self) -> None:
         while taken := self._schedule.take([actor is not None for actor in self._actors.slots]):
             numbers, slot = taken
-            actor, tasks = self._actors.slots[slot], [self._tasks[number] for number in numbers]
-            self._running[actor.work.remote((self._method, tasks, self._broadcast))] = numbers, slot, actor
+            tasks = [self._tasks[number] for number in numbers]
+            call = self._actors.call(slot, (self._method, tasks, self._broadcast), numbers)
+            self._running[call.reference] = call
 
     def _take_one(self) -> None:
         """Waits until a call has ended, or an actor has started, which then takes calls."""
@@ -65,27 +85,46 @@ class Calls:
         reference = self._actors.wait(self._running)
         if reference is None:
             return
-        numbers, slot, actor = self._running[reference]
+        call = self._running.pop(reference)
         try:
-            self._done.update(zip(numbers, result(reference), strict=True))
-            self._schedule.back(numbers, slot, done=True)
-        except LOST as error:
-            if self._actors.replace(slot, actor):  # no matter which of its calls tells first that it is dead
-                self._suspect(next(first for first, _, its in self._running.values() if its is actor), error)
-            self._schedule.back(numbers, slot, done=False)
-        del self._running[reference]
+            self._done.update(zip(call.tasks, result(reference), strict=True))
+        except LOST:
+            self._actors.replace(call)
+            self._again(call)
+        else:
+            self._actors.taken(call)
+            self._schedule.back(call.tasks, call.slot, done=True)
 
-    def _suspect(self, numbers: Sequence[int], error: Exception) -> None:
-        """Counts a death against the call that the actor was at."""
-        self._tries.update(numbers)
-        if max(self._tries[number] for number in numbers) == TRIES:
-            raise self._gave_up(numbers, error) from error
+    def _again(self, call: Call) -> None:
+        """Has the tasks of a call done again that was lost with its actor, or gives them up."""
+        tasks = [self._tasks[number] for number in call.tasks]
+        if not call.deadly:
+            self._schedule.back(call.tasks, call.slot, done=False)
+        elif isinstance(self._schedule, Schedule) and sum(len(task.devices) for task in tasks) > 1:
+            self._cut(call, self._schedule)
+        else:
+            self._count(call)
 
-    def _gave_up(self, numbers: Sequence[int], error: Exception) -> SimulationError:
-        tasks = [self._tasks[number] for number in numbers]
-        first, last = tasks[0].devices[0], tasks[-1].devices[-1]
-        devices = f"device {first}" if first == last else f"devices {first}..{last}"
-        return SimulationError(
-            f"backend ray: workers died {TRIES} times on {devices} in round {tasks[0].round} ({one_line(error)}); "
-            "check memory, or run it with backend=serial"
-        )
+    def _cut(self, call: Call, schedule: Schedule) -> None:
+        each = {number: self._tasks[number].each() for number in call.tasks}
+        pieces = iter(schedule.cut(call.slot, [self._job.cost(piece) for parts in each.values() for piece in parts]))
+        for number, parts in each.items():
+            self._tasks += parts
+            self._pieces[number] = [next(pieces) for _ in parts]
+
+    def _count(self, call: Call) -> None:
+        [number] = call.tasks
+        self._deaths[number] += 1
+        dead = self._deaths[number] == TRIES
+        if dead:
+            self._done[number] = self._given_up(self._tasks[number])
+        self._schedule.back(call.tasks, call.slot, done=dead)
+
+    def _given_up(self, task: Task) -> Any:
+        """Returns the result of a device that actors died at again and again."""
+        [device] = task.devices
+        hung = "" if self._job.fleet.timeout is None else " or hung"
+        reason = f"worker died{hung} {TRIES} times"
+        if self._method == "train":
+            return Trained(excluded={device: reason})
+        return [unmeasured(self._job.data, device, reason)]

@@ -43,7 +43,7 @@ class Schedule:
             actors: How many there are.
             most_devices: The most devices of a call of several tasks.
         """
-        self._costs, self._devices, self._most_devices = costs, devices, most_devices
+        self._costs, self._devices, self._most_devices = list(costs), list(devices), most_devices
         self._shares = [deque(share) for share in assign(costs, actors)]
         self._under_way = [0] * actors
 
@@ -68,6 +68,23 @@ class Schedule:
         self._under_way[slot] -= 1
         if not done:
             self._shares[slot] = deque(sorted([*tasks, *self._shares[slot]]))
+
+    def cut(self, slot: int, costs: Sequence[float]) -> list[int]:
+        """Takes note that an actor has died with a call whose tasks are done device by device from now on.
+
+        Args:
+            slot: The actor.
+            costs: What each device costs; each is a call of its own.
+
+        Returns:
+            The numbers of the tasks that the devices are.
+        """
+        first = len(self._costs)
+        self._costs += costs
+        self._devices += [self._most_devices] * len(costs)  # so that no other task goes with it
+        pieces = list(range(first, len(self._costs)))
+        self.back(pieces, slot, done=False)
+        return pieces
 
     def _call(self, share: deque[int]) -> list[int]:
         fair, tasks, cost, devices = self._left(share) * 2 / 3, list[int](), 0.0, 0

@@ -1,0 +1,226 @@
+"""Devices that explode, hang or crash are left out, and nobody else's bits change."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from threading import Thread
+
+import pytest
+import ray
+from safetensors.numpy import load_file
+
+import odt_sim.strategies
+from odt_sim import Fleet
+from odt_sim.errors import ConfigurationError, SimulationError
+from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.ray.actors import Actors
+from odt_sim.strategies.base import Update
+from odt_sim.strategies.fedavg import FedAvg
+
+SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
+BACKENDS = {"serial": lambda: None, "ray": lambda: RayBackend(actors=2)}
+
+SICK = 2
+UNKNOWN = ("train_calls", "infer_calls")  # of a device that does not come back
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+
+def of_others(found):
+    """Returns results without why a device was left out, and what it had done until then."""
+
+    def cut(row):
+        return {name: value for name, value in row.items() if name not in ("excluded_reasons", *UNKNOWN)}
+
+    return replace(found, rounds=[cut(row) for row in found.rounds], summary=cut(found.summary))
+
+
+def rows(found):
+    return {row["device"]: row for row in map(json.loads, found.devices.splitlines())}
+
+
+@pytest.fixture
+def away(user, results, tmp_path):
+    """What is left of a run in whose second round the update of the sick device weighs nothing."""
+    return of_others(results(user.Sick("stays_away"), tmp_path / "away"))
+
+
+# --- devices that are left out -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("does", "backend", "timeout", "reason"),
+    [
+        ("sends_nan", "serial", None, "update not finite"),
+        ("sends_nan", "ray", None, "update not finite"),
+        ("explodes", "serial", None, "update too large"),
+        ("explodes", "ray", None, "update too large"),
+        ("hangs", "serial", 1, "too slow"),
+        ("hangs", "ray", 1, "too slow"),
+        ("hangs_in_native_code", "ray", 1, "worker died or hung 3 times"),
+        ("aborts", "ray", None, "worker died 3 times"),
+    ],
+)
+def test_a_sick_device_is_left_out_and_no_other_bit_changes(
+    does, backend, timeout, reason, away, user, results, tmp_path
+):
+    fleet = Fleet(unseen=1, timeout=timeout)
+    found = results(user.Sick(does), tmp_path / "found", fleet=fleet, backend=BACKENDS[backend]())
+    assert [row["excluded_reasons"] for row in found.rounds] == [{}, {str(SICK): reason}, {}]
+    assert [row["excluded_devices"] for row in found.rounds] == [[], [SICK], []]
+    assert (found.summary["excluded"], found.summary["excluded_reasons"]) == (1, [[reason, 1]])
+    of_others(found).assert_same_bits(away)
+
+
+def test_an_update_may_be_as_large_as_one_says(user, results, tmp_path):
+    found = results(user.Sick("explodes", range(7)), tmp_path, fleet=Fleet(largest_update=6e6))
+    assert [row["excluded"] for row in found.rounds] == [0, 0, 0]
+
+
+def test_only_the_main_thread_can_be_interrupted(simulation, tmp_path):
+    raised = []
+
+    def run():
+        try:
+            simulation(FedAvg(), tmp_path, fleet=Fleet(timeout=2.5)).run()
+        except ConfigurationError as error:
+            raised.append(str(error))
+
+    thread = Thread(target=run)
+    thread.start()
+    thread.join()
+    assert raised[0].startswith("fleet.timeout: expected null outside of the main thread, found 2.5;")
+
+
+@pytest.mark.parametrize("kind", SHIPPED, ids=lambda kind: kind.__name__)
+def test_a_round_without_any_update_leaves_the_server_as_it_was(kind, grouped, simulation, tmp_path):
+    """After a round that has given it momenta, control variates and so on."""
+
+    class FailsInTheSecondRound(kind):
+        def local(self, device, broadcast):
+            update = super().local(device, broadcast)
+            return update if device.round == 1 else Update(update.tensors, 0, update.losses)
+
+    held = []
+
+    def keep(record):
+        tensors = load_file(tmp_path / "checkpoint" / f"server.{record['round']}.safetensors")
+        held.append(
+            {name: (tensor.dtype, tensor.tobytes()) for name, tensor in tensors.items() if "fleet." not in name}
+        )
+
+    settings = {"model": grouped, "rounds": 2, "fleet": Fleet(min_devices=0), "evaluate_every": 2}
+    simulation(FailsInTheSecondRound(), tmp_path, **settings).run(on_round=keep)
+    assert len(held) == 2
+    assert held[0] == held[1]
+
+
+# --- devices that cannot be evaluated ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("does", "backend", "timeout", "reason"),
+    [
+        ("hangs", "serial", 1, "too slow"),
+        ("aborts", "ray", None, "worker died 3 times"),
+    ],
+)
+def test_a_device_that_cannot_be_evaluated_says_so_in_its_row(does, backend, timeout, reason, user, results, tmp_path):
+    fleet, plain = Fleet(timeout=timeout, adaptation_steps=0), Fleet(adaptation_steps=0)
+    sick = user.Sick(does, rounds=(1,), deploys=True)
+    found = results(sick, tmp_path / "found", rounds=1, fleet=fleet, backend=BACKENDS[backend]())
+    expected = results(user.Sick(does, rounds=()), tmp_path / "expected", rounds=1, fleet=plain)
+    assert found.rounds[0]["not_evaluated"] == {str(SICK): reason}
+    row, others = rows(found).pop(SICK), rows(expected)
+    assert (row["not_evaluated"], row["accuracy"], row["examples"]) == (reason, None, others[SICK]["examples"])
+    assert found.summary["metrics"]["accuracy"]["devices"] == 6
+    assert {**rows(found), SICK: None} == {**others, SICK: None}
+    for name, tensor in found.tensors.items():
+        assert tensor.tobytes() == expected.tensors[name].tobytes()
+
+
+# --- quarantine --------------------------------------------------------------------------------------------------------
+
+
+class DeathError(Exception):
+    """The coordinator's death."""
+
+
+def test_who_fails_in_round_after_round_is_quarantined_and_no_other_bit_changes(user, results, simulation, tmp_path):
+    sick = user.Sick("explodes", rounds=range(2, 7))
+    settings = {"rounds": 6, "evaluate_every": 3}
+    never = results(sick, tmp_path / "never", fleet=Fleet(unseen=1, quarantine_after=None), **settings)
+    found = results(sick, tmp_path / "found", fleet=Fleet(unseen=1, quarantine_after=2), **settings)
+    assert [row["excluded"] for row in never.rounds] == [0, 1, 1, 1, 1, 1]
+    assert [row["excluded"] for row in found.rounds] == [0, 1, 1, 0, 0, 0]
+    assert [row["quarantined"] for row in found.rounds] == [0, 0, 0, 1, 1, 1]
+    assert [row["newly_quarantined"] for row in found.rounds] == [[], [], [SICK], [], [], []]
+    assert found.summary["quarantined"] == [SICK]
+    assert found.devices == never.devices
+    assert found.states == never.states
+    assert found.tensors["broadcast.weights"].tobytes() == never.tensors["broadcast.weights"].tobytes()
+
+    def die(record):
+        if record["round"] == 3:
+            raise DeathError
+
+    again = tmp_path / "again"
+    with pytest.raises(DeathError):
+        simulation(sick, again, fleet=Fleet(unseen=1, quarantine_after=2), **settings).run(on_round=die)
+    simulation(sick, again, fleet=Fleet(unseen=1, quarantine_after=2), **settings).run(resume=True)
+    type(found).read(again).assert_same_bits(found)
+
+
+def test_a_device_that_recovers_begins_anew(user, results, tmp_path):
+    found = results(user.Sick("explodes", rounds=(1, 3, 4)), tmp_path, rounds=5, fleet=Fleet(quarantine_after=3))
+    assert [row["excluded"] for row in found.rounds] == [1, 0, 1, 1, 0]
+    assert found.summary["quarantined"] == []
+
+
+def test_where_all_are_quarantined_the_run_ends_and_says_so(user, results, simulation, tmp_path):
+    sick, rounds = user.Sick("explodes", range(7), range(1, 9)), {"evaluate_every": 9}
+    fleet = Fleet(min_devices=0, quarantine_after=1)
+    found = results(sick, tmp_path, rounds=2, fleet=fleet, **rounds)
+    assert [(row["excluded"], row["quarantined"], row["bytes_down"] > 0) for row in found.rounds] == [
+        (7, 0, True),
+        (0, 7, False),
+    ]
+    with pytest.raises(
+        SimulationError, match=r"round 3: 0 devices .* is 1; 7 are quarantined \(fleet\.quarantine_after\)$"
+    ):
+        simulation(sick, tmp_path, rounds=3, fleet=replace(fleet, min_devices=1), **rounds).run(resume=True)
+
+
+# --- whose fault a death is --------------------------------------------------------------------------------------------
+
+
+def test_a_death_counts_against_the_call_that_the_actor_was_at():
+    """Whichever of its calls tells first that it is dead, and though others were given after them."""
+
+    class Host:  # pickled whole, since it is in a function
+        def setup(self) -> None:
+            pass
+
+        def work(self, does: Callable[[], None]) -> None:
+            does()
+
+    def dies() -> None:
+        time.sleep(0.5)
+        os._exit(1)
+
+    actors = Actors(lambda: ray.remote(Host).options(num_cpus=0).remote(), ())
+    actors.start([], 1, at_once=1)
+    first, taken, deadly, last = (actors.call(0, does, [i]) for i, does in enumerate([int, int, dies, int]))
+    actors.wait([taken.reference])
+    actors.taken(taken)
+    actors.wait([last.reference])
+    actors.replace(last)
+    actors.replace(deadly)  # which tells it, too
+    assert [call.deadly for call in (first, taken, deadly, last)] == [False, False, True, False]
+    assert actors.wait(()) is None
+    again = actors.call(0, int, [3])
+    ray.get(again.reference)
+    for actor in actors.close():
+        ray.kill(actor)
