@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim import interrupt
+from odt_sim.aggregators.base import Aggregator
 from odt_sim.data.failure import blamed
 from odt_sim.data.federated import FederatedData, federate
 from odt_sim.device.plan import TrainingPlan
@@ -69,6 +70,7 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
         OdtSimError: Something in the configuration, the model or the data does not fit.
     """
     strategy: Strategy = build(config.strategy, "strategy")
+    aggregator: Aggregator = build(config.aggregator, "aggregator")
     backend: Backend = build(config.backend, "backend")
     plan = TrainingPlan(config.train.epochs, config.train.learning_rate, config.train.steps)
     wait_for_model = _beside(lambda: model(config))
@@ -102,6 +104,7 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
         seed=config.seed,
         storage=config.run.storage,
         backend=backend,
+        aggregator=aggregator,
     )
 
 

@@ -178,6 +178,21 @@ CASES = {
         ["strategy._target_=yours.Raises"],
         r"strategy Raises: failed on device \d in round 1 with AttributeError: .*no_such_thing.* \(\S*yours\.py:17\); ",
     ),
+    # aggregators
+    "no such aggregator": (["aggregator=average"], r"Could not find 'aggregator/average'; choose one of differential_pr"),
+    "nothing to aggregate": (
+        ["aggregator=median", "strategy=local"],
+        r"strategy local: sends no updates, so that aggregator median has no say; choose aggregator=mean or another",
+    ),
+    "too few for Krum": (["aggregator=krum"], r"aggregator krum: expected at least 5 updates, since 1 may be .*, found 3; "),
+    "more hostile devices than honest ones": (
+        ["aggregator=trimmed_mean", "aggregator.hostile=0.6"],
+        r"aggregator\.hostile: expected a number at least 0 and below 0\.5, found 0\.6",
+    ),
+    "going on with another aggregator": (
+        ["run.resume=earlier", "aggregator=median"],
+        r"\S+: of a run with aggregator mean, this one has median; resume with the same configuration",
+    ),
     # settings
     "an unknown override": (["fleet.device=5"], r"Could not override 'fleet\.device'; .*; odt-sim run --cfg job prints"),
     "no override": (["fleet"], r"Error parsing override 'fleet'; "),

@@ -6,7 +6,7 @@ from typing import Any
 
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER
 from odt_sim.report.comparison import Comparison, Configuration
-from odt_sim.report.formatting import metric_name, score
+from odt_sim.report.formatting import metric_name, score, significant
 from odt_sim.report.run import Run
 from odt_sim.report.values import Spread
 
@@ -24,6 +24,7 @@ def facts(comparison: Comparison) -> dict[str, str]:
     """Returns what was compared, by name; where runs differ all values are listed, and what is not known is left out."""
     runs = comparison.runs
     summaries = [run.summary for run in runs if run.summary]
+    aggregators = _distinct(map(_aggregator, runs))
     found = {
         "data": _distinct(_group(run, "data") for run in runs),
         "partition": _distinct(_group(run, "partition") for run in runs),
@@ -35,6 +36,7 @@ def facts(comparison: Comparison) -> dict[str, str]:
         "rounds": _distinct(summary["rounds"] for summary in summaries),
         "local epochs": _distinct(_setting(run, "epochs") for run in runs if _setting(run, "steps") is None),
         "local steps": _distinct(_setting(run, "steps") for run in runs),
+        "aggregator": "" if aggregators == "mean" else aggregators,
         "learning rate": _distinct(_setting(run, "learning_rate") for run in runs),
         "seeds": _distinct(sorted({summary["seed"] for summary in summaries})),
         "train / test examples": _distinct(f"{s['train_examples']:,} / {s['examples']:,}" for s in summaries),
@@ -79,6 +81,19 @@ def _excluded(row: Configuration) -> str | None:
     return f"{count} of {row.label}{f' ({listed})' if listed else ''}{quarantined}" if count else None
 
 
+def privacy(comparison: Comparison) -> str | None:
+    """Returns which privacy runs give their users, or None where none promises any."""
+    promised = {
+        row.label: _distinct(f"epsilon {_epsilon(found)} at delta {found['delta']:g}" for found in known)
+        for row in comparison.rows
+        if (known := [run.summary["privacy"] for run in row.runs if run.summary and run.summary.get("privacy")])
+    }
+    if not promised:
+        return None
+    listed = "; ".join(f"{label}, {said}" for label, said in promised.items())
+    return f"User-level differential privacy of what the server sends out: {listed}."
+
+
 def adaptation_steps(comparison: Comparison) -> str:
     """Returns how many local steps an unseen device makes before its adapted figures; empty where that is not known."""
     return _distinct(_adaptation_steps(run) for run in comparison.runs)
@@ -113,6 +128,10 @@ def _score(value: float, comparison: Comparison) -> str:
     return score(value, comparison.metric) + ("\N{NO-BREAK SPACE}%" if comparison.metric == "accuracy" else "")
 
 
+def _epsilon(privacy: Mapping[str, Any]) -> str:
+    return "infinite" if privacy["epsilon"] is None else significant(privacy["epsilon"])
+
+
 def _is_sampled(summary: Mapping[str, Any]) -> bool:
     return bool(summary.get("evaluated", summary["devices"]) != summary["devices"])
 
@@ -130,6 +149,14 @@ def _group(run: Run, group: str) -> str | None:
     ]
     name = run.choices.get(group)
     return " ".join([name, *([f"({', '.join(shown)})"] if shown else [])]) if name else None
+
+
+def _aggregator(run: Run) -> str | None:
+    """Returns the aggregator with its settings, such as `krum (hostile 0.2, selected 1)`; None where it is not known."""
+    settings = run.settings or {}
+    own = [f"{key.removeprefix('aggregator.')} {settings[key]}" for key in settings if key.startswith("aggregator.")]
+    name = settings.get("aggregator")
+    return f"{name} ({', '.join(own)})" if name and own else name
 
 
 def _adaptation_steps(run: Run) -> Any:

@@ -4,7 +4,7 @@ from html import escape
 
 from odt_sim.report.columns import COST, NEW_USERS, OTHER, SERVED
 from odt_sim.report.comparison import Comparison
-from odt_sim.report.facts import adaptation_steps, excluded
+from odt_sim.report.facts import adaptation_steps, excluded, privacy
 from odt_sim.report.formatting import metric_name, score
 from odt_sim.report.page_tables import comparison_html, paired_html
 from odt_sim.report.paired_words import against, reading, shown
@@ -12,8 +12,9 @@ from odt_sim.report.paired_words import against, reading, shown
 
 def comparison_sections(comparison: Comparison) -> list[str]:
     """Returns the sections, those left out for which no run has figures."""
+    notes = (excluded(comparison), privacy(comparison))
     return [
-        _section(SERVED, _served(comparison), comparison_html(comparison, SERVED), excluded(comparison)),
+        _section(SERVED, _served(comparison), comparison_html(comparison, SERVED), *notes),
         _paired(comparison),
         _section(NEW_USERS, _new_users(comparison), comparison_html(comparison, NEW_USERS)),
         _section(COST, _cost(comparison), comparison_html(comparison, COST)),

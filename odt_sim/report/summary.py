@@ -21,6 +21,7 @@ def summarize(
     reported_round: int | None = None,
     target: float | None = None,
     settings: Mapping[str, str] | None = None,
+    privacy: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns the content of `summary.json`.
 
@@ -37,11 +38,12 @@ def summarize(
         target: A value of the task's first metric to reach, or None.
         settings: All that decides the result but the seed, by dotted name; those of the strategy itself are named
             `strategy` and `strategy.*`. By it runs are told apart, and joined with their local-only run.
+        privacy: What the aggregator promises users, as `Aggregator.privacy` returns it; None for nothing.
 
     Returns:
         | key | value |
         |---|---|
-        | `strategy`, `seed`, `task`, `cohort`, `target`, `settings` | as given |
+        | `strategy`, `seed`, `task`, `cohort`, `target`, `settings`, `privacy` | as given |
         | `rounds` | how many rounds were run |
         | `reported_round` | the round whose models all figures of devices are of |
         | `devices`, `unseen` | devices of the fleet, and how many of them took no part in training |
@@ -97,6 +99,7 @@ def summarize(
         "state_bytes": _known_total(devices, "state_bytes", mean=True),
         "seconds": _total(rounds, "seconds"),
         "settings": None if settings is None else dict(settings),
+        "privacy": None if privacy is None else dict(privacy),
     }
 
 

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from odt_sim.report.columns import Column
 from odt_sim.report.comparison import Comparison, Configuration
+from odt_sim.report.facts import privacy
 from odt_sim.report.formatting import cell, metric_name, score
 
 _SHOWN = (
@@ -133,6 +134,8 @@ def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
         lines.append(
             f"rounds to a mean of {score(comparison.target, comparison.metric)}; – is not reached by every seed"
         )
+    if promised := privacy(comparison):
+        lines.append(promised)
     lines.append("the page has more columns")
     return Text("\n").join([Text("\n".join(lines), style="dim"), *_failures(comparison)])
 

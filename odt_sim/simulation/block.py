@@ -1,12 +1,14 @@
 """The work of one block of devices, the same on every backend."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.aggregators.base import Aggregator
+from odt_sim.aggregators.mean import Mean
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
@@ -43,6 +45,7 @@ class Job:
         seed: The run's seed, at least 0.
         storage: Where devices' states are kept.
         fleet: Who takes part, and how unseen devices adapt.
+        aggregator: How updates become one.
     """
 
     model: TrainableModel
@@ -52,6 +55,17 @@ class Job:
     seed: int
     storage: Storage
     fleet: Fleet
+    aggregator: Aggregator = field(default_factory=Mean)
+
+    @property
+    def participants(self) -> int:
+        """The number of devices that cohorts are drawn from."""
+        return self.data.devices - (0 if self.strategy.alone else self.fleet.unseen)
+
+    @property
+    def cohort(self) -> int:
+        """The number of devices that each round is begun with."""
+        return self.participants if self.strategy.alone else self.fleet.cohort or self.participants
 
     def cost(self, task: "Task") -> float:
         """Returns about how many examples a block's devices learn from or are measured on, and one more for each."""
@@ -99,7 +113,7 @@ class Trained:
 
     Attributes:
         sums: For each tensor of the updates the sum of `weight * tensor`, float64, in the order of the devices; of a single
-            device the tensor itself, as it was sent.
+            device the tensor itself, as it was sent. Empty where the aggregator asks for the single updates.
         layouts: For each tensor what its numbers are; None for a plain array.
         weight: The sum of the weights.
         contributed: The ids of the devices whose updates are in the sums.
@@ -110,8 +124,9 @@ class Trained:
         bytes_up: What the devices that contributed sent.
         train_calls: The steps that all of them made, those left out too, but for those too slow, which depend on the clock.
         infer_calls: The batches of inference that all of them made, in the same way.
-        each: The single updates, where the strategy asks for them.
+        each: The single updates, where the strategy or the aggregator asks for them.
         single: Whether this is a single device, whose tensors are yet to be weighted: they are half as many bytes.
+        unweighted: The names of the tensors in whose sums all devices count alike.
     """
 
     sums: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -127,6 +142,7 @@ class Trained:
     infer_calls: int = 0
     each: dict[int, Update] = field(default_factory=dict)
     single: bool = False
+    unweighted: frozenset[str] = frozenset()
 
 
 class Worker:
@@ -200,7 +216,7 @@ class Worker:
         return unmeasured(self._job.data, device.id, row.reason) if isinstance(row, Sick) else row
 
     def _train(self, device: Device, task: Task, broadcast: Tensors, states: RoundStates) -> Trained:
-        strategy = self._job.strategy
+        strategy, aggregator = self._job.strategy, self._job.aggregator
         if device.id in task.stragglers:
             device.plan = device.plan.part(device.random("stragglers"))
         update = self._within_limits(lambda: self._local(device, task, broadcast))
@@ -208,10 +224,14 @@ class Worker:
             calls = Calls() if update.reason == TOO_SLOW else device.calls
             excluded = {device.id: update.reason}
             return Trained(excluded=excluded, train_calls=calls.train, infer_calls=calls.infer)
+        with blamed(aggregator, f"on device {device.id} in round {task.round}"):
+            update = replace(update, tensors=aggregator.limit(update.tensors))
+            check_tensors(update.tensors, "the limited update's")
         tensors = update.tensors.items()
+        summed = {} if aggregator.keeps_updates else update.tensors
         writes = device.state or device.id in task.versions  # also that it keeps nothing any more
         return Trained(
-            sums={name: array_of(tensor) for name, tensor in tensors},
+            sums={name: array_of(tensor) for name, tensor in summed.items()},
             layouts={name: tensor.layout if isinstance(tensor, Weights) else None for name, tensor in tensors},
             weight=update.weight,
             contributed=(device.id,),
@@ -221,8 +241,9 @@ class Worker:
             bytes_up=sum(array_of(tensor).nbytes for _, tensor in tensors),
             train_calls=device.calls.train,
             infer_calls=device.calls.infer,
-            each={device.id: update} if strategy.keeps_updates else {},
+            each={device.id: update} if strategy.keeps_updates or aggregator.keeps_updates else {},
             single=True,
+            unweighted=frozenset(update.tensors) if aggregator.unweighted else strategy.unweighted,
         )
 
     def _local(self, device: Device, task: Task, broadcast: Tensors) -> Update | Sick:
@@ -248,11 +269,12 @@ def join(parts: Iterable[Trained]) -> Trained:
     layouts: dict[str, Layout | None] = {}
     each: dict[int, Update] = {}
     contributed, excluded, stateful = list[int](), dict[int, str](), dict[int, int]()
+    unweighted = frozenset[str]()
     weight = loss_sum = loss_weight = 0.0
     bytes_up = train_calls = infer_calls = 0
     for part in parts:
         for name, array in part.sums.items():
-            factor = part.weight if part.single else 1.0  # which changes no bit
+            factor = part.weight if part.single and name not in part.unweighted else 1.0  # which changes no bit
             if name in sums:
                 _check_shapes(name, sums[name].shape, array.shape, part.contributed)
                 _add(sums[name], array, factor)
@@ -260,6 +282,7 @@ def join(parts: Iterable[Trained]) -> Trained:
                 sums[name] = array.astype(np.float64, order="C")
                 sums[name] *= factor
         layouts |= part.layouts
+        unweighted |= part.unweighted
         each |= part.each
         contributed += part.contributed
         excluded |= part.excluded
@@ -283,14 +306,16 @@ def join(parts: Iterable[Trained]) -> Trained:
         train_calls=train_calls,
         infer_calls=infer_calls,
         each=each,
+        unweighted=unweighted,
     )
 
 
 def mean(trained: Trained, participants: int) -> Updates:
-    """Returns a round's weighted mean, float32, of a cohort out of `participants` devices."""
+    """Returns a round's mean, float32, of a cohort out of `participants` devices: weighted, but for what is not."""
     means: dict[str, Weights | NDArray[Any]] = {}
     for name, total in trained.sums.items():
-        layout, average = trained.layouts[name], (total / trained.weight).astype(np.float32)
+        weight = len(trained.contributed) if name in trained.unweighted else trained.weight
+        layout, average = trained.layouts[name], (total / weight).astype(np.float32)
         means[name] = average if layout is None else Weights(layout, average)
     return Updates(means, trained.weight, len(trained.contributed), participants, trained.each)
 

@@ -3,17 +3,19 @@
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from odt_sim.aggregators.mean import Mean
 from odt_sim.data.check import check_against
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ModelError
+from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ModelError, StrategyError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.report.records import ROUNDS, Row
 from odt_sim.simulation.block import Job
-from odt_sim.simulation.cohort import Fleet
+from odt_sim.simulation.cohort import Fleet, straggler_count
 
 
 def check_numbers(fleet: Fleet, devices: int, rounds: int, evaluate_every: int, seed: int) -> None:
@@ -88,6 +90,26 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
             )
 
 
+def check_aggregator(job: Job) -> None:
+    """Checks that a strategy leaves the combining of updates to the aggregator, and that a round brings enough of them.
+
+    Raises:
+        StrategyError: It combines single updates itself, or sends none.
+        ConfigurationError: A round has too few devices.
+    """
+    aggregator, strategy, fleet = job.aggregator, job.strategy, job.fleet
+    if type(aggregator) is Mean:
+        return
+    if strategy.alone or strategy.keeps_updates:
+        why = "sends no updates" if strategy.alone else "combines single updates itself"
+        raise StrategyError(
+            f"strategy {strategy.name}: {why}, so that aggregator {aggregator.name} has no say; "
+            "choose aggregator=mean or another strategy"
+        )
+    slow = 0 if strategy.partial_work else straggler_count(job.cohort, fleet.stragglers)
+    aggregator.check(job.cohort - slow)
+
+
 def check_recorded(recorded: Sequence[Row], whole: int, committed: int, directory: Path, checkpoint: str) -> None:
     """Checks that a run's records and its checkpoint belong together; a run that died may have recorded a round more.
 
@@ -112,14 +134,14 @@ def check_recorded(recorded: Sequence[Row], whole: int, committed: int, director
 def settings(job: Job) -> dict[str, str]:
     """Returns what decides a run's outcome, but its rounds and its seed, by the name of the setting.
 
-    The strategy is told by its name and its plain, public settings, the data by its name and how it was spread.
+    Strategy and aggregator are told by their names and plain, public settings, the data by its name and how it was spread.
     """
-    plain = {name: value for name, value in vars(job.strategy).items() if isinstance(value, bool | int | float | str)}
-    public = {f"strategy.{name}": plain[name] for name in sorted(plain) if not name.startswith("_")}
     fleet = job.fleet
     found = {
         "strategy": job.strategy.name,
-        **public,
+        **_public("strategy", job.strategy),
+        "aggregator": job.aggregator.name,
+        **_public("aggregator", job.aggregator),
         "model": f"{job.model.name} {job.model.fingerprint[:12]}",
         "data": job.data.name,
         "partition": job.data.spread,
@@ -136,6 +158,11 @@ def settings(job: Job) -> dict[str, str]:
         "train.steps": job.plan.steps,
     }
     return {name: str(value) for name, value in found.items()}
+
+
+def _public(group: str, owner: Any) -> dict[str, Any]:
+    plain = {name: value for name, value in vars(owner).items() if isinstance(value, bool | int | float | str)}
+    return {f"{group}.{name}": plain[name] for name in sorted(plain) if not name.startswith("_")}
 
 
 def identity(job: Job) -> dict[str, str]:

@@ -107,9 +107,14 @@ def choose_stragglers(cohort: Sequence[int], fraction: float, seed: int, round: 
         seed: The run's seed.
         round: The round; it, the seed and the cohort decide, so that strategies are compared on the same stragglers.
     """
-    count = min(int(fraction * len(cohort) + 0.5), len(cohort) - 1)
+    count = straggler_count(len(cohort), fraction)
     generator = np.random.default_rng([seed, round, *b"stragglers"])
     return set(generator.choice(cohort, count, replace=False).tolist())
+
+
+def straggler_count(cohort: int, fraction: float) -> int:
+    """Returns how many of a cohort are too slow, so that at least one device is in time."""
+    return min(int(fraction * cohort + 0.5), cohort - 1)
 
 
 def blocks(devices: Sequence[int]) -> list[tuple[int, ...]]:

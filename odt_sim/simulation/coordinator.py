@@ -11,6 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from odt_sim import interrupt
+from odt_sim.aggregators.base import Aggregator
+from odt_sim.aggregators.mean import Mean
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime
@@ -25,9 +27,18 @@ from odt_sim.model.verification import verify
 from odt_sim.model.weights import Weights
 from odt_sim.report.records import RunFolder
 from odt_sim.report.summary import summarize
+from odt_sim.simulation.aggregation import aggregated
 from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.block import Job, Task, Trained, join, mean
-from odt_sim.simulation.check import check_fit, check_numbers, check_parts, check_recorded, identity, settings
+from odt_sim.simulation.block import Job, Task, Trained, join
+from odt_sim.simulation.check import (
+    check_aggregator,
+    check_fit,
+    check_numbers,
+    check_parts,
+    check_recorded,
+    identity,
+    settings,
+)
 from odt_sim.simulation.checkpoint import Checkpoint
 from odt_sim.simulation.cohort import (
     Fleet,
@@ -93,6 +104,7 @@ class Simulation:
         seed: int = 0,
         storage: str | os.PathLike[str] | None = None,
         backend: Backend | None = None,
+        aggregator: Aggregator | None = None,
     ) -> None:
         """Checks that everything fits; starts nothing.
 
@@ -110,11 +122,12 @@ class Simulation:
             seed: At least 0; decides cohorts, unseen devices and batch orders.
             storage: Where the checkpoint is, a path or a URI such as `s3://bucket/run-1`; below the run's folder by default.
             backend: Where devices run; in this process by default.
+            aggregator: How updates become one; their weighted mean by default.
 
         Raises:
             ConfigurationError: A number is out of its range.
             DataError: The data does not fit the model.
-            StrategyError: The strategy needs what the model lacks.
+            StrategyError: The strategy needs what the model lacks, or does not go with the aggregator.
         """
         self.directory = Path(directory)
         self._fleet = fleet or Fleet()
@@ -126,7 +139,8 @@ class Simulation:
         check_parts(self._fleet, plan)
         check_fit(model, data, plan)
         place = storage_at(storage or self.directory / "checkpoint")
-        self._job = Job(model, data, strategy, plan, seed, place, self._fleet)
+        self._job = Job(model, data, strategy, plan, seed, place, self._fleet, aggregator or Mean())
+        check_aggregator(self._job)
         self._checkpoint = Checkpoint(place, model, identity(self._job))
         check_target(target, TASK_METRICS[self._task][0], "run.target")
         self._backend = backend or SerialBackend()
@@ -309,7 +323,7 @@ class Simulation:
         failures = failures_after(commit.failures, trained.contributed, trained.excluded)
         if not trained.contributed:
             return Commit(round, commit.state, versions, failures)
-        updates = mean(trained, len(self._participants))
+        updates = aggregated(self._job, round, trained)
         with blamed(self._job.strategy, f"in aggregate in round {round}"):
             before = ServerState(read_only(commit.state.broadcast), read_only(commit.state.private))
             return Commit(round, _checked(self._job.strategy.aggregate(before, updates)), versions, failures)
@@ -338,6 +352,7 @@ class Simulation:
             reported_round=reported,
             target=self._target,
             settings={**settings(self._job), "run.rounds": str(self._rounds)},
+            privacy=self._job.aggregator.privacy(self._rounds, self._job.cohort, self._job.participants),
         )
         self._records.write_summary(summary)
         return summary

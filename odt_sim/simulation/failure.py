@@ -1,4 +1,4 @@
-"""A strategy is often a user's own code: what it raises becomes one line that says where to look."""
+"""A strategy or an aggregator is often a user's own code: what it raises becomes one line that says where to look."""
 
 import traceback
 from collections.abc import Iterator
@@ -6,19 +6,20 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from odt_sim.aggregators.base import Aggregator
 from odt_sim.errors import InvocationError, SimulationError
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors
 
 
 @contextmanager
-def blamed(strategy: Strategy, where: str) -> Iterator[None]:
-    """Turns whatever the block raises into an error that names the strategy, the place, the file and the line.
+def blamed(owner: Strategy | Aggregator, where: str) -> Iterator[None]:
+    """Turns whatever the block raises into an error that names the strategy or aggregator, the place, the file and the line.
 
     Where LiteRT fails on a device's examples the strategy is not to blame.
 
     Args:
-        strategy: Whose code the block runs.
+        owner: Whose code the block runs.
         where: What it was doing, such as `on device 3 in round 2`.
 
     Raises:
@@ -31,8 +32,9 @@ def blamed(strategy: Strategy, where: str) -> Iterator[None]:
         raise
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
+        kind = "aggregator" if isinstance(owner, Aggregator) else "strategy"
         raise SimulationError(
-            f"strategy {strategy.name}: failed {where} with {message} ({_place(strategy, error)}); "
+            f"{kind} {owner.name}: failed {where} with {message} ({_place(owner, error)}); "
             "correct it, with backend=serial to debug it"
         ) from error
 
@@ -48,9 +50,9 @@ def check_tensors(tensors: Tensors, what: str) -> None:
             raise TypeError(f"{what} {name!r} is a {type(tensor).__name__}, expected Weights or a numpy array")
 
 
-def _place(strategy: Strategy, error: Exception) -> str:
-    """Returns the innermost line of the strategy's own file that led to the error, or of whatever raised it."""
-    codes = (getattr(member, "__code__", None) for member in vars(type(strategy)).values())
+def _place(owner: Strategy | Aggregator, error: Exception) -> str:
+    """Returns the innermost line of the owner's own file that led to the error, or of whatever raised it."""
+    codes = (getattr(member, "__code__", None) for member in vars(type(owner)).values())
     files = {code.co_filename for code in codes if code}
     frames = traceback.extract_tb(error.__traceback__)
     frame = ([frame for frame in frames if frame.filename in files] or frames)[-1]

@@ -68,7 +68,8 @@ class Updates:
     """What a round brought in.
 
     Attributes:
-        mean: The weighted mean of the updates' tensors, by name; empty where no device contributed.
+        mean: The weighted mean of the updates' tensors, by name, or what else the run's aggregator makes of them; empty
+            where no device contributed.
         weight: The sum of the weights.
         count: The number of updates.
         participants: The number of devices that take part in training at all: those that cohorts are drawn from.
@@ -92,12 +93,14 @@ class Strategy:
             every round, those kept out of the others' training too.
         partial_work: Whether devices that are too slow for the round send what they did, fewer epochs of `device.plan`;
             else the round goes on without them. See `Fleet.stragglers`.
+        unweighted: The names of those tensors of an update in whose mean all devices count alike, whatever they weigh.
     """
 
     needs: frozenset[str] = frozenset()
     keeps_updates: bool = False
     alone: bool = False
     partial_work: bool = False
+    unweighted: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:

@@ -26,6 +26,7 @@ class Scaffold(Strategy):
     """FedAvg whose local steps are corrected by the difference of the fleet's and the device's own gradient."""
 
     needs = frozenset({"gradient_offset", "learning_rate", "plain_sgd"})
+    unweighted = frozenset({"control"})
 
     def init(self, initial: Weights) -> ServerState:
         """Begins with a control variate of zero."""
@@ -44,12 +45,11 @@ class Scaffold(Strategy):
             moved = weights_of(update.tensors).select(control.layout)
             change = -control - moved / (steps * device.learning_rate())
         device.state["control"] = own + change
-        # divided by the weight, so that of the weighted mean there remains the plain sum
-        return Update({**update.tensors, "control": change / update.weight}, update.weight, update.losses)
+        return Update({**update.tensors, "control": change}, update.weight, update.losses)
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
         """Averages the weights, and moves the control variate by the devices' changes over the number of all devices."""
         after = super().aggregate(state, updates)
-        change = weights_of(updates.mean, "control") * (updates.weight / updates.participants)
+        change = weights_of(updates.mean, "control") * (updates.count / updates.participants)
         control = weights_of(state.broadcast, "control") + change
         return ServerState({**after.broadcast, "control": control}, after.private)

@@ -1,4 +1,4 @@
-"""The check of a strategy's hyper-parameters."""
+"""The check of the hyper-parameters of a strategy or an aggregator."""
 
 import math
 
@@ -6,17 +6,25 @@ from odt_sim.errors import ConfigurationError
 
 
 def checked(
-    name: str, value: float, low: float, high: float = math.inf, *, above: bool = False, below: bool = False
+    name: str,
+    value: float,
+    low: float,
+    high: float = math.inf,
+    *,
+    above: bool = False,
+    below: bool = False,
+    group: str = "strategy",
 ) -> float:
     """Returns a hyper-parameter that is a finite number of its range.
 
     Args:
-        name: Its key below `strategy`.
+        name: Its key below the group.
         value: The number.
         low: The least that it may be.
         high: The most that it may be.
         above: Whether it must be more than `low`.
         below: Whether it must be less than `high`.
+        group: The group of the configuration.
 
     Raises:
         ConfigurationError: It is no finite number, or out of its range.
@@ -26,18 +34,18 @@ def checked(
         least = f"above {low}" if above else f"at least {low}"
         most = f"below {high}" if below else f"at most {high}"
         expected = f"a number {least}" if high == math.inf else f"a number {least} and {most}"
-        raise ConfigurationError(f"strategy.{name}: expected {expected}, found {value!r}")
+        raise ConfigurationError(f"{group}.{name}: expected {expected}, found {value!r}")
     return value
 
 
-def checked_count(name: str, value: int, low: int = 0) -> int:
-    """Returns a hyper-parameter that is a whole number, at least `low`.
+def checked_count(name: str, value: int, low: int = 0, *, group: str = "strategy") -> int:
+    """Returns a hyper-parameter of a group that is a whole number, at least `low`.
 
     Raises:
         ConfigurationError: It is no whole number, or too small.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ConfigurationError(f"strategy.{name}: expected a whole number, at least {low}, found {value!r}")
+        raise ConfigurationError(f"{group}.{name}: expected a whole number, at least {low}, found {value!r}")
     return value
 
 

@@ -31,6 +31,7 @@ pytestmark = [
 
 DEFAULTS = {
     "data": "digits", "partition": "dirichlet", "drift": "none", "model": "digits_cnn", "strategy": "fedavg",
+    "aggregator": "mean",
     "fleet": "default", "backend": "ray", "tracker": "none", "seed": 0, "run.rounds": 40, "run.evaluate_every": "null",
     "run.resume": "null", "run.storage": "null",
     "split.method": "stratified", "split.validation": 0.2, "split.test": 0.2, "split.gap": 1,
@@ -102,6 +103,27 @@ def test_a_strategy(name):
 def test_fine_tuning_takes_up_to_five_epochs():
     run = ran(strategy="fedavg_finetune", **FEW, **{"train.learning_rate": 0.01})
     assert max(row["fine_tune_epochs"] for row in run.records.devices()) == 5
+
+
+# --- aggregator -------------------------------------------------------------------------------------------------------
+
+AGGREGATORS = {
+    "differential_privacy": {"max_norm": 1.0, "noise_multiplier": 1.0, "delta": 1e-5},
+    "krum": {"hostile": 0.2, "selected": 1},
+    "mean": {},
+    "median": {},
+    "norm_clipping": {"max_norm": 1.0},
+    "trimmed_mean": {"hostile": 0.2},
+}
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_an_aggregator(name):
+    run = ran(aggregator=name, **{"fleet.devices": 6, "fleet.unseen": 1})
+    settings = {key: value for key, value in run.summary["settings"].items() if key.startswith("aggregator")}
+    expected = {f"aggregator.{key}": str(value) for key, value in AGGREGATORS[name].items()}
+    assert settings == {"aggregator": name, **expected}
+    assert (run.summary["privacy"] is not None) == (name == "differential_privacy")
 
 
 # --- model ------------------------------------------------------------------------------------------------------------
@@ -211,9 +233,9 @@ def test_a_tracker(name, folder):
 # --- all --------------------------------------------------------------------------------------------------------------
 
 GROUPS = {
-    "backend": BACKENDS, "data": {**DATA, **OF_USERS}, "drift": DRIFTS, "experiment": EXPERIMENTS, "fleet": FLEETS,
-    "experiment/reproduce": REPRODUCTIONS, "model": MODELS, "partition": PARTITIONS, "strategy": STRATEGIES,
-    "tracker": TRACKERS,
+    "aggregator": AGGREGATORS, "backend": BACKENDS, "data": {**DATA, **OF_USERS}, "drift": DRIFTS,
+    "experiment": EXPERIMENTS, "fleet": FLEETS, "experiment/reproduce": REPRODUCTIONS, "model": MODELS,
+    "partition": PARTITIONS, "strategy": STRATEGIES, "tracker": TRACKERS,
 }  # fmt: skip
 
 

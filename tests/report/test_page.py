@@ -5,9 +5,10 @@ import pytest
 
 from odt_sim.errors import FileError
 from odt_sim.report.comparison import compare
-from odt_sim.report.facts import finding
+from odt_sim.report.facts import facts, finding, privacy
 from odt_sim.report.page import page_path, write_report
 from odt_sim.report.records import RunFolder
+from odt_sim.report.table import comparison_table
 
 VOID = {"meta", "img", "source", "br"}
 
@@ -156,6 +157,22 @@ def test_a_single_run_gets_its_page_in_its_own_folder(write_run, tmp_path):
         "Every device",
     ]
     assert {picture.name for picture in (path / "figures").iterdir()} == {"rounds.png", "distribution.png"}
+
+
+def test_another_aggregator_and_its_privacy_are_said(write_run, tmp_path):
+    private = {"aggregator": "differential_privacy", "aggregator.noise_multiplier": "2.0"}
+    for name, settings in (("plain", {"aggregator": "mean"}), ("private", private)):
+        write_run(tmp_path / name, "fedavg", settings={"strategy": "fedavg", **settings})
+    folder = RunFolder(tmp_path / "private")
+    folder.write_summary({**folder.summary(), "privacy": {"epsilon": 3.14159, "delta": 1e-5}})
+    comparison = compare([tmp_path])
+    assert facts(comparison)["aggregator"] == "mean, differential_privacy (noise_multiplier 2.0)"
+    said = "of what the server sends out: fedavg aggregator=differential_privacy, epsilon 3.14 at delta 1e-05."
+    assert said in " ".join(load(report([tmp_path]))[0].text)
+    assert said in comparison_table(comparison, 200).caption.plain
+    assert "aggregator" not in facts(compare([tmp_path / "plain"]))
+    folder.write_summary({**folder.summary(), "privacy": {"epsilon": None, "delta": 1e-5}})
+    assert "epsilon infinite at" in privacy(compare([tmp_path]))
 
 
 def test_several_folders_are_reported_in_the_current_one(write_run, tmp_path, monkeypatch):

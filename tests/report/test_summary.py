@@ -6,6 +6,7 @@ from odt_sim.report.summary import summarize
 ROUND = {"round": 1, "devices": 2, "excluded": 1, "train_loss": 1.0, "bytes_down": 100, "bytes_up": 50, "seconds": 0.5}
 MORE = (
     *("excluded_reasons", "quarantined"),
+    "privacy",
     *("evaluated", "settings", "reported_round", "target", "rounds_to_target", "metrics_train", "metrics_validation"),
     *("metrics_others", "metrics_unseen_adapted", "train_calls", "infer_calls", "deploy_train_calls"),
     *("deploy_infer_calls", "state_bytes"),

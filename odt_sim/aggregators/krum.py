@@ -1,0 +1,82 @@
+"""Krum and multi-Krum: the updates that lie nearest to most others.
+
+Blanchard et al. 2017, Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent, sections 4 and 6.
+Rule: of `n` updates, `f` of them perhaps hostile, each has as its score the sum of the squared distances, over all
+tensors, to the `n - f - 2` nearest others. The result is the mean of the `selected` updates with the smallest scores;
+the first device among equals. `f` is `hostile` times the number of updates, rounded up; `n` must be at least `2 f + 3`,
+and `selected` at most `n - f - 2`, below which El Mhamdi et al. 2018, The Hidden Vulnerability of Distributed Learning
+in Byzantium, proves multi-Krum resilient. As published, all devices count alike, whatever they weigh.
+Costs: the coordinator holds all updates of a round, 4 bytes a number and device, and compares all pairs of them.
+Hyper-parameters: `hostile`, 0 to below 0.5, default 0.2; `selected`, 1 or more, default 1, which is Krum (m in the
+paper).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from odt_sim.aggregators.base import Aggregator, with_numbers
+from odt_sim.aggregators.hostile import checked_fraction, hostile_devices
+from odt_sim.aggregators.stacked import Numbers, aligned, pieces
+from odt_sim.errors import ConfigurationError
+from odt_sim.strategies.base import Tensors, Update, Updates, array_of
+from odt_sim.strategies.settings import checked_count
+
+
+class Krum(Aggregator):
+    """The mean of the few updates that most others are near to; devices count alike."""
+
+    keeps_updates = True
+
+    def __init__(self, hostile: float = 0.2, selected: int = 1) -> None:
+        """Sets how many are distrusted, and how many trusted.
+
+        Args:
+            hostile: The fraction of the devices that may be hostile.
+            selected: Of how many updates the mean is taken.
+        """
+        self.hostile = checked_fraction(hostile)
+        self.selected = checked_count("selected", selected, 1, group="aggregator")
+
+    def check(self, devices: int) -> None:
+        """Checks that there are as many as the proof asks for."""
+        hostile = hostile_devices(self.hostile, devices)
+        least = max(2 * hostile + 3, self.selected + hostile + 2)
+        if devices < least:
+            raise ConfigurationError(
+                f"aggregator {self.name}: expected at least {least} updates, since {hostile} may be hostile "
+                f"(aggregator.hostile is {self.hostile}) and {self.selected} are selected, found {devices}; choose more "
+                "devices a round (fleet.cohort), or smaller numbers"
+            )
+
+    def combine(self, updates: Updates, cohort: int, random: np.random.Generator) -> Updates:
+        """Takes the mean of the updates with the smallest scores."""
+        nearest = updates.count - hostile_devices(self.hostile, updates.count) - 2
+        distances = squared_distances(updates.each)
+        np.fill_diagonal(distances, np.inf)  # nobody is near to himself
+        scores = np.sort(distances, axis=1)[:, :nearest].sum(axis=1)
+        chosen = np.sort(np.argsort(scores, kind="stable")[: self.selected])
+        each = list(updates.each.values())
+        return replace(updates, mean=_mean([each[place] for place in chosen]))
+
+
+def squared_distances(each: Mapping[int, Update]) -> Numbers:
+    """Returns `[devices, devices]`: how far updates lie apart, over all of their tensors.
+
+    Raises:
+        SimulationError: Devices sent different tensors.
+    """
+    products = np.zeros((len(each), len(each)))
+    for arrays in aligned(each).values():
+        for piece in pieces(arrays):
+            products += piece @ piece.T
+    squares = products.diagonal()
+    return np.asarray(np.maximum(squares[:, np.newaxis] + squares - 2 * products, 0))
+
+
+def _mean(chosen: list[Update]) -> Tensors:
+    return {
+        name: with_numbers(tensor, np.stack([array_of(u.tensors[name]) for u in chosen]).mean(axis=0, dtype=np.float64))
+        for name, tensor in chosen[0].tensors.items()
+    }

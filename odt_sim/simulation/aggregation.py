@@ -1,0 +1,27 @@
+"""From what a round's devices did to what the strategy's `aggregate` gets."""
+
+from dataclasses import replace
+
+from odt_sim.device.random import generator_for
+from odt_sim.errors import ConfigurationError, SimulationError
+from odt_sim.simulation.block import Job, Trained, mean
+from odt_sim.simulation.failure import blamed, check_tensors
+from odt_sim.strategies.base import Updates
+
+
+def aggregated(job: Job, round: int, trained: Trained) -> Updates:
+    """Has the aggregator combine a round's updates; the strategy gets single ones only where it asks for them.
+
+    Raises:
+        SimulationError: The aggregator failed, or too few devices contributed for it.
+    """
+    aggregator = job.aggregator
+    try:
+        aggregator.check(len(trained.contributed))
+    except ConfigurationError as error:
+        raise SimulationError(f"round {round}: {error}") from error
+    with blamed(aggregator, f"in round {round}"):
+        random = generator_for(job.seed, round, "aggregator")
+        updates = aggregator.combine(mean(trained, job.participants), job.cohort, random)
+        check_tensors(updates.mean, "the combined update's")
+    return updates if job.strategy.keeps_updates else replace(updates, each={})

@@ -1,0 +1,231 @@
+"""Aggregators within runs: what they make of a round, under which strategies, wherever devices run."""
+
+import json
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+
+import odt_sim.strategies
+from odt_sim import Fleet, TrainingPlan, Weights
+from odt_sim.aggregators import Aggregator, DifferentialPrivacy, Krum, Mean, Median, NormClipping, TrimmedMean
+from odt_sim.data import Dataset, federate, iid
+from odt_sim.device.runtime import Runtime
+from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError, StrategyError
+from odt_sim.simulation.ray import RayBackend
+from odt_sim.strategies import FedAvg, FedProx, Scaffold
+from odt_sim.strategies.base import Update, weights_of
+from odt_sim.testing import DeathError, DiesInRound
+
+SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
+AVERAGING = [kind for kind in SHIPPED if not (kind.alone or kind.keeps_updates)]
+OTHERS = [kind for kind in SHIPPED if kind not in AVERAGING]
+ROBUST = {
+    "median": Median,
+    "trimmed_mean": partial(TrimmedMean, 0.1),
+    "krum": partial(Krum, 0.1, 2),
+    "norm_clipping": partial(NormClipping, 0.05),
+    "differential_privacy": partial(DifferentialPrivacy, 0.05, 0.1),
+}
+
+
+class Sends(FedAvg):
+    """Sends a known number in all places of the weights, and weighs it by another."""
+
+    def __init__(self, numbers, weights=None):
+        self._numbers, self._weights = numbers, weights or [1.0] * len(numbers)
+
+    def local(self, device, broadcast):
+        layout = weights_of(broadcast).layout
+        sent = Weights(layout, np.full(layout.size, self._numbers[device.id], np.float32))
+        return Update({"weights": sent}, self._weights[device.id], np.ones(1, np.float32))
+
+
+class Scaled(FedAvg):
+    """FedAvg in which some devices send their update times a factor."""
+
+    def __init__(self, hostile, factor):
+        self._hostile, self.factor = hostile, factor
+
+    def local(self, device, broadcast):
+        update = super().local(device, broadcast)
+        factor = self.factor if device.id in self._hostile else 1.0
+        return Update({"weights": factor * weights_of(update.tensors)}, update.weight, update.losses)
+
+
+@pytest.fixture
+def moved(results, tmp_path, momentum):
+    """Returns a function that tells by how much one round moved all weights alike."""
+
+    def run(numbers, aggregator, weights=None, **settings):
+        directory = tmp_path / str(len(list(tmp_path.iterdir())))
+        settings = {"rounds": 1, "fleet": Fleet(), "aggregator": aggregator, **settings}
+        after = results(Sends(numbers, weights), directory, **settings).tensors["broadcast.weights"]
+        change = after - Runtime(momentum).initial.vector
+        assert np.ptp(change) < 1e-4
+        return float(change.mean())
+
+    return run
+
+
+def test_known_answers_of_a_round(moved, momentum):
+    numbers, weights = [1, 2, 3, 4, 5, 6, 70], [1, 1, 1, 1, 1, 1, 2]
+    assert moved(numbers, Mean(), weights) == pytest.approx(161 / 8, rel=1e-5)
+    assert moved(numbers, Median(), weights) == pytest.approx(4, rel=1e-5)
+    assert moved(numbers, TrimmedMean(0.1), weights) == pytest.approx(4, rel=1e-5)
+    assert moved(numbers, Krum(0.1), weights) == pytest.approx(3, rel=1e-5)
+    bound = 5 * momentum.layout.size**0.5  # five in every place
+    assert moved(numbers, NormClipping(bound), weights) == pytest.approx(30 / 8, rel=1e-5)
+    assert moved(numbers, NormClipping(1e9), weights) == moved(numbers, Mean(), weights)
+    assert moved(numbers, DifferentialPrivacy(bound, 0), weights) == pytest.approx(25 / 7, rel=1e-5)
+
+
+def test_under_privacy_who_is_left_out_or_late_counts_as_zero(moved):
+    numbers = [1, 2, 3, float("nan"), 5, 6, 7]
+    assert moved(numbers, DifferentialPrivacy(1e9, 0)) == pytest.approx(24 / 7, rel=1e-5)
+    settings = {"fleet": Fleet(stragglers=0.4), "plan": TrainingPlan(2, 0.05)}  # 3 of 7
+    assert moved([7.0] * 7, DifferentialPrivacy(1e9, 0), **settings) == pytest.approx(4, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", AVERAGING, ids=lambda kind: kind.__name__)
+def test_every_averaging_strategy_runs_under_every_aggregator(kind, grouped, results, tmp_path):
+    settings = {"model": grouped, "rounds": 2, "evaluate_every": 2}
+    plain = results(kind(), tmp_path / "mean", **settings).tensors
+    for name, aggregator in ROBUST.items():
+        found = results(kind(), tmp_path / name, **settings, aggregator=aggregator())
+        assert found.summary["settings"]["aggregator"] == name
+        assert (found.summary["privacy"] is not None) == (name == "differential_privacy")
+        assert found.tensors.keys() == plain.keys()
+        assert all(np.isfinite(tensor).all() for tensor in found.tensors.values())
+        assert any(not np.array_equal(tensor, plain[key]) for key, tensor in found.tensors.items())
+
+
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("name", ROBUST)
+def test_on_actors_and_after_a_death_the_bits_are_the_same(name, grouped, simulation, results, tmp_path):
+    """SCAFFOLD sends two tensors, of which one is unweighted; one cohort of five of six devices a round."""
+    settings = {"model": grouped, "rounds": 3, "fleet": Fleet(cohort=5, unseen=1)}
+    serial = results(Scaffold(), tmp_path / "serial", **settings, aggregator=ROBUST[name]())
+    found = results(Scaffold(), tmp_path / "ray", **settings, aggregator=ROBUST[name](), backend=RayBackend(actors=2))
+    found.assert_same_bits(serial)
+    with pytest.raises(DeathError):
+        simulation(Scaffold(), tmp_path / "died", **settings, aggregator=ROBUST[name](), backend=DiesInRound(2)).run()
+    simulation(Scaffold(), tmp_path / "died", **settings, aggregator=ROBUST[name]()).run(resume=True)
+    type(serial).read(tmp_path / "died").assert_same_bits(serial)
+
+
+def test_equal_weights_for_scaffold_s_control_variate(grouped, results, tmp_path):
+    """Of one device a round the median is its update, and the control moves by its share of all."""
+    settings = {"model": grouped, "rounds": 2, "fleet": Fleet(cohort=1, unseen=1)}
+    plain, median = (
+        results(Scaffold(), tmp_path / name, **settings, aggregator=aggregator)
+        for name, aggregator in (("mean", Mean()), ("median", Median()))
+    )
+    for name, tensor in plain.tensors.items():
+        np.testing.assert_allclose(median.tensors[name], tensor, rtol=1e-5, atol=1e-7)
+
+
+def test_hostile_devices_cost_the_mean_its_accuracy_and_the_others_little(any_rows, results, tmp_path):
+    """Two of ten devices, of 40 points each in three clouds that hardly overlap, send their update times -10."""
+    y = np.arange(400, dtype=np.int32) % 3
+    x = (np.random.default_rng(0).normal(size=(400, 6)) + 3 * np.eye(3, 6)[y]).astype(np.float32)
+    data = federate(Dataset("clouds", x, y, classes=3), iid, 10, seed=0)
+
+    def accuracy(aggregator, factor):
+        directory = tmp_path / f"{aggregator.name}{factor}"
+        settings = {"rounds": 10, "evaluate_every": 10, "plan": TrainingPlan(1, 0.2), "fleet": Fleet(), "data": data}
+        found = results(Scaled({3, 7}, factor), directory, model=any_rows, **settings, aggregator=aggregator)
+        return found.summary["metrics"]["accuracy"]["weighted_mean"]
+
+    honest = accuracy(Mean(), 1.0)
+    assert honest > 0.9
+    assert accuracy(Mean(), -10.0) < 0.5
+    for aggregator in (Median(), TrimmedMean(0.2), Krum(0.2, 4), NormClipping(0.3)):
+        assert accuracy(aggregator, -10.0) > honest - 0.05, aggregator.name
+
+
+# --- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.__name__)
+def test_strategies_that_combine_updates_themselves_are_refused(kind, grouped, simulation, tmp_path):
+    message = rf"strategy {kind().name}: .*, so that aggregator median has no say; choose aggregator=mean or another"
+    with pytest.raises(StrategyError, match=message):
+        simulation(kind(), tmp_path, model=grouped, aggregator=Median())
+    simulation(kind(), tmp_path, model=grouped, aggregator=Mean())
+
+
+def test_a_cohort_that_is_too_small_is_refused_before_the_run(simulation, grouped, tmp_path):
+    make = partial(simulation, directory=tmp_path, aggregator=Krum(0.2))
+    with pytest.raises(
+        ConfigurationError, match=r"krum: expected at least 5 updates, .* found 4; choose more devices a r"
+    ):
+        make(FedAvg(), fleet=Fleet(cohort=4))
+    late = {"fleet": Fleet(cohort=5, stragglers=0.2), "plan": TrainingPlan(2, 0.05)}
+    with pytest.raises(ConfigurationError, match="found 4"):
+        make(FedAvg(), **late)
+    make(FedProx(), model=grouped, **late)  # which takes what stragglers did
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_round_that_brings_too_few_updates_ends_the_run(simulation, tmp_path):
+    run = simulation(Sends([1, 2, 3, float("nan"), 5, 6, 7]), tmp_path, fleet=Fleet(), aggregator=Krum(0.2))
+    with pytest.raises(
+        SimulationError, match=r"^round 1: aggregator krum: expected at least 7 updates, .*, found 6; choose"
+    ):
+        run.run()
+
+
+def test_another_aggregator_does_not_go_on_with_the_run(simulation, tmp_path):
+    simulation(FedAvg(), tmp_path, rounds=1, aggregator=TrimmedMean(0.1)).run()
+    for aggregator, name in ((Median(), "aggregator trimmed_mean"), (TrimmedMean(0.2), r"aggregator\.hostile 0\.1")):
+        with pytest.raises(CheckpointError, match=f"of a run with {name}, this one has"):
+            simulation(FedAvg(), tmp_path, rounds=2, aggregator=aggregator).run(resume=True)
+
+
+class Halves(Aggregator):
+    """Takes half of the mean."""
+
+    def combine(self, updates, cohort, random):
+        half = {name: 0.5 * tensor for name, tensor in updates.mean.items()}
+        return type(updates)(half, updates.weight, updates.count, updates.participants)
+
+
+class Breaks(Halves):
+    def limit(self, tensors):
+        return {"weights": tensors["weight"]}
+
+
+class Forgets(Halves):
+    def combine(self, updates, cohort, random):
+        super().combine(updates, cohort, random)
+
+
+def test_a_user_s_own(moved):
+    assert moved([2.0] * 7, Halves()) == pytest.approx(1, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (
+            Breaks,
+            r"aggregator Breaks: failed on device 0 in round 1 with KeyError: 'weight' \(.*test_aggregation\.py:\d+\)",
+        ),
+        (Forgets, r"aggregator Forgets: failed in round 1 with AttributeError: .*NoneType.*; correct it"),
+    ],
+)
+def test_what_an_aggregator_raises_is_one_line(kind, message, simulation, tmp_path):
+    with pytest.raises(SimulationError, match=message) as caught:
+        simulation(FedAvg(), tmp_path, fleet=Fleet(), aggregator=kind()).run()
+    assert "\n" not in str(caught.value)
+
+
+def test_the_summary_says_what_privacy_there_is(simulation, tmp_path):
+    run = simulation(FedAvg(), tmp_path, aggregator=DifferentialPrivacy(1.0, 2.0), fleet=Fleet(cohort=2, unseen=1))
+    run.run()
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["privacy"] == DifferentialPrivacy(1.0, 2.0).privacy(rounds=3, cohort=2, participants=6)
+    assert 1 < summary["privacy"]["epsilon"] < 100
+    assert re.fullmatch(r"2\.0", summary["settings"]["aggregator.noise_multiplier"])
