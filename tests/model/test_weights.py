@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odt_sim import Weights
 from odt_sim.errors import ModelError
 from odt_sim.model.manifest import Parameter
-from odt_sim.model.weights import Layout, is_finite
+from odt_sim.model.weights import Layout, exceeds, is_finite
 
 KERNEL, BIAS, SCALE = Parameter("kernel", (2, 3)), Parameter("bias", (3,), group="head"), Parameter("scale", ())
 LAYOUT = Layout((KERNEL, BIAS, SCALE))
@@ -88,6 +88,20 @@ def test_values_whose_squares_are_too_large_are_finite() -> None:
     assert is_finite(np.array([2**62, 2**62]))
     assert is_finite(np.zeros(0, np.float32))
     assert not is_finite(np.array([1.0, np.nan], np.float16))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int64])
+def test_the_norm_of_several_arrays_is_that_of_all_their_numbers(kind: type[np.number]) -> None:
+    arrays = [np.array([[3], [0]], kind), np.array(4, kind), np.zeros(0, kind)]
+    assert [exceeds(arrays, limit) for limit in (4.9, 5.0, 5.1, 100.0)] == [True, False, False, False]
+
+
+def test_a_norm_whose_square_is_too_large_exceeds_what_it_exceeds() -> None:
+    large = np.array([3e30, 4e30], np.float32)
+    assert exceeds([large], 4.9e30)
+    assert not exceeds([large], 5.1e30)
+    assert exceeds([np.array([1e300, 1e300])], 1e6)
+    assert not exceeds([], 1e-9)
 
 
 @st.composite

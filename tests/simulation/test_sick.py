@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,7 @@ from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.ray.actors import Actors
 from odt_sim.strategies.base import Update
 from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.testing import random_data
 
 SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
 BACKENDS = {"serial": lambda: None, "ray": lambda: RayBackend(actors=2)}
@@ -72,6 +74,32 @@ def test_a_sick_device_is_left_out_and_no_other_bit_changes(
     assert [row["excluded_devices"] for row in found.rounds] == [[], [SICK], []]
     assert (found.summary["excluded"], found.summary["excluded_reasons"]) == (1, [[reason, 1]])
     of_others(found).assert_same_bits(away)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_device_whose_examples_litert_refuses_is_left_out_and_no_other_bit_changes(
+    backend, dropout, results, tmp_path
+):
+    """A word that is not in the vocabulary, among what one device trains on."""
+    fine = random_data(dropout, [8, 5, 4, 6])
+    x = fine.x.copy()
+    x[fine.train(SICK)[0]] = 1000
+    settings = {"model": dropout, "plan": None, "fleet": Fleet(adaptation_steps=0, quarantine_after=None)}
+    found = results(FedAvg(), tmp_path / "found", data=replace(fine, x=x), backend=BACKENDS[backend](), **settings)
+    alone = results(WithoutTheSick(), tmp_path / "alone", data=fine, **settings)
+    for row in found.rounds:
+        assert row["excluded_devices"] == [SICK]
+        assert row["excluded_reasons"][str(SICK)].startswith("failed in LiteRT: ")
+        assert "/" not in row["excluded_reasons"][str(SICK)]
+    assert found.tensors["broadcast.weights"].tobytes() == alone.tensors["broadcast.weights"].tobytes()
+    assert {device for device, row in rows(found).items() if "not_evaluated" in row} == {SICK}
+    assert {**rows(found), SICK: None} == {**rows(alone), SICK: None}
+
+
+class WithoutTheSick(FedAvg):
+    def local(self, device, broadcast):
+        update = super().local(device, broadcast)
+        return Update(update.tensors, update.weight if device.id != SICK else 0, update.losses)
 
 
 def test_an_update_may_be_as_large_as_one_says(user, results, tmp_path):
@@ -196,8 +224,9 @@ def test_where_all_are_quarantined_the_run_ends_and_says_so(user, results, simul
 # --- whose fault a death is --------------------------------------------------------------------------------------------
 
 
-def test_a_death_counts_against_the_call_that_the_actor_was_at():
-    """Whichever of its calls tells first that it is dead, and though others were given after them."""
+@pytest.fixture
+def actors():
+    """One actor that does what it is told."""
 
     class Host:  # pickled whole, since it is in a function
         def setup(self) -> None:
@@ -206,12 +235,20 @@ def test_a_death_counts_against_the_call_that_the_actor_was_at():
         def work(self, does: Callable[[], None]) -> None:
             does()
 
+    actors = Actors(lambda: ray.remote(Host).options(num_cpus=0).remote(), ())
+    actors.start([], 1, at_once=1)
+    yield actors
+    for actor in actors.close():
+        ray.kill(actor)
+
+
+def test_a_death_counts_against_the_call_that_the_actor_was_at(actors):
+    """Whichever of its calls tells first that it is dead, and though others were given after them."""
+
     def dies() -> None:
         time.sleep(0.5)
         os._exit(1)
 
-    actors = Actors(lambda: ray.remote(Host).options(num_cpus=0).remote(), ())
-    actors.start([], 1, at_once=1)
     first, taken, deadly, last = (actors.call(0, does, [i]) for i, does in enumerate([int, int, dies, int]))
     actors.wait([taken.reference])
     actors.taken(taken)
@@ -222,5 +259,22 @@ def test_a_death_counts_against_the_call_that_the_actor_was_at():
     assert actors.wait(()) is None
     again = actors.call(0, int, [3])
     ray.get(again.reference)
-    for actor in actors.close():
-        ray.kill(actor)
+
+
+def test_an_actor_that_is_stopped_is_overdue_and_replaced(actors):
+    """It cannot end itself. A call that was done in time and is not taken yet is not overdue."""
+
+    def is_stopped() -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    done = actors.call(0, int, [0], seconds=0.2)
+    ray.get(done.reference)
+    slow = actors.call(0, lambda: time.sleep(0.5), [1], seconds=9)
+    assert actors.wait([slow.reference]) == slow.reference
+    actors.taken(slow)
+    assert ray.get(actors.slots[0].work.remote(int)) is None
+    stopped = actors.call(0, is_stopped, [2], seconds=0.2)
+    assert actors.wait([stopped.reference]) == stopped.reference
+    actors.replace(stopped)
+    assert [done.deadly, stopped.deadly] == [False, True]
+    assert actors.wait(()) is None

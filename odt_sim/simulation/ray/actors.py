@@ -1,5 +1,7 @@
 """The actors of a job: how they start, and start again where one dies."""
 
+import math
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,7 @@ class Call:
         tasks: The numbers of its tasks.
         slot: Its actor's.
         actor: Its actor.
+        until: When it is to be done, as `time.monotonic` has it; infinite for whenever.
         deadly: Whether the actor died at it, and not at one that it was given before.
     """
 
@@ -30,6 +33,7 @@ class Call:
     tasks: list[int]
     slot: int
     actor: Any
+    until: float
     deadly: bool = False
 
 
@@ -76,7 +80,7 @@ class Actors:
         Raises:
             SimulationError: An actor dies again and again, or none starts for long where there is no call.
         """
-        ready, _ = ray.wait([*calls, *self._starting], num_returns=1, timeout=None if calls else PATIENCE)
+        ready = self._first(calls)
         if not ready:
             raise SimulationError(
                 f"backend ray: {len(self._starting)} workers have not started for {PATIENCE} s; look at the nodes of the "
@@ -87,15 +91,23 @@ class Actors:
         self._end_start(ready[0])
         return None
 
-    def call(self, slot: int, work: Any, tasks: list[int]) -> Call:
-        """Gives work to an actor, which does it once it has done what it was given before, be it of another round."""
-        actor = self.slots[slot]
-        call = Call(actor.work.remote(work), tasks, slot, actor)
-        self._given[slot].append(call)
+    def call(self, slot: int, work: Any, tasks: list[int], seconds: float = math.inf) -> Call:
+        """Gives work to an actor, which does it once it has done what it was given before, be it of another round.
+
+        Args:
+            slot: The actor's.
+            work: What its method `work` takes.
+            tasks: The numbers of the tasks.
+            seconds: How long it may take; an actor that takes longer is ended while somebody waits.
+        """
+        actor, given = self.slots[slot], self._given[slot]
+        begins = max([time.monotonic(), *(call.until for call in given)])
+        call = Call(actor.work.remote(work), tasks, slot, actor, begins + seconds)
+        given.append(call)
         return call
 
     def taken(self, call: Call) -> None:
-        """Takes note that the result of a call is there."""
+        """Takes note that a call is done."""
         if call in self._given[call.slot]:
             self._given[call.slot].remove(call)
 
@@ -104,7 +116,7 @@ class Actors:
         slot = lost.slot
         if self.slots[slot] is not lost.actor:
             return
-        next(call for call in self._given[slot] if call is lost or _is_lost(call)).deadly = True
+        next((call for call in self._given[slot] if call is lost or _is_lost(call)), lost).deadly = True
         self._given[slot] = []
         self._begin(slot, self._make())
 
@@ -114,6 +126,25 @@ class Actors:
             ray.kill(actor)
         self._starting = {}
         return [actor for actor in self.slots if actor is not None]
+
+    def _first(self, calls: Collection[Any]) -> list[Any]:
+        """Returns what is ready first, and ends the actors that are overdue: those are ready soon."""
+        while True:
+            until = min((call.until for given in self._given for call in given), default=math.inf)
+            left = None if until == math.inf else max(0.0, until - time.monotonic())
+            ready: list[Any]
+            ready, _ = ray.wait([*calls, *self._starting], num_returns=1, timeout=left if calls else PATIENCE)
+            if ready or not calls:
+                return ready
+            self._end_overdue()
+
+    def _end_overdue(self) -> None:
+        for call in [call for given in self._given for call in given if call.until <= time.monotonic()]:
+            if ray.wait([call.reference], timeout=0)[0]:
+                self._given[call.slot].remove(call)  # it is done, and nobody has taken it yet
+            else:
+                call.until = math.inf
+                ray.kill(call.actor)
 
     def _begin(self, slot: int, actor: Any, tries: int = 1) -> None:
         self.slots[slot] = None

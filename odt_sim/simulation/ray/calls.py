@@ -1,16 +1,20 @@
 """Calls of actors that do a round's tasks."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from odt_sim.simulation.block import Job, Task, Trained, join
 from odt_sim.simulation.evaluation import unmeasured
+from odt_sim.simulation.limit import GRACE
 from odt_sim.simulation.ray.actors import TRIES, Actors, Call
 from odt_sim.simulation.ray.result import LOST, result
 from odt_sim.simulation.ray.schedule import OwnActors, Schedule
 
 Method = Literal["train", "evaluate"]
+
+SLACK = 60  # seconds of a call for what is not its devices' own work: their states, a new round's broadcast
 
 JOINED: Mapping[Method, Callable[[list[Any]], Any]] = {
     "train": join,
@@ -75,8 +79,13 @@ class Calls:
         while taken := self._schedule.take([actor is not None for actor in self._actors.slots]):
             numbers, slot = taken
             tasks = [self._tasks[number] for number in numbers]
-            call = self._actors.call(slot, (self._method, tasks, self._broadcast), numbers)
+            call = self._actors.call(slot, (self._method, tasks, self._broadcast), numbers, self._seconds(tasks))
             self._running[call.reference] = call
+
+    def _seconds(self, tasks: Sequence[Task]) -> float:
+        """Returns how long an actor that watches its devices' time takes at most; it may be stopped, or swapped out."""
+        limit = self._job.fleet.timeout
+        return math.inf if limit is None else SLACK + (limit + GRACE) * sum(len(task.devices) for task in tasks)
 
     def _take_one(self) -> None:
         """Waits until a call has ended, or an actor has started, which then takes calls."""
