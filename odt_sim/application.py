@@ -27,7 +27,7 @@ from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError
 from odt_sim.files import write_file
 from odt_sim.metrics.fleet import TASK_METRICS
-from odt_sim.progress import left_out, shown
+from odt_sim.progress import left_out, not_evaluated, shown
 from odt_sim.report.records import Row, RunFolder
 from odt_sim.resume import resumed
 from odt_sim.simulation.coordinator import holds_results
@@ -240,6 +240,8 @@ def run(config: DictConfig, folder: Path, name: str) -> Row:
         tracking.summary = summary = simulation.run(resume=resume, on_round=on_round, on_warning=progress.warn)
     if message := left_out(RunFolder(folder).rounds()):
         _print(f"[yellow]left out[/yellow] {message}")
+    if message := not_evaluated(RunFolder(folder).devices()):
+        _print(f"[yellow]not evaluated[/yellow] {message}")
     return summary
 
 

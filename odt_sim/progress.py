@@ -1,7 +1,7 @@
 """The live display of a run."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -98,6 +98,15 @@ def left_out(rounds: Sequence[Mapping[str, Any]]) -> str | None:
     first = ", ".join(f"{device} ({_told(times[device])})" for device in sorted(times)[:NAMED])
     more = f" and {len(times) - NAMED} more" if len(times) > NAMED else ""
     return f"device {first}{more}; rounds.jsonl names them round by round"
+
+
+def not_evaluated(devices: Iterable[Mapping[str, Any]]) -> str | None:
+    """Returns what to say of devices that could not be evaluated; None where all were.
+
+    Args:
+        devices: The lines of `devices.jsonl`.
+    """
+    return told({row["device"]: row["not_evaluated"] for row in devices if "not_evaluated" in row}) or None
 
 
 def _told(times: Counter[str]) -> str:

@@ -202,6 +202,8 @@ CASES = {
     "too many unseen": (["fleet.unseen=4"], r"fleet\.unseen: expected 0 to 3, found 4; there are 4 devices"),
     "too large a cohort": (["fleet.cohort=4"], r"fleet\.cohort: expected 1 to 3, found 4; there are 4 devices, 1 of"),
     "too few to evaluate": (["fleet.evaluated=1"], r"fleet\.evaluated: expected 2 to 4, found 1; there are 4 devices, 1 of"),
+    "a timeout that is no number": (["fleet.timeout=soon"], r"fleet\.timeout: expected a number or null, found 'soon'"),
+    "no time at all": (["fleet.timeout=0"], r"fleet\.timeout: expected a number above 0, or null for no limit, found 0"),
     "too many stragglers": (["fleet.stragglers=1"], r"fleet\.stragglers: expected at least 0 and below 1, found 1"),
     "no part of an epoch": (
         ["fleet.stragglers=0.5"],

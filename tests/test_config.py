@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from odt_sim import config
 from odt_sim.application import composed
 from odt_sim.errors import ConfigurationError, DataError, ModelError
-from odt_sim.progress import RunProgress, left_out, shown
+from odt_sim.progress import RunProgress, left_out, not_evaluated, shown
 from odt_sim.resume import resumed
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 
@@ -247,13 +247,19 @@ def test_a_round_in_which_nothing_was_learned(capsys, monkeypatch):
 
 def test_devices_that_were_left_out_are_named():
     assert left_out([record(1), record(2)]) is None
-    rounds = [record(1, (7,)), record(2, (3, 7)), record(3) | {"excluded_reasons": {"7": "too slow"}}]
+    rounds = [record(1, (7,)), record(2, (3, 7)), record(3) | {"excluded_reasons": {"7": "timed out"}}]
     assert left_out(rounds) == (
-        "device 3 (loss not finite in 1 round), 7 (loss not finite in 2 rounds, too slow in 1 round); "
+        "device 3 (loss not finite in 1 round), 7 (loss not finite in 2 rounds, timed out in 1 round); "
         "rounds.jsonl names them round by round"
     )
     many = left_out([record(1, range(30))])
     assert "9 (loss not finite in 1 round) and 20 more;" in many
+
+
+def test_devices_that_could_not_be_evaluated_are_named():
+    assert not_evaluated([{"device": 0}, {"device": 1}]) is None
+    rows = [{"device": 0}, {"device": 3, "not_evaluated": "timed out"}]
+    assert not_evaluated(rows) == "timed out on device 3"
 
 
 def test_a_device_that_is_quarantined_is_named_with_the_reason(capsys, monkeypatch):

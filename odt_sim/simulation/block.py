@@ -20,7 +20,7 @@ from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
 from odt_sim.simulation.cohort import Fleet
 from odt_sim.simulation.evaluation import Evaluation, Row, unmeasured
-from odt_sim.simulation.exclusion import TOO_SLOW, Sick, failed, unusable
+from odt_sim.simulation.exclusion import TIMED_OUT, Sick, failed, unusable
 from odt_sim.simulation.failure import blamed, check_tensors
 from odt_sim.simulation.limit import OutOfTime, timed
 from odt_sim.simulation.store import DeviceStore, RoundStates
@@ -122,8 +122,8 @@ class Trained:
         loss_sum: The sum of `weight * mean loss of the device's steps`.
         loss_weight: The sum of the weights of the devices that made a step.
         bytes_up: What the devices that contributed sent.
-        train_calls: The steps that all of them made, those left out too, but for those too slow, which depend on the clock.
-        infer_calls: The batches of inference that all of them made, in the same way.
+        train_calls: The steps that all of them made, those left out too; none of those that timed out.
+        infer_calls: The batches of inference that they made, in the same way.
         each: The single updates, where the strategy or the aggregator asks for them.
         single: Whether this is a single device, whose tensors are yet to be weighted: they are half as many bytes.
         unweighted: The names of the tensors in whose sums all devices count alike.
@@ -208,7 +208,7 @@ class Worker:
             return work() if seconds is None else timed(work, seconds, ends_process=self._replaceable)
         except (InvocationError, OutOfTime) as error:
             self._pool = RuntimePool(self._job.model)
-            return Sick(TOO_SLOW) if isinstance(error, OutOfTime) else failed(error)
+            return Sick(TIMED_OUT) if isinstance(error, OutOfTime) else failed(error)
 
     def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
         final = task.kind == "final"
@@ -221,7 +221,7 @@ class Worker:
             device.plan = device.plan.part(device.random("stragglers"))
         update = self._within_limits(lambda: self._local(device, task, broadcast))
         if isinstance(update, Sick):
-            calls = Calls() if update.reason == TOO_SLOW else device.calls
+            calls = Calls() if update.reason == TIMED_OUT else device.calls
             excluded = {device.id: update.reason}
             return Trained(excluded=excluded, train_calls=calls.train, infer_calls=calls.infer)
         with blamed(aggregator, f"on device {device.id} in round {task.round}"):

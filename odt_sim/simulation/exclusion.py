@@ -8,7 +8,7 @@ from odt_sim.errors import InvocationError
 from odt_sim.model.weights import exceeds, is_finite
 from odt_sim.strategies.base import Tensors, Update, array_of
 
-TOO_SLOW = "too slow"
+TIMED_OUT = "timed out"
 
 NAMED = 5  # devices, at most, that a line names for each reason
 

@@ -85,7 +85,7 @@ def test_the_page_names_failed_runs_and_excluded_updates(page):
     text = " ".join(parsed.text)
     assert "fedprox seed=1" in text
     assert "needs 'set_gradient_offset'" in text
-    assert "left out: 3 of local" in text
+    assert "left out: 3 of local (timed out: 3)" in text
 
 
 def test_best_values_are_marked(page):

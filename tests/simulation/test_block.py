@@ -68,9 +68,9 @@ def test_joining_blocks_is_joining_their_devices(parts, cut):
 
 def test_nothing_joined_is_empty():
     assert join([]) == Trained()
-    assert mean(join([Trained(excluded={3: "too slow"})]), participants=9).mean == {}
-    parts = [Trained(excluded={3: "too slow"}), Trained(excluded={5: "update too large"})]
-    assert join(parts).excluded == {3: "too slow", 5: "update too large"}
+    assert mean(join([Trained(excluded={3: "timed out"})]), participants=9).mean == {}
+    parts = [Trained(excluded={3: "timed out"}), Trained(excluded={5: "update too large"})]
+    assert join(parts).excluded == {3: "timed out", 5: "update too large"}
 
 
 @pytest.fixture

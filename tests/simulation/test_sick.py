@@ -59,8 +59,8 @@ def away(user, results, tmp_path):
         ("sends_nan", "ray", None, "update not finite"),
         ("explodes", "serial", None, "update too large"),
         ("explodes", "ray", None, "update too large"),
-        ("hangs", "serial", 1, "too slow"),
-        ("hangs", "ray", 1, "too slow"),
+        ("hangs", "serial", 1, "timed out"),
+        ("hangs", "ray", 1, "timed out"),
         ("hangs_in_native_code", "ray", 1, "worker died or hung 3 times"),
         ("aborts", "ray", None, "worker died 3 times"),
     ],
@@ -151,7 +151,7 @@ def test_a_round_without_any_update_leaves_the_server_as_it_was(kind, grouped, s
 @pytest.mark.parametrize(
     ("does", "backend", "timeout", "reason"),
     [
-        ("hangs", "serial", 1, "too slow"),
+        ("hangs", "serial", 1, "timed out"),
         ("aborts", "ray", None, "worker died 3 times"),
     ],
 )
