@@ -7,6 +7,7 @@ its last line may be torn where a run was killed; the other files are replaced a
 import json
 import math
 import os
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -169,6 +170,11 @@ def _plain(value: Any) -> Any:
 
 def _line(row: Row) -> bytes:
     return json.dumps(_plain(row), allow_nan=False).encode() + b"\n"
+
+
+def checksum(row: Row, before: int = 0) -> int:
+    """Returns the CRC-32 of a round's record but for its time, and of those before it, of which it is `before`."""
+    return zlib.crc32(_line({name: value for name, value in row.items() if name != "seconds"}), before)
 
 
 def _lines(rows: Iterable[Row]) -> bytes:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from odt_sim.data.check import check_against
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ModelError, StrategyError
+from odt_sim.model.contract import shape_text
+from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.report.records import ROUNDS, Row
+from odt_sim.report.records import ROUNDS, Row, checksum
 from odt_sim.simulation.block import Job
 from odt_sim.simulation.cohort import Fleet, straggler_count
+from odt_sim.simulation.commit import Commit
 
 
 def check_numbers(fleet: Fleet, devices: int, rounds: int, evaluate_every: int, seed: int) -> None:
@@ -71,10 +75,15 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
     Raises:
         ConfigurationError: The plan names a learning rate and the model's is fixed.
         DataError: A shape, a dtype or a label does not fit, or a device has no training or no test example.
-        ModelError: The model's loss is not known.
+        ModelError: The model's loss is not known, or does not fit its answers.
     """
     if model.loss is None:
         raise ModelError(f"{model.where}: has no manifest, so its loss is not known; say it: model.loss=...")
+    if model.loss not in (*REGRESSIONS, "binary_crossentropy") and len(model.output.shape) < 2:
+        raise ModelError(
+            f"{model.where}: 'infer' answers with {shape_text(model.output.shape)}; its loss {model.loss} asks for a number "
+            "for each class; choose another loss, or return them"
+        )
     if plan.learning_rate is not None and "learning_rate" not in model.capabilities:
         raise ConfigurationError(
             f"train.learning_rate: expected null, since the step size of {model.where} is fixed, "
@@ -110,24 +119,29 @@ def check_aggregator(job: Job) -> None:
     aggregator.check(job.cohort - slow)
 
 
-def check_recorded(recorded: Sequence[Row], whole: int, committed: int, directory: Path, checkpoint: str) -> None:
+def check_recorded(recorded: Sequence[Row], committed: int, directory: Path, checkpoint: str, commit: Commit) -> None:
     """Checks that a run's records and its checkpoint belong together; a run that died may have recorded a round more.
 
     Args:
         recorded: The lines of `rounds.jsonl`.
-        whole: The round after which the run goes on.
-        committed: The last round of the checkpoint, later than `whole` where it is damaged; 0 where there is none.
+        committed: The last round of the checkpoint, be it damaged or not; 0 where there is none.
         directory: The run's folder, for the error.
         checkpoint: Where the checkpoint is, for the error.
+        commit: That of the round after which the run is to go on.
 
     Raises:
-        CheckpointError: One of the two was lost, or is of another run.
+        CheckpointError: One of the two was lost or damaged, or is of another run.
     """
     found = [row["round"] for row in recorded]
-    if found != list(range(1, len(found) + 1)) or not whole <= len(found) <= committed + 1:
+    if found != list(range(1, len(found) + 1)) or not commit.round <= len(found) <= committed + 1:
         raise CheckpointError(
-            f"{directory / ROUNDS}: has {len(found)} rounds, the checkpoint in {checkpoint.rstrip('/')} has {committed}; "
+            f"{directory / ROUNDS}: has {len(found)} rounds, the checkpoint in {checkpoint.rstrip('/')} has {commit.round}; "
             "resume with the run's own run.storage, or start a new run in another folder"
+        )
+    if reduce(lambda before, row: checksum(row, before), recorded[: commit.round], 0) != commit.records:
+        raise CheckpointError(
+            f"{directory / ROUNDS}: damaged, its lines up to round {commit.round} are not those that were committed; "
+            "start a new run in another folder"
         )
 
 

@@ -67,11 +67,12 @@ class Checkpoint:
         """The round to report; the last one where none is better than another."""
         return self._reported or self._last
 
-    def read(self, warn: Callable[[str], None]) -> Commit | None:
+    def read(self, warn: Callable[[str], None], check: Callable[[Commit], None]) -> Commit | None:
         """Returns the last commit that is whole, with the states that its round wrote; None where `look` has found none.
 
         Args:
             warn: Is told of each later commit what is wrong with it.
+            check: Raises a `CheckpointError` where something else does not fit a commit.
 
         Raises:
             CheckpointError: None is whole, or they are of another run.
@@ -80,6 +81,7 @@ class Checkpoint:
         for round in sorted(self._found, reverse=True):
             try:
                 commit = self._file(round).read()
+                check(commit)
                 DeviceStore(self._storage, self._model).check(commit.versions.written(round).values())
             except CheckpointError as error:
                 refused.append(error)

@@ -27,12 +27,14 @@ class Commit:
         state: The server's state.
         versions: Where the devices' states are.
         failures: How often devices have failed in a row.
+        records: The checksum of the rounds' records up to this one.
     """
 
     round: int
     state: ServerState
     versions: Versions
     failures: Failures
+    records: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class CommitFile:
         state["fleet.failures"] = np.array(list(commit.failures.items()), np.int64).reshape(-1, 2)
         state |= {f"broadcast.{name}": tensor for name, tensor in commit.state.broadcast.items()}
         state |= {f"private.{name}": tensor for name, tensor in commit.state.private.items()}
-        texts = {"round": str(commit.round), **self.identity}
+        texts = {"round": str(commit.round), "records": str(commit.records), **self.identity}
         self.storage.replace(commit_name(self.round), pack_state(state, self.model, texts))
 
     def read(self) -> Commit:
@@ -87,7 +89,7 @@ class CommitFile:
         versions = Versions(tuple(read_segment(self.storage, round, self.model) for round in rounds))
         state = ServerState(file.state("broadcast."), file.state("private."))
         failures = dict(array_of(file.state("fleet.")["failures"]).tolist())
-        return Commit(int(file.texts["round"]), state, versions, failures)
+        return Commit(int(file.texts["round"]), state, versions, failures, int(file.texts["records"]))
 
 
 def commit_name(round: int) -> str:

@@ -4,7 +4,8 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.verification import verify
 from odt_sim.model.weights import Weights
-from odt_sim.report.records import RunFolder
+from odt_sim.report.records import RunFolder, checksum
 from odt_sim.report.summary import summarize
 from odt_sim.simulation.aggregation import aggregated
 from odt_sim.simulation.backend import Backend
@@ -156,8 +157,6 @@ class Simulation:
         """The devices' examples."""
         return self._job.data
 
-    # --- the run ---------------------------------------------------------------------------------------------------
-
     def run(
         self,
         *,
@@ -217,13 +216,14 @@ class Simulation:
         verify(model.content, model.fingerprint, model.where)  # it may come of bytes that nobody has tried
         with quiet():
             initial = Runtime(model).initial
-        commit = self._checkpoint.read(warn) or self._fresh(initial)  # refuses another run's before anything is written
+        recorded = self._records.rounds()
+        check = partial(check_recorded, recorded, committed, self.directory, self._job.storage.where(""))
+        commit = self._checkpoint.read(warn, check) or self._fresh(initial)  # refuses another run's before it writes
+        check(commit)
         if commit.round > self._rounds:
             raise ConfigurationError(
                 f"run.rounds: {self.directory} has {commit.round} rounds already, found {self._rounds}; ask for more"
             )
-        recorded = self._records.rounds()
-        check_recorded(recorded, commit.round, committed, self.directory, self._job.storage.where(""))
         self._evaluated = recorded[: commit.round]
         reported = [reported_round(recorded[:round], self._task) for round in (commit.round, max(0, commit.round - 1))]
         self._records.truncate_rounds(commit.round)  # first: it fits the checkpoint with later commits and without
@@ -291,6 +291,7 @@ class Simulation:
         }
         interrupt.check()
         self._records.append_round(record)
+        after = replace(after, records=checksum(record, commit.records))
         if rows:
             self._evaluated = [*self._evaluated, record]
             hand_back()  # an allocator that keeps what rounds have freed seems to leak

@@ -153,7 +153,7 @@ def read(storage, run):
     warned = []
     checkpoint = Checkpoint(storage, run._job.model, identity(run._job))
     checkpoint.look()
-    return checkpoint.read(warned.append).round, warned
+    return checkpoint.read(warned.append, lambda commit: None).round, warned
 
 
 @pytest.mark.parametrize("name", [COMMIT, SEGMENT, STATE])
@@ -184,3 +184,30 @@ def test_a_damaged_object_is_no_other_than_a_file(simulation, results, tmp_path)
     simulation(FedAvg(), tmp_path / "run", **settings).run(resume=True, on_warning=warned.append)
     assert warned[0].startswith(f"{storage.uri}/server.2.safetensors: damaged, ")
     assert (tmp_path / "run" / "devices.jsonl").read_bytes() == whole.devices
+
+
+def without_the_last_line(text):
+    return text[: text.rindex("\n", 0, -1) + 1]
+
+
+def with_another_figure(text):
+    return text.replace('"train_calls": ', '"train_calls": 1', 1)
+
+
+def test_a_lost_line_costs_a_round(simulation, whole, folder):
+    records = folder / "rounds.jsonl"
+    records.write_text(without_the_last_line(records.read_text()))
+    warned = []
+    simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True, on_warning=warned.append)
+    [line] = warned
+    assert line.startswith(f"{records}: has {DIED - 1} rounds, the checkpoint in ")
+    type(whole).read(folder).assert_same_bits(whole)
+
+
+def test_records_that_were_changed_are_not_gone_on_with(simulation, folder):
+    records = folder / "rounds.jsonl"
+    records.write_text(with_another_figure(records.read_text()))
+    with pytest.raises(
+        CheckpointError, match=rf"rounds\.jsonl: damaged, its lines up to round {DIED} are not those that"
+    ):
+        simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True)
