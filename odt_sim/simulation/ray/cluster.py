@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import ray
+from ray._private import ray_constants
 from ray.exceptions import RayError
 
 from odt_sim.errors import SimulationError
@@ -23,6 +24,8 @@ SYSTEM = {
     # A result up to here goes straight to the coordinator: for a small model's sums that is half the cost of the store.
     "max_direct_call_object_size": 2 << 20,
 }
+
+LOOPBACK = "127.0.0.1"
 
 FAILURES = (RayError, ConnectionError, ValueError, RuntimeError, OSError)  # what `ray.init` raises
 
@@ -63,19 +66,34 @@ def _handler_kept() -> Iterator[None]:
 
 def _start_own(runtime_env: Mapping[str, Any]) -> None:
     try:
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,  # what goes wrong reaches the user as an error of ours
-            runtime_env=dict(runtime_env) or None,
-            _node_ip_address="127.0.0.1",
-            _system_config=SYSTEM,
-        )
+        with _on_loopback():
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,  # what goes wrong reaches the user as an error of ours
+                runtime_env=dict(runtime_env) or None,
+                _node_ip_address=LOOPBACK,
+                _system_config=SYSTEM,
+            )
     except FAILURES as error:
         raise SimulationError(
             f"backend.address=local: cannot start Ray ({one_line(error)}); look at Ray's own logs"
         ) from error
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Lets a Ray that is started keep to the loopback address.
+
+    Where Ray supports clusters, as on Linux, it would put an address of the machine in its place, and listen to everyone.
+    """
+    clusters = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = clusters
 
 
 def _join(address: str, runtime_env: Mapping[str, Any]) -> None:
