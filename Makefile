@@ -2,13 +2,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 FLEX_BIN := .venv-flex/bin
 
-.PHONY: demo test test-flex check benchmarks clean
+.PHONY: demo test fuzz test-flex check benchmarks clean
 
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
 
 test: .venv/.dev-installed  ## run all tests, file by file on all cores
 	$(BIN)/pytest --numprocesses auto --dist loadfile
+
+fuzz: .venv/.dev-installed  ## 2,000 damaged models, 500 checkpoints, 500 configurations: some minutes
+	FUZZ=long $(BIN)/pytest tests/fuzz
 
 test-flex: .venv-flex/.installed  ## run the tests of the Flex flavour, in TensorFlow 2.19
 	$(FLEX_BIN)/pytest tests/flex

@@ -91,20 +91,27 @@ def launch(arguments: Sequence[str]) -> Outcome:
         application()
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigurationError(explained(error)) from error
-    except BrokenPipeError:
+    except (BrokenPipeError, OdtSimError):
         raise
-    except OSError as error:
+    except Exception as error:
         if outcome.folder is not None:
             raise
-        raise ConfigurationError(
-            f"{error.filename}: cannot make the run's folder ({error.strerror}); "
-            "go to a folder that you may write to, or name one: hydra.run.dir=..., with -m hydra.sweep.dir=..."
-        ) from error
+        raise ConfigurationError(_not_begun(error)) from error
     finally:
         sys.argv = before
     if outcome.error:
         raise outcome.error
     return outcome
+
+
+def _not_begun(error: Exception) -> str:
+    """Returns why no job has begun, where Hydra met what it has no error for: a folder, or the file of a configuration."""
+    if isinstance(error, OSError) and error.filename:
+        return (
+            f"{error.filename}: cannot make the run's folder ({error.strerror}); "
+            "go to a folder that you may write to, or name one: hydra.run.dir=..., with -m hydra.sweep.dir=..."
+        )
+    return f"a file of the configuration cannot be read: {type(error).__name__}: {explained(error)}"
 
 
 def _way_on(folder: Path) -> str:

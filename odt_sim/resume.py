@@ -1,9 +1,12 @@
 """Going on with a run: by its folder alone, whose overrides are kept in it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError  # type: ignore[import-untyped]
 
 from odt_sim.errors import ConfigurationError
 
@@ -23,8 +26,35 @@ def resumed(arguments: Sequence[str]) -> list[str]:
     kept = Path(folder) / ".hydra"
     if not (kept / "overrides.yaml").is_file():
         raise ConfigurationError(f"run.resume: {folder} is no folder of a run; give one that odt-sim run has made")
-    sources = OmegaConf.load(kept / "hydra.yaml").hydra.runtime.config_sources
-    places = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
-    overrides = [str(override) for override in OmegaConf.load(kept / "overrides.yaml")]
+    places = _read(kept / "hydra.yaml", _places)
+    overrides = _read(kept / "overrides.yaml", _overrides)
     given = any(argument.startswith(("--config-dir", "-cd")) for argument in arguments)
     return [*([] if given else places), *overrides, *arguments, "hydra.mode=RUN"]
+
+
+def _places(kept: Any) -> list[str]:
+    """Returns the flags that name the folders of configurations from which a run was made."""
+    sources = kept.hydra.runtime.config_sources
+    return [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
+
+
+def _overrides(kept: Any) -> list[str]:
+    """Returns the overrides of a run, among which a flag would be none of odt_sim's."""
+    if not isinstance(kept, ListConfig) or any(not isinstance(one, str) or one.startswith("-") for one in kept):
+        raise ValueError("expected a list of overrides")
+    return list(kept)
+
+
+def _read(path: Path, take: Callable[[Any], list[str]]) -> list[str]:
+    """Returns what is taken of a file that a run has kept.
+
+    Raises:
+        ConfigurationError: The file is damaged.
+    """
+    try:
+        return take(OmegaConf.load(path))
+    except (OSError, YAMLError, OmegaConfBaseException, ValueError, TypeError, AttributeError, RecursionError) as error:
+        told = "; ".join(line.strip() for line in str(error).splitlines())
+        raise ConfigurationError(
+            f"{path}: damaged ({told}); give the run's overrides again, or start a new one"
+        ) from error

@@ -11,7 +11,7 @@ import numpy as np
 
 from odt_sim.device.runtime import Array, Runtime
 from odt_sim.errors import ModelError
-from odt_sim.model.contract import REQUIRED
+from odt_sim.model.contract import REQUIRED, answer_of, shape_text
 from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.optional import ON_EMBEDDINGS, parts_of
 from odt_sim.model.trainable import TrainableModel
@@ -38,8 +38,16 @@ def try_out(content: bytes, where: str) -> str:
     runtime = Runtime(model)
     for name, signature in model.signatures.items():
         if name in (*REQUIRED, *OPTIONAL) or (name.startswith("train_") and parts_of(name.removeprefix("train_"))):
-            runtime.call(name, **{key: _zeros(tensor, model.batch_size) for key, tensor in signature.inputs.items()})
+            given = {key: _zeros(tensor, model.batch_size) for key, tensor in signature.inputs.items()}
+            found = runtime.call(name, **given)
+            if name == "infer":
+                _check_rows(found[answer_of(signature).name], len(given["x"]), where)
     return model.fingerprint
+
+
+def _check_rows(answer: Array, rows: int, where: str) -> None:
+    if answer.shape[:1] != (rows,):
+        raise ModelError(f"{where}: 'infer' answers {rows} examples with {shape_text(answer.shape)}; export it again")
 
 
 def _zeros(tensor: TensorInfo, rows: int) -> Array:

@@ -113,16 +113,22 @@ def answer_of(signature: Signature) -> TensorInfo:
 
 
 def check_answer(flat: FlatModel, signature: str, where: str) -> None:
-    """Checks that it is clear which output of an inference is its answer.
+    """Checks that it is clear which output of an inference is its answer, and that it can be one.
 
     Raises:
-        ModelError: It has several and none is `logits`, or it has none.
+        ModelError: It has several and none is `logits`, or it has none, or it is no row of numbers for each example.
     """
     outputs = flat.signatures[signature].outputs
     if "logits" not in outputs and len(outputs) != 1:
         found = ", ".join(outputs) or "none"
         raise ModelError(
             f"{where}: signature {signature!r} should have an output 'logits' or a single one, found {found}"
+        )
+    answer = answer_of(flat.signatures[signature])
+    if answer.dtype != "float32" or not answer.shape:
+        raise ModelError(
+            f"{where}: signature {signature!r} answers with {answer.dtype} {shape_text(answer.shape)}; "
+            "expected float32 whose first axis is the batch"
         )
 
 

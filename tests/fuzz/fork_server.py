@@ -1,0 +1,74 @@
+"""A process that forks one for each trial of a file: `odt_sim.model.verification` would start a Python each time.
+
+The fork runs what `python -m odt_sim.device.trial` runs. Run as a program it reads requests, a line of JSON and then the
+file, and answers each with a line of JSON.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+from odt_sim.model.verification import Ending
+
+
+class ForkServer:
+    """Starts the process when the first file is tried."""
+
+    _child: "subprocess.Popen[bytes] | None" = None
+
+    def tried(self, content: bytes, where: str, seconds: float) -> Ending:
+        """Takes the place of `odt_sim.model.verification.tried`."""
+        if self._child is None:
+            pipe = subprocess.PIPE
+            self._child = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe)
+        header = json.dumps([where, seconds, len(content)]).encode()
+        self._child.stdin.write(header + b"\n" + content)
+        self._child.stdin.flush()
+        return Ending(*json.loads(self._child.stdout.readline()))
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.communicate()
+
+
+def serve() -> None:
+    from odt_sim.device import trial
+
+    while line := sys.stdin.buffer.readline():
+        where, seconds, size = json.loads(line)
+        content = sys.stdin.buffer.read(size)
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.dup2(writer, 1)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            code = trial.main(content, where)
+            sys.stdout.flush()
+            os._exit(code)
+        os.close(writer)
+        print(json.dumps(_ending(child, reader, seconds)), file=sys.stdout, flush=True)
+
+
+def _ending(child: int, reader: int, seconds: float) -> tuple[int | None, str]:
+    """Waits until the fork closes its output, and so ends."""
+    until, output = time.monotonic() + seconds, b""
+    while select.select([reader], [], [], max(0.0, until - time.monotonic()))[0]:
+        piece = os.read(reader, 1 << 16)
+        if not piece:
+            break
+        output += piece
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reader)
+        return None, ""
+    os.close(reader)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), output.decode()
+
+
+if __name__ == "__main__":
+    serve()

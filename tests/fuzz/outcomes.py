@@ -1,0 +1,58 @@
+"""How damaged files are taken: each in success or in one clear line, soon, with nothing written but where it may be."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from odt_sim.errors import OdtSimError
+
+SECONDS = 10.0  # of the process's own time, beside that of the trial
+
+_seen: list[str] = []  # what Python has unpickled, and which files it has opened to write
+
+
+def note(event: str, given: tuple[object, ...]) -> None:
+    """An audit hook; Python never removes one."""
+    if event == "pickle.find_class":
+        _seen.append(f"unpickles {given}")
+    if (
+        event == "open"
+        and isinstance(given[0], str)
+        and isinstance(given[2], int)
+        and given[2] & (os.O_WRONLY | os.O_RDWR)
+    ):
+        _seen.append(given[0])
+
+
+class Outcomes:
+    """What became of cases.
+
+    Attributes:
+        counts: How many ended how.
+    """
+
+    def __init__(self, *folders: Path) -> None:
+        """Takes the folders where cases may write."""
+        self.counts = Counter[str]()
+        self._may = tuple(map(str, (*folders, "/dev/")))
+
+    def of(self, case: object, work: Callable[[], str]) -> str:
+        """Runs a case; `work` says how it ended, where it ends well.
+
+        Returns:
+            The error's line; empty for none.
+        """
+        _seen.clear()
+        started, line = time.process_time(), ""
+        try:
+            outcome = work()
+        except OdtSimError as error:
+            line, outcome = str(error), "refused"
+            assert line, case
+            assert "\n" not in line, case
+        assert time.process_time() - started < SECONDS, case
+        assert [event for event in _seen if not event.startswith(self._may)] == [], case
+        self.counts[outcome] += 1
+        return line
