@@ -26,10 +26,11 @@ from odt_sim import interrupt
 from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError
 from odt_sim.files import write_file
+from odt_sim.lock import locked
 from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.progress import left_out, not_evaluated, shown
 from odt_sim.report.records import Row, RunFolder
-from odt_sim.resume import resumed
+from odt_sim.resume import resumed, run_folder, settle
 from odt_sim.simulation.coordinator import holds_results
 from odt_sim.sweep import sweepable
 from odt_sim.trackers.base import Tracker
@@ -40,7 +41,7 @@ CONFIG = {"version_base": "1.3", "config_name": "config"}
 
 NOT_BEGUN = "no round was committed yet"
 
-OmegaConf.register_new_resolver("odt_run_folder", lambda resume, fresh: resume or fresh, replace=True)
+OmegaConf.register_new_resolver("odt_run_folder", run_folder, replace=True)
 
 
 @dataclass
@@ -133,9 +134,12 @@ def application(config: DictConfig) -> float:
     own = False
     interrupt.tell(NOT_BEGUN)
     try:
-        own = claim(folder, config, [*overrides, *(own_storage(config, settings.sweep.subdir) if swept else [])])
-        configuration.check(config)
-        summary = run(config, folder, _title(settings.runtime.choices["strategy"], overrides))
+        with locked(folder):
+            if message := settle(config, folder):
+                _print(escape(message))
+            own = claim(folder, config, [*overrides, *(own_storage(config, settings.sweep.subdir) if swept else [])])
+            configuration.check(config)
+            summary = run(config, folder, _title(settings.runtime.choices["strategy"], overrides))
         return _validated(summary)
     except OdtSimError as error:
         interrupt.check()  # what fails then is no failure of the run
@@ -205,7 +209,7 @@ def claim(folder: Path, config: DictConfig, overrides: Sequence[str]) -> bool:
     files = {
         "config.yaml": config,
         "hydra.yaml": HydraConfig.instance().cfg,
-        "overrides.yaml": list(overrides),
+        "overrides.yaml": [override for override in overrides if not override.startswith("run.resume=")],
     }
     (folder / ".hydra").mkdir(exist_ok=True)
     for name, content in files.items():

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SECONDS = 4.0  # from the first signal until the process ends, whatever it is at
@@ -113,7 +114,7 @@ def _watch(reading: int) -> None:
     if first == ENDED:
         return
     if _next(reading, SECONDS) != ENDED:
-        _end(_received[0])
+        end(128 + _received[0], "interrupted; ended at once")
 
 
 def _next(reading: int, seconds: float | None) -> int | None:
@@ -128,10 +129,10 @@ def _next(reading: int, seconds: float | None) -> int | None:
     return None
 
 
-def _end(number: int) -> None:
-    """Ends the process as if it had been killed, which a run survives."""
+def end(exit_code: int, why: str) -> NoReturn:
+    """Ends the process from any thread, as if it had been killed, which a run survives; tells why and how to go on."""
     try:
         cursor = SHOW_CURSOR if os.isatty(2) else ""
-        os.write(2, f"{cursor}\n{'; '.join(['interrupted', 'ended at once', *_way_on])}\n".encode())
+        os.write(2, f"{cursor}\n{'; '.join([why, *_way_on])}\n".encode())
     finally:
-        os._exit(128 + number)
+        os._exit(exit_code)

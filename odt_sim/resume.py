@@ -1,14 +1,23 @@
-"""Going on with a run: by its folder alone, whose overrides are kept in it."""
+"""Going on with a run: by its folder alone, whose overrides are kept in it, or with the newest one like this."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from odt_sim.errors import ConfigurationError
+from odt_sim.errors import CheckpointError, ConfigurationError
+from odt_sim.report.records import SUMMARY
+
+AUTO = "auto"
+ELSEWHERE = ("hydra", "backend", "tracker")
+"""Parts of a configuration that change no result: where a run's folder is, where it runs, and who is told."""
+
+DAMAGED = (OSError, YAMLError, OmegaConfBaseException, ValueError, TypeError, AttributeError, RecursionError)
+"""What reading a damaged configuration may raise."""
 
 
 def resumed(arguments: Sequence[str]) -> list[str]:
@@ -23,13 +32,77 @@ def resumed(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     if {"-m", "--multirun"} & set(arguments):
         raise ConfigurationError("run.resume: goes on with a single run, such as one job of a sweep; leave -m out")
-    kept = Path(folder) / ".hydra"
-    if not (kept / "overrides.yaml").is_file():
+    if folder == AUTO:
+        return list(arguments)
+    if not is_kept(Path(folder)):
         raise ConfigurationError(f"run.resume: {folder} is no folder of a run; give one that odt-sim run has made")
+    kept = Path(folder) / ".hydra"
     places = _read(kept / "hydra.yaml", _places)
     overrides = _read(kept / "overrides.yaml", _overrides)
     given = any(argument.startswith(("--config-dir", "-cd")) for argument in arguments)
     return [*([] if given else places), *overrides, *arguments, "hydra.mode=RUN"]
+
+
+def run_folder(resume: str | None, fresh: str, *, _root_: DictConfig) -> str:
+    """Returns where a run goes: what `conf/config.yaml` calls `odt_run_folder`.
+
+    Args:
+        resume: The folder of a run; `AUTO` for the newest unfinished one of the same configuration; None for a new one.
+        fresh: The folder of a new run, `<all runs>/<date>/<time>`.
+        _root_: The whole configuration, which OmegaConf gives.
+    """
+    if resume != AUTO:
+        return resume or fresh
+    found = sorted(Path(fresh).parents[1].glob("*/*"), reverse=True)
+    like_this = (folder for folder in found if _is_unfinished(folder) and is_of(folder, _root_))
+    return str(next(like_this, fresh))
+
+
+def settle(config: DictConfig, folder: Path) -> str | None:
+    """Sets `run.resume`, where it is `AUTO`, to the run's folder, or to null where that is a new one.
+
+    Returns:
+        What to tell the user; None where it was not `AUTO`.
+
+    Raises:
+        CheckpointError: The folder was named, and is of a run of another configuration.
+    """
+    if config.run.resume != AUTO:
+        return None
+    if not is_kept(folder):
+        config.run.resume = None
+        return f"no unfinished run of this configuration was found; a new one begins in {os.path.relpath(folder)}"
+    if not is_of(folder, config):
+        raise CheckpointError(
+            f"{folder}: holds a run of another configuration; go on with it by run.resume={folder}, or choose another"
+        )
+    config.run.resume = str(folder)
+    return f"goes on with {os.path.relpath(folder)}"
+
+
+def is_kept(folder: Path) -> bool:
+    """Whether a run's configuration is kept in a folder, from which the run can go on."""
+    return (folder / ".hydra" / "overrides.yaml").is_file()
+
+
+def is_of(folder: Path, config: DictConfig) -> bool:
+    """Whether a run in a folder is of the same configuration: all but `run.resume`, and the parts `ELSEWHERE`."""
+    try:
+        kept = OmegaConf.load(folder / ".hydra" / "config.yaml")
+    except DAMAGED:
+        return False
+    return isinstance(kept, DictConfig) and _comparable(kept) == _comparable(config)
+
+
+def _is_unfinished(folder: Path) -> bool:
+    return is_kept(folder) and not (folder / SUMMARY).exists()
+
+
+def _comparable(config: DictConfig) -> Any:
+    """Returns the configuration as a file gives it back, so that one from a file equals one from a command line."""
+    compared = OmegaConf.masked_copy(config, [str(key) for key in config if key not in ELSEWHERE])
+    OmegaConf.update(compared, "run.resume", None, force_add=True)
+    return OmegaConf.to_container(OmegaConf.create(OmegaConf.to_yaml(compared)))
 
 
 def _places(kept: Any) -> list[str]:
@@ -53,7 +126,7 @@ def _read(path: Path, take: Callable[[Any], list[str]]) -> list[str]:
     """
     try:
         return take(OmegaConf.load(path))
-    except (OSError, YAMLError, OmegaConfBaseException, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except DAMAGED as error:
         told = "; ".join(line.strip() for line in str(error).splitlines())
         raise ConfigurationError(
             f"{path}: damaged ({told}); give the run's overrides again, or start a new one"

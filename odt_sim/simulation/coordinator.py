@@ -19,6 +19,7 @@ from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError
 from odt_sim.files import write_file
+from odt_sim.lock import locked
 from odt_sim.memory import hand_back
 from odt_sim.metrics.fleet import TASK_METRICS, evaluation_columns
 from odt_sim.metrics.rounds import check_target, reported_round
@@ -176,11 +177,16 @@ class Simulation:
 
         Raises:
             CheckpointError: The folder holds a run and `resume` is not set, or a different one, or one of which no round is
-                whole.
+                whole, or another process runs in it.
             SimulationError: Workers died, the strategy failed, or too few devices contributed.
             KeyboardInterrupt: The command, which runs it, was interrupted.
         """
-        commit = self._begin(resume, on_warning)
+        if not resume:
+            self._check_unused(self._checkpoint.look())
+        with locked(self.directory):
+            return self._run(self._begin(on_warning), on_round)
+
+    def _run(self, commit: Commit, on_round: Callable[[Row], None] | None) -> dict[str, Any]:
         try:
             self._backend.open(self._job)
             hand_back()
@@ -208,10 +214,8 @@ class Simulation:
                 f"{self._checkpoint.where}: a run is stored there already; resume it or choose another place (run.storage)"
             )
 
-    def _begin(self, resume: bool, warn: Callable[[str], None]) -> Commit:
+    def _begin(self, warn: Callable[[str], None]) -> Commit:
         committed = self._checkpoint.look()
-        if not resume:
-            self._check_unused(committed)
         model = self._job.model
         verify(model.content, model.fingerprint, model.where)  # it may come of bytes that nobody has tried
         with quiet():

@@ -119,7 +119,7 @@ def test_the_folder_holds_what_the_design_says(four, momentum):
     commits = [
         f"checkpoint/server.{round}.safetensors" for round in (2, 3, 4)
     ]  # the best before the last, and the last two
-    assert list(contents(four)) == [*commits, "devices.jsonl", "model.tflite", "rounds.jsonl", "summary.json"]
+    assert list(contents(four)) == [".lock", *commits, "devices.jsonl", "model.tflite", "rounds.jsonl", "summary.json"]
 
 
 def test_the_evaluation_of_the_reported_round_is_that_of_the_devices(four):

@@ -11,11 +11,11 @@ from typing import Any
 
 import ray
 from ray._private import ray_constants
-from ray.exceptions import RayError
 
 from odt_sim.errors import SimulationError
 from odt_sim.simulation.quiet import quiet
 from odt_sim.simulation.ray.attempt import why_not
+from odt_sim.simulation.ray.guard import guard
 from odt_sim.simulation.ray.result import one_line
 
 SYSTEM = {
@@ -26,8 +26,6 @@ SYSTEM = {
 }
 
 LOOPBACK = "127.0.0.1"
-
-FAILURES = (RayError, ConnectionError, ValueError, RuntimeError, OSError)  # what `ray.init` raises
 
 _joined: dict[str, tuple[str, Mapping[str, Any]]] = {}  # by Ray session: the address and the environment asked for
 
@@ -51,6 +49,7 @@ def join_cluster(address: str, runtime_env: Mapping[str, Any]) -> None:
         else:
             _join(address, runtime_env)
     _joined[session()] = address, runtime_env
+    guard(local=address == "local")
 
 
 @contextmanager
@@ -76,7 +75,7 @@ def _start_own(runtime_env: Mapping[str, Any]) -> None:
                 _node_ip_address=LOOPBACK,
                 _system_config=SYSTEM,
             )
-    except FAILURES as error:
+    except Exception as error:  # whatever it is: Ray raises plain ones, too
         raise SimulationError(
             f"backend.address=local: cannot start Ray ({one_line(error)}); look at Ray's own logs"
         ) from error
@@ -106,7 +105,7 @@ def _join(address: str, runtime_env: Mapping[str, Any]) -> None:
             ray.init(
                 address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=dict(runtime_env) or None
             )
-    except FAILURES as error:
+    except Exception as error:  # whatever it is: Ray raises plain ones, too
         raise SimulationError(
             f"backend.address={address}: cannot join Ray ({one_line(error)}); look at Ray's own logs"
         ) from error

@@ -1,0 +1,54 @@
+"""A folder that a process runs in, and what others are told."""
+
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from odt_sim.errors import CheckpointError, FileError
+from odt_sim.lock import locked
+
+HOLDS = """
+import sys
+from pathlib import Path
+from odt_sim.lock import locked
+with locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def held(folder):
+    """Another process runs in a folder; it is killed at the end."""
+    command = [sys.executable, "-c", HOLDS, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout.readline() == "locked\n"
+        try:
+            yield
+        finally:
+            child.kill()
+
+
+def test_another_process_is_refused_in_one_line_and_a_lock_ends_with_its_process(tmp_path):
+    with (
+        held(tmp_path / "run"),
+        pytest.raises(CheckpointError, match=r"run: another process runs in it now; wait until"),
+    ):
+        locked(tmp_path / "run").__enter__()
+    with locked(tmp_path / "run"):
+        pass
+
+
+def test_blocks_of_one_process_may_stand_in_each_other(tmp_path):
+    with locked(tmp_path), locked(tmp_path):
+        pass
+    with held(tmp_path):  # both are free again
+        pass
+
+
+def test_a_folder_that_cannot_be_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(FileError, match=r"file/run/\.lock: cannot write it \(Not a directory\); make room"):
+        locked(tmp_path / "file" / "run").__enter__()

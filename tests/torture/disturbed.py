@@ -1,0 +1,153 @@
+"""A run of the command that is killed at random moments, and what has to come out all the same."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli import command; sys.exit(command())", "run"]
+SECONDS = 300  # until something that has to come about has, on a busy machine
+SET_UP = 8.0  # seconds that a run takes to begin, about
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When something is killed.
+
+    Attributes:
+        round: Once so many rounds are there.
+        wait: And this part, 0 to 1, of a round has passed, or of the set-up where the run has just begun again.
+        kind: What is killed: `actor`, `coordinator` or `ray`.
+    """
+
+    round: int
+    wait: float
+    kind: str
+
+
+def moments(seed: int, rounds: int, times: Mapping[str, int]) -> list[Moment]:
+    """Draws when to kill what, spread over the rounds: a block whose actors die three times in one would end the run."""
+    random = np.random.default_rng(seed)
+    drawn = []
+    for kind, count in times.items():
+        chosen = random.permutation(np.arange(count) * (rounds - 1) // count)
+        drawn += [Moment(int(round), float(random.random()), kind) for round in chosen]
+    return sorted(drawn, key=lambda moment: (moment.round, moment.wait))
+
+
+class Disturbed:
+    """A run that is killed, and goes on.
+
+    Attributes:
+        folder: The run's folder.
+        killed: What was killed, in order.
+    """
+
+    def __init__(self, folder: Path, overrides: Sequence[str], seed: int, **environment: str) -> None:
+        """Starts it.
+
+        Args:
+            folder: The run's folder.
+            overrides: What is run.
+            seed: Decides which of the actors is killed.
+            environment: More variables of its process.
+        """
+        self.folder, self.killed = folder, list[str]()
+        self._overrides, self._environment = list(overrides), {**os.environ, **environment}
+        self._random = np.random.default_rng(seed)
+        self._start()
+
+    def rounds(self) -> int:
+        """Returns how many rounds are there, the one being committed too."""
+        records = self.folder / "rounds.jsonl"
+        return records.read_bytes().count(b"\n") if records.exists() else 0
+
+    def kill(self, moment: Moment) -> None:
+        """Waits for a moment, kills, and has the run go on where it has ended by that."""
+        self.wait_for(lambda: self.rounds() >= moment.round)
+        seen, until = self.rounds(), time.monotonic() + moment.wait * (0.3 if self._progressed() else SET_UP)
+        while time.monotonic() < until and self.rounds() == seen and self._child.poll() is None:
+            time.sleep(0.01)
+        getattr(self, f"_kill_{moment.kind}")()
+        self.killed.append(moment.kind)
+
+    def wait_for(self, condition: Callable[[], Any]) -> Any:
+        """Waits until a condition holds, which it returns, while the run has not ended."""
+        until = time.monotonic() + SECONDS
+        while not (found := condition()):
+            assert self._child.poll() is None, f"ended early: {self._end()}"
+            assert time.monotonic() < until, "nothing goes on"
+            time.sleep(0.01)
+        return found
+
+    def finish(self) -> None:
+        """Waits until the run has ended well."""
+        error = self._end()
+        assert self._child.returncode == 0, error
+
+    def close(self) -> None:
+        """Ends what still runs of a test that has failed."""
+        self._child.kill()
+        self._child.communicate()
+
+    def _start(self) -> None:
+        kept = (self.folder / ".hydra" / "overrides.yaml").exists()
+        given = [f"run.resume={self.folder}"] if kept else [*self._overrides, f"hydra.run.dir={self.folder}"]
+        self._began = self.rounds()
+        self._child = subprocess.Popen(
+            [*COMMAND, *given], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=self._environment
+        )
+
+    def _end(self) -> str:
+        """Waits until the process has ended, and returns its last words."""
+        _, error = self._child.communicate(timeout=SECONDS)
+        return (error.strip().splitlines() or ["(no word)"])[-1]
+
+    def _progressed(self) -> bool:
+        return self.rounds() > self._began
+
+    def _processes(self, *names: str) -> list[psutil.Process]:
+        try:
+            return [p for p in psutil.Process(self._child.pid).children(recursive=True) if p.name().startswith(names)]
+        except psutil.NoSuchProcess:  # one that ended meanwhile
+            return []
+
+    def _kill_actor(self) -> None:
+        actors = self.wait_for(lambda: self._processes("ray::_Host"))
+        actors[self._random.integers(len(actors))].kill()
+
+    def _kill_coordinator(self) -> None:
+        self._child.kill()
+        self._child.communicate()
+        self._start()
+
+    def _kill_ray(self) -> None:
+        raylet, control = self.wait_for(
+            lambda: both if len(both := self._processes("raylet", "gcs_server")) == 2 else None
+        )
+        raylet.kill()
+        control.kill()
+        error = self._end()
+        assert self._child.returncode == 1
+        assert re.match(r"error: backend.* (Ray died, |cannot start Ray )", error), error
+        self._start()
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """Returns what a run left that must be equal to the bit: all but times."""
+    rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    summary = json.loads((folder / "summary.json").read_text())
+    for timed in (summary, *rounds):
+        del timed["seconds"]
+    checkpoint = folder / "checkpoint"
+    files = {str(path.relative_to(checkpoint)): path.read_bytes() for path in checkpoint.rglob("*.safetensors")}
+    return {"rounds": rounds, "summary": summary, "devices": (folder / "devices.jsonl").read_bytes(), **files}

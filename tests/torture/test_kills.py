@@ -1,0 +1,46 @@
+"""Runs that are killed at random moments end in the bits of a run that nothing disturbs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from disturbed import Disturbed, moments, outcome
+
+from odt_sim.cli import main
+
+STRATEGIES = ["ditto", "fedadam", "scaffold"]
+GIVEN = ["model=digits_mlp", "fleet.devices=20", "fleet.unseen=4", "train.steps=20"]
+SHORT = (8, {"actor": 3, "coordinator": 1, "ray": 1})
+LONG = (30, {"actor": 60, "coordinator": 20, "ray": 5})
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path, digits_mlp: Any) -> Callable[..., dict[str, Any]]:
+    """Returns a function that runs in one process, which nothing disturbs."""
+
+    def run(*overrides: str) -> dict[str, Any]:
+        assert main(["run", *overrides, "backend=serial", f"hydra.run.dir={tmp_path}/undisturbed"]) == 0
+        return outcome(tmp_path / "undisturbed")
+
+    return run
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bits(strategy, long, undisturbed, tmp_path):
+    if strategy != STRATEGIES[0] and not long:
+        pytest.skip("one strategy is enough for the short form; see make torture")
+    rounds, times = LONG if long else SHORT
+    given = [*GIVEN, f"strategy={strategy}", f"run.rounds={rounds}"]
+    expected = undisturbed(*given)
+    run = Disturbed(tmp_path / "run", [*given, "backend.actors=3"], seed=1)
+    try:
+        for moment in moments(0, rounds, times):
+            run.kill(moment)
+        run.finish()
+    finally:
+        run.close()
+    assert {kind: run.killed.count(kind) for kind in times} == times
+    found = outcome(tmp_path / "run")
+    assert [row["round"] for row in found["rounds"]] == list(range(1, rounds + 1))
+    assert found == expected
