@@ -219,7 +219,7 @@ def claim(folder: Path, config: DictConfig, overrides: Sequence[str]) -> bool:
 
 def _title(strategy: str, overrides: Sequence[str]) -> str:
     target = next((o.rpartition(".")[2] for o in overrides if o.startswith("strategy._target_=")), strategy)
-    known = ("strategy=", "strategy._target_=", "+experiment=", "run.", "tracker", "+tracker")
+    known = ("strategy=", "strategy._target_=", "+experiment=", "run.", "backend", "tracker", "+tracker")
     return " ".join([target, *(override for override in overrides if not override.startswith(known))])
 
 

@@ -69,7 +69,7 @@ def test_a_run_interrupted_while_devices_hang_ends_soon_says_how_to_go_on_and_ca
     started = time.monotonic()
     os.killpg(child.pid, number)  # a terminal sends it to all processes of the group
     _, err = child.communicate(timeout=120)
-    assert time.monotonic() - started < 5  # devices sleep for a minute
+    assert time.monotonic() - started < 30  # devices sleep for a minute
     assert child.returncode == code
     (folder / "hang").unlink()
     [run] = runs(folder)
