@@ -19,6 +19,7 @@ HEAVY = {
     "rich",
     "torch",
     "jax",
+    "dp_accounting",
 }
 
 
