@@ -4,7 +4,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +31,7 @@ from odt_sim.report.records import RunFolder, checksum
 from odt_sim.report.summary import summarize
 from odt_sim.simulation.aggregation import aggregated
 from odt_sim.simulation.backend import Backend
+from odt_sim.simulation.begun import Begun
 from odt_sim.simulation.block import Job, Task, Trained, join
 from odt_sim.simulation.check import (
     check_aggregator,
@@ -53,7 +54,6 @@ from odt_sim.simulation.cohort import (
 )
 from odt_sim.simulation.commit import Commit
 from odt_sim.simulation.evaluation import Row, not_evaluated
-from odt_sim.simulation.exclusion import told
 from odt_sim.simulation.failure import blamed, check_tensors
 from odt_sim.simulation.quarantine import failures_after, quarantined
 from odt_sim.simulation.quiet import quiet
@@ -63,25 +63,6 @@ from odt_sim.storage import storage_at
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, array_of, read_only
 
 Kind = Literal["evaluate", "final"]
-
-
-@dataclass(frozen=True)
-class Begun:
-    """A round that the backend has begun.
-
-    Attributes:
-        invited: The ids of those of its cohort that are not quarantined.
-        quarantined: How many of its cohort are.
-        slow: How many of the invited are too slow to do all their work in time.
-        dropped: How many of these the round goes on without.
-        parts: What its blocks did, as it comes.
-    """
-
-    invited: list[int]
-    quarantined: int
-    slow: int
-    dropped: int
-    parts: Iterator[Trained]
 
 
 class Simulation:
@@ -241,7 +222,7 @@ class Simulation:
             state = _checked(self._job.strategy.init(own))
         return Commit(0, state, Versions(), {})
 
-    def _begun(self, commit: Commit) -> "Begun | None":
+    def _begun(self, commit: Commit) -> Begun | None:
         """Has the backend begin the round after a commit, be that on the disk yet or not; None after the last round."""
         interrupt.check()
         round = commit.round + 1
@@ -260,7 +241,7 @@ class Simulation:
         dropped = len(slow - away) if not self._job.strategy.partial_work else 0
         return Begun(invited, len(cohort) - len(invited), len(slow - away), dropped, parts)
 
-    def _round(self, commit: Commit, begun: "Begun", started: float) -> "tuple[Commit, Row, Begun | None]":
+    def _round(self, commit: Commit, begun: Begun, started: float) -> tuple[Commit, Row, Begun | None]:
         """Ends a round, and has the next begin before this one is evaluated and committed: workers then never wait.
 
         A later round's states of devices stand beside those that commits refer to, so that a run that dies in between goes
@@ -322,7 +303,7 @@ class Simulation:
         if len(trained.contributed) < self._fleet.min_devices:
             raise SimulationError(
                 f"round {round}: {len(trained.contributed)} devices contributed, fleet.min_devices is "
-                f"{self._fleet.min_devices}; {_missing(trained, begun)}"
+                f"{self._fleet.min_devices}; {begun.missing(trained)}"
             )
         versions = commit.versions.after(round, trained.stateful)
         failures = failures_after(commit.failures, trained.contributed, trained.excluded)
@@ -383,19 +364,6 @@ def _checked(state: ServerState) -> ServerState:
     check_tensors(state.broadcast, "the broadcast's")
     check_tensors(state.private, "the server's private")
     return state
-
-
-def _missing(trained: Trained, begun: Begun) -> str:
-    """Returns which devices of a round did not contribute, why, and what to do."""
-    found = [
-        f"left out {len(trained.excluded)} ({told(trained.excluded)})" if trained.excluded else "",
-        f"{begun.dropped} were stragglers (fleet.stragglers)" if begun.dropped else "",
-        f"{begun.quarantined} are quarantined (fleet.quarantine_after)" if begun.quarantined else "",
-    ]
-    advice = (
-        "; a smaller train.learning_rate may help" if any("finite" in why for why in trained.excluded.values()) else ""
-    )
-    return ", ".join(part for part in found if part) + advice
 
 
 def _size(tensors: Tensors) -> int:

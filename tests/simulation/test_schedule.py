@@ -100,6 +100,19 @@ def test_every_block_is_done_once_whoever_dies(blocks: list[tuple[float, int]], 
     assert sorted(done) == list(range(len(blocks)))
 
 
+def test_blocks_that_are_cut_are_done_device_by_device() -> None:
+    """Each in a call of its own, by whoever is free; the other blocks go together as before."""
+    schedule = Schedule([3.0, 2.0, 1.0, 1.0], [3, 2, 1, 1], 1, 32)
+    tasks, slot = schedule.take([True])
+    assert tasks == [0, 1]
+    assert schedule.cut(slot, [1.0] * 5) == [4, 5, 6, 7, 8]
+    calls = []
+    while taken := schedule.take([True]):
+        schedule.back(*taken, done=True)
+        calls.append(taken[0])
+    assert sorted(calls) == [[2, 3], [4], [5], [6], [7], [8]]
+
+
 def test_who_has_no_actor_yet_leaves_its_share_to_the_others() -> None:
     schedule = Schedule([1.0] * 4, [1] * 4, 2, 32)
     ready = [False, True]

@@ -197,7 +197,8 @@ def test_who_fails_in_round_after_round_is_quarantined_and_no_other_bit_changes(
     again = tmp_path / "again"
     with pytest.raises(DeathError):
         simulation(sick, again, fleet=Fleet(unseen=1, quarantine_after=2), **settings).run(on_round=die)
-    simulation(sick, again, fleet=Fleet(unseen=1, quarantine_after=2), **settings).run(resume=True)
+    longer = Fleet(unseen=1, quarantine_after=2, timeout=60)  # for a run that had to be ended, since it hung
+    simulation(sick, again, fleet=longer, **settings).run(resume=True)
     type(found).read(again).assert_same_bits(found)
 
 
@@ -216,7 +217,8 @@ def test_where_all_are_quarantined_the_run_ends_and_says_so(user, results, simul
         (0, 7, False),
     ]
     with pytest.raises(
-        SimulationError, match=r"round 3: 0 devices .* is 1; 7 are quarantined \(fleet\.quarantine_after\)$"
+        SimulationError,
+        match=r"round 3: 0 devices .* is 1; 7 are quarantined \(fleet\.quarantine_after\); ask for fewer",
     ):
         simulation(sick, tmp_path, rounds=3, fleet=replace(fleet, min_devices=1), **rounds).run(resume=True)
 
