@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 
 COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli import command; sys.exit(command())", "run"]
+GIVEN = ["model=digits_mlp", "fleet.devices=20", "fleet.unseen=4", "train.steps=20"]
 SECONDS = 300  # until something that has to come about has, on a busy machine
 SET_UP = 8.0  # seconds that a run takes to begin, about
 
@@ -26,7 +27,7 @@ class Moment:
     Attributes:
         round: Once so many rounds are there.
         wait: And this part, 0 to 1, of a round has passed, or of the set-up where the run has just begun again.
-        kind: What is killed: `actor`, `coordinator` or `ray`.
+        kind: What is killed: `actor`, `coordinator`, `ray` or `node`.
     """
 
     round: int
@@ -73,12 +74,16 @@ class Disturbed:
 
     def kill(self, moment: Moment) -> None:
         """Waits for a moment, kills, and has the run go on where it has ended by that."""
+        self.wait(moment)
+        getattr(self, f"_kill_{moment.kind}")()
+        self.killed.append(moment.kind)
+
+    def wait(self, moment: Moment) -> None:
+        """Waits for a moment."""
         self.wait_for(lambda: self.rounds() >= moment.round)
         seen, until = self.rounds(), time.monotonic() + moment.wait * (0.3 if self._progressed() else SET_UP)
         while time.monotonic() < until and self.rounds() == seen and self._child.poll() is None:
             time.sleep(0.01)
-        getattr(self, f"_kill_{moment.kind}")()
-        self.killed.append(moment.kind)
 
     def wait_for(self, condition: Callable[[], Any]) -> Any:
         """Waits until a condition holds, which it returns, while the run has not ended."""

@@ -1,29 +1,11 @@
 """Runs that are killed at random moments end in the bits of a run that nothing disturbs."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
-from disturbed import Disturbed, moments, outcome
-
-from odt_sim.cli import main
+from disturbed import GIVEN, Disturbed, moments, outcome
 
 STRATEGIES = ["ditto", "fedadam", "scaffold"]
-GIVEN = ["model=digits_mlp", "fleet.devices=20", "fleet.unseen=4", "train.steps=20"]
 SHORT = (8, {"actor": 3, "coordinator": 1, "ray": 1})
 LONG = (30, {"actor": 60, "coordinator": 20, "ray": 5})
-
-
-@pytest.fixture
-def undisturbed(tmp_path: Path, digits_mlp: Any) -> Callable[..., dict[str, Any]]:
-    """Returns a function that runs in one process, which nothing disturbs."""
-
-    def run(*overrides: str) -> dict[str, Any]:
-        assert main(["run", *overrides, "backend=serial", f"hydra.run.dir={tmp_path}/undisturbed"]) == 0
-        return outcome(tmp_path / "undisturbed")
-
-    return run
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

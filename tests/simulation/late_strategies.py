@@ -1,0 +1,34 @@
+"""Strategies whose devices end in any order: each takes a time of its own in each round, drawn anew for every seed."""
+
+import time
+
+import numpy as np
+
+from odt_sim.strategies.ditto import Ditto
+from odt_sim.strategies.fedadam import FedAdam
+from odt_sim.strategies.scaffold import Scaffold
+
+
+class Late:
+    """Sleeps up to 30 ms; a seed of None does not."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self._seed = seed
+
+    def local(self, device, broadcast):
+        if self._seed is not None:
+            time.sleep(0.03 * np.random.default_rng((self._seed, device.id, device.round)).random())
+        return super().local(device, broadcast)
+
+
+class LateDitto(Late, Ditto):
+    pass
+
+
+class LateFedAdam(Late, FedAdam):
+    pass
+
+
+class LateScaffold(Late, Scaffold):
+    pass

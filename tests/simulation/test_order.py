@@ -1,0 +1,49 @@
+"""Whatever the order in which devices and actors finish, the bits are those of the serial backend."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from odt_sim import Fleet
+from odt_sim.simulation import cohort
+from odt_sim.simulation.ray import RayBackend
+
+NAMES = ["LateDitto", "LateFedAdam", "LateScaffold"]
+BACKENDS = {
+    "1 actor": {"actors": 1},
+    "2 actors": {"actors": 2},
+    "8 actors": {"actors": 8},
+    "a device an actor": {"devices_per_actor": 1},
+}
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+
+@pytest.fixture
+def late(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    return importlib.import_module("late_strategies")
+
+
+@pytest.fixture(autouse=True)
+def a_block_a_device(monkeypatch):
+    """Seven blocks, so that they can come in many orders."""
+    monkeypatch.setattr(cohort, "FEWEST_BLOCKS", 7)
+
+
+@pytest.fixture(scope="module")
+def known():
+    """What the serial backend gave, by the strategy's name."""
+    return {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_devices_that_end_in_any_order_change_no_bit(backend, name, late, grouped, known, results, tmp_path):
+    kind, settings = getattr(late, name), {"model": grouped, "fleet": Fleet(unseen=0)}
+    if name not in known:
+        known[name] = results(kind(None), tmp_path / "serial", **settings)
+    seed = list(BACKENDS).index(backend)
+    found = results(kind(seed), tmp_path / "ray", **settings, backend=RayBackend(**BACKENDS[backend]))
+    found.assert_same_bits(known[name])

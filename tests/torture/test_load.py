@@ -1,0 +1,54 @@
+"""Long runs and long sweeps hold no more at their end than early on."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from disturbed import COMMAND
+from weighing import weigh
+
+from odt_sim import config as configuration
+from odt_sim.application import composed
+
+TINY = ["model=softmax", "fleet.devices=8", "fleet.unseen=2", "train.steps=1"]
+GROWTH = {"megabytes": 4.0, "descriptors": 2, "threads": 2, "files": 12}
+"""What the second half may hold more than the first: an allocator's moods, and what a thread is just removing."""
+
+
+def assert_no_growth(weights: list[dict[str, float]]) -> None:
+    """Compares the halves of what was weighed at even distances, without the first weighing: caches and pools fill up."""
+    early, late = np.array_split(np.arange(1, len(weights)), 2)
+    for what in weights[0]:
+        before, after = (float(np.median([weights[index][what] for index in half])) for half in (early, late))
+        print(f"{what}: {weights[0][what]:.1f} at first, {before:.1f}, {after:.1f} at last {weights[-1][what]:.1f}")
+        assert after <= before + GROWTH[what], what
+
+
+@pytest.mark.parametrize("backend", [["backend=serial"], ["backend=ray", "backend.actors=2"]], ids=["serial", "ray"])
+def test_a_long_run(backend, long, softmax, tmp_path):
+    """Ditto, which keeps a model on every device."""
+    if backend != ["backend=serial"] and not long:
+        pytest.skip("one backend is enough for the short form; see make torture")
+    rounds = 2000 if long else 200
+    run = configuration.simulation(composed([*TINY, *backend, "strategy=ditto", f"run.rounds={rounds}"]), tmp_path)
+    weights = []
+
+    def on_round(record):
+        if record["round"] % (rounds // 20) == 0:
+            weights.append({**weigh(), "files": sum(path.is_file() for path in tmp_path.rglob("*"))})
+
+    run.run(on_round=on_round)
+    assert_no_growth(weights)
+
+
+def test_a_long_sweep(long, softmax, tmp_path):
+    backend, jobs = (["backend=ray", "backend.actors=2"], 50) if long else (["backend=serial"], 6)
+    given = [*TINY, *backend, "run.rounds=2", "strategy=ditto", "tracker._target_=weighing.Weighs"]
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [*COMMAND, "-m", *given, f"seed=range({jobs})"]
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True)
+    assert len(list(tmp_path.rglob("summary.json"))) == jobs
+    assert_no_growth([json.loads(line) for line in (tmp_path / "weights.jsonl").read_text().splitlines()])

@@ -1,0 +1,51 @@
+"""A run on a real cluster of which nodes are removed ends in the bits of a run that nothing disturbs."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from disturbed import GIVEN, SECONDS, Disturbed, moments, outcome
+
+CLUSTER = Path(__file__).parents[1] / "simulation" / "on_cluster" / "cluster_process.py"
+
+
+@contextmanager
+def three_nodes(folder: Path) -> Iterator[tuple[str, Callable[[str], str]]]:
+    """A cluster; gives its address, and a function that has it obey as `cluster_process.py` says."""
+    folder.mkdir()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, CLUSTER, folder], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+
+        def ask(line: str) -> str:
+            print(line, file=process.stdin, flush=True)
+            return process.stdout.readline().strip()
+
+        yield process.stdout.readline().strip(), ask
+        process.communicate(timeout=SECONDS)
+
+
+@pytest.mark.parametrize("strategy", ["ditto", "fedadam", "scaffold"])
+def test_nodes_that_are_removed_change_no_bit(strategy, long, undisturbed, tmp_path):
+    """Three times a node dies with its actors, and another one comes."""
+    if not long:
+        pytest.skip("one node is removed in tests/simulation/on_cluster; see make torture")
+    given = [*GIVEN, f"strategy={strategy}", "run.rounds=30"]
+    expected = undisturbed(*given)
+    with three_nodes(tmp_path / "hidden") as (address, ask):
+        removable = int(ask("node"))
+        run = Disturbed(tmp_path / "run", [*given, "backend.address=auto"], 0, RAY_ADDRESS=address)
+        try:
+            for moment in moments(0, 30, {"node": 3}):
+                run.wait(moment)
+                psutil.Process(removable).kill()
+                removable = int(ask("node"))
+            run.finish()
+        finally:
+            run.close()
+    assert outcome(tmp_path / "run") == expected
