@@ -1,11 +1,13 @@
-"""`python -m odt_sim.device.trial NAME`: loads the `.tflite` file on standard input and runs what devices call, on zeros.
+"""`python -m odt_sim.device.trial NAME SECONDS`: loads the `.tflite` file on standard input; does what devices do, on zeros.
 
 It is the process that may crash: see `odt_sim.model.verification`.
 """
 
+import math
 import os
 import resource
 import sys
+import time
 
 import numpy as np
 
@@ -54,11 +56,16 @@ def _zeros(tensor: TensorInfo, rows: int) -> Array:
     return np.zeros([size if size >= 0 else rows for size in tensor.shape], tensor.dtype)
 
 
-def confine() -> None:
-    """Takes from this process the right to write files, and to more memory than a quarter of the machine's."""
+def confine(seconds: float) -> None:
+    """Takes from this process the right to write files, to more memory than a quarter of the machine's, and to more time.
+
+    Args:
+        seconds: Of the processor's time, from now on.
+    """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
     for kind, most in (
         (resource.RLIMIT_AS, max(memory, LEAST_MEMORY)),
+        (resource.RLIMIT_CPU, math.ceil(time.process_time() + seconds)),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
@@ -66,9 +73,9 @@ def confine() -> None:
         resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
-def main(content: bytes, where: str) -> int:
+def main(content: bytes, where: str, seconds: float) -> int:
     """Returns the exit code; where the file is refused, one line on standard output says why."""
-    confine()
+    confine(seconds)
     try:
         try_out(content, where)
     except ModelError as error:
@@ -83,4 +90,4 @@ def main(content: bytes, where: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.stdin.buffer.read(), sys.argv[1]))
+    sys.exit(main(sys.stdin.buffer.read(), sys.argv[1], float(sys.argv[2])))

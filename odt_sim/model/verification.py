@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,7 +18,10 @@ from odt_sim.errors import FileError, ModelError
 from odt_sim.files import cache_folder, write_file
 
 SECONDS = 10.0
-"""How long the trial of a file may take; of a file of more than 10 MB a second for each."""
+"""The processor's time that the trial of a file may take; of a file of more than 10 MB a second for each."""
+
+PATIENCE = 6
+"""How many times as long it may last by the clock: the machine may be busy."""
 
 ACCEPTED, REFUSED = 0, 3
 """How the trial exits; the last line of its output says why it refuses."""
@@ -28,7 +32,8 @@ class Ending:
     """How a trial ended.
 
     Attributes:
-        code: Its exit code, or minus the number of the signal that ended it; None where it took too long.
+        code: Its exit code, or minus the number of the signal that ended it, which is SIGXCPU where it took too long; None
+            where it did by the clock.
         output: What it wrote to standard output.
         errors: What it, or LiteRT, wrote to standard error.
     """
@@ -65,7 +70,7 @@ def remember(fingerprint: str) -> None:
 
 
 def tried(content: bytes, where: str, seconds: float) -> Ending:
-    """Returns how the trial of a file ended; it is killed where it takes longer than some seconds."""
+    """Returns how the trial of a file ended; it is killed where it takes more than some seconds of the processor's time."""
     quiet = environment({"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"})
     try:
         child = subprocess.run(
@@ -75,11 +80,12 @@ def tried(content: bytes, where: str, seconds: float) -> Ending:
                 "-m",
                 "odt_sim.device.trial",
                 where,
+                str(seconds),
             ],  # -P: nothing of the working folder takes its place
             input=content,
             capture_output=True,
             env=quiet,
-            timeout=seconds,
+            timeout=PATIENCE * seconds,
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -90,8 +96,10 @@ def tried(content: bytes, where: str, seconds: float) -> Ending:
 def _refusal(ending: Ending, where: str, seconds: float) -> str:
     if ending.code == REFUSED:
         return ending.output.strip().splitlines()[-1]
-    if ending.code is None:
-        return f"{where}: LiteRT did not load and run it within {seconds:.0f} s; it is damaged, or this machine is busy"
+    if ending.code is None or ending.code == -signal.SIGXCPU:
+        return (
+            f"{where}: LiteRT did not load and run it within {seconds:.0f} s; it is damaged, or too large for devices"
+        )
     if ending.code < 0:
         name = signal.Signals(-ending.code).name
         return f"{where}: LiteRT crashes when it loads or runs it ({name}); it is damaged, copy or export it again"
@@ -101,4 +109,9 @@ def _refusal(ending: Ending, where: str, seconds: float) -> str:
 
 def _mark(fingerprint: str) -> Path:
     """Returns the empty file that is there once LiteRT, of this version, got on with a content."""
-    return cache_folder("verified") / f"{fingerprint}.litert-{version('ai-edge-litert')}"
+    return cache_folder("verified") / f"{fingerprint}.litert-{_litert()}"
+
+
+@cache
+def _litert() -> str:
+    return version("ai-edge-litert")

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from odt_sim.model.verification import Ending
+from odt_sim.model.verification import PATIENCE, Ending
 
 
 class ForkServer:
@@ -46,11 +46,11 @@ def serve() -> None:
         if not child:
             os.dup2(writer, 1)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-            code = trial.main(content, where)
+            code = trial.main(content, where, seconds)
             sys.stdout.flush()
             os._exit(code)
         os.close(writer)
-        print(json.dumps(_ending(child, reader, seconds)), file=sys.stdout, flush=True)
+        print(json.dumps(_ending(child, reader, PATIENCE * seconds)), file=sys.stdout, flush=True)
 
 
 def _ending(child: int, reader: int, seconds: float) -> tuple[int | None, str]:

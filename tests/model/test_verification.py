@@ -72,9 +72,9 @@ def test_a_simulation_survives_a_model_of_bytes(fresh, crashing, tmp_path):
 
 
 def test_an_endless_loop_is_ended(fresh, foreign, monkeypatch):
-    monkeypatch.setattr(verification, "SECONDS", 3.0)
+    monkeypatch.setattr(verification, "SECONDS", 2.0)
     with pytest.raises(
-        ModelError, match=r"endless\.tflite: LiteRT did not load and run it within 3 s; it is damaged, or"
+        ModelError, match=r"endless\.tflite: LiteRT did not load and run it within 2 s; it is damaged, or"
     ):
         TrainableModel.load(foreign / "endless.tflite")
 
@@ -89,7 +89,7 @@ def test_a_tensor_that_no_machine_holds_is_refused(fresh, edited, softmax, tmp_p
 CONFINED = """
 import os, sys, numpy as np
 from odt_sim.device.trial import LEAST_MEMORY, confine
-confine()
+confine(10)
 memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 try:
     np.empty(max(memory // 4, LEAST_MEMORY), np.uint8)
