@@ -76,6 +76,19 @@ def check_parameters(flat: FlatModel, parameters: tuple[Parameter, ...], where: 
         )
 
 
+def check_random_states(flat: FlatModel, random_states: Iterable[int], where: str) -> None:
+    """Checks that what the manifest calls states of random layers are slots that can be.
+
+    Raises:
+        ModelError: One is no slot, or one of another form.
+    """
+    signature = flat.signatures.get("optimizer_state")
+    slots = {t.name: (t.shape, t.dtype) for t in signature.outputs.values()} if signature else {}
+    odd = [i for i in random_states if slots.get(f"s{i}") != ((2,), "int64")]
+    if odd:
+        raise ModelError(f"{where}: its manifest calls s{odd[0]} a random state; expected a slot int64 [2]; {_EXPORT}")
+
+
 def ordered(tensors: Iterable[TensorInfo], prefix: str, where: str) -> list[TensorInfo]:
     """Returns a0, a1, ..., a10 in the order of their numbers.
 

@@ -16,6 +16,11 @@ from odt_sim.errors import ModelError
 from odt_sim.model.graph import operator_counts, uninitialized_variables, unrestored_variables
 
 IDENTIFIER = b"TFL3"
+UNREADABLE = (
+    *(struct.error, IndexError, TypeError, ValueError, AttributeError, KeyError, OverflowError, RecursionError),
+)
+"""What reading a damaged flatbuffer raises."""
+
 _DTYPES = {
     value: name.lower() for name, value in vars(schema.TensorType).items() if not name.startswith("_")
 }  # the schema's enumeration: FLOAT32 is 0, and so on
@@ -86,7 +91,7 @@ def read(content: bytes, where: str) -> FlatModel:
             unrestored=unrestored_variables(model, indices),
             metadata=_metadata(model),
         )
-    except (struct.error, IndexError, TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
+    except UNREADABLE as error:
         raise ModelError(f"{where}: damaged .tflite file ({error}); copy or export it again") from error
 
 

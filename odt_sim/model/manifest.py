@@ -120,7 +120,7 @@ class Manifest:
             random_states = tuple(int(i) for i in fields.pop("random_states", ()))
             manifest = cls(parameters=parameters, random_states=random_states, **fields)
             manifest._check()
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             found = f"{type(error).__name__}: {error}"
             raise ModelError(f"{where}: its manifest is damaged ({found}); export the model again") from error
         return manifest
@@ -129,6 +129,8 @@ class Manifest:
         for name, kind in _KINDS.items():
             if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected a {kind.__name__}")
+        if not isinstance(self.optimizer.get("name", ""), str):
+            raise ValueError(f"its optimizer's name is {self.optimizer['name']!r}, expected a str")
         if len({p.name for p in self.parameters}) != len(self.parameters):
             raise ValueError("two parameters have one name")
         for p in self.parameters:

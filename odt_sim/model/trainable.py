@@ -8,7 +8,7 @@ from pathlib import Path
 
 from odt_sim.errors import ModelError
 from odt_sim.model import flatbuffer
-from odt_sim.model.contract import answer_of, check_parameters, check_signatures, ordered
+from odt_sim.model.contract import answer_of, check_parameters, check_random_states, check_signatures, ordered
 from odt_sim.model.flatbuffer import Signature, TensorInfo
 from odt_sim.model.manifest import GROUPS, LOSSES, METADATA_NAME, REGRESSIONS, Manifest, Parameter
 from odt_sim.model.optional import ON_EMBEDDINGS, check_optional
@@ -82,6 +82,7 @@ class TrainableModel:
         parameters = manifest.parameters if manifest else tuple(Parameter(t.name, t.shape) for t in declared)
         check_parameters(flat, parameters, where)
         check_optional(flat, parameters, where)
+        check_random_states(flat, manifest.random_states if manifest else (), where)
         if manifest and manifest.loss:
             loss, from_logits = manifest.loss, manifest.from_logits
         elif loss is not None and loss not in LOSSES:

@@ -57,11 +57,25 @@ def test_any_other_field_is_read_or_refused_in_one_line(field: str, value: Any) 
     text = json.dumps({**json.loads(MANIFEST.to_json()), field: value})
     message = "m.tflite: its manifest"
     try:
-        Manifest.from_json(text, "m.tflite")
+        assert Manifest.from_json(text, "m.tflite").plain_sgd in (True, False)
     except ModelError as error:
         message = str(error)
     assert message.startswith("m.tflite: its manifest")
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        MANIFEST.to_json().replace('"random_states": []', '"random_states": [1e999]'),
+        MANIFEST.to_json().replace('"SGD"', "7"),
+    ],
+    ids=["too deep", "infinite", "a name that is none"],
+)
+def test_what_python_has_an_error_of_its_own_for(text: str) -> None:
+    with pytest.raises(ModelError, match=r"^m\.tflite: its manifest is damaged \("):
+        Manifest.from_json(text, "m.tflite")
 
 
 def changed(**fields: Any) -> str:
