@@ -23,6 +23,7 @@ from odt_sim import TrainableModel
 from odt_sim.simulation.checkpoint import Checkpoint
 from odt_sim.simulation.cohort import blocks, choose_cohort
 from odt_sim.simulation.commit import Commit
+from odt_sim.simulation.store import pack_state, state_name
 from odt_sim.simulation.versions import Versions
 from odt_sim.storage import Folder
 from odt_sim.strategies.base import ServerState
@@ -63,6 +64,8 @@ def row(model: TrainableModel, devices: int, cohort: int, rounds: int, folder: P
         written.append(sum(storage.sizes))
     checkpoint.end()
     memory = psutil.Process().memory_info().rss - before
+    for file in set(commit.versions.written(commit.round).values()):
+        storage.add(state_name(file), pack_state({}, model))  # going on looks whether the last round's are whole
     started = time.process_time()
     again = Checkpoint(storage, model, {})
     again.look()

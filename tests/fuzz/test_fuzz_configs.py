@@ -15,17 +15,19 @@ defaults:
   - override /strategy: fedavg_finetune
   - override /backend: serial
 run:
-  rounds: 1
+  evaluate_every: 1
 fleet:
-  devices: 3
-  unseen: 0
+  min_devices: 1
 train:
   learning_rate: 0.1
   epochs: 1
 strategy:
   max_epochs: 2
 """
-RUN = ["run", "--config-dir=own", "+experiment=own"]
+SMALL = ["model=softmax", "backend=serial", "run.rounds=1", "fleet.devices=3", "fleet.unseen=0"]
+"""What an emptied configuration must not leave to the default one, which is a longer run on Ray."""
+
+RUN = ["run", "--config-dir=own", "+experiment=own", *SMALL]
 PIECES = (
     *("!!python/object/apply:os.mkdir [pwned]", "!!python/name:os.system", "&a [*a, *a]", "*unknown", "${oc.env:HOME}"),
     *(
@@ -101,8 +103,8 @@ def test_no_damaged_configuration_ends_in_anything_but_a_line(folder, many, outc
     own, earlier = folder / "own" / "experiment" / "own.yaml", folder / "earlier" / ".hydra"
     cases = [
         (own, [*RUN, "hydra.run.dir=out"]),
-        (earlier / "overrides.yaml", ["run", "run.resume=earlier"]),
-        (earlier / "hydra.yaml", ["run", "run.resume=earlier"]),
+        (earlier / "overrides.yaml", ["run", "run.resume=earlier", *SMALL]),
+        (earlier / "hydra.yaml", ["run", "run.resume=earlier", *SMALL]),
     ]
     for case in range(many(18, 500)):
         path, arguments = cases[case // len(KINDS) % len(cases)]
