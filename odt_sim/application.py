@@ -13,6 +13,7 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
@@ -63,7 +64,11 @@ outcome = Outcome()
 
 
 class RememberSweep(Callback):
-    """Tells `launch` the folder of a sweep that has ended; `conf/config.yaml` names it."""
+    """Tells `launch` the folder of a sweep that has ended, and keeps a sweep small; `conf/config.yaml` names it."""
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
+        """Drops the configurations, a quarter of a megabyte, that Hydra would keep of each job until the last has ended."""
+        job_return.cfg = job_return.hydra_cfg = None
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Hydra calls it; what it raised, Hydra would turn into a warning."""
