@@ -243,6 +243,8 @@ def add_working_folder() -> None:
 
 
 def _plain(node: DictConfig, name: str) -> dict[str, Any]:
+    if not isinstance(node, DictConfig):
+        raise ConfigurationError(f"{name}: expected a group of settings, found {node!r}; choose one: {name}=...")
     try:
         plain = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:

@@ -92,6 +92,11 @@ def test_what_cannot_be_built_is_one_line_that_names_the_key(keys, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_group_that_is_no_group_is_one_line():
+    with pytest.raises(ConfigurationError, match=r"^strategy: expected a group of settings, found None; choose one: "):
+        config.build(None, "strategy")
+
+
 def test_a_targets_own_error_passes_through():
     with pytest.raises(
         ConfigurationError, match=r"^strategy\.max_epochs: expected a whole number, at least 0, found -1$"
