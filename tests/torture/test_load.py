@@ -45,8 +45,8 @@ def test_a_long_run(backend, long, softmax, tmp_path):
 
 
 def test_a_long_sweep(long, softmax, tmp_path):
-    backend, jobs = (["backend=ray", "backend.actors=2"], 50) if long else (["backend=serial"], 6)
-    given = [*TINY, *backend, "run.rounds=2", "strategy=ditto", "tracker._target_=weighing.Weighs"]
+    jobs = 50 if long else 6
+    given = [*TINY, "backend=serial", "run.rounds=2", "strategy=ditto", "tracker._target_=weighing.Weighs"]
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [*COMMAND, "-m", *given, f"seed=range({jobs})"]
     subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True)
