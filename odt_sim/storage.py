@@ -158,13 +158,13 @@ def check_writable(storage: Storage) -> None:
 
 
 def storage_at(place: str | os.PathLike[str]) -> Storage:
-    """Returns the storage that a path or a URI names; `file://` names a folder.
+    """Returns the storage that a path or a URI names; `file:` names a folder, and `~` the user's.
 
     Raises:
         ConfigurationError: The URI cannot be used.
     """
-    if not isinstance(place, str) or "://" not in place:
-        return Folder(Path(place).absolute())
+    if not isinstance(place, str) or not ("://" in place or place.startswith("file:")):
+        return Folder(Path(os.path.expanduser(place)).absolute())
     uri = place.rstrip("/")
     parts = urlsplit(uri)
     if parts.scheme != "file":

@@ -33,7 +33,17 @@ def test_a_path_and_its_uri_name_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     here = Folder(tmp_path / "run")
     assert storage_at("run") == storage_at(tmp_path / "run") == storage_at(f"file://{tmp_path}/run") == here
+    assert storage_at(f"file:{tmp_path}/run") == here
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert storage_at("~/run") == here
     assert storage_at("s3a::x/y") == Folder(tmp_path / "s3a::x" / "y")
+
+
+def test_a_relative_path_behind_file_is_refused():
+    with pytest.raises(
+        ConfigurationError, match=r"expected a whole path such as file:///shared/run-1, found file:run$"
+    ):
+        storage_at("file:run")
 
 
 def test_what_is_written_is_read_and_listed_until_it_is_deleted(storage):

@@ -14,10 +14,10 @@ from odt_sim.simulation.versions import Version
 from odt_sim.storage import Storage
 
 OURS = re.compile(
-    r"(server|versions)\.\d+\.safetensors|devices/.*\.safetensors"
-    r"|\.server\.\d+\.safetensors\..*"  # until it takes its place: see `odt_sim.files.write_file`
+    r"(server|versions)\.\d+\.safetensors|devices/\d{3,}/\d+\.\d+\.safetensors"
+    r"|\.(server\.\d+\.safetensors|probe)\.[0-9a-f]{8}"  # until it takes its place: see `odt_sim.files.write_file`
 )
-"""What a checkpoint's files are called."""
+"""What a checkpoint's files are called; whatever else lies there is somebody else's."""
 
 
 class Checkpoint:

@@ -64,6 +64,23 @@ def test_states_of_old_rounds_are_dropped(results, tmp_path):
     assert found.tensors["versions.segments"].tolist() == [5]
 
 
+def test_what_a_run_did_not_write_stays_in_its_storage(simulation, tmp_path):
+    storage = tmp_path / "storage"
+    theirs = ["server.mine", "devices/phone.safetensors", "devices/000/mine.safetensors", ".server.backup", "probe.txt"]
+    left = [
+        ".server.1.safetensors.0123abcd",
+        ".probe.0123abcd",
+        "devices/000/1.9.safetensors",
+        "versions.9.safetensors",
+    ]
+    for name in theirs + left:
+        (storage / name).parent.mkdir(parents=True, exist_ok=True)
+        (storage / name).write_bytes(b"mine")
+    simulation(FedAvg(), tmp_path / "run", rounds=1, storage=storage).run()
+    found = {str(path.relative_to(storage)) for path in storage.rglob("*") if path.is_file()}
+    assert found == {*theirs, "server.1.safetensors"}
+
+
 def test_states_are_on_the_disk_before_a_commit_refers_to_them(simulation, tmp_path, monkeypatch):
     order = []
     add, sync, write = Folder.add, Folder.sync, CommitFile.write
