@@ -34,7 +34,7 @@ class Aggregator:
         return module if package == __package__ else type(self).__name__
 
     def limit(self, tensors: Tensors) -> Tensors:
-        """Returns what is aggregated of a device's update, in which all values are finite.
+        """Returns what is aggregated of a device's update: all values are finite, and must be after.
 
         Args:
             tensors: What the device sends, by name.
@@ -42,7 +42,7 @@ class Aggregator:
         return tensors
 
     def combine(self, updates: Updates, cohort: int, random: np.random.Generator) -> Updates:
-        """Returns the updates with the `mean` that the strategy gets; called only where at least one device contributed.
+        """Returns the updates with the finite `mean` that the strategy gets; called where at least one device contributed.
 
         Args:
             updates: The mean of what was limited or, with `keeps_updates`, no mean, and what was limited in `each`, by

@@ -5,7 +5,7 @@ from dataclasses import replace
 from odt_sim.device.random import generator_for
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.simulation.block import Job, Trained, mean
-from odt_sim.simulation.failure import blamed, check_tensors
+from odt_sim.simulation.failure import blamed, check_finite
 from odt_sim.strategies.base import Updates
 
 
@@ -23,5 +23,5 @@ def aggregated(job: Job, round: int, trained: Trained) -> Updates:
     with blamed(aggregator, f"in round {round}"):
         random = generator_for(job.seed, round, "aggregator")
         updates = aggregator.combine(mean(trained, job.participants), job.cohort, random)
-        check_tensors(updates.mean, "the combined update's")
+        check_finite(updates.mean, "the combined update's")
     return updates if job.strategy.keeps_updates else replace(updates, each={})

@@ -21,7 +21,7 @@ from odt_sim.model.weights import Layout, Weights
 from odt_sim.simulation.cohort import Fleet
 from odt_sim.simulation.evaluation import Evaluation, Row, unmeasured
 from odt_sim.simulation.exclusion import TIMED_OUT, Sick, failed, unusable
-from odt_sim.simulation.failure import blamed, check_tensors
+from odt_sim.simulation.failure import blamed, check_finite, check_tensors
 from odt_sim.simulation.limit import OutOfTime, timed
 from odt_sim.simulation.store import DeviceStore, RoundStates
 from odt_sim.simulation.versions import Version
@@ -226,7 +226,7 @@ class Worker:
             return Trained(excluded=excluded, train_calls=calls.train, infer_calls=calls.infer)
         with blamed(aggregator, f"on device {device.id} in round {task.round}"):
             update = replace(update, tensors=aggregator.limit(update.tensors))
-            check_tensors(update.tensors, "the limited update's")
+            check_finite(update.tensors, "the limited update's")
         tensors = update.tensors.items()
         summed = {} if aggregator.keeps_updates else update.tensors
         writes = device.state or device.id in task.versions  # also that it keeps nothing any more

@@ -8,8 +8,8 @@ import numpy as np
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.errors import InvocationError, SimulationError
-from odt_sim.model.weights import Weights
-from odt_sim.strategies.base import Strategy, Tensors
+from odt_sim.model.weights import Weights, is_finite
+from odt_sim.strategies.base import Strategy, Tensors, array_of
 
 
 @contextmanager
@@ -48,6 +48,19 @@ def check_tensors(tensors: Tensors, what: str) -> None:
     for name, tensor in tensors.items():
         if not isinstance(tensor, Weights | np.ndarray):
             raise TypeError(f"{what} {name!r} is a {type(tensor).__name__}, expected Weights or a numpy array")
+
+
+def check_finite(tensors: Tensors, what: str) -> None:
+    """Checks what an aggregator made of finite updates: tensors, as `check_tensors` asks, and finite again.
+
+    Raises:
+        TypeError: An entry is neither `Weights` nor an array.
+        ValueError: A value is NaN or infinite.
+    """
+    check_tensors(tensors, what)
+    for name, tensor in tensors.items():
+        if not is_finite(array_of(tensor)):
+            raise ValueError(f"{what} {name!r} holds NaN or infinity, expected finite numbers")
 
 
 def _place(owner: Strategy | Aggregator, error: Exception) -> str:

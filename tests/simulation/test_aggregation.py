@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -202,6 +203,16 @@ class Forgets(Halves):
         super().combine(updates, cohort, random)
 
 
+class LimitsToNothing(Halves):
+    def limit(self, tensors):
+        return {name: tensor * float("nan") for name, tensor in tensors.items()}
+
+
+class Explodes(Halves):
+    def combine(self, updates, cohort, random):
+        return replace(updates, mean=LimitsToNothing().limit(updates.mean))
+
+
 def test_a_user_s_own(moved):
     assert moved([2.0] * 7, Halves()) == pytest.approx(1, rel=1e-5)
 
@@ -214,6 +225,15 @@ def test_a_user_s_own(moved):
             r"aggregator Breaks: failed on device 0 in round 1 with KeyError: 'weight' \(.*test_aggregation\.py:\d+\)",
         ),
         (Forgets, r"aggregator Forgets: failed in round 1 with AttributeError: .*NoneType.*; correct it"),
+        (
+            LimitsToNothing,
+            r"aggregator LimitsToNothing: failed on device 0 in round 1 with ValueError: the limited update's 'weights' "
+            r"holds NaN or infinity, expected finite numbers \(",
+        ),
+        (
+            Explodes,
+            r"aggregator Explodes: failed in round 1 with ValueError: the combined update's 'weights' holds NaN or inf",
+        ),
     ],
 )
 def test_what_an_aggregator_raises_is_one_line(kind, message, simulation, tmp_path):
