@@ -12,7 +12,7 @@ from odt_sim.strategies.base import Tensors, Update, array_of
 
 Numbers = NDArray[np.float64]
 
-PIECE = 1 << 14  # numbers of each device at once
+PIECE = 1 << 12  # numbers of each device at once: those of 100 devices are 3 MiB
 
 
 def per_number(each: Mapping[int, Update], rule: Callable[[Numbers], Numbers]) -> Tensors:

@@ -1,6 +1,9 @@
 """Krum and multi-Krum against plain loops; whom they choose."""
 
+import os
 import re
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -58,6 +61,28 @@ def test_hostile_devices_that_are_far_away_are_not_chosen(
 def test_distances_are_over_all_tensors(single: Any) -> None:
     updates = single({"a": [0.0], "b": [[0.0, 0.0]]}, {"a": [3.0], "b": [[0.0, 4.0]]})
     np.testing.assert_array_equal(squared_distances(updates.each), [[0, 25], [25, 0]])
+
+
+THREADED = """
+import hashlib
+import numpy as np
+from odt_sim.aggregators.krum import squared_distances
+from odt_sim.strategies.base import Update
+
+rows = np.random.default_rng(0).normal(1, size=(100, 10_000)).astype(np.float32)
+each = {i: Update({"v": row}, 1.0, np.zeros(1, np.float32)) for i, row in enumerate(rows)}
+print(hashlib.sha256(squared_distances(each).tobytes()).hexdigest())
+"""
+
+
+def test_the_same_bits_for_any_number_of_threads() -> None:
+    """Where a machine has one core only, both numbers are one."""
+    found = set()
+    for threads in ("1", "2"):
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": threads}
+        done = subprocess.run([sys.executable, "-c", THREADED], env=environment, capture_output=True, check=True)
+        found.add(done.stdout)
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize(("devices", "hostile", "selected"), [(5, 0.2, 1), (20, 0.2, 14), (3, 0, 1), (30, 0.1, 25)])
