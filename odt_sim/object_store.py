@@ -1,7 +1,7 @@
 """Storage that a URI names, such as `s3://bucket/run-1`: whatever fsspec has a package for."""
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -28,6 +28,10 @@ class ObjectStore:
             ConfigurationError: A package is missing, or the scheme is unknown.
         """
         _ = self._place
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Does nothing: object stores have no locks that end with their process."""
+        return nullcontext()
 
     def where(self, name: str) -> str:
         """Returns the object's URI."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -9,11 +10,20 @@ from urllib.parse import unquote, urlsplit
 
 from odt_sim.errors import CheckpointError, ConfigurationError, FileError
 from odt_sim.files import sync_folder, unwritable, write_file
+from odt_sim.lock import locked
 from odt_sim.object_store import ObjectStore
 
 
 class Storage(Protocol):
     """Whole pieces of content by name; a name is a relative path with slashes."""
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keeps the runs of other processes out while the block runs, where the place can.
+
+        Raises:
+            CheckpointError: Another process runs there.
+            FileError: The place cannot be written.
+        """
 
     def where(self, name: str) -> str:
         """Returns what an error calls a piece."""
@@ -72,6 +82,10 @@ class Folder:
     """
 
     path: Path
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Locks the folder, which is made where there is none."""
+        return locked(self.path)
 
     def where(self, name: str) -> str:
         """Returns the file's path."""

@@ -217,7 +217,7 @@ CASES = {
     "another run's checkpoint": (["run.storage=earlier/checkpoint"], r"\S+checkpoint/server\.2\.safetensors: a run is s"),
     "a storage that is no folder": (
         ["run.storage=notes.tflite/below"],
-        r"\S+notes\.tflite/below/probe: cannot write it \(Not a directory\); make room there or choose another place",
+        r"\S+notes\.tflite/below/\.lock: cannot write it \(Not a directory\); make room there or choose another place",
     ),
     "going on with another run": (["run.resume=earlier", "strategy=local"], r"\S+: of a run with strategy fedavg, this one"),
     "going on with no run": (["run.resume=nowhere"], r"run\.resume: nowhere is no folder of a run; give one"),

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from odt_sim import config as configuration
+from odt_sim.application import composed
 from odt_sim.errors import CheckpointError, FileError
 from odt_sim.lock import locked
 
@@ -46,6 +48,17 @@ def test_blocks_of_one_process_may_stand_in_each_other(tmp_path):
         pass
     with held(tmp_path):  # both are free again
         pass
+
+
+def test_two_runs_never_share_a_storage(tmp_path, softmax):
+    """Not even before either has committed a round."""
+    given = ["model=softmax", "fleet.devices=4", "fleet.unseen=0", "run.rounds=1", f"run.storage={tmp_path}/kept"]
+    run = configuration.simulation(composed([*given, "backend=serial"]), tmp_path / "run")
+    with held(tmp_path / "kept"), pytest.raises(CheckpointError, match=r"kept: another process runs in it now"):
+        run.run()
+    assert not (tmp_path / "run" / "rounds.jsonl").exists()
+    run.run()
+    assert (tmp_path / "kept" / "server.1.safetensors").exists()
 
 
 def test_a_folder_that_cannot_be_is_one_line(tmp_path):

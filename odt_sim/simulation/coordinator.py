@@ -4,6 +4,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -122,6 +123,7 @@ class Simulation:
         check_parts(self._fleet, plan)
         check_fit(model, data, plan)
         place = storage_at(storage or self.directory / "checkpoint")
+        self._storage_locked = place.locked if storage else nullcontext  # the run's folder has a lock of its own
         self._job = Job(model, data, strategy, plan, seed, place, self._fleet, aggregator or Mean())
         check_aggregator(self._job)
         self._checkpoint = Checkpoint(place, model, identity(self._job))
@@ -158,13 +160,13 @@ class Simulation:
 
         Raises:
             CheckpointError: The folder holds a run and `resume` is not set, or a different one, or one of which no round is
-                whole, or another process runs in it.
+                whole, or another process runs in it or in its storage.
             SimulationError: Workers died, the strategy failed, or too few devices contributed.
             KeyboardInterrupt: The command, which runs it, was interrupted.
         """
         if not resume:
             self._check_unused(self._checkpoint.look())
-        with locked(self.directory):
+        with locked(self.directory), self._storage_locked():
             return self._run(self._begin(on_warning), on_round)
 
     def _run(self, commit: Commit, on_round: Callable[[Row], None] | None) -> dict[str, Any]:
