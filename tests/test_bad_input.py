@@ -235,7 +235,7 @@ def test_one_line_says_what_is_wrong(refused, case):
 
 def test_a_worker_that_dies_while_starting(refused):
     found = refused("run", *BASE, "backend=ray", "backend.actors=1", "strategy._target_=yours.Dies")
-    assert re.match(r"backend ray: a worker died 3 times while starting \(.+\); run it with backend=serial", found), (
+    assert re.match(r"backend ray: a worker died 5 times while starting \(.+\); run it with backend=serial", found), (
         found
     )
 

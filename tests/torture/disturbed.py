@@ -36,7 +36,7 @@ class Moment:
 
 
 def moments(seed: int, rounds: int, times: Mapping[str, int]) -> list[Moment]:
-    """Draws when to kill what, spread over the rounds: a block whose actors die three times in one would end the run."""
+    """Draws when to kill what, spread over the rounds: a device at which actors die five times in one is left out of it."""
     random = np.random.default_rng(seed)
     drawn = []
     for kind, count in times.items():

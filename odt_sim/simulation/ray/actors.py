@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +11,9 @@ import ray
 from ray.exceptions import RayError
 
 from odt_sim.errors import SimulationError
-from odt_sim.simulation.ray.result import LOST, one_line, result
+from odt_sim.simulation.ray.result import LOST, is_workers, one_line, result
 
-TRIES = 3  # of a device or of starting an actor, before it is given up
+TRIES = 5  # of a device, or of starting actors while none starts, before it is given up: so many kills are no accident
 PATIENCE = 300  # seconds in which nothing runs and no actor starts; installing an environment may take minutes
 
 
@@ -26,7 +27,7 @@ class Call:
         slot: Its actor's.
         actor: Its actor.
         until: When it is to be done, as `time.monotonic` has it; infinite for whenever.
-        deadly: Whether the actor died at it, and not at one that it was given before.
+        deadly: Whether the actor died at it, of itself, and not at one that it was given before.
     """
 
     reference: Any
@@ -54,7 +55,8 @@ class Actors:
         self.slots: list[Any] = []
         self._given: list[list[Call]] = []  # for each slot the calls whose results were not taken yet, in order
         self._make, self._setup = make, setup
-        self._starting: dict[Any, tuple[int, Any, int]] = {}  # by the reference of its setup: slot, actor, tries
+        self._starting: dict[Any, tuple[int, Any]] = {}  # by the reference of its setup: slot, actor
+        self._deaths = Counter[int]()  # of actors while they start, by slot, since one has started
 
     def start(self, idle: Sequence[Any], count: int, at_once: int) -> None:
         """Makes slots and waits until all have their actors.
@@ -111,18 +113,25 @@ class Actors:
         if call in self._given[call.slot]:
             self._given[call.slot].remove(call)
 
-    def replace(self, lost: Call) -> None:
-        """Starts an actor in the place of a dead one, no matter which of its calls tells first, and marks the deadly one."""
+    def replace(self, lost: Call, *, died: bool = True) -> None:
+        """Starts an actor in the place of a lost one, no matter which of its calls tells first.
+
+        Args:
+            lost: The call that tells.
+            died: Whether the actor has died of itself: then the call that it died at is marked as the deadly one.
+        """
         slot = lost.slot
         if self.slots[slot] is not lost.actor:
             return
-        next((call for call in self._given[slot] if call is lost or _is_lost(call)), lost).deadly = True
+        ray.kill(lost.actor)  # else one that is only out of reach may keep its place and its other calls for ever
+        if died:
+            next((call for call in self._given[slot] if call is lost or _is_lost(call)), lost).deadly = True
         self._given[slot] = []
         self._begin(slot, self._make())
 
     def close(self) -> list[Any]:
         """Ends those that are still starting, and returns the others."""
-        for _, actor, _ in self._starting.values():
+        for _, actor in self._starting.values():
             ray.kill(actor)
         self._starting = {}
         return [actor for actor in self.slots if actor is not None]
@@ -146,22 +155,24 @@ class Actors:
                 call.until = math.inf
                 ray.kill(call.actor)
 
-    def _begin(self, slot: int, actor: Any, tries: int = 1) -> None:
+    def _begin(self, slot: int, actor: Any) -> None:
         self.slots[slot] = None
-        self._starting[actor.setup.remote(*self._setup)] = slot, actor, tries
+        self._starting[actor.setup.remote(*self._setup)] = slot, actor
 
     def _end_start(self, setup: Any) -> None:
-        slot, actor, tries = self._starting.pop(setup)
+        slot, actor = self._starting.pop(setup)
         try:
             result(setup)
             self.slots[slot] = actor
+            self._deaths.clear()
         except LOST as error:
-            if tries == TRIES:
+            self._deaths[slot] += is_workers(error)
+            if self._deaths[slot] == TRIES:
                 raise SimulationError(
                     f"backend ray: a worker died {TRIES} times while starting ({one_line(error)}); "
                     "run it with backend=serial to see why"
                 ) from error
-            self._begin(slot, self._make(), tries + 1)
+            self._begin(slot, self._make())
 
 
 def _is_lost(call: Call) -> bool:

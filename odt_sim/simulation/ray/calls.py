@@ -9,7 +9,7 @@ from odt_sim.simulation.block import Job, Task, Trained, join
 from odt_sim.simulation.evaluation import unmeasured
 from odt_sim.simulation.limit import GRACE
 from odt_sim.simulation.ray.actors import TRIES, Actors, Call
-from odt_sim.simulation.ray.result import LOST, result
+from odt_sim.simulation.ray.result import LOST, is_workers, result
 from odt_sim.simulation.ray.schedule import OwnActors, Schedule
 
 Method = Literal["train", "evaluate"]
@@ -27,7 +27,7 @@ class Calls:
     """Tasks on their way; the first are with the actors at once, the others follow while the results are taken.
 
     Where an actor dies at several devices, each of them is done in a call of its own: one at which actors die again and again
-    is left out, and no other.
+    is left out, and no other. What is lost with a node, or out of reach, is done again, however often.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class Calls:
         call = self._running.pop(reference)
         try:
             self._done.update(zip(call.tasks, result(reference), strict=True))
-        except LOST:
-            self._actors.replace(call)
+        except LOST as error:
+            self._actors.replace(call, died=is_workers(error))
             self._again(call)
         else:
             self._actors.taken(call)

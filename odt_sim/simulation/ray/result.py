@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import ray
-from ray.exceptions import ObjectLostError, RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorDiedError, ObjectLostError, RayActorError, RayError, RayTaskError
 
 from odt_sim.errors import OdtSimError, SimulationError
 
@@ -35,6 +35,11 @@ def result(reference: Any) -> Any:
         raise SimulationError(
             f"backend ray: {type(error).__name__}: {one_line(error)}; look at Ray's own logs"
         ) from error
+
+
+def is_workers(lost: BaseException) -> bool:
+    """Whether one of `LOST` tells of a worker's own death; a node's, a lost object and a failing network are no device's fault."""
+    return isinstance(lost, ActorDiedError) and "its node has died" not in str(lost)  # Ray tells it in words alone
 
 
 def _check_modules(error: RayError) -> None:

@@ -67,7 +67,7 @@ class Schedule:
         """Takes note that an actor has done a call, or has died with it: then its tasks are the next to be handed out."""
         self._under_way[slot] -= 1
         if not done:
-            self._shares[slot] = deque(sorted([*tasks, *self._shares[slot]]))
+            self._shares[slot].extendleft(reversed(tasks))
 
     def cut(self, slot: int, costs: Sequence[float]) -> list[int]:
         """Takes note that an actor has died with a call whose tasks are done device by device from now on.

@@ -67,6 +67,10 @@ class ThreeNodes:
         (folder / "given").write_bytes(cloudpickle.dumps(given))
         return self._child([sys.executable, HERE / "driver.py", folder / "given"], folder)
 
+    def script(self, name: str, *arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+        """Runs a script of these tests in a folder, with the cluster's address as its first argument."""
+        return self._child([sys.executable, HERE / name, self.address, *arguments], folder)
+
     def command(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         """Runs the command `odt-sim run` in the hidden folder, where `auto` finds the cluster."""
         given = [*COMMAND, "run", "model=softmax", "fleet.devices=4", "fleet.unseen=1", "run.rounds=1", *arguments]

@@ -60,6 +60,14 @@ def test_a_node_that_dies_in_the_middle_changes_no_bit(three_nodes, run_there, u
     assert not is_alive(process)
 
 
+def test_the_death_of_a_node_is_not_told_as_that_of_its_workers(three_nodes, tmp_path):
+    """Which Ray's words alone tell apart."""
+    assert three_nodes.script("whose_death.py", three_nodes.do("node"), folder=tmp_path).stdout.split() == [
+        "True",
+        "False",
+    ]
+
+
 def test_storage_that_a_node_does_not_see_is_refused_before_the_first_round(apart, run_there, tmp_path):
     folder = apart.hidden / "run"
     done = run_there(folder, FedAvg())
