@@ -56,11 +56,14 @@ class Aggregator:
         """Checks, before a run and in every round, that the updates of so many devices can be combined.
 
         Raises:
-            ConfigurationError: They are too few.
+            ConfigurationError: They are too few; any other error is told as a bug of the check.
         """
 
     def privacy(self, rounds: int, cohort: int, participants: int) -> Mapping[str, Any] | None:
         """Returns the privacy that a run of so many rounds gives its users, for the summary; None where it promises none.
+
+        It is asked once, before the run. The mapping holds `epsilon`, 0 to infinity, and `delta`, 0 to 1, and whatever else
+        JSON can hold.
 
         Args:
             rounds: How many.

@@ -5,6 +5,7 @@ from dataclasses import replace
 from odt_sim.device.random import generator_for
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.simulation.block import Job, Trained, mean
+from odt_sim.simulation.check import check_updates
 from odt_sim.simulation.failure import blamed, check_finite
 from odt_sim.strategies.base import Updates
 
@@ -17,7 +18,7 @@ def aggregated(job: Job, round: int, trained: Trained) -> Updates:
     """
     aggregator = job.aggregator
     try:
-        aggregator.check(len(trained.contributed))
+        check_updates(aggregator, len(trained.contributed))
     except ConfigurationError as error:
         raise SimulationError(f"round {round}: {error}") from error
     with blamed(aggregator, f"in round {round}"):

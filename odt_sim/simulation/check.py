@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
 from odt_sim.data.check import check_against
 from odt_sim.data.federated import FederatedData
@@ -20,6 +21,7 @@ from odt_sim.report.records import ROUNDS, Row, checksum
 from odt_sim.simulation.block import Job
 from odt_sim.simulation.cohort import Fleet, straggler_count
 from odt_sim.simulation.commit import Commit
+from odt_sim.simulation.failure import blamed
 
 
 def check_numbers(fleet: Fleet, devices: int, rounds: int, evaluate_every: int, seed: int) -> None:
@@ -105,6 +107,7 @@ def check_aggregator(job: Job) -> None:
     Raises:
         StrategyError: It combines single updates itself, or sends none.
         ConfigurationError: A round has too few devices.
+        SimulationError: The aggregator's check failed.
     """
     aggregator, strategy, fleet = job.aggregator, job.strategy, job.fleet
     if type(aggregator) is Mean:
@@ -116,7 +119,18 @@ def check_aggregator(job: Job) -> None:
             "choose aggregator=mean or another strategy"
         )
     slow = 0 if strategy.partial_work else straggler_count(job.cohort, fleet.stragglers)
-    aggregator.check(job.cohort - slow)
+    check_updates(aggregator, job.cohort - slow)
+
+
+def check_updates(aggregator: Aggregator, devices: int) -> None:
+    """Checks that an aggregator can combine the updates of so many devices.
+
+    Raises:
+        ConfigurationError: They are too few for it.
+        SimulationError: Its check failed.
+    """
+    with blamed(aggregator, f"in check of {devices} updates", passes=ConfigurationError):
+        aggregator.check(devices)
 
 
 def check_recorded(recorded: Sequence[Row], committed: int, directory: Path, checkpoint: str, commit: Commit) -> None:

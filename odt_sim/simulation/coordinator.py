@@ -56,6 +56,7 @@ from odt_sim.simulation.cohort import (
 from odt_sim.simulation.commit import Commit
 from odt_sim.simulation.evaluation import Row, not_evaluated
 from odt_sim.simulation.failure import blamed, check_tensors
+from odt_sim.simulation.privacy import promised
 from odt_sim.simulation.quarantine import failures_after, quarantined
 from odt_sim.simulation.quiet import quiet
 from odt_sim.simulation.serial import SerialBackend
@@ -112,6 +113,7 @@ class Simulation:
             ConfigurationError: A number is out of its range.
             DataError: The data does not fit the model.
             StrategyError: The strategy needs what the model lacks, or does not go with the aggregator.
+            SimulationError: The aggregator's own `check` or `privacy` failed.
         """
         self.directory = Path(directory)
         self._fleet = fleet or Fleet()
@@ -135,6 +137,7 @@ class Simulation:
         seen = np.delete(np.arange(data.devices), self._unseen)
         self._participants = np.arange(data.devices) if strategy.alone else seen
         self._measured: list[int] = choose_evaluated(seen, self._unseen, self._fleet.evaluated, seed).tolist()
+        self._privacy = promised(self._job, rounds)
 
     @property
     def data(self) -> FederatedData:
@@ -340,7 +343,7 @@ class Simulation:
             reported_round=reported,
             target=self._target,
             settings={**settings(self._job), "run.rounds": str(self._rounds)},
-            privacy=self._job.aggregator.privacy(self._rounds, self._job.cohort, self._job.participants),
+            privacy=self._privacy,
         )
         self._records.write_summary(summary)
         return summary

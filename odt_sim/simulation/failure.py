@@ -7,13 +7,13 @@ from contextlib import contextmanager
 import numpy as np
 
 from odt_sim.aggregators.base import Aggregator
-from odt_sim.errors import InvocationError, SimulationError
+from odt_sim.errors import InvocationError, OdtSimError, SimulationError
 from odt_sim.model.weights import Weights, is_finite
 from odt_sim.strategies.base import Strategy, Tensors, array_of
 
 
 @contextmanager
-def blamed(owner: Strategy | Aggregator, where: str) -> Iterator[None]:
+def blamed(owner: Strategy | Aggregator, where: str, *, passes: type[OdtSimError] = InvocationError) -> Iterator[None]:
     """Turns whatever the block raises into an error that names the strategy or aggregator, the place, the file and the line.
 
     Where LiteRT fails on a device's examples the strategy is not to blame.
@@ -21,14 +21,15 @@ def blamed(owner: Strategy | Aggregator, where: str) -> Iterator[None]:
     Args:
         owner: Whose code the block runs.
         where: What it was doing, such as `on device 3 in round 2`.
+        passes: The kind of error that is raised as it is.
 
     Raises:
-        InvocationError: LiteRT failed.
+        InvocationError: LiteRT failed; or another error of the kind that passes.
         SimulationError: The block raised something else.
     """
     try:
         yield
-    except InvocationError:
+    except passes:
         raise
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())

@@ -242,6 +242,44 @@ def test_what_an_aggregator_raises_is_one_line(kind, message, simulation, tmp_pa
     assert "\n" not in str(caught.value)
 
 
+class Unchecked(Halves):
+    def check(self, devices):
+        raise KeyError(devices)
+
+
+class Promises(Halves):
+    def __init__(self, privacy):
+        self._privacy = privacy
+
+    def privacy(self, rounds, cohort, participants):
+        return self._privacy if isinstance(self._privacy, dict | list) else 1 / self._privacy
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "message"),
+    [
+        (
+            Unchecked(),
+            r"aggregator Unchecked: failed in check of 6 updates with KeyError: 6 \(.*test_aggregation\.py:\d+\)",
+        ),
+        (
+            Promises(0),
+            r"aggregator Promises: failed in privacy with ZeroDivisionError: .*test_aggregation\.py:\d+\); corr",
+        ),
+        (Promises([1.0]), r"TypeError: it returned list, expected a mapping or None"),
+        (Promises({"delta": 1e-5}), r"ValueError: 'epsilon' is None, expected a number from 0 to inf"),
+        (Promises({"epsilon": float("nan"), "delta": 1e-5}), r"ValueError: 'epsilon' is nan, expected a number"),
+        (Promises({"epsilon": 1.0, "delta": 2}), r"ValueError: 'delta' is 2, expected a number from 0 to 1"),
+        (Promises({"epsilon": 1.0, "delta": 0, "users": {1}}), r"TypeError: Object of type set is not JSON"),
+    ],
+)
+def test_what_an_aggregator_says_of_a_run_is_checked_before_it(aggregator, message, simulation, tmp_path):
+    with pytest.raises(SimulationError, match=message) as caught:
+        simulation(FedAvg(), tmp_path, aggregator=aggregator)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_summary_says_what_privacy_there_is(simulation, tmp_path):
     run = simulation(FedAvg(), tmp_path, aggregator=DifferentialPrivacy(1.0, 2.0), fleet=Fleet(cohort=2, unseen=1))
     run.run()
