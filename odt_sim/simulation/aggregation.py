@@ -4,13 +4,14 @@ from dataclasses import replace
 
 from odt_sim.device.random import generator_for
 from odt_sim.errors import ConfigurationError, SimulationError
+from odt_sim.simulation.begun import Begun
 from odt_sim.simulation.block import Job, Trained, mean
 from odt_sim.simulation.check import check_updates
 from odt_sim.simulation.failure import blamed, check_finite
 from odt_sim.strategies.base import Updates
 
 
-def aggregated(job: Job, round: int, trained: Trained) -> Updates:
+def aggregated(job: Job, round: int, trained: Trained, begun: Begun) -> Updates:
     """Has the aggregator combine a round's updates; the strategy gets single ones only where it asks for them.
 
     Raises:
@@ -20,7 +21,7 @@ def aggregated(job: Job, round: int, trained: Trained) -> Updates:
     try:
         check_updates(aggregator, len(trained.contributed))
     except ConfigurationError as error:
-        raise SimulationError(f"round {round}: {error}") from error
+        raise SimulationError(f"round {round}: {error}; {begun.missing(trained)}") from error
     with blamed(aggregator, f"in round {round}"):
         random = generator_for(job.seed, round, "aggregator")
         updates = aggregator.combine(mean(trained, job.participants), job.cohort, random)

@@ -314,7 +314,7 @@ class Simulation:
         failures = failures_after(commit.failures, trained.contributed, trained.excluded)
         if not trained.contributed:
             return Commit(round, commit.state, versions, failures)
-        updates = aggregated(self._job, round, trained)
+        updates = aggregated(self._job, round, trained, begun)
         with blamed(self._job.strategy, f"in aggregate in round {round}"):
             before = ServerState(read_only(commit.state.broadcast), read_only(commit.state.private))
             return Commit(round, _checked(self._job.strategy.aggregate(before, updates)), versions, failures)
