@@ -1,6 +1,9 @@
-"""Memory that was freed, and memory that is left."""
+"""Memory that was freed, and how much there may be."""
 
 import ctypes
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
 
 def hand_back() -> None:
@@ -8,3 +11,35 @@ def hand_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other allocators have none, and need none
     if trim:
         trim(0)
+
+
+def memory_limit(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Returns the bytes of the machine's memory, or fewer where a control group, as of a container, allows no more.
+
+    Args:
+        groups: Where the system shows its control groups: https://docs.kernel.org/admin-guide/cgroup-v2.html.
+        own: The file that says in which of them this process is.
+    """
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *_allowed(groups, own)])
+
+
+def _allowed(groups: Path, own: Path) -> Iterator[int]:
+    """Yields what this process's group and those around it allow, in the second and in the first version of the system."""
+    for line in _lines(own):
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        root = groups / controllers
+        group = root / path.lstrip("/")
+        for folder in (one for one in (group, *group.parents) if one.is_relative_to(root)):
+            for text in _lines(folder / ("memory.limit_in_bytes" if controllers else "memory.max")):
+                if text.isdecimal():  # "max" is no limit
+                    yield int(text)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []

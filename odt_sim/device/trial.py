@@ -4,7 +4,6 @@ It is the process that may crash: see `odt_sim.model.verification`.
 """
 
 import math
-import os
 import resource
 import sys
 import time
@@ -12,7 +11,8 @@ import time
 import numpy as np
 
 from odt_sim.device.runtime import Array, Runtime
-from odt_sim.errors import ModelError
+from odt_sim.errors import InvocationError, ModelError
+from odt_sim.memory import memory_limit
 from odt_sim.model.contract import REQUIRED, answer_of, shape_text
 from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.optional import ON_EMBEDDINGS, parts_of
@@ -56,37 +56,45 @@ def _zeros(tensor: TensorInfo, rows: int) -> Array:
     return np.zeros([size if size >= 0 else rows for size in tensor.shape], tensor.dtype)
 
 
-def confine(seconds: float) -> None:
-    """Takes from this process the right to write files, to more memory than a quarter of the machine's, and to more time.
+def confine(seconds: float) -> int:
+    """Takes from this process the right to write files, to the last quarter of the memory, and to more time.
 
     Args:
         seconds: Of the processor's time, from now on.
+
+    Returns:
+        The bytes of memory that it may have.
     """
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    memory = max(memory_limit() * 3 // 4, LEAST_MEMORY)
     for kind, most in (
-        (resource.RLIMIT_AS, max(memory, LEAST_MEMORY)),
+        (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_CPU, math.ceil(time.process_time() + seconds)),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
         _, hard = resource.getrlimit(kind)
         resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    return memory
 
 
 def main(content: bytes, where: str, seconds: float) -> int:
     """Returns the exit code; where the file is refused, one line on standard output says why."""
-    confine(seconds)
+    memory = f"{confine(seconds) / 1e9:.0f} GB of memory"
     try:
         try_out(content, where)
+        return ACCEPTED
+    except InvocationError as error:  # LiteRT seldom says that it lacked memory
+        why = f"{error}; it had {memory} here, export it again, or with a smaller batch_size"
     except ModelError as error:
-        print(" ".join(str(error).split()))
-        return REFUSED
-    except Exception as error:  # nothing that a file can cause is a bug of its user's
-        print(
-            f"{where}: damaged .tflite file ({' '.join(f'{type(error).__name__}: {error}'.split())}); export it again"
+        why = str(error)
+    except MemoryError as error:
+        why = (
+            f"{where}: needs more than {memory} ({error}); use a larger machine, or export it with a smaller batch_size"
         )
-        return REFUSED
-    return ACCEPTED
+    except Exception as error:  # nothing that a file can cause is a bug of its user's
+        why = f"{where}: damaged .tflite file ({type(error).__name__}: {error}); export it again"
+    print(" ".join(why.split()))
+    return REFUSED
 
 
 if __name__ == "__main__":

@@ -17,11 +17,14 @@ from odt_sim.child import environment
 from odt_sim.errors import FileError, ModelError
 from odt_sim.files import cache_folder, write_file
 
-SECONDS = 10.0
-"""The processor's time that the trial of a file may take; of a file of more than 10 MB a second for each."""
+SECONDS = 60.0
+"""The processor's time that the trial of a file may take; of a file of more than 60 MB a second for each.
+
+It is for what never ends: a model that a slow machine runs in this time is none that a fast one refuses.
+"""
 
 PATIENCE = 6
-"""How many times as long it may last by the clock: the machine may be busy."""
+"""How many times as long it may last by the clock, for what sleeps: the machine may be busy."""
 
 ACCEPTED, REFUSED = 0, 3
 """How the trial exits; the last line of its output says why it refuses."""
@@ -96,9 +99,17 @@ def tried(content: bytes, where: str, seconds: float) -> Ending:
 def _refusal(ending: Ending, where: str, seconds: float) -> str:
     if ending.code == REFUSED:
         return ending.output.strip().splitlines()[-1]
-    if ending.code is None or ending.code == -signal.SIGXCPU:
+    if ending.code is None:
+        return f"{where}: LiteRT did not end within {PATIENCE * seconds / 60:.0f} minutes; see what keeps this machine busy"
+    if ending.code == -signal.SIGXCPU:
         return (
-            f"{where}: LiteRT did not load and run it within {seconds:.0f} s; it is damaged, or too large for devices"
+            f"{where}: LiteRT took more than {seconds:.0f} s of the processor's time to load it and run it once; "
+            "it is damaged, or too large for devices"
+        )
+    if ending.code == -signal.SIGKILL or "std::bad_alloc" in ending.errors:
+        return (
+            f"{where}: LiteRT was ended when it loaded or ran it, as for lack of memory; "
+            "make memory free, or export it with a smaller batch_size"
         )
     if ending.code < 0:
         name = signal.Signals(-ending.code).name

@@ -1,5 +1,7 @@
 """LiteRT meets a file in a process of its own first: what it does there is an error here."""
 
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ from odt_sim.cli import main
 from odt_sim.data import federate, iid
 from odt_sim.data.dataset import Dataset
 from odt_sim.errors import ModelError
+from odt_sim.lock import LOCK
 from odt_sim.model import verification
 from odt_sim.strategies.fedavg import FedAvg
 
@@ -68,13 +71,13 @@ def test_a_simulation_survives_a_model_of_bytes(fresh, crashing, tmp_path):
     model = TrainableModel.from_content(crashing.read_bytes(), where="crashing.tflite")
     with pytest.raises(ModelError, match=CRASH):
         Simulation(model, federate(images, iid, 4, seed=0), FedAvg(), rounds=1, directory=tmp_path / "run").run()
-    assert not (tmp_path / "run").exists()
+    assert not [path for path in (tmp_path / "run").iterdir() if path.name != LOCK]
 
 
 def test_an_endless_loop_is_ended(fresh, foreign, monkeypatch):
     monkeypatch.setattr(verification, "SECONDS", 2.0)
     with pytest.raises(
-        ModelError, match=r"endless\.tflite: LiteRT did not load and run it within 2 s; it is damaged, or"
+        ModelError, match=r"endless\.tflite: LiteRT took more than 2 s of the processor's time .* it is damaged, or"
     ):
         TrainableModel.load(foreign / "endless.tflite")
 
@@ -82,17 +85,43 @@ def test_an_endless_loop_is_ended(fresh, foreign, monkeypatch):
 def test_a_tensor_that_no_machine_holds_is_refused(fresh, edited, softmax, tmp_path):
     path = tmp_path / "huge.tflite"
     path.write_bytes(edited(softmax.content, reshape("infer", "inputs", "x", [1 << 20, 1 << 10, 1 << 10, 1])))
-    with pytest.raises(ModelError, match=r"huge\.tflite: "):
+    with pytest.raises(
+        ModelError, match=r"huge\.tflite: needs more than \d+ GB of memory \(Unable to allocate 4.00 TiB"
+    ):
         TrainableModel.load(path)
 
 
+@pytest.mark.parametrize(
+    ("ending", "message"),
+    [
+        (verification.Ending(None), "did not end within 6 minutes; see what keeps this machine busy"),
+        (verification.Ending(-signal.SIGKILL), "for lack of memory; make memory free, or"),
+        (
+            verification.Ending(-signal.SIGABRT, "", "terminate called after 'std::bad_alloc'"),
+            "for lack of memory; make",
+        ),
+    ],
+)
+def test_what_the_machine_lacks_is_not_told_as_damage(fresh, monkeypatch, ending, message):
+    monkeypatch.setattr(verification, "tried", lambda *given: ending)
+    with pytest.raises(ModelError, match=message) as raised:
+        verification.verify(b"", "0", "good.tflite")
+    assert "damaged" not in str(raised.value)
+
+
+def test_what_litert_fails_at_tells_the_memory_it_had(edited, softmax, tmp_path):
+    content = edited(softmax.content, reshape("infer", "inputs", "x", [8192, 8, 8, 1]))
+    ending = verification.tried(content, "large.tflite", 60)
+    assert ending.code == verification.REFUSED
+    assert re.search(r"failed to prepare\.; it had \d+ GB of memory here, export it again, or", ending.output)
+
+
 CONFINED = """
-import os, sys, numpy as np
-from odt_sim.device.trial import LEAST_MEMORY, confine
-confine(10)
-memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+import sys, numpy as np
+from odt_sim.device.trial import confine
+memory = confine(10)
 try:
-    np.empty(max(memory // 4, LEAST_MEMORY), np.uint8)
+    np.empty(memory, np.uint8)
 except MemoryError:
     print("no memory")
 try:

@@ -1,0 +1,32 @@
+"""A container's limit counts, not the machine's memory alone."""
+
+import os
+
+import pytest
+
+from odt_sim.memory import memory_limit
+
+MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.parametrize(
+    ("own", "limits", "expected"),
+    [
+        ("0::/\n", {"memory.max": "1000"}, 1000),
+        ("0::/\n", {"memory.max": "max"}, MACHINE),
+        ("0::/user/job\n", {"user/memory.max": "3000", "user/job/memory.max": "max"}, 3000),
+        ("5:memory:/docker/1\n1:cpu:/docker/1\n", {"memory/memory.limit_in_bytes": "2000", "memory.max": "1"}, 2000),
+        ("5:memory:/\n0::/\n", {"memory/memory.limit_in_bytes": str(1 << 63)}, MACHINE),
+        ("", {}, MACHINE),
+    ],
+)
+def test_the_least_of_the_machine_and_the_groups_around_a_process_counts(tmp_path, own, limits, expected):
+    (tmp_path / "own").write_text(own)
+    for name, text in limits.items():
+        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "groups" / name).write_text(f"{text}\n")
+    assert memory_limit(tmp_path / "groups", tmp_path / "own") == expected
+
+
+def test_a_system_without_groups_has_the_machines_memory(tmp_path):
+    assert memory_limit(tmp_path / "none", tmp_path / "none") == MACHINE
