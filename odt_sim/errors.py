@@ -7,7 +7,8 @@ OdtSimError
 │   └── InvocationError  LiteRT fails while it runs a signature on what it is given
 ├── DataError            examples, labels, a partition or a split are unusable
 ├── CheckpointError      a checkpoint or a run's record is missing, damaged or of another model
-├── FileError            a file cannot be written
+│   └── VersionError     a checkpoint is of another version of its format
+├── FileError            a file cannot be written, or cannot be read for now
 ├── StrategyError        a strategy needs what the model or the fleet lacks
 └── SimulationError      a run cannot go on: workers died, every update failed, too few devices are left
 
@@ -43,8 +44,12 @@ class CheckpointError(OdtSimError):
     """A checkpoint or a run's record is missing, damaged or of another model."""
 
 
+class VersionError(CheckpointError):
+    """A checkpoint is of another version of its format: whole, as far as this odt_sim can tell."""
+
+
 class FileError(OdtSimError):
-    """A file cannot be written."""
+    """A file cannot be written, or cannot be read for now, be it whole or not."""
 
 
 class StrategyError(OdtSimError):

@@ -112,7 +112,7 @@ class ObjectStore:
         except FileNotFoundError as error:
             raise CheckpointError(f"{self.where(name)}: no such checkpoint") from error
         except Exception as error:
-            raise CheckpointError(
+            raise FileError(
                 f"{self.where(name)}: cannot be read ({_told(error)}); see that it can be reached, and who may do so"
             ) from error
 

@@ -29,13 +29,18 @@ class Storage(Protocol):
         """Returns what an error calls a piece."""
 
     def exists(self, name: str) -> bool:
-        """Whether there is a piece of this name."""
+        """Whether there is a piece of this name.
+
+        Raises:
+            FileError: It cannot be asked for now.
+        """
 
     def read(self, name: str) -> bytes:
         """Returns a piece.
 
         Raises:
-            CheckpointError: There is none, or it cannot be read.
+            CheckpointError: There is none.
+            FileError: It cannot be read for now: nothing is known of it.
         """
 
     def replace(self, name: str, content: bytes) -> None:
@@ -70,7 +75,11 @@ class Storage(Protocol):
         """
 
     def names(self) -> list[str]:
-        """Returns the names of all pieces, and of what else lies there."""
+        """Returns the names of all pieces, and of what else lies there.
+
+        Raises:
+            FileError: They cannot be read for now.
+        """
 
 
 @dataclass(frozen=True)
@@ -102,9 +111,13 @@ class Folder:
                 return file.read()
         except FileNotFoundError as error:
             raise CheckpointError(f"{self.where(name)}: no such checkpoint") from error
-        except OSError as error:
+        except (IsADirectoryError, NotADirectoryError) as error:
             raise CheckpointError(
                 f"{self.where(name)}: damaged or no checkpoint ({error.strerror}); use an earlier one"
+            ) from error
+        except OSError as error:
+            raise FileError(
+                f"{self.where(name)}: cannot be read ({error.strerror}); see who may do so, and that its disk is well"
             ) from error
 
     def replace(self, name: str, content: bytes) -> None:
@@ -153,8 +166,13 @@ class Folder:
 
     def names(self) -> list[str]:
         """Returns the files below the folder."""
-        found = os.walk(self.path)
+        found = os.walk(self.path, onerror=self._refuse)
         return [os.path.relpath(os.path.join(folder, file), self.path) for folder, _, files in found for file in files]
+
+    def _refuse(self, error: OSError) -> None:
+        """Raises the error of a folder that cannot be listed; one that is not there has no files."""
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise FileError(f"{error.filename}: cannot be read ({error.strerror}); see who may do so") from error
 
 
 PROBE = "probe"

@@ -111,9 +111,9 @@ def test_a_server_that_fails_is_one_line(memory, monkeypatch):
         monkeypatch.setattr(MemoryFileSystem, method, fails)
     read = r"cannot be read \(TimeoutError: no answer\); see"
     calls = [
-        (lambda: storage.exists("server"), CheckpointError, f"run/server: {read}"),
-        (lambda: storage.read("server"), CheckpointError, f"run/server: {read}"),
-        (storage.names, CheckpointError, f"run/: {read}"),
+        (lambda: storage.exists("server"), FileError, f"run/server: {read}"),
+        (lambda: storage.read("server"), FileError, f"run/server: {read}"),
+        (storage.names, FileError, f"run/: {read}"),
         (lambda: storage.replace("server", b""), FileError, "run/server: cannot write it"),
         (lambda: storage.delete(["server"]), FileError, "run/server: cannot remove it"),
     ]
@@ -121,6 +121,13 @@ def test_a_server_that_fails_is_one_line(memory, monkeypatch):
         with pytest.raises(kind, match=message) as raised:
             call()
         assert "\n" not in str(raised.value)
+
+
+def test_a_disk_that_fails_is_one_line(tmp_path):
+    """A file below a link to itself: the system refuses it, also to root, and knows nothing of its content."""
+    (tmp_path / "server").symlink_to("server")
+    with pytest.raises(FileError, match=r"server: cannot be read \(Too many levels of symbolic links\); see who may"):
+        Folder(tmp_path).read("server")
 
 
 def test_a_folder_needs_no_fsspec():

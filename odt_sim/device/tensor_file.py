@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.errors import CheckpointError
+from odt_sim.errors import CheckpointError, VersionError
 
 Array = NDArray[Any]
 
@@ -72,7 +72,8 @@ class TensorFile:
             where: What the errors call it.
 
         Raises:
-            CheckpointError: It is damaged, no such file, or of another version.
+            CheckpointError: It is damaged, or no such file.
+            VersionError: It is of another version.
         """
         self._content = content
         self._start = 8 + int.from_bytes(content[:8], "little")
@@ -84,13 +85,17 @@ class TensorFile:
             version = self.texts.pop("format_version", "")
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise CheckpointError(f"{where}: damaged or no checkpoint ({error}); use an earlier one") from error
-        if version != FORMAT_VERSION and str(version).isdecimal():
-            raise CheckpointError(
+        here = header.replace(_version_text(version), _version_text(FORMAT_VERSION), 1)
+        if version != FORMAT_VERSION and str(version).isdecimal() and not self._fits(here, found):
+            raise VersionError(
                 f"{where}: format version {version}, this odt_sim reads {FORMAT_VERSION}; use the odt_sim that wrote it"
             )
-        cleared = header.replace(_checksum_text(found), _checksum_text(UNKNOWN), 1)
-        if found != _checksum([content[:8], cleared, memoryview(content)[self._start :]]):
+        if version != FORMAT_VERSION or not self._fits(header, found):
             raise CheckpointError(f"{where}: damaged, its checksum does not fit its content; use an earlier one")
+
+    def _fits(self, header: bytes, checksum: str) -> bool:
+        cleared = header.replace(_checksum_text(checksum), _checksum_text(UNKNOWN), 1)
+        return checksum == _checksum([self._content[:8], cleared, memoryview(self._content)[self._start :]])
 
     def names(self, prefix: str = "") -> list[str]:
         """Returns the names of the tensors, of those that begin with `prefix`."""
@@ -105,6 +110,10 @@ class TensorFile:
     def tensors(self) -> dict[str, Array]:
         """Returns copies of all tensors by name."""
         return {name: self.tensor(name) for name in self._tensors}
+
+
+def _version_text(version: str) -> bytes:
+    return f'"format_version":"{version}"'.encode()
 
 
 def _checksum_text(checksum: str) -> bytes:

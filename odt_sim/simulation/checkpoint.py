@@ -4,9 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 
-from odt_sim.errors import CheckpointError
+from odt_sim.errors import CheckpointError, VersionError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.simulation.commit import Commit, CommitFile, commit_name, commit_round, segment_name, write_segment
 from odt_sim.simulation.store import DeviceStore, state_name
@@ -75,7 +74,8 @@ class Checkpoint:
             check: Raises a `CheckpointError` where something else does not fit a commit.
 
         Raises:
-            CheckpointError: None is whole, or they are of another run.
+            CheckpointError: None is whole, or they are of another run; or one is of another version, which stays.
+            FileError: One cannot be read for now, and stays: it may be whole.
         """
         refused: list[CheckpointError] = []
         for round in sorted(self._found, reverse=True):
@@ -83,6 +83,8 @@ class Checkpoint:
                 commit = self._file(round).read()
                 check(commit)
                 DeviceStore(self._storage, self._model).check(commit.versions.written(round).values())
+            except VersionError:
+                raise
             except CheckpointError as error:
                 refused.append(error)
                 continue
@@ -102,7 +104,8 @@ class Checkpoint:
             reported_before: The same as it was before the last round.
 
         Raises:
-            CheckpointError: The commit of the round to report is missing or damaged.
+            CheckpointError: The commit of the round to report is missing or damaged, or one is of another version.
+            FileError: A commit cannot be read for now.
         """
         self._last = last
         self._reported = None
@@ -110,8 +113,12 @@ class Checkpoint:
             self._reported = last if reported == last.round else self._required(reported)
         earlier = [self._reported] if self._reported else []
         for round in self._found & ({last.round - 1, reported_before} - {reported, last.round}):
-            with suppress(CheckpointError):  # it is one that may be needed, were the last one damaged
+            try:
                 earlier.append(self._file(round).read())
+            except VersionError:
+                raise
+            except CheckpointError:  # it was kept for the case that the last one is damaged
+                continue
         self._names = {commit.round: _names(commit) for commit in (*earlier, last)}
         self._devices = Counter(last.versions.files())
         held = ((file, commit.round) for commit in earlier for file in commit.versions.files())

@@ -4,8 +4,9 @@ import shutil
 
 import pytest
 
+from odt_sim.device import tensor_file
 from odt_sim.device.tensor_file import packed
-from odt_sim.errors import CheckpointError
+from odt_sim.errors import CheckpointError, FileError, VersionError
 from odt_sim.object_store import ObjectStore
 from odt_sim.simulation.check import identity
 from odt_sim.simulation.checkpoint import Checkpoint
@@ -64,8 +65,8 @@ def of_another_model(content, model):
     return content.replace(model.fingerprint.encode(), b"0" * 64)  # which its checksum betrays, too
 
 
-def of_a_later_version(content, model):
-    return packed({}, {}).replace(b'"format_version":"2"', b'"format_version":"3"')
+def of_a_flipped_version(content, model):
+    return content.replace(b'"format_version":"2"', b'"format_version":"3"')
 
 
 def another_models(content, model):
@@ -78,7 +79,7 @@ CHANGES = {
     flipped: "damaged, its checksum does not fit its content",
     of_another_model: "damaged, its checksum does not fit its content",
     another_models: "of another model than",
-    of_a_later_version: "format version 3, this odt_sim reads 2; use the odt_sim that wrote it",
+    of_a_flipped_version: "damaged, its checksum does not fit its content",
     None: "no such checkpoint",
 }
 
@@ -146,6 +147,48 @@ def test_where_no_round_is_whole_the_error_names_the_last(simulation, folder):
     with pytest.raises(CheckpointError, match=rf"{COMMIT}\.safetensors: damaged, its checksum .*; use an earlier one$"):
         simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True)
     assert {path: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()} == before
+
+
+def unreachable(monkeypatch, path):
+    content = Folder.read
+
+    def read(folder, name):
+        if folder.where(name) == str(path):
+            raise FileError(f"{path}: cannot be read (Input/output error); see who may do so")
+        return content(folder, name)
+
+    monkeypatch.setattr(Folder, "read", read)
+
+
+def of_a_later_version(monkeypatch, path):
+    with monkeypatch.context() as patch:
+        patch.setattr(tensor_file, "FORMAT_VERSION", "3")
+        path.write_bytes(packed({}, {}))
+
+
+@pytest.mark.parametrize(
+    ("round", "spoil", "kind", "message"),
+    [
+        (DIED, unreachable, FileError, "cannot be read"),
+        (DIED - 1, unreachable, FileError, "cannot be read"),
+        (
+            DIED,
+            of_a_later_version,
+            VersionError,
+            "format version 3, this odt_sim reads 2; use the odt_sim that wrote it",
+        ),
+        (DIED - 1, of_a_later_version, VersionError, "format version 3"),
+    ],
+)
+def test_a_commit_that_may_be_whole_is_never_gone_back_from(
+    simulation, folder, monkeypatch, round, spoil, kind, message
+):
+    path = folder / "checkpoint" / f"server.{round}.safetensors"
+    spoil(monkeypatch, path)
+    before = {path: path.read_bytes() for path in (folder / "checkpoint").rglob("*.*") if path.is_file()}
+    with pytest.raises(kind, match=f"{path}: {message}"):
+        simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True)
+    assert {path: path.read_bytes() for path in (folder / "checkpoint").rglob("*.*") if path.is_file()} == before
 
 
 def read(storage, run):
