@@ -180,9 +180,9 @@ CASES = {
     ),
     # aggregators
     "no such aggregator": (["aggregator=average"], r"Could not find 'aggregator/average'; choose one of differential_pr"),
-    "nothing to aggregate": (
-        ["aggregator=median", "strategy=local"],
-        r"strategy local: sends no updates, so that aggregator median has no say; choose aggregator=mean or another",
+    "an aggregator without a say": (
+        ["aggregator=median", "strategy=feddyn"],
+        r"strategy feddyn: combines single updates itself, so that aggregator median has no say; choose aggregator=mean or another",
     ),
     "too few for Krum": (["aggregator=krum"], r"aggregator krum: expected at least 5 updates, since 1 may be .*, found 3; "),
     "more hostile devices than honest ones": (

@@ -11,7 +11,7 @@ from odt_sim.metrics.fleet import Row, gains
 from odt_sim.report.labels import overrides_of
 from odt_sim.report.run import Run
 
-_WITHOUT_EFFECT = ("backend", "tracker", "strategy")
+_WITHOUT_EFFECT = ("aggregator", "backend", "tracker", "strategy")
 """Groups that do not change what a device trains alone; `strategy.*` belongs to the other strategy."""
 
 

@@ -17,7 +17,7 @@ def aggregated(job: Job, round: int, trained: Trained, begun: Begun) -> Updates:
     Raises:
         SimulationError: The aggregator failed, or too few devices contributed for it.
     """
-    aggregator = job.aggregator
+    aggregator = job.effective_aggregator
     try:
         check_updates(aggregator, len(trained.contributed))
     except ConfigurationError as error:

@@ -45,7 +45,7 @@ class Job:
         seed: The run's seed, at least 0.
         storage: Where devices' states are kept.
         fleet: Who takes part, and how unseen devices adapt.
-        aggregator: How updates become one.
+        aggregator: How updates become one, where devices send any.
     """
 
     model: TrainableModel
@@ -66,6 +66,11 @@ class Job:
     def cohort(self) -> int:
         """The number of devices that each round is begun with."""
         return self.participants if self.strategy.alone else self.fleet.cohort or self.participants
+
+    @property
+    def effective_aggregator(self) -> Aggregator:
+        """The aggregator that has a say: none but the default where devices learn alone and send nothing."""
+        return Mean() if self.strategy.alone else self.aggregator
 
     def cost(self, task: "Task") -> float:
         """Returns about how many examples a block's devices learn from or are measured on, and one more for each."""
@@ -216,7 +221,7 @@ class Worker:
         return unmeasured(self._job.data, device.id, row.reason) if isinstance(row, Sick) else row
 
     def _train(self, device: Device, task: Task, broadcast: Tensors, states: RoundStates) -> Trained:
-        strategy, aggregator = self._job.strategy, self._job.aggregator
+        strategy, aggregator = self._job.strategy, self._job.effective_aggregator
         if device.id in task.stragglers:
             device.plan = device.plan.part(device.random("stragglers"))
         update = self._within_limits(lambda: self._local(device, task, broadcast))

@@ -105,17 +105,16 @@ def check_aggregator(job: Job) -> None:
     """Checks that a strategy leaves the combining of updates to the aggregator, and that a round brings enough of them.
 
     Raises:
-        StrategyError: It combines single updates itself, or sends none.
+        StrategyError: It combines single updates itself.
         ConfigurationError: A round has too few devices.
         SimulationError: The aggregator's check failed.
     """
-    aggregator, strategy, fleet = job.aggregator, job.strategy, job.fleet
+    aggregator, strategy, fleet = job.effective_aggregator, job.strategy, job.fleet
     if type(aggregator) is Mean:
         return
-    if strategy.alone or strategy.keeps_updates:
-        why = "sends no updates" if strategy.alone else "combines single updates itself"
+    if strategy.keeps_updates:
         raise StrategyError(
-            f"strategy {strategy.name}: {why}, so that aggregator {aggregator.name} has no say; "
+            f"strategy {strategy.name}: combines single updates itself, so that aggregator {aggregator.name} has no say; "
             "choose aggregator=mean or another strategy"
         )
     slow = 0 if strategy.partial_work else straggler_count(job.cohort, fleet.stragglers)

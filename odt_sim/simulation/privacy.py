@@ -19,7 +19,7 @@ def promised(job: Job, rounds: int) -> Mapping[str, Any] | None:
         ConfigurationError: What the aggregator needs for it is missing.
         SimulationError: The aggregator failed, or says what it must not.
     """
-    aggregator = job.aggregator
+    aggregator = job.effective_aggregator
     with blamed(aggregator, "in privacy", passes=ConfigurationError):
         found = aggregator.privacy(rounds, job.cohort, job.participants)
         if found is not None:

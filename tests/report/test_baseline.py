@@ -47,7 +47,9 @@ def test_a_local_run_of_other_conditions_is_not_joined(other):
     assert local_accuracies(fedavg) == [None]
 
 
-@pytest.mark.parametrize("override", ["strategy.max_epochs=3", "backend=serial", "backend.actors=2", "tracker=none"])
+@pytest.mark.parametrize(
+    "override", ["strategy.max_epochs=3", "backend=serial", "backend.actors=2", "tracker=none", "aggregator=krum"]
+)
 def test_settings_that_do_not_reach_local_training_do_not_part_runs(override):
     (fedavg, _) = join_local([make("fedavg", [0.5], override), make("local", [0.75])], same_training)
     assert local_accuracies(fedavg) == [0.75]
@@ -58,6 +60,7 @@ def test_settings_that_do_not_reach_local_training_do_not_part_runs(override):
     [
         ({}, 0, 0.75),
         ({"strategy.mu": "0.1"}, 0, 0.75),
+        ({"aggregator": "krum", "aggregator.hostile": "0.1"}, 0, 0.75),
         ({}, 1, None),
         ({"run.rounds": "5"}, 0, None),
         ({"train.learning_rate": "0.5"}, 0, None),

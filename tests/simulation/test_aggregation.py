@@ -15,13 +15,13 @@ from odt_sim.data import Dataset, federate, iid
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError, StrategyError
 from odt_sim.simulation.ray import RayBackend
-from odt_sim.strategies import FedAvg, FedProx, Scaffold
+from odt_sim.strategies import FedAvg, FedProx, Local, Scaffold
 from odt_sim.strategies.base import Update, weights_of
 from odt_sim.testing import DeathError, DiesInRound
 
 SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
 AVERAGING = [kind for kind in SHIPPED if not (kind.alone or kind.keeps_updates)]
-OTHERS = [kind for kind in SHIPPED if kind not in AVERAGING]
+COMBINING = [kind for kind in SHIPPED if kind.keeps_updates]
 ROBUST = {
     "median": Median,
     "trimmed_mean": partial(TrimmedMean, 0.1),
@@ -116,6 +116,15 @@ def test_on_actors_and_after_a_death_the_bits_are_the_same(name, grouped, simula
     type(serial).read(tmp_path / "died").assert_same_bits(serial)
 
 
+@pytest.mark.parametrize("aggregator", [Krum(0.4), DifferentialPrivacy(0.05, 0.1)], ids=lambda rule: rule.name)
+def test_who_learns_alone_does_so_under_any_aggregator(aggregator, results, tmp_path):
+    """Seven devices are too few for this Krum."""
+    plain, found = (results(Local(), tmp_path / rule.name, aggregator=rule) for rule in (Mean(), aggregator))
+    assert found.summary.pop("settings")["aggregator"] == aggregator.name
+    del plain.summary["settings"]
+    found.assert_same_bits(plain)
+
+
 def test_equal_weights_for_scaffold_s_control_variate(grouped, results, tmp_path):
     """Of one device a round the median is its update, and the control moves by its share of all."""
     settings = {"model": grouped, "rounds": 2, "fleet": Fleet(cohort=1, unseen=1)}
@@ -149,7 +158,7 @@ def test_hostile_devices_cost_the_mean_its_accuracy_and_the_others_little(any_ro
 # --- what is refused ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", COMBINING, ids=lambda kind: kind.__name__)
 def test_strategies_that_combine_updates_themselves_are_refused(kind, grouped, simulation, tmp_path):
     message = rf"strategy {kind().name}: .*, so that aggregator median has no say; choose aggregator=mean or another"
     with pytest.raises(StrategyError, match=message):
