@@ -182,7 +182,7 @@ CASES = {
     "no such aggregator": (["aggregator=average"], r"Could not find 'aggregator/average'; choose one of differential_pr"),
     "an aggregator without a say": (
         ["aggregator=median", "strategy=feddyn"],
-        r"strategy feddyn: combines single updates itself, so that aggregator median has no say; choose aggregator=mean or another",
+        r"strategy feddyn: combines single updates itself, so that aggregator median has no say; choose aggregator=mean",
     ),
     "too few for Krum": (["aggregator=krum"], r"aggregator krum: expected at least 5 updates, since 1 may be .*, found 3; "),
     "more hostile devices than honest ones": (
