@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ from odt_sim.lock import locked
 from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.progress import left_out, not_evaluated, shown
 from odt_sim.report.records import Row, RunFolder
-from odt_sim.resume import resumed, run_folder, settle
+from odt_sim.resume import kept_overrides, resumed, run_folder, settle
 from odt_sim.simulation.coordinator import holds_results
 from odt_sim.sweep import sweepable
 from odt_sim.trackers.base import Tracker
@@ -120,8 +120,8 @@ def _not_begun(error: Exception) -> str:
     return f"a file of the configuration cannot be read: {type(error).__name__}: {explained(error)}"
 
 
-def _way_on(folder: Path) -> str:
-    return f"go on with: odt-sim run {shlex.quote(f'run.resume={os.path.relpath(folder)}')}"
+def _way_on(folder: Path, overrides: Sequence[str] = ()) -> str:
+    return f"go on with: odt-sim run {shlex.join([f'run.resume={os.path.relpath(folder)}', *overrides])}"
 
 
 @hydra.main(config_path="pkg://odt_sim.conf", **CONFIG)
@@ -134,7 +134,7 @@ def application(config: DictConfig) -> float:
     """
     settings = HydraConfig.get()
     swept = settings.mode == RunMode.MULTIRUN
-    overrides = list(settings.overrides.task)
+    overrides = [override for override in settings.overrides.task if not override.startswith("run.resume=")]
     outcome.folder = folder = Path(settings.runtime.output_dir)
     own = False
     interrupt.tell(NOT_BEGUN)
@@ -144,7 +144,8 @@ def application(config: DictConfig) -> float:
                 _print(escape(message))
             own = claim(folder, config, [*overrides, *(own_storage(config, settings.sweep.subdir) if swept else [])])
             configuration.check(config)
-            summary = run(config, folder, _title(settings.runtime.choices["strategy"], overrides))
+            title = _title(settings.runtime.choices["strategy"], overrides)
+            summary = run(config, folder, title, lambda: None if own else keep(folder, config, overrides))
         return _validated(summary)
     except OdtSimError as error:
         interrupt.check()  # what fails then is no failure of the run
@@ -205,21 +206,40 @@ def claim(folder: Path, config: DictConfig, overrides: Sequence[str]) -> bool:
     """
     if config.run.resume is not None:
         if holds_results(folder):
-            interrupt.tell(_way_on(folder))
+            kept = kept_overrides(folder)
+            interrupt.tell(_way_on(folder, [override for override in overrides if override not in kept]))
         return False
     if holds_results(folder):
         raise CheckpointError(
             f"{folder}: holds a run already; go on with it by run.resume={folder}, or choose another folder"
         )
-    files = {
-        "config.yaml": config,
-        "hydra.yaml": HydraConfig.instance().cfg,
-        "overrides.yaml": [override for override in overrides if not override.startswith("run.resume=")],
-    }
+    _keep(folder, config, overrides)
+    return True
+
+
+def keep(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
+    """Keeps in an earlier run's folder what this call has changed of it, so that it goes on by its folder alone.
+
+    Args:
+        folder: The run's folder.
+        config: The configuration.
+        overrides: Those of the run, and then those of this call.
+
+    Raises:
+        FileError: The folder cannot be written.
+    """
+    wanted = list(dict.fromkeys(reversed(overrides)))[::-1]  # of the same ones the last, which decides
+    if wanted != kept_overrides(folder):
+        fresh = config.copy()
+        fresh.run.resume = None
+        _keep(folder, fresh, wanted)
+
+
+def _keep(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
+    files = {"config.yaml": config, "hydra.yaml": HydraConfig.instance().cfg, "overrides.yaml": list(overrides)}
     (folder / ".hydra").mkdir(exist_ok=True)
     for name, content in files.items():
         write_file(folder / ".hydra" / name, OmegaConf.to_yaml(content).encode())
-    return True
 
 
 def _title(strategy: str, overrides: Sequence[str]) -> str:
@@ -228,13 +248,14 @@ def _title(strategy: str, overrides: Sequence[str]) -> str:
     return " ".join([target, *(override for override in overrides if not override.startswith(known))])
 
 
-def run(config: DictConfig, folder: Path, name: str) -> Row:
+def run(config: DictConfig, folder: Path, name: str, on_begin: Callable[[], None]) -> Row:
     """Runs one simulation with a live display, and says which devices were left out.
 
     Args:
         config: The configuration.
         folder: The run's folder.
         name: What the display calls it.
+        on_begin: Called once nothing refuses the run any more.
 
     Returns:
         The run's summary.
@@ -253,7 +274,9 @@ def run(config: DictConfig, folder: Path, name: str) -> Row:
         if message := find_leakage(simulation.data).message:
             progress.warn(message)
         resume = config.run.resume is not None
-        tracking.summary = summary = simulation.run(resume=resume, on_round=on_round, on_warning=progress.warn)
+        tracking.summary = summary = simulation.run(
+            resume=resume, on_begin=on_begin, on_round=on_round, on_warning=progress.warn
+        )
     if message := left_out(RunFolder(folder).rounds()):
         _print(f"[yellow]left out[/yellow] {message}")
     if message := not_evaluated(RunFolder(folder).devices()):

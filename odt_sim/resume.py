@@ -38,9 +38,8 @@ def resumed(arguments: Sequence[str]) -> list[str]:
         raise ConfigurationError(f"run.resume: {folder} is no folder of a run; give one that odt-sim run has made")
     kept = Path(folder) / ".hydra"
     places = _read(kept / "hydra.yaml", _places)
-    overrides = _read(kept / "overrides.yaml", _overrides)
     given = any(argument.startswith(("--config-dir", "-cd")) for argument in arguments)
-    return [*([] if given else places), *overrides, *arguments, "hydra.mode=RUN"]
+    return [*([] if given else places), *kept_overrides(Path(folder)), *arguments, "hydra.mode=RUN"]
 
 
 def run_folder(resume: str | None, fresh: str, *, _root_: DictConfig) -> str:
@@ -78,6 +77,15 @@ def settle(config: DictConfig, folder: Path) -> str | None:
         )
     config.run.resume = str(folder)
     return f"goes on with {os.path.relpath(folder)}"
+
+
+def kept_overrides(folder: Path) -> list[str]:
+    """Returns the overrides that are kept in a run's folder.
+
+    Raises:
+        ConfigurationError: They are damaged.
+    """
+    return _read(folder / ".hydra" / "overrides.yaml", _overrides)
 
 
 def is_kept(folder: Path) -> bool:

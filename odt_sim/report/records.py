@@ -129,6 +129,18 @@ class RunFolder:
         """
         return _read_document(self.path / SUMMARY, SUMMARY_KEYS)
 
+    def reopen(self) -> None:
+        """Removes the end of a run that goes on: the summary first, since it makes devices' records those of its rounds.
+
+        Raises:
+            FileError: A file cannot be removed.
+        """
+        for name in (SUMMARY, DEVICES):
+            try:
+                (self.path / name).unlink(missing_ok=True)
+            except OSError as error:
+                raise unwritable(self.path / name, error) from error
+
     def write_failure(self, error: str, overrides: Sequence[str]) -> None:
         """Writes `failure.json`: the run ended early.
 

@@ -148,6 +148,7 @@ class Simulation:
         self,
         *,
         resume: bool = False,
+        on_begin: Callable[[], None] | None = None,
         on_round: Callable[[Row], None] | None = None,
         on_warning: Callable[[str], None] = warnings.warn,
     ) -> dict[str, Any]:
@@ -155,6 +156,7 @@ class Simulation:
 
         Args:
             resume: Go on from the last committed round of the folder. Without it the folder must hold no run.
+            on_begin: Called once nothing refuses the run any more, before its first round.
             on_round: Called with each round's record once the round is committed.
             on_warning: Called with a line where the last commit is damaged, and the run goes on after an earlier round.
 
@@ -170,7 +172,10 @@ class Simulation:
         if not resume:
             self._check_unused(self._checkpoint.look())
         with locked(self.directory), self._storage_locked():
-            return self._run(self._begin(on_warning), on_round)
+            commit = self._begin(on_warning)
+            if on_begin:
+                on_begin()
+            return self._run(commit, on_round)
 
     def _run(self, commit: Commit, on_round: Callable[[Row], None] | None) -> dict[str, Any]:
         try:
@@ -218,6 +223,8 @@ class Simulation:
         reported = [reported_round(recorded[:round], self._task) for round in (commit.round, max(0, commit.round - 1))]
         self._records.truncate_rounds(commit.round)  # first: it fits the checkpoint with later commits and without
         self._checkpoint.begin(commit, *reported)
+        if commit.round < self._rounds:
+            self._records.reopen()
         write_file(self.directory / "model.tflite", model.content)
         return commit
 

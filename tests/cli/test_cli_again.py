@@ -27,6 +27,20 @@ def test_a_failed_run_goes_on_by_its_folder_alone(odt_sim, folder):
     np.testing.assert_equal(*ended)
 
 
+def test_what_a_call_changes_of_a_run_is_kept_for_the_next(odt_sim, folder):
+    """A finished run is given more rounds and fails in them: it goes on by its folder alone, and as the newest like this."""
+    given = ["strategy._target_=mine.FailsOnce", *FEW, "run.rounds=1"]
+    assert odt_sim("run", *given)[0] == 0
+    [run] = runs(folder)
+    code, _, error = odt_sim("run", f"run.resume={run}", "run.rounds=3")
+    assert (code, len(lines(run / "rounds.jsonl"))) == (1, 1), error
+    assert odt_sim("run", f"run.resume={run}")[0] == 0
+    assert len(lines(run / "rounds.jsonl")) == 3
+    (run / "summary.json").unlink()
+    assert odt_sim("run", *given, "run.rounds=3", "run.resume=auto")[0] == 0
+    assert runs(folder) == [run]
+
+
 def test_another_run_is_not_gone_on_with_and_nothing_is_touched(odt_sim, folder):
     odt_sim("run", "strategy._target_=mine.FailsOnce", *FEW, "hydra.run.dir=out")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

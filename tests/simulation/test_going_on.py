@@ -5,6 +5,7 @@ import shutil
 import time
 from dataclasses import replace
 from itertools import product
+from unittest.mock import ANY
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -55,6 +56,16 @@ def test_a_run_that_died_goes_on_to_the_same_bits(strategy, results, simulation,
     simulation(strategy, halves, rounds=6).run(resume=True, on_round=lambda record: seen.append(record["round"]))
     assert seen == [4, 5, 6]
     type(whole).read(halves).assert_same_bits(whole)
+
+
+def test_a_finished_run_that_goes_on_is_under_way_again(simulation, tmp_path):
+    whole = simulation(FedAvg(), tmp_path, rounds=2).run()
+    assert simulation(FedAvg(), tmp_path, rounds=2).run(resume=True) == {**whole, "seconds": ANY}
+    with pytest.raises(DeathError):
+        simulation(FedAvg(), tmp_path, rounds=4).run(resume=True, on_round=die_in(3))
+    assert not (tmp_path / "summary.json").exists()
+    assert not (tmp_path / "devices.jsonl").exists()
+    assert simulation(FedAvg(), tmp_path, rounds=4).run(resume=True)["rounds"] == 4
 
 
 def test_states_of_old_rounds_are_dropped(results, tmp_path):
