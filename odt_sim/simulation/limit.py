@@ -2,6 +2,7 @@
 
 import faulthandler
 import signal
+import time
 from collections.abc import Callable
 from threading import current_thread, main_thread
 from types import FrameType
@@ -14,6 +15,9 @@ Result = TypeVar("Result")
 GRACE = 2.0
 """Seconds after which a process is ended that could not be interrupted: native code that does not come back."""
 
+AGAIN = 0.5
+"""Seconds between two interrupts of what has swallowed one: a bare `except`, or a finalizer, in which Python drops it."""
+
 
 class OutOfTime(BaseException):
     """A device has taken too long; no `Exception`, so that no handler of a strategy's takes it for one of its own."""
@@ -22,7 +26,7 @@ class OutOfTime(BaseException):
 def timed(work: Callable[[], Result], seconds: float, *, ends_process: bool) -> Result:
     """Does something in the main thread within some time.
 
-    Python code is interrupted. Native code is not, but what follows it is.
+    Python code is interrupted, again and again until it gives up. Native code is not, but what follows it is.
 
     Args:
         work: What to do.
@@ -34,16 +38,20 @@ def timed(work: Callable[[], Result], seconds: float, *, ends_process: bool) -> 
         OutOfTime: It took longer.
     """
     handler = signal.signal(signal.SIGALRM, _interrupt)
-    before = 0.0, 0.0
+    before, until = (0.0, 0.0), time.monotonic() + seconds
     try:
         try:
-            before = signal.setitimer(signal.ITIMER_REAL, seconds)
+            before = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
             if ends_process:
                 faulthandler.dump_traceback_later(seconds + GRACE, exit=True)
-            return work()
+            done = work()
+            if time.monotonic() >= until:
+                raise OutOfTime
+            return done
         finally:
             signal.setitimer(signal.ITIMER_REAL, *before)
     finally:
+        signal.setitimer(signal.ITIMER_REAL, *before)  # again: an interrupt may have come before the first
         if ends_process:
             faulthandler.cancel_dump_traceback_later()
         signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)

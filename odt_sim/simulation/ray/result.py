@@ -38,7 +38,7 @@ def result(reference: Any) -> Any:
 
 
 def is_workers(lost: BaseException) -> bool:
-    """Whether one of `LOST` tells of a worker's own death; a node's, a lost object and a failing network are no device's fault."""
+    """Whether one of `LOST` tells of a worker's own death: a node's, a lost object or the network is no device's fault."""
     return isinstance(lost, ActorDiedError) and "its node has died" not in str(lost)  # Ray tells it in words alone
 
 
