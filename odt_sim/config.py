@@ -201,9 +201,13 @@ def check(config: DictConfig) -> None:
     """Checks the types of the keys that odt_sim itself reads.
 
     Raises:
-        ConfigurationError: A value is of another type.
+        ConfigurationError: A value is missing or of another type.
     """
     for key, types in SCHEMA.items():
+        group, _, name = key.rpartition(".")
+        holder = OmegaConf.select(config, group) if group else config
+        if isinstance(holder, DictConfig) and name not in holder:
+            raise ConfigurationError(f"{key}: expected in the configuration, found nothing; add it: +{key}=...")
         value = OmegaConf.select(config, key)
         if not _is_a(value, *types):
             names = " or ".join(TYPE_NAMES[kind] for kind in types)

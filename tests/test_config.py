@@ -25,7 +25,7 @@ def test_the_shipped_configuration_passes():
         ("seed=0.5", r"^seed: expected a whole number, found 0\.5$"),
         ("seed=true", r"^seed: expected a whole number, found True$"),
         ("seed=null", r"^seed: expected a whole number, found None$"),
-        ("~seed", r"^seed: expected a whole number, found None$"),
+        ("~seed", r"^seed: expected in the configuration, found nothing; add it: \+seed=\.\.\.$"),
         ("seed=-1", r"^seed: expected at least 0, found -1$"),
         ("run.rounds=many", r"^run\.rounds: expected a whole number, found 'many'$"),
         ("run.evaluate_every=0.1", r"^run\.evaluate_every: expected a whole number or null, found 0\.1$"),
@@ -38,6 +38,15 @@ def test_the_shipped_configuration_passes():
 def test_a_value_of_another_type_is_named(override, message):
     with pytest.raises(ConfigurationError, match=message):
         config.check(composed([override]))
+
+
+def test_a_key_that_a_users_own_group_lacks_is_named():
+    """Also one that may be null."""
+    given = OmegaConf.to_container(composed([]))
+    del given["fleet"]["timeout"]
+    message = r"^fleet\.timeout: expected in the configuration, found nothing; add it: \+fleet\.timeout=\.\.\.$"
+    with pytest.raises(ConfigurationError, match=message):
+        config.check(OmegaConf.create(given))
 
 
 @pytest.mark.parametrize("override", ["train.learning_rate=1", "fleet.devices=null", "run.evaluate_every=2", "seed=0"])

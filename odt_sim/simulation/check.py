@@ -23,6 +23,8 @@ from odt_sim.simulation.cohort import Fleet, straggler_count
 from odt_sim.simulation.commit import Commit
 from odt_sim.simulation.failure import blamed
 
+LONGEST = 1e7  # seconds that a device's time may be limited to, about four months: timers take no number of any size
+
 
 def check_numbers(fleet: Fleet, devices: int, rounds: int, evaluate_every: int, seed: int) -> None:
     """Checks the ranges of a run's numbers.
@@ -55,6 +57,10 @@ def check_numbers(fleet: Fleet, devices: int, rounds: int, evaluate_every: int, 
     for name, limit in (("timeout", fleet.timeout), ("largest_update", fleet.largest_update)):
         if limit is not None and not 0 < limit < float("inf"):
             raise ConfigurationError(f"fleet.{name}: expected a number above 0, or null for no limit, found {limit}")
+    if fleet.timeout is not None and fleet.timeout > LONGEST:
+        raise ConfigurationError(
+            f"fleet.timeout: expected at most {LONGEST:g} s, or null for no limit, found {fleet.timeout:g}"
+        )
 
 
 def check_parts(fleet: Fleet, plan: TrainingPlan) -> None:

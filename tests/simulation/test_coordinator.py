@@ -298,6 +298,10 @@ def test_with_min_devices_0_a_round_without_updates_changes_nothing(scaled, resu
         ({"fleet": Fleet(evaluated=8)}, r"fleet\.evaluated: expected 1 to 7, found 8"),
         ({"fleet": Fleet(quarantine_after=0)}, r"fleet\.quarantine_after: expected at least 1, found 0"),
         ({"fleet": Fleet(timeout=0.0)}, r"fleet\.timeout: expected a number above 0, or null for no limit, found 0"),
+        (
+            {"fleet": Fleet(timeout=1e10)},
+            r"fleet\.timeout: expected at most 1e\+07 s, or null for no limit, found 1e\+10",
+        ),
         ({"fleet": Fleet(largest_update=math.inf)}, r"fleet\.largest_update: expected a number above 0, .* found inf"),
         ({"fleet": Fleet(cohort=3, min_devices=4)}, r"fleet\.min_devices: expected 0 to 3, found 4"),
     ],
