@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from odt_sim.simulation.block import Trained
-from odt_sim.simulation.exclusion import told
+from odt_sim.simulation.exclusion import advice, told
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,5 @@ class Begun:
             f"{self.dropped} were stragglers (fleet.stragglers)": self.dropped,
             f"{self.quarantined} are quarantined (fleet.quarantine_after)": self.quarantined,
         }
-        diverged = any("finite" in reason for reason in excluded.values())
-        advice = "a smaller train.learning_rate may help" if diverged else "ask for fewer, or mend what they fail of"
-        return f"{', '.join(text for text, holds in found.items() if holds)}; {advice}"
+        missing = ", ".join(text for text, holds in found.items() if holds)
+        return f"{missing}; {advice(excluded) or 'ask for fewer, or mend what they fail of'}"

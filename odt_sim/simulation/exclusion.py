@@ -10,6 +10,16 @@ from odt_sim.strategies.base import Tensors, Update, array_of
 
 TIMED_OUT = "timed out"
 
+ADVICE = {
+    "failed in LiteRT": "look at the data of these devices",
+    "not finite": "a smaller train.learning_rate may help",
+    "update too large": "a smaller train.learning_rate or a larger fleet.largest_update may help",
+    "timed out": "give them more time (fleet.timeout)",
+    "worker died or hung": "give them more time (fleet.timeout) or workers more memory, or see why with backend=serial",
+    "worker died": "give workers more memory (fewer backend.actors), or see why with backend=serial",
+}
+"""What to do, by a part of the reason; the first that fits counts."""
+
 NAMED = 5  # devices, at most, that a line names for each reason
 
 
@@ -56,6 +66,12 @@ def told(excluded: Mapping[int, str]) -> str:
     for device, reason in excluded.items():
         by_reason.setdefault(reason, []).append(device)
     return "; ".join(f"{reason} on device {_listed(devices)}" for reason, devices in by_reason.items())
+
+
+def advice(excluded: Mapping[int, str]) -> str:
+    """Returns what to do about each of the reasons; empty where no device was left out."""
+    found = [next(do for part, do in ADVICE.items() if part in reason) for reason in excluded.values()]
+    return "; ".join(dict.fromkeys(found))
 
 
 def _listed(devices: list[int]) -> str:

@@ -1,0 +1,27 @@
+"""What is said of devices that are left out."""
+
+import pytest
+
+from odt_sim.simulation.exclusion import advice
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [
+        ("loss not finite", "train.learning_rate"),
+        ("weight not finite or not above 0", "train.learning_rate"),
+        ("update too large", "fleet.largest_update"),
+        ("timed out", "fleet.timeout"),
+        ("failed in LiteRT: gather index out of range, not finite", "data"),
+        ("worker died 5 times", "backend=serial"),
+        ("worker died or hung 5 times", "fleet.timeout"),
+    ],
+)
+def test_each_reason_has_what_to_do(reason, word):
+    assert word in advice({3: reason})
+
+
+def test_what_to_do_is_said_once_for_each_reason():
+    said = advice({1: "timed out", 2: "loss not finite", 4: "timed out"})
+    assert said == "give them more time (fleet.timeout); a smaller train.learning_rate may help"
+    assert advice({}) == ""
