@@ -1,6 +1,7 @@
 """Files that are written whole or not at all."""
 
 import ctypes
+import errno
 import os
 import secrets
 from contextlib import suppress
@@ -26,6 +27,25 @@ def write_file(path: Path, content: bytes) -> None:
         _replace(path, content)
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+def sync_names(folder: Path) -> None:
+    """Waits until the names in a folder are on its disk: that a file has taken a name's place may be lost without it.
+
+    Raises:
+        FileError: The disk reports an error.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # which is said by file systems that do not sync folders
+                raise
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise unwritable(folder, error) from error
 
 
 def cache_folder(name: str) -> Path:

@@ -9,7 +9,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from odt_sim.errors import CheckpointError, ConfigurationError, FileError
-from odt_sim.files import sync_folder, unwritable, write_file
+from odt_sim.files import sync_folder, sync_names, unwritable, write_file
 from odt_sim.lock import locked
 from odt_sim.object_store import ObjectStore
 
@@ -122,7 +122,9 @@ class Folder:
 
     def replace(self, name: str, content: bytes) -> None:
         """Replaces a file; it is on the disk when this returns."""
-        write_file(self.path / name, content)
+        path = self.path / name
+        write_file(path, content)
+        sync_names(path.parent)
 
     def add(self, name: str, content: bytes) -> None:
         """Writes a file in place, without the cost of a second name.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim.errors import CheckpointError
-from odt_sim.files import unwritable, write_file
+from odt_sim.files import sync_names, unwritable, write_file
 
 Row = Mapping[str, Any]
 
@@ -65,6 +65,8 @@ class RunFolder:
                     if file.write(line) != len(line):
                         raise OSError(None, "only a part of a line was written")
                     os.fdatasync(file.fileno())
+                    if not size:
+                        sync_names(self.path)
                 except OSError:
                     file.truncate(size)
                     raise
@@ -80,6 +82,7 @@ class RunFolder:
         """
         if (self.path / ROUNDS).exists():
             write_file(self.path / ROUNDS, _lines(row for row in self.rounds() if row["round"] <= rounds))
+            sync_names(self.path)
 
     def rounds(self) -> list[Row]:
         """Returns the rounds' records in order; a torn last line is dropped; empty where there is no file.
