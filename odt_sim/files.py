@@ -49,9 +49,15 @@ def sync_names(folder: Path) -> None:
 
 
 def cache_folder(name: str) -> Path:
-    """Returns the folder of one kind of what is kept between runs: below `$ODT_SIM_CACHE`, or `~/.cache/odt_sim`."""
-    root = os.environ.get("ODT_SIM_CACHE") or Path.home() / ".cache" / "odt_sim"
-    return Path(root).expanduser() / name
+    """Returns the folder of one kind of what is kept between runs: below `$ODT_SIM_CACHE`, or `~/.cache/odt_sim`.
+
+    Raises:
+        FileError: There is no home folder.
+    """
+    try:
+        return Path(os.environ.get("ODT_SIM_CACHE") or "~/.cache/odt_sim").expanduser() / name
+    except RuntimeError as error:
+        raise FileError(f"cache: {error}; set ODT_SIM_CACHE to a writable folder") from error
 
 
 def sync_folder(folder: Path) -> None:

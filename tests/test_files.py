@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from odt_sim.errors import FileError
-from odt_sim.files import sync_folder, write_file
+from odt_sim.files import cache_folder, sync_folder, write_file
 
 LIMITED = """
 import pathlib, resource, sys
@@ -111,6 +111,14 @@ def test_writers_of_one_file_do_not_meet(tmp_path):
         list(pool.map(lambda content: write_file(tmp_path / "state", content), contents))
     assert (tmp_path / "state").read_bytes() in contents
     assert names(tmp_path) == ["state"]
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
+    monkeypatch.setenv("ODT_SIM_CACHE", "~nobody-of-this-name")
+    with pytest.raises(
+        FileError, match=r"^cache: Could not determine home directory.*; set ODT_SIM_CACHE to a writable"
+    ):
+        cache_folder("models")
 
 
 def test_a_folder_is_synced_or_the_error_names_it(tmp_path):

@@ -57,7 +57,7 @@ def verify(content: bytes, fingerprint: str, where: str) -> None:
     Raises:
         ModelError: It cannot, or crashes, or takes too long.
     """
-    if _mark(fingerprint).exists():
+    if _known(fingerprint):
         return
     seconds = max(SECONDS, len(content) / 1e6)
     ending = tried(content, where, seconds)
@@ -67,9 +67,21 @@ def verify(content: bytes, fingerprint: str, where: str) -> None:
 
 
 def remember(fingerprint: str) -> None:
-    """Keeps that a file was tried and is fine; where that cannot be written, it is tried again."""
+    """Keeps that a file was tried and is fine; where that cannot be written, the next process tries it again."""
+    _fine.add(fingerprint)
     with suppress(FileError):
         write_file(_mark(fingerprint), b"")
+
+
+def _known(fingerprint: str) -> bool:
+    try:
+        return fingerprint in _fine or _mark(fingerprint).exists()
+    except (FileError, OSError):  # no cache that could be read
+        return False
+
+
+_fine = set[str]()
+"""The fingerprints of what this process has tried."""
 
 
 def tried(content: bytes, where: str, seconds: float) -> Ending:

@@ -26,6 +26,7 @@ from odt_sim.strategies.fedavg import FedAvg
 def fresh(tmp_path, monkeypatch) -> Path:
     """The cache of a machine that has tried no file yet."""
     monkeypatch.setenv("ODT_SIM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(verification, "_fine", set())
     return tmp_path / "cache" / "verified"
 
 
@@ -151,10 +152,16 @@ def test_a_file_is_tried_once(fresh, softmax, tmp_path, monkeypatch):
         TrainableModel.load(path)
 
 
-def test_where_the_cache_cannot_be_written_a_file_is_tried_each_time(fresh, softmax, tmp_path):
-    (tmp_path / "cache").touch()
-    (tmp_path / "softmax.tflite").write_bytes(softmax.content)
-    TrainableModel.load(tmp_path / "softmax.tflite")
+@pytest.mark.parametrize("cache", ["a file", "x" * 300, "~nobody-of-this-name/cache"])
+def test_where_there_is_no_cache_a_process_tries_a_file_once(fresh, softmax, tmp_path, monkeypatch, cache):
+    (tmp_path / "a file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ODT_SIM_CACHE", cache)
+    trials = []
+    monkeypatch.setattr(verification, "tried", lambda *given: trials.append(given) or verification.Ending(0))
+    for _ in range(2):
+        verification.verify(softmax.content, softmax.fingerprint, "softmax")
+    assert len(trials) == 1
 
 
 def test_what_the_exporter_has_written_was_tried_there(softmax, monkeypatch):
