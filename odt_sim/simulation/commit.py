@@ -85,6 +85,12 @@ class CommitFile:
                     f"{self.where}: of a run with {name} {file.texts.get(name)}, this one has {expected}; "
                     "resume with the same configuration, or start a new run"
                 )
+        try:
+            return self._commit(file)
+        except (KeyError, ValueError, TypeError) as error:  # whole, but of something else
+            raise CheckpointError(f"{self.where}: no commit of a round ({type(error).__name__}: {error})") from error
+
+    def _commit(self, file: StateFile) -> Commit:
         rounds = array_of(file.state("versions.")["segments"]).tolist()
         versions = Versions(tuple(read_segment(self.storage, round, self.model) for round in rounds))
         state = ServerState(file.state("broadcast."), file.state("private."))

@@ -74,9 +74,12 @@ class StateFile:
                 f"{where}: of another model than {model.where}; start a new run or use that run's model"
             )
         by_name = {parameter.name: parameter for parameter in model.parameters}
-        layouts = json.loads(self.texts.pop("layouts"))
-        self._layouts = [Layout(tuple(by_name[name] for name in names)) for names in layouts]
-        self._held: dict[str, int] = json.loads(self.texts.pop("weights"))
+        try:
+            layouts = json.loads(self.texts.pop("layouts"))
+            self._layouts = [Layout(tuple(by_name[name] for name in names)) for names in layouts]
+            self._held: dict[str, int] = json.loads(self.texts.pop("weights"))
+        except (KeyError, ValueError, TypeError) as error:  # whole, but of something else
+            raise CheckpointError(f"{where}: no state of a run ({type(error).__name__}: {error})") from error
 
     def state(self, prefix: str = "") -> State:
         """Returns a copy of the entries whose names begin with `prefix`, by the rest of their names."""

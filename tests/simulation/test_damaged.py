@@ -73,6 +73,10 @@ def another_models(content, model):
     return packed({}, {"fingerprint": "0" * 64})
 
 
+def of_something_else(content, model):
+    return packed({}, {"fingerprint": model.fingerprint})
+
+
 CHANGES = {
     empty: "damaged or no checkpoint",
     torn: "damaged or no checkpoint",
@@ -80,6 +84,7 @@ CHANGES = {
     of_another_model: "damaged, its checksum does not fit its content",
     another_models: "of another model than",
     of_a_flipped_version: "damaged, its checksum does not fit its content",
+    of_something_else: "no state of a run (KeyError: 'layouts')",
     None: "no such checkpoint",
 }
 
