@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from odt_sim import interrupt
 from odt_sim.aggregators.base import Aggregator
@@ -171,7 +172,8 @@ class Simulation:
         """
         if not resume:
             self._check_unused(self._checkpoint.look())
-        with locked(self.directory), self._storage_locked():
+        one_thread = threadpool_limits(1, "blas")  # as actors have: the bits of large products depend on their number
+        with locked(self.directory), self._storage_locked(), one_thread:
             commit = self._begin(on_warning)
             if on_begin:
                 on_begin()

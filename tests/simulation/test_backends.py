@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import psutil
 import pytest
+from threadpoolctl import threadpool_limits
 
 import odt_sim.strategies
 from odt_sim import Fleet
@@ -115,6 +116,15 @@ def test_devices_are_spread_over_actors_and_the_next_job_finds_them_again(user, 
 def test_with_one_device_an_actor_every_device_has_a_process_of_its_own(user, results, tmp_path):
     rows = results(user.TellsItsProcess(), tmp_path, rounds=1, backend=RayBackend(devices_per_actor=1)).devices
     assert len({json.loads(row)["process"] for row in rows.splitlines()}) == 7
+
+
+@pytest.mark.parametrize("backend", [SerialBackend(), RayBackend(actors=2)], ids=["serial", "ray"])
+def test_products_have_one_thread_everywhere_since_their_bits_depend_on_it(backend, user, results, tmp_path):
+    with threadpool_limits(2, "blas"):
+        rows = results(user.TellsItsThreads(), tmp_path, rounds=1, backend=backend).devices.splitlines()
+        assert user.threads() == 2  # again
+    told = {(row["device_threads"], row["coordinator_threads"]) for row in map(json.loads, rows)}
+    assert told == {(1, 1)}
 
 
 def test_a_strategy_that_is_no_file_of_its_own_reaches_the_workers(results, tmp_path):

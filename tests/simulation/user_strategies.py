@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_info
 
+from odt_sim.strategies.base import ServerState
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
 from odt_sim.strategies.local import Local
@@ -142,6 +144,24 @@ class TellsItsProcess(FedAvg):
     def deploy(self, device, broadcast):
         device.records["process"] = os.getpid()
         return super().deploy(device, broadcast)
+
+
+class TellsItsThreads(FedAvg):
+    """Records how many threads products of matrices have on each device and on the coordinator."""
+
+    def aggregate(self, state, updates):
+        after = super().aggregate(state, updates)
+        return ServerState({**after.broadcast, "threads": np.array([threads()])})
+
+    def deploy(self, device, broadcast):
+        device.records["device_threads"] = threads()
+        device.records["coordinator_threads"] = int(broadcast["threads"][0])
+        return super().deploy(device, broadcast)
+
+
+def threads():
+    """The most threads that a BLAS library of this process uses."""
+    return max(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
 
 
 class Counts(FedAvg):
