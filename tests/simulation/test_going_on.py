@@ -99,7 +99,7 @@ def test_what_a_run_did_not_write_stays_in_its_storage(simulation, tmp_path):
         (storage / name).write_bytes(b"mine")
     simulation(FedAvg(), tmp_path / "run", rounds=1, storage=storage).run()
     found = {str(path.relative_to(storage)) for path in storage.rglob("*") if path.is_file()}
-    assert found == {*theirs, "server.1.safetensors"}
+    assert found == {*theirs, "server.1.safetensors", LOCK}
 
 
 def test_states_are_on_the_disk_before_a_commit_refers_to_them(simulation, tmp_path, monkeypatch):
