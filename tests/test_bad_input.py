@@ -351,4 +351,4 @@ def test_no_case_left_anything_beside_its_own_folder(folder):
     assert {path.name for path in folder.iterdir() if path.is_dir()} <= {
         "earlier", "outputs", "multirun", "damaged", "full", "tight", "__pycache__",
     }  # fmt: skip
-    assert {path.name for path in folder.rglob(".*")} <= {".hydra"}  # no unfinished file
+    assert {path.name for path in folder.rglob(".*")} <= {".hydra", ".lock"}  # no unfinished file

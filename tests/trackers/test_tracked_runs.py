@@ -50,7 +50,7 @@ def test_a_sweep_is_one_run_a_job(read: Callable[[Path], Any], tmp_path: Path) -
     command = [sys.executable, "-c", program, json.dumps(["run", *overrides])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "1 []", done.stderr
-    name = "fedavg backend=serial model=softmax fleet.devices=4 fleet.unseen=1 fleet.cohort="
+    name = "fedavg model=softmax fleet.devices=4 fleet.unseen=1 fleet.cohort="
     events = read(tmp_path / "0" / "tensorboard" / f"{name}3")
     lines = [json.loads(line) for line in (tmp_path / "0" / "rounds.jsonl").read_text().splitlines()]
     found = [(event.step, event.value) for event in events.Scalars("train_loss")]
@@ -69,6 +69,6 @@ def test_a_tracker_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         [*SMALL, "tracker._target_=tracker_of_mine.Mine", "+tracker.greeting=hello", "strategy=local"]
     ).folder
     assert folder is not None
-    name = "local backend=serial model=softmax fleet.devices=4 fleet.unseen=1"
+    name = "local model=softmax fleet.devices=4 fleet.unseen=1"
     calls = ["hello", ["start", name, 1, []], ["round", 1], ["round", 2], ["end", "local"]]
     assert json.loads((folder / "mine.json").read_text()) == calls
