@@ -4,6 +4,7 @@ import ctypes
 import errno
 import os
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,17 +36,15 @@ def sync_names(folder: Path) -> None:
     Raises:
         FileError: The disk reports an error.
     """
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
+
+    def sync(descriptor: int) -> None:
         try:
             os.fsync(descriptor)
         except OSError as error:
             if error.errno != errno.EINVAL:  # which is said by file systems that do not sync folders
                 raise
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise unwritable(folder, error) from error
+
+    _on_folder(folder, sync)
 
 
 def cache_folder(name: str) -> Path:
@@ -66,11 +65,19 @@ def sync_folder(folder: Path) -> None:
     Raises:
         FileError: The disk reports an error.
     """
+
+    def sync(descriptor: int) -> None:
+        if _libc.syncfs(descriptor):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    _on_folder(folder, sync)
+
+
+def _on_folder(folder: Path, sync: Callable[[int], None]) -> None:
     try:
         descriptor = os.open(folder, os.O_RDONLY)
         try:
-            if _libc.syncfs(descriptor):
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            sync(descriptor)
         finally:
             os.close(descriptor)
     except OSError as error:

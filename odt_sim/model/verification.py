@@ -87,16 +87,11 @@ _fine = set[str]()
 def tried(content: bytes, where: str, seconds: float) -> Ending:
     """Returns how the trial of a file ended; it is killed where it takes more than some seconds of the processor's time."""
     quiet = environment({"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"})
+    # -P: nothing of the working folder takes the place of a module.
+    command = [sys.executable, "-P", "-m", "odt_sim.device.trial", where, str(seconds)]
     try:
         child = subprocess.run(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "odt_sim.device.trial",
-                where,
-                str(seconds),
-            ],  # -P: nothing of the working folder takes its place
+            command,
             input=content,
             capture_output=True,
             env=quiet,

@@ -172,8 +172,8 @@ class Simulation:
         """
         if not resume:
             self._check_unused(self._checkpoint.look())
-        one_thread = threadpool_limits(1, "blas")  # as actors have: the bits of large products depend on their number
-        with locked(self.directory), self._storage_locked(), one_thread:
+        # One thread, as actors have: the bits of large products depend on their number.
+        with locked(self.directory), self._storage_locked(), threadpool_limits(1, "blas"):
             commit = self._begin(on_warning)
             if on_begin:
                 on_begin()
