@@ -38,13 +38,13 @@ def test_nodes_that_are_removed_change_no_bit(strategy, long, undisturbed, tmp_p
     given = [*GIVEN, f"strategy={strategy}", "run.rounds=30"]
     expected = undisturbed(*given)
     with three_nodes(tmp_path / "hidden") as (address, ask):
-        removable = int(ask("node"))
+        removable = int(ask("node").split()[0])
         run = Disturbed(tmp_path / "run", [*given, "backend.address=auto"], 0, RAY_ADDRESS=address)
         try:
             for moment in moments(0, 30, {"node": 3}):
                 run.wait(moment)
                 psutil.Process(removable).kill()
-                removable = int(ask("node"))
+                removable = int(ask("node").split()[0])
             run.finish()
         finally:
             run.close()

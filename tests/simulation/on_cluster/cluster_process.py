@@ -4,7 +4,8 @@
 
 Says `address` once the nodes are there. The third node has the resource `apart` and, where this process may have a mount
 namespace, does not see the folder HIDDEN: it is to the others as another machine is. Each line of input is obeyed and
-answered by a line: `node` adds a node and says its process id, `pretend 1.2.3` lets the cluster say that it runs that Ray.
+answered by a line: `node` adds a node and says its raylet's process id and its id, `gone` ends the nodes so added and waits
+until the cluster has only its three, `pretend 1.2.3` lets the cluster say that it runs that Ray.
 """
 
 import json
@@ -14,6 +15,7 @@ import time
 
 import ray
 from ray._common.usage.usage_constants import CLUSTER_METADATA_KEY
+from ray._private.node import Node
 from ray.cluster_utils import Cluster
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
@@ -48,19 +50,29 @@ def pretend(version: str) -> None:
     _internal_kv_put(CLUSTER_METADATA_KEY, content, overwrite=True, namespace="cluster")
 
 
+def wait_for(cluster: Cluster, nodes: int) -> None:
+    while sum(node["Alive"] for node in cluster.global_state.node_table()) != nodes:
+        time.sleep(0.1)
+
+
 def main(hidden: str) -> None:
     cluster = Cluster(initialize_head=True, head_node_args={**SIZE, "include_dashboard": False})
     apart = start_apart(cluster.address, hidden)
     try:
         cluster.add_node(**SIZE)
-        while sum(node["Alive"] for node in cluster.global_state.node_table()) < 3:
-            time.sleep(0.1)
+        wait_for(cluster, 3)
+        added: list[Node] = []
         print(cluster.address, flush=True)
         for line in sys.stdin:
             word, *rest = line.split()
             if word == "node":
-                node = cluster.add_node(**SIZE)
-                print(node.all_processes["raylet"][0].process.pid, flush=True)
+                added.append(cluster.add_node(**SIZE))
+                print(added[-1].all_processes["raylet"][0].process.pid, added[-1].node_id, flush=True)
+            elif word == "gone":
+                while added:
+                    cluster.remove_node(added.pop())
+                wait_for(cluster, 3)
+                print(flush=True)
             else:
                 pretend(*rest)
                 print(ray.__version__, flush=True)

@@ -90,6 +90,14 @@ def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeNodes
 
 
 @pytest.fixture
+def fourth_node(three_nodes: ThreeNodes) -> Iterator[tuple[int, str]]:
+    """The process of the raylet and the id of a node more, which a test may end; the cluster forgets it after the test."""
+    process, node = three_nodes.do("node").split()
+    yield int(process), node
+    three_nodes.do("gone")
+
+
+@pytest.fixture
 def apart(three_nodes: ThreeNodes) -> ThreeNodes:
     """The cluster, where one of its nodes really does not see a folder."""
     if not unshare():

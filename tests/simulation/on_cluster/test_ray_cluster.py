@@ -49,8 +49,8 @@ def test_actors_are_spread_over_nodes_and_none_loads_tensorflow(run_there, user,
     assert not any(row["tensorflow"] for row in found)
 
 
-def test_a_node_that_dies_in_the_middle_changes_no_bit(three_nodes, run_there, user, results, tmp_path):
-    process = int(three_nodes.do("node"))
+def test_a_node_that_dies_in_the_middle_changes_no_bit(fourth_node, run_there, user, results, tmp_path):
+    process, _ = fourth_node
     assert is_alive(process)
     serial = results(user.KillsANode(1 << 30), tmp_path / "serial")  # no process has this number
     done = run_there(tmp_path / "cluster", user.KillsANode(process))
@@ -60,12 +60,11 @@ def test_a_node_that_dies_in_the_middle_changes_no_bit(three_nodes, run_there, u
     assert not is_alive(process)
 
 
-def test_the_death_of_a_node_is_not_told_as_that_of_its_workers(three_nodes, tmp_path):
+def test_the_death_of_a_node_is_not_told_as_that_of_its_workers(three_nodes, fourth_node, tmp_path):
     """Which Ray's words alone tell apart."""
-    assert three_nodes.script("whose_death.py", three_nodes.do("node"), folder=tmp_path).stdout.split() == [
-        "True",
-        "False",
-    ]
+    process, node = fourth_node
+    done = three_nodes.script("whose_death.py", str(process), node, folder=tmp_path)
+    assert done.stdout.split() == ["True", "False"], done.stderr
 
 
 def test_storage_that_a_node_does_not_see_is_refused_before_the_first_round(apart, run_there, tmp_path):

@@ -1,8 +1,8 @@
 """Says for a worker that dies of itself and for one whose node is ended whether it is told as the worker's own death.
 
-    python whose_death.py ADDRESS PROCESS
+    python whose_death.py ADDRESS PROCESS NODE
 
-ADDRESS is the cluster's, PROCESS that of the node's raylet. Prints two words: of the worker, of the node.
+ADDRESS is the cluster's, PROCESS that of the node's raylet, NODE the node's id. Prints two words: of the worker, of the node.
 """
 
 import os
@@ -21,8 +21,8 @@ TRIES = 5
 
 @ray.remote(num_cpus=0)
 class Host:
-    def raylet(self) -> int:
-        return os.getppid()
+    def ready(self) -> None:
+        return
 
     def die(self) -> None:
         os.abort()
@@ -39,18 +39,21 @@ def told(call: Any) -> bool:
     raise AssertionError("nothing has died")
 
 
-def main(address: str, process: int) -> None:
+def host_on(node: str) -> Any:
+    return Host.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
+
+
+def main(address: str, process: int, node: str) -> None:
     ray.init(address, log_to_driver=False)
-    nodes = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in ray.nodes() if node["Alive"]]
-    hosts = [Host.options(scheduling_strategy=node).remote() for node in nodes]
-    there = next(host for host in hosts if ray.get(host.raylet.remote()) == process)
+    there = host_on(node)
+    ray.get(there.ready.remote())
     waiting = there.wait.remote()
     os.kill(process, signal.SIGTERM)
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    here = ray.get_runtime_context().get_node_id()
     # A busy machine's Ray may call one that has just died out of reach, which counts against nobody.
-    own = any(told(Host.options(scheduling_strategy=here).remote().die.remote()) for _ in range(TRIES))
+    own = any(told(host_on(here).die.remote()) for _ in range(TRIES))
     print(own, told(waiting))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
