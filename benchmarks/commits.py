@@ -64,8 +64,10 @@ def row(model: TrainableModel, devices: int, cohort: int, rounds: int, folder: P
         written.append(sum(storage.sizes))
     checkpoint.end()
     memory = psutil.Process().memory_info().rss - before
-    for file in set(commit.versions.written(commit.round).values()):
-        storage.add(state_name(file), pack_state({}, model))  # going on looks whether the last round's are whole
+    for file in commit.versions.files():
+        storage.add(
+            state_name(file), pack_state({}, model)
+        )  # going on looks whether all are there, the last round's whole
     started = time.process_time()
     again = Checkpoint(storage, model, {})
     again.look()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from odt_sim.errors import FileError
+from odt_sim.errors import CheckpointError, FileError
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -90,6 +90,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def unwritable(path: Path, error: OSError) -> FileError:
     """Returns the error that says which file the system refused to write."""
     return FileError(f"{path}: cannot write it ({error.strerror}); make room there or choose another place")
+
+
+def missing(where: str) -> CheckpointError:
+    """Returns the error that says which checkpoint, or which part of one, is not there."""
+    return CheckpointError(f"{where}: no such checkpoint; put it back if there is a copy")
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from odt_sim.errors import CheckpointError, ConfigurationError, FileError
+from odt_sim.errors import ConfigurationError, FileError
+from odt_sim.files import missing
 
 Result = TypeVar("Result")
 
@@ -110,7 +111,7 @@ class ObjectStore:
         try:
             return question()
         except FileNotFoundError as error:
-            raise CheckpointError(f"{self.where(name)}: no such checkpoint") from error
+            raise missing(self.where(name)) from error
         except Exception as error:
             raise FileError(
                 f"{self.where(name)}: cannot be read ({_told(error)}); see that it can be reached, and who may do so"

@@ -9,7 +9,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from odt_sim.errors import CheckpointError, ConfigurationError, FileError
-from odt_sim.files import sync_folder, sync_names, unwritable, write_file
+from odt_sim.files import missing, sync_folder, sync_names, unwritable, write_file
 from odt_sim.lock import locked
 from odt_sim.object_store import ObjectStore
 
@@ -110,10 +110,10 @@ class Folder:
             with open(self.where(name), "rb") as file:
                 return file.read()
         except FileNotFoundError as error:
-            raise CheckpointError(f"{self.where(name)}: no such checkpoint") from error
+            raise missing(self.where(name)) from error
         except (IsADirectoryError, NotADirectoryError) as error:
             raise CheckpointError(
-                f"{self.where(name)}: damaged or no checkpoint ({error.strerror}); use an earlier one"
+                f"{self.where(name)}: damaged or no checkpoint ({error.strerror}); put back a whole copy if there is one"
             ) from error
         except OSError as error:
             raise FileError(

@@ -62,7 +62,9 @@ def test_what_is_written_is_read_and_listed_until_it_is_deleted(storage):
     assert sorted(storage.names()) == ["devices/000/7.1", "server"]
     with pytest.raises(CheckpointError) as raised:
         storage.read("devices/000/0.1")
-    assert str(raised.value) == f"{storage.where('devices/000/0.1')}: no such checkpoint"
+    assert (
+        str(raised.value) == f"{storage.where('devices/000/0.1')}: no such checkpoint; put it back if there is a copy"
+    )
 
 
 def test_what_cannot_be_written_is_named(storage):

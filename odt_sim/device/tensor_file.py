@@ -84,14 +84,18 @@ class TensorFile:
             found = self.texts.pop("checksum", "")
             version = self.texts.pop("format_version", "")
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise CheckpointError(f"{where}: damaged or no checkpoint ({error}); use an earlier one") from error
+            raise CheckpointError(
+                f"{where}: damaged or no checkpoint ({error}); put back a whole copy if there is one"
+            ) from error
         here = header.replace(_version_text(version), _version_text(FORMAT_VERSION), 1)
         if version != FORMAT_VERSION and str(version).isdecimal() and not self._fits(here, found):
             raise VersionError(
                 f"{where}: format version {version}, this odt_sim reads {FORMAT_VERSION}; use the odt_sim that wrote it"
             )
         if version != FORMAT_VERSION or not self._fits(header, found):
-            raise CheckpointError(f"{where}: damaged, its checksum does not fit its content; use an earlier one")
+            raise CheckpointError(
+                f"{where}: damaged, its checksum does not fit its content; put back a whole copy if there is one"
+            )
 
     def _fits(self, header: bytes, checksum: str) -> bool:
         cleared = header.replace(_checksum_text(checksum), _checksum_text(UNKNOWN), 1)

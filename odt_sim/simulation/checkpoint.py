@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from odt_sim.errors import CheckpointError, VersionError
+from odt_sim.files import missing
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.simulation.commit import Commit, CommitFile, commit_name, commit_round, segment_name, write_segment
 from odt_sim.simulation.store import DeviceStore, state_name
@@ -36,7 +37,8 @@ class Checkpoint:
             identity: What tells the run from another, by the name of the setting.
         """
         self._storage, self._model, self._identity = storage, model, identity
-        self._found = set[int]()  # the rounds of which `look` has found a commit
+        self._present = frozenset[str]()  # what `look` has found, until `begin`
+        self._found = set[int]()  # the rounds of which that holds a commit
         self._last: Commit
         self._reported: Commit | None = None
         self._names: dict[int, set[str]] = {}  # for each commit that is kept the names of the files that it consists of
@@ -52,7 +54,8 @@ class Checkpoint:
         Returns:
             The last one; 0 for none.
         """
-        found = map(commit_round, self._storage.names())
+        self._present = frozenset(self._storage.names())
+        found = map(commit_round, self._present)
         self._found = {round for round in found if round is not None}
         return max(self._found, default=0)
 
@@ -67,7 +70,9 @@ class Checkpoint:
         return self._reported or self._last
 
     def read(self, warn: Callable[[str], None], check: Callable[[Commit], None]) -> Commit | None:
-        """Returns the last commit that is whole, with the states that its round wrote; None where `look` has found none.
+        """Returns the last commit that is whole, or None where `look` has found none.
+
+        The states that its round wrote are whole, too. Those of earlier rounds are there; they can be gigabytes, so that only devices read them.
 
         Args:
             warn: Is told of each later commit what is wrong with it.
@@ -80,7 +85,7 @@ class Checkpoint:
         refused: list[CheckpointError] = []
         for round in sorted(self._found, reverse=True):
             try:
-                commit = self._file(round).read()
+                commit = self._complete(round)
                 check(commit)
                 DeviceStore(self._storage, self._model).check(commit.versions.written(round).values())
             except VersionError:
@@ -88,7 +93,7 @@ class Checkpoint:
             except CheckpointError as error:
                 refused.append(error)
                 continue
-            for reason in refused:
+            for reason in dict.fromkeys(map(str, refused)):  # one file may be missing to several rounds
                 warn(f"{reason}: the run goes on after round {round}")
             return commit
         if refused:
@@ -104,7 +109,8 @@ class Checkpoint:
             reported_before: The same as it was before the last round.
 
         Raises:
-            CheckpointError: The commit of the round to report is missing or damaged, or one is of another version.
+            CheckpointError: The commit of the round to report is missing or damaged, or a state that it refers to is missing;
+                or a commit is of another version.
             FileError: A commit cannot be read for now.
         """
         self._last = last
@@ -114,7 +120,7 @@ class Checkpoint:
         earlier = [self._reported] if self._reported else []
         for round in self._found & ({last.round - 1, reported_before} - {reported, last.round}):
             try:
-                earlier.append(self._file(round).read())
+                earlier.append(self._complete(round))
             except VersionError:
                 raise
             except CheckpointError:  # it was kept for the case that the last one is damaged
@@ -124,7 +130,8 @@ class Checkpoint:
         held = ((file, commit.round) for commit in earlier for file in commit.versions.files())
         self._held = {file: round for file, round in sorted(held, key=lambda one: one[1]) if file not in self._devices}
         kept = {*set().union(*self._names.values()), *map(state_name, self._devices), *map(state_name, self._held)}
-        self._storage.delete(name for name in self._storage.names() if OURS.fullmatch(name) and name not in kept)
+        self._storage.delete(name for name in self._present if OURS.fullmatch(name) and name not in kept)
+        self._present = frozenset()
 
     def write(self, commit: Commit, *, best: bool) -> None:
         """Commits a round, and drops what none of the commits that are kept refers to.
@@ -182,11 +189,27 @@ class Checkpoint:
     def _file(self, round: int) -> CommitFile:
         return CommitFile(self._storage, round, self._model, self._identity)
 
+    def _complete(self, round: int) -> Commit:
+        """Returns a round's commit, the states of which are there, be they whole or not.
+
+        Raises:
+            CheckpointError: A file is missing, or the commit is damaged or of another run.
+        """
+        commit = self._file(round).read()
+        gone = (file for file in commit.versions.files() if state_name(file) not in self._present)
+        if (file := min(gone, default=None)) is not None:
+            raise missing(self._storage.where(state_name(file)))
+        return commit
+
     def _required(self, round: int) -> Commit:
-        file = self._file(round)
-        if round not in self._found:
-            raise CheckpointError(f"{file.where}: missing, though round {round} validates best; start a new run")
-        return file.read()
+        try:
+            return self._complete(round)
+        except VersionError:
+            raise
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{error}, or start a new run: round {round}, which validates best, needs it"
+            ) from error
 
 
 def _names(commit: Commit) -> set[str]:

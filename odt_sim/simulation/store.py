@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from odt_sim.device.tensor_file import TensorFile, packed
-from odt_sim.errors import CheckpointError
+from odt_sim.errors import CheckpointError, VersionError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
 from odt_sim.simulation.versions import Version
@@ -112,7 +112,7 @@ class DeviceStore:
         if not version:
             return {}
         if not self._read or self._read[0] != version:
-            self._read = version, self._file(version)
+            self._read = version, self._needed(version)
         return self._read[1].state(f"{device}/")
 
     def check(self, versions: Iterable[Version]) -> None:
@@ -132,6 +132,17 @@ class DeviceStore:
         """
         entries = {f"{device}/{name}": value for device, state in states.items() for name, value in state.items()}
         self._storage.add(state_name(version), pack_state(entries, self._model))
+
+    def _needed(self, version: Version) -> StateFile:
+        """Reads what going on has only looked for; once a damaged file is gone, that goes back to where it is not needed."""
+        try:
+            return self._file(version)
+        except VersionError:
+            raise
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{error}, or remove that file and resume: the run goes on after a kept round without it, if there is one"
+            ) from error
 
     def _file(self, version: Version) -> StateFile:
         name = state_name(version)

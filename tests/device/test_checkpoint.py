@@ -128,7 +128,7 @@ def test_another_value_of_the_same_form_is_damage(written: Path) -> None:
     found["dense/bias"][0] = 2.5
     content = safetensors.numpy.save(found, {**texts, "format_version": "2", "checksum": checksum})
     written.write_bytes(content)
-    assert "its checksum does not fit its content; use an earlier one" in refusal(written)
+    assert "its checksum does not fit its content; put back a whole copy if there is one" in refusal(written)
 
 
 def test_equal_content_is_equal_bytes(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_another_version(tmp_path: Path, version: str) -> None:
 
 
 def test_no_file(tmp_path: Path) -> None:
-    assert refusal(tmp_path / "none") == f"{tmp_path / 'none'}: no such checkpoint"
+    assert refusal(tmp_path / "none") == f"{tmp_path / 'none'}: no such checkpoint; put it back if there is a copy"
     assert "damaged or no checkpoint" in refusal(tmp_path)
 
 

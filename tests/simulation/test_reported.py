@@ -173,7 +173,7 @@ def test_what_a_killed_write_of_a_commit_left_goes_when_the_run_goes_on(user, si
 @pytest.mark.parametrize(
     ("lose", "message"),
     [
-        (Path.unlink, "missing, though round {} validates best; start a new run"),
+        (Path.unlink, "no such checkpoint; .*, or start a new run: round {}, which validates best, needs it"),
         (Path.touch, "damaged or no checkpoint"),
     ],
 )

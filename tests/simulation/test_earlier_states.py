@@ -1,0 +1,102 @@
+"""The state of a device that an earlier round wrote, missing or damaged: the run goes back to a round that does without."""
+
+import shutil
+
+import pytest
+
+from odt_sim import Fleet
+from odt_sim.errors import CheckpointError
+from odt_sim.strategies.fedper import FedPer
+
+SETTINGS = {"rounds": 8, "evaluate_every": 1, "seed": 2, "fleet": Fleet(unseen=1, cohort=2)}
+KEPT = [2, 5, 6]
+"""The rounds that are kept after the sixth; the second validates best."""
+LATER, EARLIEST = "devices/000/0.3.safetensors", "devices/000/6.1.safetensors"
+"""Two states: one that rounds 5 and 6 refer to, and one that all do up to the second."""
+
+
+class DeathError(Exception):
+    """The coordinator's death."""
+
+
+def die(record):
+    if record["round"] == KEPT[-1]:
+        raise DeathError
+
+
+@pytest.fixture(scope="module")
+def whole(results, tmp_path_factory):
+    """A run that nothing disturbed."""
+    return results(FedPer(), tmp_path_factory.mktemp("earlier") / "whole", **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def died(simulation, tmp_path_factory):
+    """The folder of one that died after its sixth round."""
+    folder = tmp_path_factory.mktemp("earlier") / "died"
+    with pytest.raises(DeathError):
+        simulation(FedPer(), folder, **SETTINGS).run(on_round=die)
+    assert sorted(int(path.name.split(".")[1]) for path in (folder / "checkpoint").glob("server.*")) == KEPT
+    return folder
+
+
+@pytest.fixture
+def folder(died, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(died, tmp_path / "run")
+
+
+@pytest.fixture
+def resumed(simulation, folder):
+    """Returns a function that goes on with it, and returns the rounds that came, and the warnings."""
+
+    def go_on():
+        seen, warned = [], []
+        run = simulation(FedPer(), folder, **SETTINGS)
+        run.run(resume=True, on_round=lambda record: seen.append(record["round"]), on_warning=warned.append)
+        return seen, warned
+
+    return go_on
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
+
+
+def test_where_one_is_missing_a_kept_round_without_it_is_gone_on_with_to_the_same_bits(whole, folder, resumed):
+    path = folder / "checkpoint" / LATER
+    path.unlink()
+    line = f"{path}: no such checkpoint; put it back if there is a copy: the run goes on after round 2"
+    assert resumed() == ([3, 4, 5, 6, 7, 8], [line])
+    type(whole).read(folder).assert_same_bits(whole)
+
+
+def test_where_no_kept_round_does_without_one_line_says_so_before_any_round(folder, resumed):
+    for name in (LATER, EARLIEST):
+        (folder / "checkpoint" / name).unlink()
+    before = contents(folder)
+    with pytest.raises(CheckpointError, match=rf"{LATER}: no such checkpoint; put it back if there is a copy$"):
+        resumed()
+    assert contents(folder) == before
+
+
+def test_a_missing_state_of_the_round_to_report_is_told_before_any_round(folder, resumed):
+    path = folder / "checkpoint" / EARLIEST
+    path.unlink()
+    message = f"^{path}: no such checkpoint; put .*, or start a new run: round 2, which validates best, needs it$"
+    with pytest.raises(CheckpointError, match=message):
+        resumed()
+
+
+def test_a_damaged_one_is_told_when_it_is_needed_and_what_the_line_advises_works(whole, folder, resumed):
+    path = folder / "checkpoint" / LATER
+    path.write_bytes(b"x")
+    message = (
+        f"^{path}: damaged or no checkpoint .*, or remove that file and resume: the run goes on after a kept round"
+    )
+    with pytest.raises(CheckpointError, match=message):
+        resumed()
+    path.unlink()
+    seen, warned = resumed()
+    assert (seen, len(warned)) == ([3, 4, 5, 6, 7, 8], 1)
+    type(whole).read(folder).assert_same_bits(whole)
