@@ -72,7 +72,7 @@ class Checkpoint:
     def read(self, warn: Callable[[str], None], check: Callable[[Commit], None]) -> Commit | None:
         """Returns the last commit that is whole, or None where `look` has found none.
 
-        The states that its round wrote are whole, too. Those of earlier rounds are there; they can be gigabytes, so that only devices read them.
+        The states that its round wrote are whole, too. Those of earlier rounds are there; to read all may be gigabytes.
 
         Args:
             warn: Is told of each later commit what is wrong with it.
