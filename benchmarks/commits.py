@@ -64,10 +64,10 @@ def row(model: TrainableModel, devices: int, cohort: int, rounds: int, folder: P
         written.append(sum(storage.sizes))
     checkpoint.end()
     memory = psutil.Process().memory_info().rss - before
-    for file in commit.versions.files():
-        storage.add(
-            state_name(file), pack_state({}, model)
-        )  # going on looks whether all are there, the last round's whole
+    for name in map(
+        state_name, commit.versions.files()
+    ):  # going on looks whether all are there, the last round's whole
+        storage.add(name, pack_state(name, {}, model))
     started = time.process_time()
     again = Checkpoint(storage, model, {})
     again.look()

@@ -18,7 +18,7 @@ from odt_sim.errors import CheckpointError, VersionError
 
 Array = NDArray[Any]
 
-FORMAT_VERSION = "2"
+FORMAT_VERSION = "3"
 
 TYPES = {
     **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "|b1"},

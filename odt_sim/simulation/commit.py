@@ -70,7 +70,8 @@ class CommitFile:
         state |= {f"broadcast.{name}": tensor for name, tensor in commit.state.broadcast.items()}
         state |= {f"private.{name}": tensor for name, tensor in commit.state.private.items()}
         texts = {"round": str(commit.round), "records": str(commit.records), **self.identity}
-        self.storage.replace(commit_name(self.round), pack_state(state, self.model, texts))
+        name = commit_name(self.round)
+        self.storage.replace(name, pack_state(name, state, self.model, texts))
 
     def read(self) -> Commit:
         """Returns the commit.
@@ -78,7 +79,7 @@ class CommitFile:
         Raises:
             CheckpointError: The file, or that of a segment, is missing, damaged or of another run.
         """
-        file = StateFile(self.storage.read(commit_name(self.round)), self.where, self.model)
+        file = StateFile(self.storage, commit_name(self.round), self.model)
         for name, expected in self.identity.items():
             if file.texts.get(name) != expected:
                 raise CheckpointError(
@@ -115,7 +116,8 @@ def write_segment(storage: Storage, segment: Segment, model: TrainableModel) -> 
     Raises:
         FileError: It cannot be written.
     """
-    storage.add(segment_name(segment.round), pack_state({"entries": segment.entries}, model))
+    name = segment_name(segment.round)
+    storage.add(name, pack_state(name, {"entries": segment.entries}, model))
 
 
 def read_segment(storage: Storage, round: int, model: TrainableModel) -> Segment:
@@ -124,9 +126,7 @@ def read_segment(storage: Storage, round: int, model: TrainableModel) -> Segment
     Raises:
         CheckpointError: The file is missing, damaged or of another model.
     """
-    name = segment_name(round)
-    file = StateFile(storage.read(name), storage.where(name), model)
-    return Segment(round, array_of(file.state()["entries"]))
+    return Segment(round, array_of(StateFile(storage, segment_name(round), model).state()["entries"]))
 
 
 def segment_name(round: int) -> str:

@@ -27,11 +27,15 @@ devices, 4.1 for 32). Large states have a file each and no such factor.
 
 
 def pack_state(
-    state: Mapping[str, Weights | NDArray[Any]], model: TrainableModel, texts: Mapping[str, str] | None = None
+    name: str,
+    state: Mapping[str, Weights | NDArray[Any]],
+    model: TrainableModel,
+    texts: Mapping[str, str] | None = None,
 ) -> bytes:
     """Returns a file of named weights and arrays, with the names of the parameters that each of the weights holds.
 
     Args:
+        name: The file's name, which it carries so that a copy is not taken for another file.
         state: The weights and arrays by name.
         model: The model whose weights they are.
         texts: More to keep beside them, by name.
@@ -45,29 +49,31 @@ def pack_state(
         for name, value in state.items()
         if isinstance(value, Weights)
     }
-    names = {"layouts": json.dumps(list(layouts)), "weights": json.dumps(held), "fingerprint": model.fingerprint}
-    return packed({name: array_of(value) for name, value in state.items()}, {**(texts or {}), **names})
+    own = {"name": name, "fingerprint": model.fingerprint}
+    own |= {"layouts": json.dumps(list(layouts)), "weights": json.dumps(held)}
+    return packed({name: array_of(value) for name, value in state.items()}, {**(texts or {}), **own})
 
 
 class StateFile:
-    """What a file of `pack_state` holds.
+    """What a stored file of `pack_state` holds.
 
     Attributes:
         texts: The texts that were kept beside the state.
     """
 
-    def __init__(self, content: bytes, where: str, model: TrainableModel) -> None:
-        """Checks the content.
+    def __init__(self, storage: Storage, name: str, model: TrainableModel) -> None:
+        """Reads and checks the file.
 
         Args:
-            content: The whole file.
-            where: What the errors call it.
+            storage: Where it is.
+            name: Its name there.
             model: The model whose weights it is to hold.
 
         Raises:
-            CheckpointError: It is damaged, or of another model.
+            CheckpointError: It is missing, damaged, of another model, or a copy of another file.
         """
-        self._file = TensorFile(content, where)
+        where = storage.where(name)
+        self._file = TensorFile(storage.read(name), where)
         self.texts = self._file.texts
         if self.texts.pop("fingerprint", None) != model.fingerprint:
             raise CheckpointError(
@@ -78,8 +84,11 @@ class StateFile:
             layouts = json.loads(self.texts.pop("layouts"))
             self._layouts = [Layout(tuple(by_name[name] for name in names)) for names in layouts]
             self._held: dict[str, int] = json.loads(self.texts.pop("weights"))
+            own = self.texts.pop("name")
         except (KeyError, ValueError, TypeError) as error:  # whole, but of something else
             raise CheckpointError(f"{where}: no state of a run ({type(error).__name__}: {error})") from error
+        if own != name:
+            raise CheckpointError(f"{where}: a copy of {own}; put back its own content if there is a copy of that")
 
     def state(self, prefix: str = "") -> State:
         """Returns a copy of the entries whose names begin with `prefix`, by the rest of their names."""
@@ -131,7 +140,8 @@ class DeviceStore:
             FileError: It cannot be written.
         """
         entries = {f"{device}/{name}": value for device, state in states.items() for name, value in state.items()}
-        self._storage.add(state_name(version), pack_state(entries, self._model))
+        name = state_name(version)
+        self._storage.add(name, pack_state(name, entries, self._model))
 
     def _needed(self, version: Version) -> StateFile:
         """Reads what going on has only looked for; once a damaged file is gone, that goes back to where it is not needed."""
@@ -145,8 +155,7 @@ class DeviceStore:
             ) from error
 
     def _file(self, version: Version) -> StateFile:
-        name = state_name(version)
-        return StateFile(self._storage.read(name), self._storage.where(name), self._model)
+        return StateFile(self._storage, state_name(version), self._model)
 
 
 class RoundStates:

@@ -2,10 +2,11 @@
 
 import shutil
 
+import numpy as np
 import pytest
 
 from odt_sim.device import tensor_file
-from odt_sim.device.tensor_file import packed
+from odt_sim.device.tensor_file import TensorFile, packed
 from odt_sim.errors import CheckpointError, FileError, VersionError
 from odt_sim.object_store import ObjectStore
 from odt_sim.simulation.check import identity
@@ -66,7 +67,7 @@ def of_another_model(content, model):
 
 
 def of_a_flipped_version(content, model):
-    return content.replace(b'"format_version":"2"', b'"format_version":"3"')
+    return content.replace(b'"format_version":"3"', b'"format_version":"4"')
 
 
 def another_models(content, model):
@@ -170,7 +171,7 @@ def unreachable(monkeypatch, path):
 
 def of_a_later_version(monkeypatch, path):
     with monkeypatch.context() as patch:
-        patch.setattr(tensor_file, "FORMAT_VERSION", "3")
+        patch.setattr(tensor_file, "FORMAT_VERSION", "4")
         path.write_bytes(packed({}, {}))
 
 
@@ -183,9 +184,9 @@ def of_a_later_version(monkeypatch, path):
             DIED,
             of_a_later_version,
             VersionError,
-            "format version 3, this odt_sim reads 2; use the odt_sim that wrote it",
+            "format version 4, this odt_sim reads 3; use the odt_sim that wrote it",
         ),
-        (DIED - 1, of_a_later_version, VersionError, "format version 3"),
+        (DIED - 1, of_a_later_version, VersionError, "format version 4"),
     ],
 )
 def test_a_commit_that_may_be_whole_is_never_gone_back_from(
@@ -220,6 +221,46 @@ def test_no_flipped_byte_and_no_torn_file_is_overlooked(simulation, folder, name
         round, [line] = read(storage, run)
         assert round == DIED - 1
         assert line.startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize(("name", "other"), [(COMMIT, f"server.{DIED - 1}"), (SEGMENT, f"versions.{DIED - 1}")])
+def test_a_copy_of_another_rounds_file_is_not_taken_for_it(simulation, folder, name, other):
+    run, storage = simulation(FedPer(), folder, rounds=ROUNDS), Folder(folder / "checkpoint")
+    path = folder / "checkpoint" / f"{name}.safetensors"
+    shutil.copy(path.with_stem(other), path)
+    round, [line] = read(storage, run)
+    assert round == DIED - 1
+    assert line.startswith(f"{path}: a copy of {other}.safetensors; put back its own content")
+
+
+def without(name):
+    return lambda entries: {key: value for key, value in entries.items() if key != name}
+
+
+def with_entry(name, value):
+    return lambda entries: {**entries, name: value}
+
+
+@pytest.mark.parametrize(
+    ("change_tensors", "change_texts", "error"),
+    [
+        (without("versions.segments"), dict, "KeyError: 'segments'"),
+        (without("fleet.failures"), dict, "KeyError: 'failures'"),
+        (dict, without("round"), "KeyError: 'round'"),
+        (dict, with_entry("records", "many"), "ValueError: invalid literal"),
+        (with_entry("fleet.failures", np.arange(2)), dict, "TypeError: "),
+    ],
+)
+def test_a_commit_with_a_right_checksum_and_other_entries_is_none(
+    simulation, folder, change_tensors, change_texts, error
+):
+    run, storage = simulation(FedPer(), folder, rounds=ROUNDS), Folder(folder / "checkpoint")
+    path = folder / "checkpoint" / f"{COMMIT}.safetensors"
+    file = TensorFile(path.read_bytes(), str(path))
+    path.write_bytes(packed(change_tensors(file.tensors()), change_texts(file.texts)))
+    round, [line] = read(storage, run)
+    assert round == DIED - 1
+    assert line.startswith(f"{path}: no commit of a round ({error}")
 
 
 def test_a_damaged_object_is_no_other_than_a_file(simulation, results, tmp_path):

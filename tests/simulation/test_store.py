@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import pytest
 
@@ -102,12 +104,25 @@ def test_a_state_of_another_model_is_refused(tmp_path, devices, adam, state):
         DeviceStore(Folder(tmp_path), adam).load(0, Version(1, 0))
 
 
-def test_texts_are_kept_beside_a_state(momentum, state):
-    file = StateFile(pack_state(state, momentum, {"round": "4", "seed": "0"}), "here", momentum)
+def test_a_copy_of_another_file_is_refused(tmp_path, devices, state):
+    """Of another round, and of another block of the same round."""
+    devices.save(Version(1, 0), {0: state})
+    for copy in (Version(2, 0), Version(1, 7)):
+        path = tmp_path / store.state_name(copy)
+        shutil.copy(tmp_path / "devices/000/0.1.safetensors", path)
+        with pytest.raises(
+            CheckpointError, match=rf"^{path}: a copy of devices/000/0\.1\.safetensors; put back its own"
+        ):
+            devices.load(0, copy)
+
+
+def test_texts_are_kept_beside_a_state(tmp_path, momentum, state):
+    (tmp_path / "state").write_bytes(pack_state("state", state, momentum, {"round": "4", "seed": "0"}))
+    file = StateFile(Folder(tmp_path), "state", momentum)
     assert_same(file.state(), state)
     assert file.texts == {"round": "4", "seed": "0"}
 
 
 def test_each_layout_is_named_once(momentum, state):
-    content = pack_state({"a": state["own"], "b": 2 * state["own"]}, momentum)
+    content = pack_state("state", {"a": state["own"], "b": 2 * state["own"]}, momentum)
     assert content.count(state["own"].layout.names[0].encode()) == 1
