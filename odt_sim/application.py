@@ -26,7 +26,7 @@ from odt_sim import config as configuration
 from odt_sim import interrupt
 from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError
-from odt_sim.files import write_file
+from odt_sim.files import remove_temporaries, write_file
 from odt_sim.lock import locked
 from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.progress import left_out, not_evaluated, shown
@@ -238,6 +238,7 @@ def keep(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
 def _keep(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
     files = {"config.yaml": config, "hydra.yaml": HydraConfig.instance().cfg, "overrides.yaml": list(overrides)}
     (folder / ".hydra").mkdir(exist_ok=True)
+    remove_temporaries(folder / ".hydra", files)
     for name, content in files.items():
         write_file(folder / ".hydra" / name, OmegaConf.to_yaml(content).encode())
 

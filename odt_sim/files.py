@@ -3,8 +3,9 @@
 import ctypes
 import errno
 import os
+import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,6 +29,34 @@ def write_file(path: Path, content: bytes) -> None:
         _replace(path, content)
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+def temporary(names: str) -> str:
+    """Returns the pattern of what files are called until they take their place.
+
+    Args:
+        names: The pattern of the files' own names.
+    """
+    return rf"\.(?:{names})\.[0-9a-f]{{8}}"
+
+
+def remove_temporaries(folder: Path, names: Iterable[str]) -> None:
+    """Removes what killed writes of files have left beside them, and nothing else; nobody may be writing them now.
+
+    Args:
+        folder: Where the files are, or would be.
+        names: What they are called.
+
+    Raises:
+        FileError: It cannot be removed.
+    """
+    left = re.compile(temporary("|".join(map(re.escape, names))))
+    try:
+        for entry in os.scandir(folder):
+            if left.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                os.unlink(entry)
+    except OSError as error:
+        raise unwritable(folder, error) from error
 
 
 def sync_names(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """A file is written whole or not at all, and nothing is left beside it."""
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from odt_sim.errors import FileError
-from odt_sim.files import cache_folder, sync_folder, write_file
+from odt_sim.files import cache_folder, remove_temporaries, sync_folder, write_file
 
 LIMITED = """
 import pathlib, resource, sys
@@ -32,6 +33,12 @@ try:
     write_file(pathlib.Path(sys.argv[1]), b"new")
 except KeyboardInterrupt:
     print("interrupted")
+"""
+KILLED = """
+import os, pathlib, signal, sys
+from odt_sim.files import write_file
+sys.addaudithook(lambda event, given: os.kill(os.getpid(), signal.SIGKILL) if event == "os.rename" else None)
+write_file(pathlib.Path(sys.argv[1]), b"new")
 """
 
 
@@ -75,6 +82,28 @@ def test_an_interrupt_before_the_file_takes_its_place_leaves_the_old_file(tmp_pa
     assert child(INTERRUPTED, path) == "interrupted"
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["state"]
+
+
+def test_what_a_killed_write_left_is_removed_and_nothing_else(tmp_path):
+    theirs = [
+        "state",
+        "state.0a1b2c3d",
+        ".state.backup",
+        ".state.0A1B2C3D",
+        ".state.0a1b2c3d4",
+        ".other.0a1b2c3d",
+        ".state",
+    ]
+    for name in theirs:
+        (tmp_path / name).write_bytes(b"mine")
+    (tmp_path / ".more.0a1b2c3d").mkdir()
+    killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "state"], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(names(tmp_path)) == len(theirs) + 2
+    remove_temporaries(tmp_path, ["state", "more"])
+    assert names(tmp_path) == sorted([*theirs, ".more.0a1b2c3d"])
+    with pytest.raises(FileError, match=r"none: cannot write it \(No such file or directory\)"):
+        remove_temporaries(tmp_path / "none", ["state"])
 
 
 def test_a_place_that_is_a_folder(tmp_path):

@@ -21,7 +21,7 @@ from odt_sim.files import sync_names, unwritable, write_file
 
 Row = Mapping[str, Any]
 
-ROUNDS, DEVICES, SUMMARY, FAILURE = "rounds.jsonl", "devices.jsonl", "summary.json", "failure.json"
+RECORDS = ROUNDS, DEVICES, SUMMARY, FAILURE = "rounds.jsonl", "devices.jsonl", "summary.json", "failure.json"
 
 DEVICE_KEYS = ("device", "seen", "train_examples", "examples")
 """What every line of `devices.jsonl` has."""

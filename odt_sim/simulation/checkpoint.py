@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from odt_sim.errors import CheckpointError, VersionError
-from odt_sim.files import missing
+from odt_sim.files import missing, temporary
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.simulation.commit import Commit, CommitFile, commit_name, commit_round, segment_name, write_segment
 from odt_sim.simulation.store import DeviceStore, state_name
@@ -14,8 +14,8 @@ from odt_sim.simulation.versions import Version
 from odt_sim.storage import Storage
 
 OURS = re.compile(
-    r"(server|versions)\.\d+\.safetensors|devices/\d{3,}/\d+\.\d+\.safetensors"
-    r"|\.(server\.\d+\.safetensors|probe)\.[0-9a-f]{8}"  # until it takes its place: see `odt_sim.files.write_file`
+    r"(server|versions)\.\d+\.safetensors|devices/\d{3,}/\d+\.\d+\.safetensors|"
+    + temporary(r"server\.\d+\.safetensors|probe")
 )
 """What a checkpoint's files are called; whatever else lies there is somebody else's."""
 

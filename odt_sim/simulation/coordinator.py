@@ -20,7 +20,7 @@ from odt_sim.data.federated import FederatedData
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError
-from odt_sim.files import write_file
+from odt_sim.files import remove_temporaries, write_file
 from odt_sim.lock import locked
 from odt_sim.memory import hand_back
 from odt_sim.metrics.fleet import TASK_METRICS, evaluation_columns
@@ -29,7 +29,7 @@ from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.verification import verify
 from odt_sim.model.weights import Weights
-from odt_sim.report.records import RunFolder, checksum
+from odt_sim.report.records import RECORDS, RunFolder, checksum
 from odt_sim.report.summary import summarize
 from odt_sim.simulation.aggregation import aggregated
 from odt_sim.simulation.backend import Backend
@@ -66,6 +66,8 @@ from odt_sim.storage import storage_at
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, array_of, read_only
 
 Kind = Literal["evaluate", "final"]
+
+MODEL = "model.tflite"
 
 
 class Simulation:
@@ -227,7 +229,8 @@ class Simulation:
         self._checkpoint.begin(commit, *reported)
         if commit.round < self._rounds:
             self._records.reopen()
-        write_file(self.directory / "model.tflite", model.content)
+        remove_temporaries(self.directory, (MODEL, *RECORDS))
+        write_file(self.directory / MODEL, model.content)
         return commit
 
     def _fresh(self, initial: Weights) -> Commit:
