@@ -52,9 +52,9 @@ def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
     if missing:
         raise ConfigurationError(f"model: missing {', '.join(missing)}; see conf/model for a whole one")
     path = (directory or default_directory()) / f"{_key(spec)}.tflite"
-    if path.exists():
-        return path
     try:
+        if path.exists():
+            return path
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock")):
             if not path.exists():

@@ -153,9 +153,12 @@ def check_recorded(recorded: Sequence[Row], committed: int, directory: Path, che
     """
     found = [row["round"] for row in recorded]
     if found != list(range(1, len(found) + 1)) or not commit.round <= len(found) <= committed + 1:
+        advice = "resume with the run's own run.storage, or start a new run in another folder"
+        if checkpoint.startswith("memory:"):
+            advice = "it lives as long as its process; start a new run in another folder, with a run.storage that lasts"
         raise CheckpointError(
             f"{directory / ROUNDS}: has {len(found)} rounds, the checkpoint in {checkpoint.rstrip('/')} has {commit.round}; "
-            "resume with the run's own run.storage, or start a new run in another folder"
+            f"{advice}"
         )
     if reduce(lambda before, row: checksum(row, before), recorded[: commit.round], 0) != commit.records:
         raise CheckpointError(

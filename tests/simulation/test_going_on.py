@@ -366,6 +366,14 @@ def test_a_run_goes_on_from_objects_to_the_same_bits(strategy, results, simulati
         simulation(strategy, tmp_path / "other", **settings).run()
 
 
+def test_what_a_process_had_in_its_memory_is_not_gone_on_with_in_another(simulation, tmp_path, memory):
+    simulation(FedAvg(), tmp_path, storage=memory).run()
+    MemoryFileSystem.store.clear()  # as another process finds it
+    message = rf"rounds\.jsonl: has 3 rounds, the checkpoint in {memory} has 0; it lives as long as its process; start"
+    with pytest.raises(CheckpointError, match=message):
+        simulation(FedAvg(), tmp_path, storage=memory).run(resume=True)
+
+
 @pytest.mark.parametrize("scheme", ["file", "local"])  # a folder, and the same through fsspec
 @pytest.mark.usefixtures("ray_session")
 def test_workers_reach_what_a_uri_names(scheme, results, simulation, tmp_path):
