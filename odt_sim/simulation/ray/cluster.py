@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 from ray._private import ray_constants
+from ray._private.node import Node
 
 from odt_sim.errors import SimulationError
 from odt_sim.simulation.quiet import quiet
@@ -26,6 +27,10 @@ SYSTEM = {
 }
 
 LOOPBACK = "127.0.0.1"
+
+NEEDLESS = ("start_monitor", "start_log_monitor", "start_api_server")
+"""What starts the autoscaler, the sender of logs to drivers and the dashboard's server: half of the CPU time in which Ray
+starts, and 140 MB, that a Ray of one process has no use for. `ray.init` has no setting that leaves them out."""
 
 _joined: dict[str, tuple[str, Mapping[str, Any]]] = {}  # by Ray session: the address and the environment asked for
 
@@ -65,7 +70,7 @@ def _handler_kept() -> Iterator[None]:
 
 def _start_own(runtime_env: Mapping[str, Any]) -> None:
     try:
-        with _on_loopback():
+        with _on_loopback(), _needed_only():
             ray.init(
                 address="local",
                 include_dashboard=False,
@@ -93,6 +98,19 @@ def _on_loopback() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = clusters
+
+
+@contextmanager
+def _needed_only() -> Iterator[None]:
+    """Lets a Ray that is started leave out the processes of `NEEDLESS`."""
+    before = {name: getattr(Node, name) for name in NEEDLESS if hasattr(Node, name)}
+    try:
+        for name in before:
+            setattr(Node, name, lambda self, **_: None)
+        yield
+    finally:
+        for name, start in before.items():
+            setattr(Node, name, start)
 
 
 def _join(address: str, runtime_env: Mapping[str, Any]) -> None:
