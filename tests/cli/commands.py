@@ -4,7 +4,7 @@ import json
 import sys
 
 FEW = ["model=digits_mlp", "backend=serial", "run.rounds=2", "fleet.devices=4", "fleet.unseen=1"]
-COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli import command; sys.exit(command())"]
+COMMAND = [sys.executable, "-c", "import sys; from odt_sim_command import command; sys.exit(command())"]
 """The command, for a process of its own."""
 
 

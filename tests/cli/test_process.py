@@ -7,6 +7,7 @@ import select
 import shlex
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -80,6 +81,33 @@ def test_a_run_interrupted_while_devices_hang_ends_soon_says_how_to_go_on_and_ca
     arguments = [*shlex.split(hint.partition("odt-sim ")[2]), "backend=serial", f"run.rounds={committed + 1}"]
     assert main(arguments) == 0
     assert [row["round"] for row in lines(run / "rounds.jsonl")] == list(range(1, committed + 2))
+
+
+INTERRUPTED_AT = """
+import os, sys
+from odt_sim_command import command
+number, module = int(sys.argv[1]), sys.argv[2]
+class Interrupts:
+    def find_spec(self, name, *rest):
+        if name == module:
+            print("there", flush=True)
+            os.kill(os.getpid(), number)
+sys.meta_path.insert(0, Interrupts())
+sys.argv[1:3] = []
+sys.exit(command())
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "module"),
+    [(signal.SIGINT, 130, name) for name in ("odt_sim", "numpy", "odt_sim.cli", "hydra", "odt_sim.config")]
+    + [(signal.SIGTERM, 143, name) for name in ("odt_sim", "hydra")],
+)
+def test_an_interrupt_while_it_imports_ends_it_in_one_line(folder, number, code, module):
+    command = [sys.executable, "-c", INTERRUPTED_AT, str(int(number)), module, "run", *FEW]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=heed_interrupts)
+    assert (found.returncode, found.stdout) == (code, "there\n")
+    assert found.stderr.strip() in ("interrupted", "interrupted; no round was committed yet")
 
 
 def test_an_interrupt_during_the_export_does_not_wait_for_it(folder, tmp_path):
