@@ -38,6 +38,11 @@ class Interrupted(KeyboardInterrupt):
         return 128 + self._number
 
 
+def received() -> int | None:
+    """Returns the signal by which the process was interrupted; None where it was not."""
+    return _received[0] if _received else None
+
+
 def check() -> None:
     """Looks whether the run was interrupted, since KeyboardInterrupt may have been lost on its way.
 

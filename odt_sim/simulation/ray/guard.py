@@ -35,6 +35,8 @@ def _watch(connection: socket.socket, control: str | None) -> None:
             died = "its control service (GCS)"
     connection.close()
     if ray.is_initialized():  # else this process ends it
+        if number := interrupt.received():  # as Ray's processes were, too
+            interrupt.end(128 + number, "interrupted")
         interrupt.end(1, f"error: backend ray: Ray died, {died}; look at Ray's own logs")
 
 
