@@ -27,11 +27,15 @@ def assert_no_growth(weights: list[dict[str, float]]) -> None:
         assert after <= before + GROWTH[what], what
 
 
-@pytest.mark.parametrize("backend", [["backend=serial"], ["backend=ray", "backend.actors=2"]], ids=["serial", "ray"])
+@pytest.fixture(params=[["backend=serial"], ["backend=ray", "backend.actors=2"]], ids=["serial", "ray"])
+def backend(request, long):
+    if request.param != ["backend=serial"] and not long:
+        pytest.skip("one backend is enough for the short form; see make torture")
+    return request.param
+
+
 def test_a_long_run(backend, long, softmax, tmp_path):
     """Ditto, which keeps a model on every device."""
-    if backend != ["backend=serial"] and not long:
-        pytest.skip("one backend is enough for the short form; see make torture")
     rounds = 2000 if long else 200
     run = configuration.simulation(composed([*TINY, *backend, "strategy=ditto", f"run.rounds={rounds}"]), tmp_path)
     weights = []
@@ -44,9 +48,9 @@ def test_a_long_run(backend, long, softmax, tmp_path):
     assert_no_growth(weights)
 
 
-def test_a_long_sweep(long, softmax, tmp_path):
+def test_a_long_sweep(backend, long, softmax, tmp_path):
     jobs = 50 if long else 6
-    given = [*TINY, "backend=serial", "run.rounds=2", "strategy=ditto", "tracker._target_=weighing.Weighs"]
+    given = [*TINY, *backend, "run.rounds=2", "strategy=ditto", "tracker._target_=weighing.Weighs"]
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [*COMMAND, "-m", *given, f"seed=range({jobs})"]
     subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True)

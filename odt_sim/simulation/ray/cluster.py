@@ -14,6 +14,7 @@ from ray._private import ray_constants
 from ray._private.node import Node
 
 from odt_sim.errors import SimulationError
+from odt_sim.memory import share_arenas
 from odt_sim.simulation.quiet import quiet
 from odt_sim.simulation.ray.attempt import why_not
 from odt_sim.simulation.ray.guard import guard
@@ -48,6 +49,7 @@ def join_cluster(address: str, runtime_env: Mapping[str, Any]) -> None:
     if ray.is_initialized():
         _check_joined(address, runtime_env)
         return
+    share_arenas()  # before Ray starts its threads
     with _handler_kept():
         if address == "local":
             _start_own(runtime_env)
