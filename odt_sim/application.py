@@ -25,7 +25,7 @@ from rich.markup import escape
 from odt_sim import config as configuration
 from odt_sim import interrupt
 from odt_sim.data.leakage import find_leakage
-from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError
+from odt_sim.errors import CheckpointError, ConfigurationError, FileError, OdtSimError
 from odt_sim.files import remove_temporaries, write_file
 from odt_sim.lock import locked
 from odt_sim.metrics.fleet import TASK_METRICS
@@ -159,7 +159,7 @@ def application(config: DictConfig) -> float:
         traceback.print_exc()
         message = " ".join(f"{type(error).__name__}: {error}".split())
     if own:
-        with suppress(CheckpointError):  # the disk may be what failed
+        with suppress(FileError):  # the disk may be what failed
             RunFolder(folder).write_failure(message, overrides)
     if swept:
         outcome.failed += 1

@@ -50,7 +50,8 @@ def check_numbers(fleet: Fleet, devices: int, rounds: int, evaluate_every: int, 
         if not low <= value <= high:
             expected = f"at least {low}" if high == float("inf") else f"{low} to {high}"
             raise ConfigurationError(
-                f"{name}: expected {expected}, found {value}; there are {devices} devices, {fleet.unseen} of them unseen"
+                f"{name}: expected {expected}, found {value}; there are {devices} devices, of them {fleet.unseen} kept "
+                "unseen (fleet.unseen)"
             )
     if not 0 <= fleet.stragglers < 1:
         raise ConfigurationError(f"fleet.stragglers: expected at least 0 and below 1, found {fleet.stragglers}")

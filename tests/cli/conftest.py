@@ -42,6 +42,12 @@ class FailsOnce(Strategy):
         return super().aggregate(state, updates)
 
 
+class Occupies(Strategy):
+    def aggregate(self, state, updates):
+        Path("here/failure.json").mkdir()
+        raise RuntimeError("told")
+
+
 class Slow(Strategy):
     def local(self, device, broadcast):
         time.sleep(60 if Path("hang").exists() else 0.02)

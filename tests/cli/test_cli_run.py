@@ -76,6 +76,12 @@ def test_a_folder_where_a_run_failed_at_once_can_be_used_again(odt_sim, folder):
     assert not (folder / "here" / "failure.json").exists()
 
 
+def test_why_a_run_failed_is_told_though_its_folder_takes_no_file_any_more(odt_sim, folder):
+    code, _, err = odt_sim("run", *FEW, "strategy._target_=mine.Occupies", "hydra.run.dir=here")
+    assert code == 1
+    assert "failed in aggregate in round 1 with RuntimeError: told" in err.splitlines()[-1]
+
+
 def test_a_folder_that_cannot_be_written(odt_sim, monkeypatch):
     monkeypatch.chdir("/proc")
     code, out, err = odt_sim("run", *FEW)
