@@ -1,7 +1,8 @@
-"""Memory that was freed, and how much there may be."""
+"""Memory that was freed, how much there was, and how much there may be."""
 
 import ctypes
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,15 @@ def hand_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other allocators have none, and need none
     if trim:
         trim(0)
+
+
+def peak_memory() -> int:
+    """Returns the most bytes of memory that this process has had at once.
+
+    Linux counts in `ru_maxrss` what its parent had, too: https://man7.org/linux/man-pages/man5/proc_pid_status.5.html.
+    """
+    own = [line.split()[1] for line in _lines(Path("/proc/self/status")) if line.startswith("VmHWM:")]
+    return int(own[0]) << 10 if own else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def memory_limit(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
@@ -56,6 +66,6 @@ def _allowed(groups: Path, own: Path) -> Iterator[int]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text().split()
+        return path.read_text().splitlines()
     except OSError:
         return []

@@ -12,7 +12,7 @@ import numpy as np
 
 from odt_sim.device.runtime import Array, Runtime
 from odt_sim.errors import InvocationError, ModelError
-from odt_sim.memory import memory_limit
+from odt_sim.memory import memory_limit, peak_memory
 from odt_sim.model.contract import REQUIRED, answer_of, shape_text
 from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.optional import ON_EMBEDDINGS, parts_of
@@ -78,10 +78,11 @@ def confine(seconds: float) -> int:
 
 
 def main(content: bytes, where: str, seconds: float) -> int:
-    """Returns the exit code; where the file is refused, one line on standard output says why."""
+    """Returns the exit code; a line on standard output says how much memory it took, or why the file is refused."""
     memory = f"{confine(seconds) / 1e9:.0f} GB of memory"
     try:
         try_out(content, where)
+        print(peak_memory())
         return ACCEPTED
     except InvocationError as error:  # LiteRT seldom says that it lacked memory
         why = f"{error}; it had {memory} here, export it again, or with a smaller batch_size"

@@ -27,7 +27,7 @@ PATIENCE = 6
 """How many times as long it may last by the clock, for what sleeps: the machine may be busy."""
 
 ACCEPTED, REFUSED = 0, 3
-"""How the trial exits; the last line of its output says why it refuses."""
+"""How the trial exits; the last line of its output says how much memory it took, in bytes, or why it refuses."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,30 @@ def verify(content: bytes, fingerprint: str, where: str) -> None:
     Raises:
         ModelError: It cannot, or crashes, or takes too long.
     """
-    if _known(fingerprint):
-        return
+    if not _known(fingerprint):
+        _accepted(content, where)
+        remember(fingerprint)
+
+
+def memory_needed(content: bytes, where: str) -> int:
+    """Returns the bytes of memory of a process that does with a file what devices do, Python and LiteRT among them.
+
+    Args:
+        content: The file's bytes.
+        where: The file's name, for the error.
+
+    Raises:
+        ModelError: LiteRT cannot load or run it.
+    """
+    return int(_accepted(content, where).output.split()[-1])
+
+
+def _accepted(content: bytes, where: str) -> Ending:
     seconds = max(SECONDS, len(content) / 1e6)
     ending = tried(content, where, seconds)
     if ending.code != ACCEPTED:
         raise ModelError(_refusal(ending, where, seconds))
-    remember(fingerprint)
+    return ending
 
 
 def remember(fingerprint: str) -> None:

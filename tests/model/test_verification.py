@@ -117,6 +117,13 @@ def test_what_litert_fails_at_tells_the_memory_it_had(edited, softmax, tmp_path)
     assert re.search(r"failed to prepare\.; it had \d+ GB of memory here, export it again, or", ending.output)
 
 
+def test_the_memory_needed_is_that_of_the_trial_alone(softmax):
+    """Linux would count what the process has had that starts the trial."""
+    mine = np.ones(40 << 20)  # 320 MiB
+    needed = verification.memory_needed(softmax.content, "softmax.tflite")
+    assert 20e6 < needed < 200e6 < mine.nbytes
+
+
 CONFINED = """
 import sys, numpy as np
 from odt_sim.device.trial import confine

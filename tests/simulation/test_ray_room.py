@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odt_sim.errors import SimulationError
 from odt_sim.simulation.ray import room
-from odt_sim.simulation.ray.room import ACTOR_MEMORY, check_memory, check_room, places
+from odt_sim.simulation.ray.room import check_memory, check_room, places
 
 THREE = [{"CPU": 4.0, "node:a": 1.0}, {"CPU": 2.0, "phone": 3.0}, {"CPU": 1.0, "memory": 9.0}]
 
@@ -76,10 +76,11 @@ def test_too_little_room_is_one_line(needs, actors, message):
 
 def test_actors_of_a_device_each_need_the_memory_for_it():
     """A node with the memory for two and a half actors has room for two."""
-    nodes = [{"CPU": 64.0, "memory": 2.5 * ACTOR_MEMORY}, {"CPU": 1.0, "memory": 3.0 * ACTOR_MEMORY}, {"CPU": 8.0}]
-    check_memory(5, nodes)
+    each = 100 << 20
+    nodes = [{"CPU": 64.0, "memory": 2.5 * each}, {"CPU": 1.0, "memory": 3.0 * each}, {"CPU": 8.0}]
+    check_memory(5, each, nodes)
     with pytest.raises(SimulationError) as caught:
-        check_memory(6, nodes)
+        check_memory(6, each, nodes)
     assert str(caught.value) == (
         "backend.devices_per_actor=1: expected memory for 6 actors of about 100 MB each, found room for 5 (nodes: 3); choose "
         "fleet.devices of at most 5, or backend.devices_per_actor=auto, where actors host many devices"

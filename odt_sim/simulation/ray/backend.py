@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import ray
 
+from odt_sim.model.verification import memory_needed
 from odt_sim.simulation.block import Job, Task, Trained, Worker
 from odt_sim.simulation.cohort import LARGEST_BLOCK
 from odt_sim.simulation.evaluation import Row
@@ -17,7 +18,15 @@ from odt_sim.simulation.ray.calls import JOINED, Calls, Method
 from odt_sim.simulation.ray.cluster import join_cluster
 from odt_sim.simulation.ray.idle import leave_idle, take_idle
 from odt_sim.simulation.ray.node import Expected, check_node, expect, withdraw
-from odt_sim.simulation.ray.room import Resources, check_memory, check_room, node_resources, places, wait_for_room
+from odt_sim.simulation.ray.room import (
+    WORKER_MEMORY,
+    Resources,
+    check_memory,
+    check_room,
+    node_resources,
+    places,
+    wait_for_room,
+)
 from odt_sim.simulation.ray.schedule import AHEAD, OwnActors, Schedule
 from odt_sim.simulation.ray.settings import check_settings
 from odt_sim.strategies.base import Tensors
@@ -109,7 +118,7 @@ class RayBackend:
         self._job = job
         nodes = node_resources()
         cpus = max(1, int(sum(node.get("CPU", 0) for node in nodes)))
-        self._needs, count = self._reservation(job.data.devices, cpus, nodes)
+        self._needs, count = self._reservation(job, cpus, nodes)
         self._most_running = AHEAD * (count if self.num_cpus else min(count, cpus))
         idle = take_idle(self._needs, count)
         if not self._local:
@@ -143,11 +152,11 @@ class RayBackend:
     def _dedicated(self) -> bool:
         return self.devices_per_actor == 1
 
-    def _reservation(self, devices: int, cpus: int, nodes: list[Resources]) -> tuple[Resources, int]:
+    def _reservation(self, job: Job, cpus: int, nodes: list[Resources]) -> tuple[Resources, int]:
         """Returns what each actor reserves, and how many actors there are."""
         if self._dedicated:
-            needs, count = {"CPU": self.num_cpus or 0.0, **self.resources}, devices
-            check_memory(count, nodes)
+            needs, count = {"CPU": self.num_cpus or 0.0, **self.resources}, job.data.devices
+            check_memory(count, WORKER_MEMORY + memory_needed(job.model.content, job.model.where), nodes)
         elif self._local and self.num_cpus is None:
             count = self.actors or cpus
             needs = {"CPU": min(1.0, math.floor(1e4 * cpus / count) / 1e4)}

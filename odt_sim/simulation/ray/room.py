@@ -13,8 +13,8 @@ from odt_sim.errors import SimulationError
 Resources = Mapping[str, float]
 """Amounts by Ray's name of the resource: `CPU`, and what nodes were started with."""
 
-ACTOR_MEMORY = 100 << 20
-"""Bytes that an actor of one device takes beside what it shares with the others: 60 to 70 MB, and an interpreter's."""
+WORKER_MEMORY = 30 << 20
+"""Bytes that Ray takes in an actor of one device, beside Python, LiteRT and what actors share: see benchmarks/README.md."""
 
 GRACE = 2  # seconds in which what an earlier job reserved gets free
 WAIT = 15  # seconds until other work on the cluster has to leave enough free
@@ -59,20 +59,21 @@ def check_room(needs: Resources, actors: int, nodes: list[Resources]) -> None:
         )
 
 
-def check_memory(devices: int, nodes: Sequence[Resources]) -> None:
+def check_memory(devices: int, each: int, nodes: Sequence[Resources]) -> None:
     """Checks that nodes have the memory for an actor a device; without it the system would end some of them.
 
     Args:
         devices: How many there are.
+        each: The bytes of memory of an actor.
         nodes: What each node has; `memory` is the bytes that were free when Ray started there, without the object store.
 
     Raises:
         SimulationError: They do not; its text says how many devices fit.
     """
-    found = places({"memory": ACTOR_MEMORY}, nodes)
+    found = places({"memory": each}, nodes)
     if devices > found:
         raise SimulationError(
-            f"backend.devices_per_actor=1: expected memory for {devices} actors of about {ACTOR_MEMORY >> 20} MB each, found "
+            f"backend.devices_per_actor=1: expected memory for {devices} actors of about {each >> 20} MB each, found "
             f"room for {found} (nodes: {len(nodes)}); choose fleet.devices of at most {found}, or "
             "backend.devices_per_actor=auto, where actors host many devices"
         )
