@@ -167,8 +167,8 @@ class Folder:
                 ) from error
 
     def names(self) -> list[str]:
-        """Returns the files below the folder."""
-        found = os.walk(self.path, onerror=self._refuse)
+        """Returns the files below the folder, those behind links to folders too: a part of it may be on another disk."""
+        found = os.walk(self.path, onerror=self._refuse, followlinks=True)
         return [os.path.relpath(os.path.join(folder, file), self.path) for folder, _, files in found for file in files]
 
     def _refuse(self, error: OSError) -> None:

@@ -65,6 +65,17 @@ def test_a_run_that_died_goes_on_to_the_same_bits(strategy, results, simulation,
     type(whole).read(halves).assert_same_bits(whole)
 
 
+def test_a_run_whose_states_were_moved_to_another_disk_goes_on(results, simulation, tmp_path):
+    whole = results(FedPer(), tmp_path / "whole")
+    with pytest.raises(DeathError):
+        simulation(FedPer(), tmp_path / "run").run(on_round=die_in(2))
+    states = tmp_path / "run" / "checkpoint" / "devices"
+    states.rename(tmp_path / "disk")
+    states.symlink_to(tmp_path / "disk")
+    simulation(FedPer(), tmp_path / "run").run(resume=True)
+    type(whole).read(tmp_path / "run").assert_same_bits(whole)  # the old states there are dropped, too
+
+
 def test_a_finished_run_that_goes_on_is_under_way_again(simulation, tmp_path):
     whole = simulation(FedAvg(), tmp_path, rounds=2).run()
     assert simulation(FedAvg(), tmp_path, rounds=2).run(resume=True) == {**whole, "seconds": ANY}
