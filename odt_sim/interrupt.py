@@ -21,6 +21,7 @@ SHOW_CURSOR = "\x1b[?25h"  # which the live display of a run hides
 ENDED = 0  # the number of no signal
 
 _received: list[int] = []
+_ended_by: list[int] = []  # what the last block received
 _way_on: list[str] = []
 
 
@@ -39,8 +40,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 def received() -> int | None:
-    """Returns the signal by which the process was interrupted; None where it was not."""
-    return _received[0] if _received else None
+    """Returns the signal by which the block that runs, or has just ended, was interrupted; None where it was not."""
+    return next(iter([*_received, *_ended_by]), None)
 
 
 def check() -> None:
@@ -70,6 +71,7 @@ def interruptible() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # the only one that may handle signals
         yield
         return
+    _ended_by.clear()
     try:
         with _handled():
             yield
@@ -80,6 +82,7 @@ def interruptible() -> Iterator[None]:
         number = _received[0] if _received else signal.SIGINT
         raise Interrupted(number, "; ".join(["interrupted", *_way_on])) from error
     finally:
+        _ended_by[:] = _received
         _received.clear()
         _way_on.clear()
 

@@ -15,7 +15,7 @@ def share_arenas() -> None:
 
     It would give new threads heaps of their own, up to eight a CPU. What one thread has freed in its heap serves no other,
     so that the heaps of Ray's many threads grew while what they held stayed the same. Where the user has set
-    `MALLOC_ARENA_MAX`, that stays.
+    `MALLOC_ARENA_MAX`, that stays. Heaps that threads have already stay theirs.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option and "MALLOC_ARENA_MAX" not in os.environ:

@@ -133,3 +133,12 @@ def test_native_code_ends_within_five_seconds_and_at_once_when_told_again(number
     assert child.returncode == CODES[number]
     assert err.splitlines()[-1] == "interrupted; ended at once; go on"
     assert (took >= interrupt.SECONDS) == (times == 1)
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_what_interrupted_a_block_is_known_until_the_next_begins(number):
+    """Until the process ends: what watches Ray must not take its end, at the same signal, for a death of its own."""
+    interrupted(raises_the_signal(number))
+    assert interrupt.received() == number
+    run(lambda: pytest.fail("a signal of the past") if interrupt.received() else None)
+    assert interrupt.received() is None

@@ -1,19 +1,22 @@
 """A Ray that odt_sim starts talks to this machine alone, and has no process that it does not need."""
 
 import json
+import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from ipaddress import ip_address
 
 import pytest
 
 OWN_RAY = """
-import json, psutil, ray
+import json, os, psutil, ray
 from odt_sim.simulation.ray import RayBackend
 RayBackend().start()
-ray.get(ray.remote(lambda: None).remote())  # a worker has sockets, too
+heaps = ray.get(ray.remote(lambda: os.environ["MALLOC_ARENA_MAX"]).remote())  # a worker has sockets, too
 processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
 print(json.dumps({
+    "heaps": [os.environ["MALLOC_ARENA_MAX"], heaps],
     "commands": [process.cmdline() for process in processes],
     "sockets": [
         (process.name(), connection.laddr.ip)
@@ -28,7 +31,9 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def own_ray():
     """What a process of its own finds that has started nothing else: no cluster, and no actors that hold all CPUs."""
-    child = subprocess.run([sys.executable, "-c", OWN_RAY], check=True, capture_output=True, text=True, timeout=300)
+    environment = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
+    command = [sys.executable, "-c", OWN_RAY]
+    child = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300, env=environment)
     return json.loads(child.stdout.splitlines()[-1])
 
 
@@ -42,7 +47,12 @@ def test_every_socket_is_on_the_loopback_address(own_ray):
 def test_what_only_clusters_browsers_and_logs_need_is_not_started(own_ray):
     commands = [" ".join(command) for command in own_ray["commands"]]
     assert any("raylet" in command for command in commands)
-    assert not [command for command in commands if "monitor.py" in command or "dashboard.py" in command]
+    needless = ("monitor.py", "dashboard.py") if find_spec("aiohttp_cors") is None else ("monitor.py",)  # ray[default]
+    assert not [command for command in commands if any(name in command for name in needless)]
+
+
+def test_the_threads_of_the_driver_and_of_its_workers_share_two_heaps(own_ray):
+    assert own_ray["heaps"] == ["2", "2"]
 
 
 def _is_loopback(address):

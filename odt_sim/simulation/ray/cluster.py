@@ -12,6 +12,7 @@ from typing import Any
 import ray
 from ray._private import ray_constants
 from ray._private.node import Node
+from ray._private.utils import get_dashboard_dependency_error
 
 from odt_sim.errors import SimulationError
 from odt_sim.memory import share_arenas
@@ -29,9 +30,11 @@ SYSTEM = {
 
 LOOPBACK = "127.0.0.1"
 
-NEEDLESS = ("start_monitor", "start_log_monitor", "start_api_server")
-"""What starts the autoscaler, the sender of logs to drivers and the dashboard's server: half of the CPU time in which Ray
-starts, and 140 MB, that a Ray of one process has no use for. `ray.init` has no setting that leaves them out."""
+NEEDLESS = ("start_monitor", "start_log_monitor")
+"""What starts the autoscaler and the sender of logs to drivers, which a Ray of one process has no use for."""
+
+DASHBOARD = "start_api_server"
+"""What starts the dashboard's server, as needless; but where `ray[default]` is installed, nodes ask for it every second."""
 
 _joined: dict[str, tuple[str, Mapping[str, Any]]] = {}  # by Ray session: the address and the environment asked for
 
@@ -104,8 +107,12 @@ def _on_loopback() -> Iterator[None]:
 
 @contextmanager
 def _needed_only() -> Iterator[None]:
-    """Lets a Ray that is started leave out the processes of `NEEDLESS`."""
-    before = {name: getattr(Node, name) for name in NEEDLESS if hasattr(Node, name)}
+    """Lets a Ray that is started leave out what is needless: half of the CPU time in which it starts, and 140 MB.
+
+    `ray.init` has no setting for it.
+    """
+    names = NEEDLESS if get_dashboard_dependency_error() is None else (*NEEDLESS, DASHBOARD)
+    before = {name: getattr(Node, name) for name in names if hasattr(Node, name)}
     try:
         for name in before:
             setattr(Node, name, lambda self, **_: None)

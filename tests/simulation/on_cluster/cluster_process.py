@@ -19,6 +19,7 @@ from ray._private.node import Node
 from ray.cluster_utils import Cluster
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
+SECONDS = 120  # until a node that has come or gone is known
 SIZE = {"num_cpus": 1, "object_store_memory": 80 << 20}
 APART = "mount -t tmpfs none $1 && cd / && shift && exec $@"
 
@@ -51,7 +52,10 @@ def pretend(version: str) -> None:
 
 
 def wait_for(cluster: Cluster, nodes: int) -> None:
-    while sum(node["Alive"] for node in cluster.global_state.node_table()) != nodes:
+    until = time.monotonic() + SECONDS
+    while (alive := sum(node["Alive"] for node in cluster.global_state.node_table())) != nodes:
+        if time.monotonic() > until:
+            raise TimeoutError(f"expected {nodes} nodes, found {alive} for {SECONDS} s")
         time.sleep(0.1)
 
 

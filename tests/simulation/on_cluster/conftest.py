@@ -49,7 +49,9 @@ class ThreeNodes:
         self._process.communicate(timeout=SECONDS)
 
     def _answer(self) -> str:
-        return self._process.stdout.readline().strip()
+        answer = self._process.stdout.readline()
+        assert answer, "the cluster's process has ended"
+        return answer.strip()
 
     def run(self, folder: Path, strategy: Strategy, **settings: Any) -> "subprocess.CompletedProcess[str]":
         """Runs a simulation on the cluster; by default in two blocks, as these tests' own process does."""
