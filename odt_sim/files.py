@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from odt_sim.errors import CheckpointError, FileError
+from odt_sim.errors import FileError, MissingError
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -121,9 +121,9 @@ def unwritable(path: Path, error: OSError) -> FileError:
     return FileError(f"{path}: cannot write it ({error.strerror}); make room there or choose another place")
 
 
-def missing(where: str) -> CheckpointError:
+def missing(where: str) -> MissingError:
     """Returns the error that says which checkpoint, or which part of one, is not there."""
-    return CheckpointError(f"{where}: no such checkpoint; put it back if there is a copy")
+    return MissingError(f"{where}: no such checkpoint; put it back if there is a copy")
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from odt_sim.errors import CheckpointError, VersionError
+from odt_sim.errors import CheckpointError, MissingError, VersionError
 from odt_sim.files import missing, temporary
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.simulation.commit import Commit, CommitFile, commit_name, commit_round, segment_name, write_segment
@@ -79,10 +79,11 @@ class Checkpoint:
             check: Raises a `CheckpointError` where something else does not fit a commit.
 
         Raises:
-            CheckpointError: None is whole, or they are of another run; or one is of another version, which stays.
+            CheckpointError: None is whole, or they are of another run; or one is of another version, which stays; or rounds
+                before the last would be lost for what is missing.
             FileError: One cannot be read for now, and stays: it may be whole.
         """
-        refused: list[CheckpointError] = []
+        refused: dict[int, CheckpointError] = {}
         for round in sorted(self._found, reverse=True):
             try:
                 commit = self._complete(round)
@@ -91,14 +92,27 @@ class Checkpoint:
             except VersionError:
                 raise
             except CheckpointError as error:
-                refused.append(error)
+                refused[round] = error
                 continue
-            for reason in dict.fromkeys(map(str, refused)):  # one file may be missing to several rounds
+            self._check_loss(refused, round)
+            for reason in dict.fromkeys(map(str, refused.values())):  # one file may be missing to several rounds
                 warn(f"{reason}: the run goes on after round {round}")
             return commit
         if refused:
-            raise refused[0]
+            raise refused[max(refused)]
         return None
+
+    def _check_loss(self, refused: Mapping[int, CheckpointError], whole: int) -> None:
+        """Lets the user decide where what is missing, of which there may be a copy, would cost more than the last round.
+
+        He decides by commits that are empty, not gone: a run with records of more rounds has lost its checkpoint.
+        """
+        lacking = sorted(round for round, error in refused.items() if isinstance(error, MissingError))
+        if lacking and max(self._found) - whole > 1:
+            raise CheckpointError(
+                f"{refused[lacking[-1]]}, or empty {' and '.join(map(commit_name, lacking))} in {self._storage.where('')}"
+                f" and resume: the run then goes on after round {whole}"
+            )
 
     def begin(self, last: Commit, reported: int | None, reported_before: int | None) -> None:
         """Goes on after a commit; what a killed process has left of later or older rounds goes.

@@ -151,7 +151,8 @@ class DeviceStore:
             raise
         except CheckpointError as error:
             raise CheckpointError(
-                f"{error}, or remove that file and resume: the run goes on after a kept round without it, if there is one"
+                f"{error}, or remove that file and resume: the run goes on after a kept round without it, or says how, "
+                "if there is one"
             ) from error
 
     def _file(self, version: Version) -> StateFile:

@@ -50,25 +50,45 @@ def folder(died, tmp_path):
 def resumed(simulation, folder):
     """Returns a function that goes on with it, and returns the rounds that came, and the warnings."""
 
-    def go_on():
+    def go_on(path=folder):
         seen, warned = [], []
-        run = simulation(FedPer(), folder, **SETTINGS)
+        run = simulation(FedPer(), path, **SETTINGS)
         run.run(resume=True, on_round=lambda record: seen.append(record["round"]), on_warning=warned.append)
         return seen, warned
 
     return go_on
 
 
+def empty_commits(folder):
+    """Does what a line advises where the fifth and the sixth round lack a state."""
+    for round in (5, 6):
+        (folder / "checkpoint" / f"server.{round}.safetensors").write_bytes(b"")
+
+
 def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
 
 
-def test_where_one_is_missing_a_kept_round_without_it_is_gone_on_with_to_the_same_bits(whole, folder, resumed):
-    path = folder / "checkpoint" / LATER
-    path.unlink()
-    line = f"{path}: no such checkpoint; put it back if there is a copy: the run goes on after round 2"
-    assert resumed() == ([3, 4, 5, 6, 7, 8], [line])
-    type(whole).read(folder).assert_same_bits(whole)
+def test_where_one_is_missing_no_round_before_the_last_is_lost_unless_the_user_says_so(whole, folder, resumed):
+    checkpoint = folder / "checkpoint"
+    content = (checkpoint / LATER).read_bytes()
+    (checkpoint / LATER).unlink()
+    before = contents(folder)
+    with pytest.raises(CheckpointError) as raised:
+        resumed()
+    assert str(raised.value) == (
+        f"{checkpoint / LATER}: no such checkpoint; put it back if there is a copy, or empty server.5.safetensors and "
+        f"server.6.safetensors in {checkpoint}/ and resume: the run then goes on after round 2"
+    )
+    assert contents(folder) == before
+    copy = shutil.copytree(folder, folder.with_name("copy"))
+    (copy / "checkpoint" / LATER).write_bytes(content)
+    assert resumed(copy) == ([7, 8], [])
+    empty_commits(folder)
+    seen, warned = resumed()
+    assert (seen, len(warned)) == ([3, 4, 5, 6, 7, 8], 2)
+    for path in (folder, copy):
+        type(whole).read(path).assert_same_bits(whole)
 
 
 def test_where_no_kept_round_does_without_one_line_says_so_before_any_round(folder, resumed):
@@ -97,6 +117,11 @@ def test_a_damaged_one_is_told_when_it_is_needed_and_what_the_line_advises_works
     with pytest.raises(CheckpointError, match=message):
         resumed()
     path.unlink()
+    with pytest.raises(
+        CheckpointError, match=r"or empty server\.5\.safetensors and server\.6\.safetensors in .*round 2$"
+    ):
+        resumed()
+    empty_commits(folder)
     seen, warned = resumed()
-    assert (seen, len(warned)) == ([3, 4, 5, 6, 7, 8], 1)
+    assert (seen, len(warned)) == ([3, 4, 5, 6, 7, 8], 2)
     type(whole).read(folder).assert_same_bits(whole)
