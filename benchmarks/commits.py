@@ -74,6 +74,7 @@ def row(model: TrainableModel, devices: int, cohort: int, rounds: int, folder: P
     last = again.read(print, lambda commit: None)
     assert last is not None
     again.begin(last, rounds // REPORTED * REPORTED, (rounds - 1) // REPORTED * REPORTED or None)
+    again.clean()
     resumed = time.process_time() - started
     stateful = len(last.versions.of(range(devices)))
     cells = [f"{1e3 * np.median(seconds):.1f}", f"{1e3 * max(seconds):.0f}", f"{np.median(written) / 1e3:.0f}"]

@@ -38,6 +38,7 @@ class Checkpoint:
         """
         self._storage, self._model, self._identity = storage, model, identity
         self._present = frozenset[str]()  # what `look` has found, until `begin`
+        self._left = list[str]()  # what of that goes, until `clean`
         self._found = set[int]()  # the rounds of which that holds a commit
         self._last: Commit
         self._reported: Commit | None = None
@@ -115,7 +116,7 @@ class Checkpoint:
             )
 
     def begin(self, last: Commit, reported: int | None, reported_before: int | None) -> None:
-        """Goes on after a commit; what a killed process has left of later or older rounds goes.
+        """Goes on after a commit; touches nothing yet.
 
         Args:
             last: What `read` returned, or what holds before the first round.
@@ -144,8 +145,17 @@ class Checkpoint:
         held = ((file, commit.round) for commit in earlier for file in commit.versions.files())
         self._held = {file: round for file, round in sorted(held, key=lambda one: one[1]) if file not in self._devices}
         kept = {*set().union(*self._names.values()), *map(state_name, self._devices), *map(state_name, self._held)}
-        self._storage.delete(name for name in self._present if OURS.fullmatch(name) and name not in kept)
+        self._left = [name for name in self._present if OURS.fullmatch(name) and name not in kept]
         self._present = frozenset()
+
+    def clean(self) -> None:
+        """Removes what a killed process has left of rounds that are later or older than those of `begin`.
+
+        Raises:
+            FileError: It cannot be removed.
+        """
+        self._storage.delete(self._left)
+        self._left = []
 
     def write(self, commit: Commit, *, best: bool) -> None:
         """Commits a round, and drops what none of the commits that are kept refers to.

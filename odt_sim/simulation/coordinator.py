@@ -225,8 +225,9 @@ class Simulation:
             )
         self._evaluated = recorded[: commit.round]
         reported = [reported_round(recorded[:round], self._task) for round in (commit.round, max(0, commit.round - 1))]
+        self._checkpoint.begin(commit, *reported)  # refuses before anything is touched
         self._records.truncate_rounds(commit.round)  # first: it fits the checkpoint with later commits and without
-        self._checkpoint.begin(commit, *reported)
+        self._checkpoint.clean()
         if commit.round < self._rounds:
             self._records.reopen()
         remove_temporaries(self.directory, (MODEL, *RECORDS))

@@ -103,9 +103,12 @@ def test_where_no_kept_round_does_without_one_line_says_so_before_any_round(fold
 def test_a_missing_state_of_the_round_to_report_is_told_before_any_round(folder, resumed):
     path = folder / "checkpoint" / EARLIEST
     path.unlink()
+    (folder / "checkpoint" / "server.6.safetensors").write_bytes(b"damaged")
+    before = contents(folder)
     message = f"^{path}: no such checkpoint; put .*, or start a new run: round 2, which validates best, needs it$"
     with pytest.raises(CheckpointError, match=message):
         resumed()
+    assert contents(folder) == before
 
 
 def test_a_damaged_one_is_told_when_it_is_needed_and_what_the_line_advises_works(whole, folder, resumed):
