@@ -32,12 +32,12 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def temporary(names: str) -> str:
-    """Returns the pattern of what files are called until they take their place.
+    """Returns the pattern of what files are called until they take their place; it fits no dated copy of a user's.
 
     Args:
         names: The pattern of the files' own names.
     """
-    return rf"\.(?:{names})\.[0-9a-f]{{8}}"
+    return rf"\.(?:{names})\.[0-9a-f]{{8}}\.part"
 
 
 def remove_temporaries(folder: Path, names: Iterable[str]) -> None:
@@ -128,7 +128,7 @@ def missing(where: str) -> MissingError:
 
 def _replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with temporary.open("xb") as file:
             file.write(content)

@@ -87,21 +87,23 @@ def test_an_interrupt_before_the_file_takes_its_place_leaves_the_old_file(tmp_pa
 def test_what_a_killed_write_left_is_removed_and_nothing_else(tmp_path):
     theirs = [
         "state",
-        "state.0a1b2c3d",
+        "state.0a1b2c3d.part",
+        ".state.20251122",
         ".state.backup",
-        ".state.0A1B2C3D",
-        ".state.0a1b2c3d4",
-        ".other.0a1b2c3d",
+        ".state.part",
+        ".state.0A1B2C3D.part",
+        ".state.0a1b2c3d4.part",
+        ".other.0a1b2c3d.part",
         ".state",
     ]
     for name in theirs:
         (tmp_path / name).write_bytes(b"mine")
-    (tmp_path / ".more.0a1b2c3d").mkdir()
+    (tmp_path / ".more.0a1b2c3d.part").mkdir()
     killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "state"], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert len(names(tmp_path)) == len(theirs) + 2
     remove_temporaries(tmp_path, ["state", "more"])
-    assert names(tmp_path) == sorted([*theirs, ".more.0a1b2c3d"])
+    assert names(tmp_path) == sorted([*theirs, ".more.0a1b2c3d.part"])
     with pytest.raises(FileError, match=r"none: cannot write it \(No such file or directory\)"):
         remove_temporaries(tmp_path / "none", ["state"])
 

@@ -32,7 +32,7 @@ def test_what_a_call_changes_of_a_run_is_kept_for_the_next(odt_sim, folder):
     given = ["strategy._target_=mine.FailsOnce", *FEW, "run.rounds=1"]
     assert odt_sim("run", *given)[0] == 0
     [run] = runs(folder)
-    left = run / ".hydra" / ".config.yaml.0a1b2c3d"  # by a killed write
+    left = run / ".hydra" / ".config.yaml.0a1b2c3d.part"  # by a killed write
     left.touch()
     code, _, error = odt_sim("run", f"run.resume={run}", "run.rounds=3")
     assert (code, len(lines(run / "rounds.jsonl"))) == (1, 1), error

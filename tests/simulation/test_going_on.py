@@ -38,7 +38,7 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-TEMPORARY, FINAL = re.compile(r"\.(.*)\.[0-9a-f]{8}"), r"\1"
+TEMPORARY, FINAL = re.compile(r"\.(.*)\.[0-9a-f]{8}\.part"), r"\1"
 
 
 class DeathError(Exception):
@@ -98,10 +98,17 @@ def test_states_of_old_rounds_are_dropped(results, tmp_path):
 
 def test_what_a_run_did_not_write_stays_in_its_storage(simulation, tmp_path):
     storage = tmp_path / "storage"
-    theirs = ["server.mine", "devices/phone.safetensors", "devices/000/mine.safetensors", ".server.backup", "probe.txt"]
+    theirs = [
+        "server.mine",
+        "devices/phone.safetensors",
+        "devices/000/mine.safetensors",
+        ".server.backup",
+        ".server.1.safetensors.20251122",
+        "probe.txt",
+    ]
     left = [
-        ".server.1.safetensors.0123abcd",
-        ".probe.0123abcd",
+        ".server.1.safetensors.0123abcd.part",
+        ".probe.0123abcd.part",
         "devices/000/1.9.safetensors",
         "versions.9.safetensors",
     ]
@@ -117,9 +124,9 @@ def test_what_killed_writes_left_in_a_runs_folder_goes_when_the_run_goes_on(simu
     simulation(FedAvg(), tmp_path, rounds=1).run()
     before = sorted(path.name for path in tmp_path.iterdir())
     for name in ("model.tflite", "rounds.jsonl", "devices.jsonl", "summary.json", "failure.json", "notes"):
-        (tmp_path / f".{name}.0a1b2c3d").touch()
+        (tmp_path / f".{name}.0a1b2c3d.part").touch()
     simulation(FedAvg(), tmp_path, rounds=1).run(resume=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*before, ".notes.0a1b2c3d"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*before, ".notes.0a1b2c3d.part"])
 
 
 def test_states_are_on_the_disk_before_a_commit_refers_to_them(simulation, tmp_path, monkeypatch):

@@ -164,7 +164,7 @@ def test_what_a_killed_write_of_a_commit_left_goes_when_the_run_goes_on(user, si
     simulation(user.GetsWorse(), tmp_path, **settings).run()
     checkpoint = tmp_path / "checkpoint"
     before = sorted(checkpoint.iterdir())
-    (checkpoint / ".server.3.safetensors.0a1b2c3d").touch()
+    (checkpoint / ".server.3.safetensors.0a1b2c3d.part").touch()
     (checkpoint / "notes").touch()
     simulation(user.GetsWorse(), tmp_path, **settings).run(resume=True)
     assert sorted(checkpoint.iterdir()) == sorted([*before, checkpoint / "notes"])
