@@ -5,8 +5,8 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,20 +136,20 @@ def application(config: DictConfig) -> float:
     swept = settings.mode == RunMode.MULTIRUN
     overrides = [override for override in settings.overrides.task if not override.startswith("run.resume=")]
     outcome.folder = folder = Path(settings.runtime.output_dir)
-    own = False
     interrupt.tell(NOT_BEGUN)
     try:
         with locked(folder):
             if message := settle(config, folder):
                 _print(escape(message))
             own = claim(folder, config, [*overrides, *(own_storage(config, settings.sweep.subdir) if swept else [])])
-            configuration.check(config)
-            title = _title(settings.runtime.choices["strategy"], overrides)
-            summary = run(config, folder, title, lambda: None if own else keep(folder, config, overrides))
+            with _failure_kept(folder, overrides, swept) if own else nullcontext():
+                configuration.check(config)
+                title = _title(settings.runtime.choices["strategy"], overrides)
+                summary = run(config, folder, title, lambda: None if own else keep(folder, config, overrides))
         return _validated(summary)
     except OdtSimError as error:
         interrupt.check()  # what fails then is no failure of the run
-        message = " ".join(str(error).split())
+        message = _told(error)
         if not swept:
             outcome.error = error
     except Exception as error:
@@ -157,14 +157,28 @@ def application(config: DictConfig) -> float:
             raise  # a bug, which its traceback tells best
         interrupt.check()
         traceback.print_exc()
-        message = " ".join(f"{type(error).__name__}: {error}".split())
-    if own:
-        with suppress(FileError):  # the disk may be what failed
-            RunFolder(folder).write_failure(message, overrides)
+        message = _told(error)
     if swept:
         outcome.failed += 1
         _print(f"[red]failed[/red] {escape(', '.join(overrides))}: {escape(message)}")
     return math.nan
+
+
+@contextmanager
+def _failure_kept(folder: Path, overrides: Sequence[str], swept: bool) -> Iterator[None]:
+    """Records in a run's folder, while that is locked, why the run failed; a bug is recorded of a sweep's job alone."""
+    try:
+        yield
+    except Exception as error:
+        if swept or isinstance(error, OdtSimError):
+            interrupt.check()
+            with suppress(FileError):  # the disk may be what failed
+                RunFolder(folder).write_failure(_told(error), overrides)
+        raise
+
+
+def _told(error: Exception) -> str:
+    return " ".join((str(error) if isinstance(error, OdtSimError) else f"{type(error).__name__}: {error}").split())
 
 
 def _validated(summary: Row) -> float:

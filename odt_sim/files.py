@@ -52,9 +52,10 @@ def remove_temporaries(folder: Path, names: Iterable[str]) -> None:
     """
     left = re.compile(temporary("|".join(map(re.escape, names))))
     try:
-        for entry in os.scandir(folder):
-            if left.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-                os.unlink(entry)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if left.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                    Path(entry).unlink(missing_ok=True)  # its writer may have ended in between, dead as it seemed
     except OSError as error:
         raise unwritable(folder, error) from error
 

@@ -108,6 +108,14 @@ def test_what_a_killed_write_left_is_removed_and_nothing_else(tmp_path):
         remove_temporaries(tmp_path / "none", ["state"])
 
 
+def test_what_is_gone_when_it_is_to_be_removed_is_no_error(tmp_path, monkeypatch):
+    unlink = os.unlink
+    monkeypatch.setattr(os, "unlink", lambda path: (unlink(path), unlink(path)))  # another process is first
+    (tmp_path / ".state.0a1b2c3d.part").touch()
+    remove_temporaries(tmp_path, ["state"])
+    assert names(tmp_path) == []
+
+
 def test_a_place_that_is_a_folder(tmp_path):
     (tmp_path / "state").mkdir()
     with pytest.raises(FileError, match=r"state: cannot write it \(Is a directory\)"):

@@ -1,5 +1,6 @@
 """A run by the command: what it leaves, prints and warns of."""
 
+import fcntl
 import json
 import os
 import re
@@ -8,6 +9,9 @@ import numpy as np
 import pytest
 from commands import FEW, lines, runs
 from omegaconf import OmegaConf
+
+from odt_sim.lock import LOCK
+from odt_sim.report.records import RunFolder
 
 CONTROL = re.compile(r"[^\n -~│━╸╺–±…·]")
 
@@ -74,6 +78,19 @@ def test_a_folder_where_a_run_failed_at_once_can_be_used_again(odt_sim, folder):
     )
     assert odt_sim("run", *FEW, "hydra.run.dir=here")[0] == 0
     assert not (folder / "here" / "failure.json").exists()
+
+
+def test_why_a_run_failed_is_recorded_while_its_folder_is_locked(odt_sim, folder, monkeypatch):
+    write = RunFolder.write_failure
+
+    def write_failure(records, *given):
+        with (records.path / LOCK).open("w") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        write(records, *given)
+
+    monkeypatch.setattr(RunFolder, "write_failure", write_failure)
+    assert odt_sim("run", *FEW, "hydra.run.dir=here", "fleet.cohort=9")[0] == 1
+    assert (folder / "here" / "failure.json").exists()
 
 
 def test_why_a_run_failed_is_told_though_its_folder_takes_no_file_any_more(odt_sim, folder):
