@@ -42,6 +42,9 @@ CONFIG = {"version_base": "1.3", "config_name": "config"}
 
 NOT_BEGUN = "no round was committed yet"
 
+KEPT = ("config.yaml", "hydra.yaml", "overrides.yaml")
+"""What of a run's configuration is kept in its folder, below `.hydra`."""
+
 OmegaConf.register_new_resolver("odt_run_folder", run_folder, replace=True)
 
 
@@ -227,6 +230,7 @@ def claim(folder: Path, config: DictConfig, overrides: Sequence[str]) -> bool:
         raise CheckpointError(
             f"{folder}: holds a run already; go on with it by run.resume={folder}, or choose another folder"
         )
+    _clean(folder)
     _keep(folder, config, overrides)
     return True
 
@@ -242,6 +246,7 @@ def keep(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
     Raises:
         FileError: The folder cannot be written.
     """
+    _clean(folder)
     wanted = list(dict.fromkeys(reversed(overrides)))[::-1]  # of the same ones the last, which decides
     if wanted != kept_overrides(folder):
         fresh = config.copy()
@@ -249,11 +254,13 @@ def keep(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
         _keep(folder, fresh, wanted)
 
 
-def _keep(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
-    files = {"config.yaml": config, "hydra.yaml": HydraConfig.instance().cfg, "overrides.yaml": list(overrides)}
+def _clean(folder: Path) -> None:
     (folder / ".hydra").mkdir(exist_ok=True)
-    remove_temporaries(folder / ".hydra", files)
-    for name, content in files.items():
+    remove_temporaries(folder / ".hydra", KEPT)
+
+
+def _keep(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
+    for name, content in zip(KEPT, (config, HydraConfig.instance().cfg, list(overrides)), strict=True):
         write_file(folder / ".hydra" / name, OmegaConf.to_yaml(content).encode())
 
 

@@ -37,7 +37,9 @@ def test_what_a_call_changes_of_a_run_is_kept_for_the_next(odt_sim, folder):
     code, _, error = odt_sim("run", f"run.resume={run}", "run.rounds=3")
     assert (code, len(lines(run / "rounds.jsonl"))) == (1, 1), error
     assert not left.exists()
+    left.touch()
     assert odt_sim("run", f"run.resume={run}")[0] == 0
+    assert not left.exists()  # though nothing was changed
     assert len(lines(run / "rounds.jsonl")) == 3
     (run / "summary.json").unlink()
     assert odt_sim("run", *given, "run.rounds=3", "run.resume=auto")[0] == 0
