@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from odt_sim.device.tensor_file import TensorFile, packed
-from odt_sim.errors import CheckpointError, VersionError
+from odt_sim.errors import CheckpointError, MissingError, VersionError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
 from odt_sim.simulation.versions import Version
@@ -144,15 +144,15 @@ class DeviceStore:
         self._storage.add(name, pack_state(name, entries, self._model))
 
     def _needed(self, version: Version) -> StateFile:
-        """Reads what going on has only looked for; once a damaged file is gone, that goes back to where it is not needed."""
+        """Reads what going on has only looked for; once the file is gone, that goes back to where it is not needed."""
         try:
             return self._file(version)
         except VersionError:
             raise
         except CheckpointError as error:
+            advice = "resume" if isinstance(error, MissingError) else "remove that file and resume"
             raise CheckpointError(
-                f"{error}, or remove that file and resume: the run goes on after a kept round without it, or says how, "
-                "if there is one"
+                f"{error}, or {advice}: the run goes on after a kept round without it, or says how, if there is one"
             ) from error
 
     def _file(self, version: Version) -> StateFile:

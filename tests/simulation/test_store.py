@@ -63,7 +63,10 @@ def test_a_round_writes_beside_earlier_ones(devices):
     for round in (1, 2):
         devices.save(Version(round, 0), {0: {"steps": np.array(round)}})
     assert [devices.load(0, Version(round, 0))["steps"] for round in (1, 2)] == [1, 2]
-    with pytest.raises(CheckpointError, match=r"0\.3\.safetensors: no such checkpoint"):
+    message = (
+        r"0\.3\.safetensors: no such checkpoint; put it back if there is a copy, or resume: the run goes on after a"
+    )
+    with pytest.raises(CheckpointError, match=message):
         devices.load(0, Version(3, 0))
 
 
