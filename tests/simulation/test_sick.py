@@ -314,6 +314,29 @@ def test_deaths_of_starting_actors_are_counted_from_the_last_start(tmp_path):
     assert next(made) == 4 + TRIES
 
 
+def test_a_job_begins_with_the_actors_that_come_and_the_others_follow(tmp_path, monkeypatch):
+    """As where a node dies between the count of places and the start: what was to be there waits for another one."""
+    monkeypatch.setattr("odt_sim.simulation.ray.actors.SOON", 0.5)
+
+    class Host:
+        def __init__(self, number: int) -> None:
+            self._number = number
+
+        def setup(self) -> None:
+            while self._number and not (tmp_path / "room").exists():
+                time.sleep(0.02)
+
+    made = count()
+    actors = Actors(lambda: ray.remote(Host).options(num_cpus=0).remote(next(made)), ())
+    actors.start([], 3, at_once=2)
+    assert [slot for slot, actor in enumerate(actors.slots) if actor is not None] == [0]
+    (tmp_path / "room").touch()
+    assert [actors.wait(()), actors.wait(())] == [None, None]
+    assert None not in actors.slots
+    for actor in actors.close():
+        ray.kill(actor)
+
+
 def test_an_actor_that_is_stopped_is_overdue_and_replaced(actors):
     """It cannot end itself. A call that was done in time and is not taken yet is not overdue."""
 

@@ -15,6 +15,7 @@ from odt_sim.simulation.ray.result import LOST, is_workers, one_line, result
 
 TRIES = 5  # of a device, or of starting actors while none starts, before it is given up: so many kills are no accident
 PATIENCE = 300  # seconds in which nothing runs and no actor starts; installing an environment may take minutes
+SOON = 30  # seconds in which no further actor starts, until a job begins with those that are there
 
 
 @dataclass(eq=False)
@@ -61,6 +62,9 @@ class Actors:
     def start(self, idle: Sequence[Any], count: int, at_once: int) -> None:
         """Makes slots and waits until all have their actors.
 
+        Where some have and no other comes for long, as on a node that has just died, those are enough: the others come when
+        there is room.
+
         Args:
             idle: Actors to take before new ones are made.
             count: How many slots.
@@ -70,11 +74,17 @@ class Actors:
             SimulationError: An actor dies again and again, or none starts for long.
         """
         self.slots, self._given = [None] * count, [[] for _ in range(count)]
+        enough = False
         for first in range(0, count, at_once):
             for slot in range(first, min(first + at_once, count)):
                 self._begin(slot, idle[slot] if slot < len(idle) else self._make())
-            while self._starting:
-                self.wait(())
+            while self._starting and not enough:
+                some = any(actor is not None for actor in self.slots)
+                ready = self._first((), SOON if some else PATIENCE)
+                if some and not ready:
+                    enough = True
+                else:
+                    self._taken_up(ready)
 
     def wait(self, calls: Collection[Any]) -> Any:
         """Waits until a call has ended, whose reference is returned, or an actor has started: then None.
@@ -82,15 +92,10 @@ class Actors:
         Raises:
             SimulationError: An actor dies again and again, or none starts for long where there is no call.
         """
-        ready = self._first(calls)
-        if not ready:
-            raise SimulationError(
-                f"backend ray: {len(self._starting)} workers have not started for {PATIENCE} s; look at the nodes of the "
-                "cluster (ray status), then go on with the run"
-            )
-        if ready[0] not in self._starting:
+        ready = self._first(calls, PATIENCE)
+        if ready and ready[0] not in self._starting:
             return ready[0]
-        self._end_start(ready[0])
+        self._taken_up(ready)
         return None
 
     def call(self, slot: int, work: Any, tasks: list[int], seconds: float = math.inf) -> Call:
@@ -136,13 +141,16 @@ class Actors:
         self._starting = {}
         return [actor for actor in self.slots if actor is not None]
 
-    def _first(self, calls: Collection[Any]) -> list[Any]:
-        """Returns what is ready first, and ends the actors that are overdue: those are ready soon."""
+    def _first(self, calls: Collection[Any], patience: float) -> list[Any]:
+        """Returns what is ready first, and ends the actors that are overdue: those are ready soon.
+
+        Where there is no call, nothing may be ready within the seconds of patience.
+        """
         while True:
             until = min((call.until for given in self._given for call in given), default=math.inf)
             left = None if until == math.inf else max(0.0, until - time.monotonic())
             ready: list[Any]
-            ready, _ = ray.wait([*calls, *self._starting], num_returns=1, timeout=left if calls else PATIENCE)
+            ready, _ = ray.wait([*calls, *self._starting], num_returns=1, timeout=left if calls else patience)
             if ready or not calls:
                 return ready
             self._end_overdue()
@@ -159,7 +167,14 @@ class Actors:
         self.slots[slot] = None
         self._starting[actor.setup.remote(*self._setup)] = slot, actor
 
-    def _end_start(self, setup: Any) -> None:
+    def _taken_up(self, ready: list[Any]) -> None:
+        """Ends the start of an actor, which may have died; where none is ready, none will be."""
+        if not ready:
+            raise SimulationError(
+                f"backend ray: {len(self._starting)} workers have not started for {PATIENCE} s; look at the nodes of the "
+                "cluster (ray status), then go on with the run"
+            )
+        setup = ready[0]
         slot, actor = self._starting.pop(setup)
         try:
             result(setup)
