@@ -84,7 +84,7 @@ class Actors:
                 if some and not ready:
                     enough = True
                 else:
-                    self._taken_up(ready)
+                    self._end_start(ready)
 
     def wait(self, calls: Collection[Any]) -> Any:
         """Waits until a call has ended, whose reference is returned, or an actor has started: then None.
@@ -95,7 +95,7 @@ class Actors:
         ready = self._first(calls, PATIENCE)
         if ready and ready[0] not in self._starting:
             return ready[0]
-        self._taken_up(ready)
+        self._end_start(ready)
         return None
 
     def call(self, slot: int, work: Any, tasks: list[int], seconds: float = math.inf) -> Call:
@@ -167,7 +167,7 @@ class Actors:
         self.slots[slot] = None
         self._starting[actor.setup.remote(*self._setup)] = slot, actor
 
-    def _taken_up(self, ready: list[Any]) -> None:
+    def _end_start(self, ready: list[Any]) -> None:
         """Ends the start of an actor, which may have died; where none is ready, none will be."""
         if not ready:
             raise SimulationError(
