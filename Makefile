@@ -13,7 +13,7 @@ test: .venv/.dev-installed  ## run all tests, file by file on all cores
 fuzz: .venv/.dev-installed  ## 2,000 damaged models, 500 checkpoints, 500 configurations: some minutes
 	FUZZ=long $(BIN)/pytest tests/fuzz
 
-torture: .venv/.dev-installed  ## kill runs of 30 rounds 85 times each, remove nodes, 2,000 rounds, 50 jobs: about an hour
+torture: .venv/.dev-installed  ## kill runs of 30 rounds 85 times each, remove nodes, 2,000 rounds, 50 jobs: half an hour
 	TORTURE=long $(BIN)/pytest -s tests/torture
 
 test-flex: .venv-flex/.installed  ## run the tests of the Flex flavour, in TensorFlow 2.19
