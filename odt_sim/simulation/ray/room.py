@@ -14,7 +14,7 @@ Resources = Mapping[str, float]
 """Amounts by Ray's name of the resource: `CPU`, and what nodes were started with."""
 
 WORKER_MEMORY = 30 << 20
-"""Bytes that Ray takes in an actor of one device, beside Python, LiteRT and what actors share: see benchmarks/README.md."""
+"""Bytes that Ray takes in an actor of one device, beside Python, LiteRT and what actors share: see docs/scaling.md."""
 
 GRACE = 2  # seconds in which what an earlier job reserved gets free
 WAIT = 15  # seconds until other work on the cluster has to leave enough free
