@@ -11,6 +11,7 @@ import pytest
 
 OWN_RAY = """
 import json, os, psutil, ray
+os.setpgid(0, 0)
 from odt_sim.simulation.ray import RayBackend
 RayBackend().start()
 heaps = ray.get(ray.remote(lambda: os.environ["MALLOC_ARENA_MAX"]).remote())  # a worker has sockets, too
@@ -18,6 +19,7 @@ processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
 print(json.dumps({
     "heaps": [os.environ["MALLOC_ARENA_MAX"], heaps],
     "commands": [process.cmdline() for process in processes],
+    "group": [process.name() for process in processes if os.getpgid(process.pid) == os.getpgid(0)],
     "sockets": [
         (process.name(), connection.laddr.ip)
         for process in processes
@@ -53,6 +55,10 @@ def test_what_only_clusters_browsers_and_logs_need_is_not_started(own_ray):
 
 def test_the_threads_of_the_driver_and_of_its_workers_share_two_heaps(own_ray):
     assert own_ray["heaps"] == ["2", "2"]
+
+
+def test_a_signal_to_the_group_of_the_process_leaves_ray_alone(own_ray):
+    assert len(own_ray["group"]) == 1  # the process that has started Ray
 
 
 def _is_loopback(address):

@@ -6,13 +6,14 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import ray
-from ray._private import ray_constants
+from ray._private import ray_constants, services
 from ray._private.node import Node
-from ray._private.utils import get_dashboard_dependency_error
+from ray._private.utils import detect_fate_sharing_support, get_dashboard_dependency_error
 
 from odt_sim.errors import SimulationError
 from odt_sim.memory import share_arenas
@@ -75,7 +76,7 @@ def _handler_kept() -> Iterator[None]:
 
 def _start_own(runtime_env: Mapping[str, Any]) -> None:
     try:
-        with _on_loopback(), _needed_only():
+        with _on_loopback(), _needed_only(), _out_of_group():
             ray.init(
                 address="local",
                 include_dashboard=False,
@@ -91,35 +92,45 @@ def _start_own(runtime_env: Mapping[str, Any]) -> None:
         ) from error
 
 
-@contextmanager
-def _on_loopback() -> Iterator[None]:
+def _on_loopback() -> AbstractContextManager[None]:
     """Lets a Ray that is started keep to the loopback address.
 
     Where Ray supports clusters, as on Linux, it would put an address of the machine in its place, and listen to everyone.
     """
-    clusters = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = clusters
+    return _changed(ray_constants, ENABLE_RAY_CLUSTER=False)
 
 
-@contextmanager
-def _needed_only() -> Iterator[None]:
+def _needed_only() -> AbstractContextManager[None]:
     """Lets a Ray that is started leave out what is needless: half of the CPU time in which it starts, and 140 MB.
 
     `ray.init` has no setting for it.
     """
     names = NEEDLESS if get_dashboard_dependency_error() is None else (*NEEDLESS, DASHBOARD)
-    before = {name: getattr(Node, name) for name in names if hasattr(Node, name)}
+    return _changed(Node, **{name: lambda self, **_: None for name in names if hasattr(Node, name)})
+
+
+def _out_of_group() -> AbstractContextManager[None]:
+    """Lets the processes of a Ray that is started leave the process group of this one, where they end with it anyway.
+
+    A SIGTERM to the group, as `timeout` sends it, would end them too; and Ray without its node ends this process with code 1
+    and no word.
+    """
+    if not detect_fate_sharing_support():  # type: ignore[no-untyped-call]
+        return nullcontext()
+    return _changed(services, ConsolePopen=partial(services.ConsolePopen, process_group=0))
+
+
+@contextmanager
+def _changed(owner: Any, **values: Any) -> Iterator[None]:
+    """Gives attributes of Ray's other values for a while."""
+    before = {name: getattr(owner, name) for name in values}
     try:
-        for name in before:
-            setattr(Node, name, lambda self, **_: None)
+        for name, value in values.items():
+            setattr(owner, name, value)
         yield
     finally:
-        for name, start in before.items():
-            setattr(Node, name, start)
+        for name, value in before.items():
+            setattr(owner, name, value)
 
 
 def _join(address: str, runtime_env: Mapping[str, Any]) -> None:
