@@ -1,7 +1,6 @@
 """The command `odt-sim`: run, report, export, inspect."""
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -10,7 +9,7 @@ from typing import Any
 
 from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.files import write_file
-from odt_sim.interrupt import Interrupted, interruptible
+from odt_sim.interrupt import Interrupted, interruptible, leave
 from odt_sim.model.trainable import TrainableModel
 
 USAGE = """usage: odt-sim COMMAND ...
@@ -36,7 +35,7 @@ def command() -> int:
     if code > 128:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
+        leave(code)
     return code
 
 

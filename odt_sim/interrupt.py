@@ -10,8 +10,8 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -23,6 +23,7 @@ ENDED = 0  # the number of no signal
 _received: list[int] = []
 _ended_by: list[int] = []  # what the last block received
 _way_on: list[str] = []
+_before_end: list[Callable[[], object]] = []
 
 
 class Interrupted(KeyboardInterrupt):
@@ -142,5 +143,20 @@ def end(exit_code: int, why: str) -> NoReturn:
     try:
         cursor = SHOW_CURSOR if os.isatty(2) else ""
         os.write(2, f"{cursor}\n{'; '.join([why, *_way_on])}\n".encode())
+    finally:
+        leave(exit_code)
+
+
+def before_end(work: Callable[[], object]) -> None:
+    """Has something done before the process ends by `leave`, which does nothing else; what fails then is nobody's."""
+    _before_end.append(work)
+
+
+def leave(exit_code: int) -> NoReturn:
+    """Ends the process at once."""
+    try:
+        for work in _before_end:
+            with suppress(Exception):
+                work()
     finally:
         os._exit(exit_code)

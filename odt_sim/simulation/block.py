@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
+from odt_sim.data.dataset import Indices
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
@@ -192,17 +193,19 @@ class Worker:
         return list(self._on_each(task, lambda device: self._evaluate(device, task, broadcast)))
 
     def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[Result]:
-        for id in task.devices:
-            device = self._device(id, task.round)
+        # All parts at once: after a device's training nothing that splits another's is in the processor's caches.
+        parts = [self._job.data.parts(id) for id in task.devices]
+        for id, (train, validation, _) in zip(task.devices, parts, strict=True):
+            device = self._device(id, task.round, train, validation)
             device.state = self._store.load(id, task.versions.get(id))
             try:
                 yield work(device)
             finally:
                 device.release()
 
-    def _device(self, id: int, round: int) -> Device:
+    def _device(self, id: int, round: int, *parts: Indices) -> Device:
         job, data = self._job, self._job.data
-        train, validation = (Examples(data.x, data.y, rows) for rows in data.parts(id)[:2])
+        train, validation = (Examples(data.x, data.y, rows) for rows in parts)
         plan, pool = job.plan, self._pool
         return Device(job.model, train, validation, seed=job.seed, id=id, round=round, plan=plan, pool=pool)
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from commands import COMMAND, FEW, lines, runs
 
@@ -48,11 +49,25 @@ def heed_interrupts():
 
 
 def wait_for(condition, child, seconds=120):
+    def met():
+        assert child.poll() is None, child.communicate()
+        return condition()
+
+    wait_until(met, seconds)
+
+
+def wait_until(condition, seconds):
     started = time.monotonic()
     while not condition():
-        assert child.poll() is None, child.communicate()
         assert time.monotonic() - started < seconds
         time.sleep(0.05)
+
+
+def runs_still(process):
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE  # which has ended, and waits for its parent to ask
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.parametrize(
@@ -67,10 +82,15 @@ def test_a_run_interrupted_while_devices_hang_ends_soon_says_how_to_go_on_and_ca
     wait_for(lambda: runs(folder) and len(lines(runs(folder)[0] / "rounds.jsonl")) >= 2, child)
     (folder / "hang").touch()
     time.sleep(0.5)
+    others = psutil.Process(child.pid).children(recursive=True)
+    assert len(others) > 4 or backend == "serial"
     started = time.monotonic()
     os.killpg(child.pid, number)  # a terminal sends it to all processes of the group
     _, err = child.communicate(timeout=120)
     assert time.monotonic() - started < 30  # devices sleep for a minute
+    wait_until(
+        lambda: not any(runs_still(other) for other in others), 30
+    )  # Ray's, of which some would stay for a minute
     assert child.returncode == code
     (folder / "hang").unlink()
     [run] = runs(folder)

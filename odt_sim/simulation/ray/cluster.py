@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,6 +16,7 @@ from ray._private import ray_constants, services
 from ray._private.node import Node
 from ray._private.utils import detect_fate_sharing_support, get_dashboard_dependency_error
 
+from odt_sim import interrupt
 from odt_sim.errors import SimulationError
 from odt_sim.memory import share_arenas
 from odt_sim.simulation.quiet import quiet
@@ -117,7 +119,19 @@ def _out_of_group() -> AbstractContextManager[None]:
     """
     if not detect_fate_sharing_support():  # type: ignore[no-untyped-call]
         return nullcontext()
-    return _changed(services, ConsolePopen=partial(services.ConsolePopen, process_group=0))
+    return _changed(services, ConsolePopen=_start)
+
+
+def _start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+    """Starts a process of Ray's in a group of its own; what that has started would outlive this one by a minute."""
+    process = subprocess.Popen(*arguments, process_group=0, **options)
+    interrupt.before_end(partial(_end_group, process))
+    return process
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    if process.returncode is None:  # else Ray has seen it end, and its number may be another's
+        os.killpg(process.pid, signal.SIGTERM)
 
 
 @contextmanager
