@@ -17,10 +17,12 @@ from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SECONDS = 4.0  # from the first signal until the process ends, whatever it is at
+TOGETHER = 0.3  # seconds in which signals count as one: `timeout` sends one to its command and, at once, one to the group
 SHOW_CURSOR = "\x1b[?25h"  # which the live display of a run hides
 ENDED = 0  # the number of no signal
 
 _received: list[int] = []
+_raised: list[int] = []
 _ended_by: list[int] = []  # what the last block received
 _way_on: list[str] = []
 _before_end: list[Callable[[], object]] = []
@@ -64,6 +66,7 @@ def tell(way_on: str) -> None:
 def interruptible() -> Iterator[None]:
     """Ends the block by `Interrupted` at the first signal, and the process at the second or `SECONDS` after the first.
 
+    Signals within `TOGETHER` of the first are no second one.
     Signals that the process was started to ignore, as in the background of a shell, stay ignored.
 
     Raises:
@@ -85,6 +88,7 @@ def interruptible() -> Iterator[None]:
     finally:
         _ended_by[:] = _received
         _received.clear()
+        _raised.clear()
         _way_on.clear()
 
 
@@ -114,21 +118,25 @@ def _handled() -> Iterator[None]:
 
 def _raise(number: int, frame: FrameType | None) -> None:
     _received.append(number)
-    raise Interrupted(number)
+    _raised.append(number)
+    if len(_raised) == 1:  # what the first has ended cleans up now; the watching thread ends the process at the second
+        raise Interrupted(number)
 
 
 def _watch(reading: int) -> None:
     """Reads the numbers of signals as they come, and ends the process where the block does not end in time."""
-    first = _next(reading, None)
-    if first == ENDED:
+    if _next(reading, None) == ENDED:
         return
-    if _next(reading, SECONDS) != ENDED:
+    first = time.monotonic()
+    number = _next(reading, first + SECONDS)
+    while number in SIGNALS and time.monotonic() < first + TOGETHER:
+        number = _next(reading, first + SECONDS)
+    if number != ENDED:
         end(128 + _received[0], "interrupted; ended at once")
 
 
-def _next(reading: int, seconds: float | None) -> int | None:
-    """Returns the number of the next signal, `ENDED` where the block has ended, or None where neither comes in time."""
-    until = None if seconds is None else time.monotonic() + seconds
+def _next(reading: int, until: float | None) -> int | None:
+    """Returns the number of the next signal, `ENDED` where the block has ended, or None where neither comes until then."""
     while select.select([reading], [], [], until and max(0.0, until - time.monotonic()))[0]:
         number = os.read(reading, 1)[0]
         if number in SIGNALS:

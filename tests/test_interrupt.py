@@ -24,6 +24,21 @@ with interrupt.interruptible():
     hashlib.pbkdf2_hmac("sha256", b"", b"", 1 << 30)  # C code of minutes, which looks at no signal
 """
 
+TIDY = """
+import time
+from odt_sim import interrupt
+try:
+    with interrupt.interruptible():
+        try:
+            print("begun", flush=True)
+            time.sleep(60)
+        finally:
+            time.sleep(0.5)
+            print("tidy", flush=True)
+except interrupt.Interrupted as stop:
+    raise SystemExit(stop.exit_code)
+"""
+
 
 @pytest.fixture(autouse=True)
 def handlers_as_before():
@@ -127,12 +142,23 @@ def test_native_code_ends_within_five_seconds_and_at_once_when_told_again(number
     started = time.monotonic()
     for _ in range(times):
         child.send_signal(number)
-        time.sleep(0.2)
+        time.sleep(0.2 + interrupt.TOGETHER)
     _, err = child.communicate(timeout=60)
     took = time.monotonic() - started
     assert child.returncode == CODES[number]
     assert err.splitlines()[-1] == "interrupted; ended at once; go on"
     assert (took >= interrupt.SECONDS) == (times == 1)
+
+
+def test_signals_at_once_are_one():
+    """As `timeout` sends them: to its command, and then to the process group, in which that is."""
+    child = subprocess.Popen([sys.executable, "-c", TIDY], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "begun\n"
+    child.send_signal(signal.SIGTERM)
+    time.sleep(interrupt.TOGETHER / 10)  # the first is raised
+    child.send_signal(signal.SIGTERM)
+    out, _ = child.communicate(timeout=60)
+    assert (child.returncode, out) == (143, "tidy\n")
 
 
 @pytest.mark.parametrize("number", CODES)
