@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from odt_sim.data.dataset import Array, Dataset, Indices
+from odt_sim.data.digest import digest_of
 from odt_sim.data.rows import Rows
 from odt_sim.data.split import Method, check_fractions, check_gap, check_method, part_sizes, split, split_by_block
 from odt_sim.data.standardize import standardized
@@ -58,6 +59,7 @@ class FederatedData:
         offsets: `[devices, 4]` int64, where in `indices` a device's three parts start, and where the last one ends.
         spread: How the data was spread and split, such as `dirichlet alpha=0.3 validation=0.2 test=0.2`; for records.
         late: How a device's examples become its parts; None where they have been split.
+        digest: `odt_sim.data.digest.digest_of` the data set, before it was spread and drifted; empty where nobody knows it.
     """
 
     name: str
@@ -68,6 +70,7 @@ class FederatedData:
     offsets: Indices
     spread: str = ""
     late: LateSplit | None = None
+    digest: str = ""
 
     @property
     def devices(self) -> int:
@@ -137,15 +140,18 @@ def federate(
     by_block = functools.partial(split_by_block, validation=validation, test=test, gap=gap)
     how = {"stratified": "", "random": " split=random", "block": f" split=block gap={gap}"}[method]
     spread = f"{_described(partition)} validation={validation} test={test}{how}"
+    digest = digest_of(dataset.x, dataset.y, dataset.users)
     if method == "block":
         indices, offsets = _all_parts([by_block(part, dataset.sequences, device) for device, part in enumerate(rows)])
     elif dataset.standardize or len(rows) <= SPLIT_AT_ONCE:
         indices, offsets = _all_parts([late.parts(part, device) for device, part in enumerate(rows)])
     else:
         offsets = _offsets(part_sizes(rows.sizes, validation, test))
-        return FederatedData(dataset.name, dataset.x, dataset.y, dataset.classes, rows.values, offsets, spread, late)
+        return FederatedData(
+            dataset.name, dataset.x, dataset.y, dataset.classes, rows.values, offsets, spread, late, digest
+        )
     x = standardized(dataset.x, indices, offsets) if dataset.standardize else dataset.x
-    return FederatedData(dataset.name, x, dataset.y, dataset.classes, indices, offsets, spread)
+    return FederatedData(dataset.name, x, dataset.y, dataset.classes, indices, offsets, spread, digest=digest)
 
 
 def _all_parts(found: Sequence[Parts]) -> tuple[Indices, Indices]:

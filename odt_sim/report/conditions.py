@@ -1,12 +1,12 @@
 """Under which conditions a run was made: on which data, spread over which devices."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from odt_sim.report.labels import overrides_of
 from odt_sim.report.run import Run
 
-_SETTINGS = ("data", "partition", "fleet.devices", "fleet.unseen", "fleet.evaluated")
+_SETTINGS = ("data", "data.digest", "partition", "fleet.devices", "fleet.unseen", "fleet.evaluated")
 _GROUPS = ("data", "partition", "drift", "split")
 
 
@@ -17,11 +17,31 @@ def conditions(run: Run) -> Mapping[str, str]:
     how many devices train in a round, learning rates) changes how devices are served, not which devices they are.
     """
     if run.settings is not None:
-        return {key: run.settings[key] for key in _SETTINGS if key in run.settings}
+        drawn = drawn_by_seed(run)
+        known = [key for key in _SETTINGS if key in run.settings and not (drawn and key == "data.digest")]
+        return {key: run.settings[key] for key in known} | drawn
     overrides = overrides_of(run)
     return {
         key: value for key, value in overrides.items() if key.split(".")[0] in _GROUPS or key in (*_SETTINGS, "fleet")
     }
+
+
+def drawn_by_seed(run: Run) -> dict[str, str]:
+    """Returns what the data was made from, by dotted name, where the configuration gives it the run's seed; else nothing.
+
+    Such data differs from seed to seed, so that its digest does not tell one data set from another.
+    """
+    data = run.config.get("data")
+    return dict(flat("data", data)) if "${seed}" in str(data) else {}
+
+
+def flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yields the values of nested settings by dotted name, but for None."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from flat(f"{name}.{key}", item)
+    elif value is not None:
+        yield name, str(value)
 
 
 def same_conditions(run: Run) -> tuple[Any, ...]:

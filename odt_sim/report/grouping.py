@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from odt_sim.report.conditions import drawn_by_seed, flat
 from odt_sim.report.labels import details, differing_overrides, overrides_of, short_names
 from odt_sim.report.run import Run
 
@@ -44,8 +45,11 @@ def _traits(run: Run) -> dict[str, str]:
     model = run.config.get("model")
     if "${seed}" in str(model):
         traits.pop("model.fingerprint", None)
-        traits |= dict(_flat("model", model))
-    return traits
+        traits |= dict(flat("model", model))
+    drawn = drawn_by_seed(run)
+    if drawn or not run.config:  # a run that was started from Python may have drawn its data by its seed, too
+        traits.pop("data.digest", None)
+    return traits | drawn
 
 
 def _parts(key: str, value: str) -> Iterator[tuple[str, str]]:
@@ -58,14 +62,6 @@ def _parts(key: str, value: str) -> Iterator[tuple[str, str]]:
     for part in others:
         inner, _, text = part.partition("=")
         yield f"{key}.{inner}", text
-
-
-def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _flat(f"{name}.{key}", item)
-    elif value is not None:
-        yield name, str(value)
 
 
 def _by(runs: Sequence[Run], describe: Callable[[Run], Mapping[str, str]]) -> list[list[Run]]:

@@ -1,7 +1,6 @@
 """What is checked once, before a run starts or goes on."""
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
 from odt_sim.data.check import check_against
+from odt_sim.data.digest import digest_of
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ModelError, StrategyError
@@ -171,18 +171,19 @@ def check_recorded(recorded: Sequence[Row], committed: int, directory: Path, che
 def settings(job: Job) -> dict[str, str]:
     """Returns what decides a run's outcome, but its rounds and its seed, by the name of the setting.
 
-    Strategy and aggregator are told by their names and plain, public settings, the data by its name and how it was spread.
+    Strategy and aggregator are told by their names and plain settings, the data by name, content and how it was spread.
     """
-    fleet = job.fleet
+    fleet, data = job.fleet, job.data
     found = {
         "strategy": job.strategy.name,
-        **_public("strategy", job.strategy),
+        **_plain("strategy", job.strategy),
         "aggregator": job.aggregator.name,
-        **_public("aggregator", job.aggregator),
+        **_plain("aggregator", job.aggregator),
         "model": f"{job.model.name} {job.model.fingerprint[:12]}",
-        "data": job.data.name,
-        "partition": job.data.spread,
-        "fleet.devices": job.data.devices,
+        "data": data.name,
+        "data.digest": data.digest or digest_of(data.x, data.y),
+        "partition": data.spread,
+        "fleet.devices": data.devices,
         "fleet.cohort": fleet.cohort,
         "fleet.unseen": fleet.unseen,
         "fleet.stragglers": fleet.stragglers,
@@ -197,16 +198,38 @@ def settings(job: Job) -> dict[str, str]:
     return {name: str(value) for name, value in found.items()}
 
 
-def _public(group: str, owner: Any) -> dict[str, Any]:
-    plain = {name: value for name, value in vars(owner).items() if isinstance(value, bool | int | float | str)}
-    return {f"{group}.{name}": plain[name] for name in sorted(plain) if not name.startswith("_")}
+def _plain(group: str, owner: Any) -> dict[str, Any]:
+    """Returns what an object was made with, as far as its attributes are plain; `_mu` is told as `mu`.
+
+    A private None is often what is found out only later.
+    """
+    found = {
+        name.strip("_"): sorted(value, key=str) if isinstance(value, Set) else value
+        for name, value in vars(owner).items()
+        if _is_plain(value) and (value is not None or not name.startswith("_"))
+    }
+    return {f"{group}.{name}": found[name] for name in sorted(found)}
 
 
-def identity(job: Job) -> dict[str, str]:
-    """Returns what must be the same where a run goes on, by the name of the setting: the data to the example."""
-    digest = hashlib.sha256()
-    for array in (job.data.indices, job.data.offsets, job.data.y):
-        digest.update(np.ascontiguousarray(array).data)
-    data = f"{job.data.name} {digest.hexdigest()[:16]}"
-    known = {name: value for name, value in settings(job).items() if name != "model"}  # a checkpoint names its own
-    return {"seed": str(job.seed), **known, "data": data}
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_is_plain(one) for pair in value.items() for one in pair)
+    if isinstance(value, Sequence | Set) and not isinstance(value, str):
+        return all(_is_plain(one) for one in value)
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def identity(job: Job, settings: Mapping[str, str]) -> dict[str, str]:
+    """Returns what must be the same where a run goes on, by the name of the setting: the data to the example.
+
+    Args:
+        job: The run's job.
+        settings: What `settings` says of it.
+    """
+    data = job.data
+    known = {name: value for name, value in settings.items() if name != "model"}  # a checkpoint names its own
+    return {
+        "seed": str(job.seed),
+        **known,
+        "data": f"{data.name} {digest_of(data.indices, data.offsets, data.x, data.y)}",
+    }

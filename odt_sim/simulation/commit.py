@@ -80,10 +80,11 @@ class CommitFile:
             CheckpointError: The file, or that of a segment, is missing, damaged or of another run.
         """
         file = StateFile(self.storage, commit_name(self.round), self.model)
-        for name, expected in self.identity.items():
-            if file.texts.get(name) != expected:
+        found = {name: text for name, text in file.texts.items() if name not in ("round", "records")}  # see `write`
+        for name in dict.fromkeys([*self.identity, *found]):
+            if found.get(name) != self.identity.get(name):
                 raise CheckpointError(
-                    f"{self.where}: of a run with {name} {file.texts.get(name)}, this one has {expected}; "
+                    f"{self.where}: of a run with {name} {found.get(name)}, this one has {self.identity.get(name)}; "
                     "resume with the same configuration, or start a new run"
                 )
         try:

@@ -131,7 +131,8 @@ class Simulation:
         self._storage_locked = place.locked if storage else nullcontext  # the run's folder has a lock of its own
         self._job = Job(model, data, strategy, plan, seed, place, self._fleet, aggregator or Mean())
         check_aggregator(self._job)
-        self._checkpoint = Checkpoint(place, model, identity(self._job))
+        self._settings = settings(self._job)
+        self._checkpoint = Checkpoint(place, model, identity(self._job, self._settings))
         check_target(target, TASK_METRICS[self._task][0], "run.target")
         self._backend = backend or SerialBackend()
         self._records = RunFolder(self.directory)
@@ -355,7 +356,7 @@ class Simulation:
             cohort=self._fleet.cohort,
             reported_round=reported,
             target=self._target,
-            settings={**settings(self._job), "run.rounds": str(self._rounds)},
+            settings={**self._settings, "run.rounds": str(self._rounds)},
             privacy=self._privacy,
         )
         self._records.write_summary(summary)

@@ -124,3 +124,12 @@ def test_a_chosen_baseline_may_have_other_settings_on_the_same_data():
         [None],
         [None],
     ]
+
+
+@pytest.mark.parametrize("alike", [same_training, same_conditions])
+def test_data_of_the_same_name_is_told_by_its_content(alike):
+    runs = [
+        make(name, [value], settings={"data": "visits", "data.digest": digest})
+        for name, value, digest in [("local", 0.1, "0a"), ("local", 0.2, "0b"), ("fedavg", 0.9, "0b")]
+    ]
+    assert local_accuracies(join_local(runs, alike)[2]) == [0.2]

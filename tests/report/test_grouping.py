@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from odt_sim.report.conditions import same_conditions
 from odt_sim.report.grouping import configurations
 from odt_sim.report.run import Run
 
@@ -148,3 +149,28 @@ def test_no_run_is_lost_or_counted_twice():
     ]
     grouped = [run.path for group in configurations(runs).values() for run in group]
     assert sorted(grouped) == sorted(run.path for run in runs)
+
+
+def from_file(path, seed, digest):
+    config = {**CONFIG, "data": {"_target_": "odt_sim.data.sources.npz", "path": path}}
+    return command(f"data.path={path}", seed=seed, config=config, data__digest=digest)
+
+
+def drawn(noise, seed):
+    config = {**CONFIG, "data": {"_target_": "mine.draw", "noise": noise, "seed": "${seed}"}}
+    return command(seed=seed, config=config, data__digest=f"{noise}{seed}")
+
+
+def test_data_of_the_same_name_is_told_by_its_content():
+    runs = [from_file("a/d.npz", 0, "0a"), from_file("b/d.npz", 1, "0b"), from_file("copy/d.npz", 2, "0a")]
+    assert sorted(seeds(runs).values()) == [[0, 2], [1]]
+
+
+def test_data_that_is_drawn_by_the_seed_is_one_configuration():
+    runs = [drawn(noise, seed) for noise in (1, 2) for seed in (0, 1)]
+    assert seeds(runs) == {"fedavg data.noise=1": [0, 1], "fedavg data.noise=2": [0, 1]}
+    assert same_conditions(runs[0]) == same_conditions(runs[1]) != same_conditions(runs[2])
+
+
+def test_so_is_data_that_python_may_have_drawn_by_the_seed():
+    assert seeds([python(seed=seed, data__digest=f"0{seed}") for seed in (0, 1)]) == {"fedavg": [0, 1]}

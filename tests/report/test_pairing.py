@@ -88,6 +88,7 @@ def test_p_is_adjusted_for_all_rows():
     [
         ({"settings": {**SETTINGS, "partition": "iid"}}, "partition is iid, not dirichlet alpha=0.3"),
         ({"settings": {**SETTINGS, "data": "mnist"}}, "data is mnist, not digits"),
+        ({"settings": {**SETTINGS, "data.digest": "0a"}}, "data.digest is 0a, not the default"),
         ({"settings": {**SETTINGS, "fleet.unseen": "0"}}, "fleet.unseen is 0, not 1"),
         ({"settings": {**SETTINGS, "fleet.evaluated": "5"}}, "fleet.evaluated is 5, not the default"),
         ({"settings": None}, "only one of the two recorded its settings"),

@@ -203,7 +203,7 @@ def test_a_commit_that_may_be_whole_is_never_gone_back_from(
 def read(storage, run):
     """Returns the round after which a run would go on, and what it would say."""
     warned = []
-    checkpoint = Checkpoint(storage, run._job.model, identity(run._job))
+    checkpoint = Checkpoint(storage, run._job.model, identity(run._job, run._settings))
     checkpoint.look()
     return checkpoint.read(warned.append, lambda commit: None).round, warned
 

@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from unittest.mock import ANY
 
+import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -317,8 +318,12 @@ def test_a_run_whose_records_or_checkpoint_were_lost_is_left_as_it_is(lose, foun
     assert contents(tmp_path) == before
 
 
-def other_data(fleet_data):
+def other_labels(fleet_data):
     return replace(fleet_data, y=fleet_data.y[::-1].copy())
+
+
+def other_inputs(fleet_data):
+    return replace(fleet_data, x=np.nextafter(fleet_data.x, 9, dtype=np.float32))
 
 
 @pytest.mark.parametrize(
@@ -331,7 +336,8 @@ def other_data(fleet_data):
         ({"fleet": Fleet(unseen=1, evaluated=3)}, r"with fleet\.evaluated None, this one has 3"),
         ({"plan": TrainingPlan(2, 0.05)}, r"with train\.epochs 1, this one has 2"),
         ({"plan": TrainingPlan(1, 0.5)}, r"with train\.learning_rate 0\.05, this one has 0\.5"),
-        ({"data": other_data}, "with data clouds [0-9a-f]{16}, this one has clouds [0-9a-f]{16}"),
+        ({"data": other_labels}, "with data clouds [0-9a-f]{16}, this one has clouds [0-9a-f]{16}"),
+        ({"data": other_inputs}, "with data clouds [0-9a-f]{16}, this one has clouds [0-9a-f]{16}"),
         ({"model": "adam"}, "of another model than"),
     ],
     ids=lambda value: next(iter(value), "") if isinstance(value, dict) else "",
@@ -355,6 +361,18 @@ def test_hyper_parameters_of_the_strategy_count(simulation, tmp_path):
     message = r"strategy.max_epochs 2, this one has 3; resume with the same"
     with pytest.raises(CheckpointError, match=message):
         simulation(FedAvgFineTune(3), tmp_path).run(resume=True)
+
+
+@pytest.mark.parametrize("name", ["scales", "_scales"])
+@pytest.mark.parametrize(("one", "other"), [([1.0, 2.0], [1.0, 3.0]), ({"a": 1}, {"a": 2}), (0.5, None), ({3, 1}, {2})])
+def test_so_do_lists_and_private_ones(simulation, tmp_path, name, one, other):
+    strategies = FedAvg(), FedAvg()
+    for strategy, value in zip(strategies, (one, other), strict=True):
+        setattr(strategy, name, value)
+    with pytest.raises(DeathError):
+        simulation(strategies[0], tmp_path).run(on_round=die_in(2))
+    with pytest.raises(CheckpointError, match=r"with strategy\.scales .+, this one has "):
+        simulation(strategies[1], tmp_path).run(resume=True)
 
 
 # --- storage by URI ----------------------------------------------------------------------------------------------------
