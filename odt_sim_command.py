@@ -12,7 +12,7 @@ def command() -> int:
     Outside `odt_sim.interrupt.interruptible` a signal ends the process at once. Those that it was started to ignore stay
     ignored.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
     from odt_sim import cli

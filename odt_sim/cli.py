@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         0; 1 for an error, told in one line, or a job of a sweep that failed; 2 for a wrong call; 130 when interrupted by
-        Ctrl-C; 143 when interrupted by SIGTERM.
+        Ctrl-C; 143 by SIGTERM; 129 by SIGHUP.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     commands = {"run": run, "report": report, "export": export, "inspect": inspect}

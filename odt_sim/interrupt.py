@@ -1,4 +1,4 @@
-"""Ctrl-C, and the SIGTERM of a scheduler, end a run soon and are never lost.
+"""Ctrl-C, the SIGTERM of a scheduler and the SIGHUP of a lost terminal end a run soon and are never lost.
 
 Python raises KeyboardInterrupt wherever the main thread is. In a finalizer or a callback, such as those of imports, it is
 dropped, and native code keeps it waiting. So the command remembers that it was interrupted, and looks at it before each step
@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SECONDS = 4.0  # from the first signal until the process ends, whatever it is at
-TOGETHER = 0.3  # seconds in which signals count as one: `timeout` sends one to its command and, at once, one to the group
+TOGETHER = 0.3  # seconds in which signals are one: `timeout` sends one to its command, and at once one to the group
 SHOW_CURSOR = "\x1b[?25h"  # which the live display of a run hides
 ENDED = 0  # the number of no signal
 
@@ -38,7 +38,7 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_code(self) -> int:
-        """128 and the number of the signal, as shells have it: 130 for Ctrl-C, 143 for SIGTERM."""
+        """128 and the number of the signal, as shells have it: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
         return 128 + self._number
 
 
@@ -67,7 +67,7 @@ def interruptible() -> Iterator[None]:
     """Ends the block by `Interrupted` at the first signal, and the process at the second or `SECONDS` after the first.
 
     Signals within `TOGETHER` of the first are no second one.
-    Signals that the process was started to ignore, as in the background of a shell, stay ignored.
+    Signals that the process was started to ignore, as in the background of a shell or by `nohup`, stay ignored.
 
     Raises:
         Interrupted: A signal was received; its text is what the user is told.

@@ -12,7 +12,7 @@ import pytest
 from odt_sim import interrupt
 from odt_sim.interrupt import Interrupted, interruptible
 
-CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 NATIVE = """
 import hashlib, signal
@@ -43,12 +43,13 @@ except interrupt.Interrupted as stop:
 @pytest.fixture(autouse=True)
 def handlers_as_before():
     """The handlers of this process, which the block gives back; they heed signals, also in the background of a shell."""
-    kept = signal.signal(signal.SIGINT, signal.default_int_handler)
+    kept = {number: signal.signal(number, signal.default_int_handler) for number in CODES}
     before = [*map(signal.getsignal, CODES), signal.set_wakeup_fd(-1)]
     yield
     assert [*map(signal.getsignal, CODES), signal.set_wakeup_fd(-1)] == before
     interrupt.check()  # nothing is remembered
-    signal.signal(signal.SIGINT, kept)
+    for number, handler in kept.items():
+        signal.signal(number, handler)
 
 
 @interruptible()
@@ -118,12 +119,13 @@ def test_a_library_that_puts_its_own_handler_in_place_of_ours_hides_no_signal():
     assert interrupted(as_ray_does, raises_the_signal(signal.SIGTERM)).exit_code == 143
 
 
-def test_a_signal_that_is_ignored_stays_ignored():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_that_is_ignored_stays_ignored(number):
+    before = signal.signal(number, signal.SIG_IGN)
     try:
-        run(raises_the_signal(signal.SIGINT), interrupt.check)
+        run(raises_the_signal(number), interrupt.check)
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
 def test_in_another_thread_there_is_nothing_to_handle():

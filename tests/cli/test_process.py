@@ -44,8 +44,9 @@ def test_a_terminal_without_colours(folder):
 
 
 def heed_interrupts():
-    """In the child: takes SIGINT as a terminal's programs do, even where these tests run in the background of a shell."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """In the child: takes signals as a terminal's programs do, even where these tests run in the background of a shell."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def wait_for(condition, child, seconds=120):
@@ -72,7 +73,12 @@ def runs_still(process):
 
 @pytest.mark.parametrize(
     ("backend", "number", "code"),
-    [("serial", signal.SIGINT, 130), ("ray", signal.SIGTERM, 143), ("ray", signal.SIGINT, 130)],
+    [
+        ("serial", signal.SIGINT, 130),
+        ("serial", signal.SIGHUP, 129),
+        ("ray", signal.SIGTERM, 143),
+        ("ray", signal.SIGINT, 130),
+    ],
 )
 def test_a_run_interrupted_while_devices_hang_ends_soon_says_how_to_go_on_and_can(folder, backend, number, code):
     given = ["strategy._target_=mine.Slow", *FEW, "run.rounds=400", f"backend={backend}"]
@@ -121,7 +127,8 @@ sys.exit(command())
 @pytest.mark.parametrize(
     ("number", "code", "module"),
     [(signal.SIGINT, 130, name) for name in ("odt_sim", "numpy", "odt_sim.cli", "hydra", "odt_sim.config")]
-    + [(signal.SIGTERM, 143, name) for name in ("odt_sim", "hydra")],
+    + [(signal.SIGTERM, 143, name) for name in ("odt_sim", "hydra")]
+    + [(signal.SIGHUP, 129, "odt_sim")],
 )
 def test_an_interrupt_while_it_imports_ends_it_in_one_line(folder, number, code, module):
     command = [sys.executable, "-c", INTERRUPTED_AT, str(int(number)), module, "run", *FEW]
