@@ -11,6 +11,7 @@ from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.files import write_file
 from odt_sim.interrupt import Interrupted, interruptible, leave
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.streams import finish, say, take_output
 
 USAGE = """usage: odt-sim COMMAND ...
 
@@ -31,10 +32,12 @@ def command() -> int:
 
     What Ray has started on this machine ends with the process that started it.
     """
-    code = main()
+    take_output()
+    try:
+        code = main()
+    finally:
+        finish()
     if code > 128:
-        sys.stdout.flush()
-        sys.stderr.flush()
         leave(code)
     return code
 
@@ -47,6 +50,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Ctrl-C; 143 by SIGTERM; 129 by SIGHUP.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        with interruptible():
+            code = _done(given)
+            sys.stdout.flush()
+            return code
+    except OdtSimError as error:
+        say(f"error: {' '.join(str(error).split())}")
+        return 1
+    except Interrupted as stop:
+        say(stop)
+        return stop.exit_code
+    except BrokenPipeError:  # whoever read our output has gone
+        return 1
+
+
+def _done(given: Sequence[str]) -> int:
     commands = {"run": run, "report": report, "export": export, "inspect": inspect}
     if given[:1] == ["--version"]:
         print(version("odt_sim"))
@@ -55,18 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         asked = given[:1] in (["-h"], ["--help"])
         print(USAGE, end="", file=sys.stdout if asked else sys.stderr)
         return 0 if asked else 2
-    try:
-        with interruptible():
-            return commands[given[0]](given[1:])
-    except OdtSimError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except Interrupted as stop:
-        print(stop, file=sys.stderr)
-        return stop.exit_code
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone
-        return 1
+    return commands[given[0]](given[1:])
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ import time
 
 import psutil
 import pytest
-from commands import COMMAND, FEW, lines, runs
+from commands import COMMAND, FEW, INTERRUPTED_AT, lines, runs
 
 from odt_sim.cli import main
 
@@ -107,21 +107,6 @@ def test_a_run_interrupted_while_devices_hang_ends_soon_says_how_to_go_on_and_ca
     arguments = [*shlex.split(hint.partition("odt-sim ")[2]), "backend=serial", f"run.rounds={committed + 1}"]
     assert main(arguments) == 0
     assert [row["round"] for row in lines(run / "rounds.jsonl")] == list(range(1, committed + 2))
-
-
-INTERRUPTED_AT = """
-import os, sys
-from odt_sim_command import command
-number, module = int(sys.argv[1]), sys.argv[2]
-class Interrupts:
-    def find_spec(self, name, *rest):
-        if name == module:
-            print("there", flush=True)
-            os.kill(os.getpid(), number)
-sys.meta_path.insert(0, Interrupts())
-sys.argv[1:3] = []
-sys.exit(command())
-"""
 
 
 @pytest.mark.parametrize(
