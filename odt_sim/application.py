@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -24,6 +25,7 @@ from rich.markup import escape
 
 from odt_sim import config as configuration
 from odt_sim import interrupt
+from odt_sim.added import GROUPS
 from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import CheckpointError, ConfigurationError, FileError, OdtSimError
 from odt_sim.files import remove_temporaries, write_file
@@ -46,6 +48,11 @@ KEPT = ("config.yaml", "hydra.yaml", "overrides.yaml")
 """What of a run's configuration is kept in its folder, below `.hydra`."""
 
 OmegaConf.register_new_resolver("odt_run_folder", run_folder, replace=True)
+
+
+WITHOUT_USE = ("full_key:", "object_type=", "reference_type=")
+ADD_IT = re.compile(rf"To append to your config use \+({'|'.join(GROUPS)})\.")
+"""Lines of Hydra's errors that tell the user nothing, and advice to add what would be refused then."""
 
 
 @dataclass
@@ -331,6 +338,6 @@ def explained(error: Exception) -> str:
         return f"{missing}; choose one of {', '.join(error.options)}; odt-sim run --help lists the groups"
     if isinstance(error, OverrideParseException) and repr(error.override) not in lines[0]:
         lines[0] = f"override {error.override!r}: {lines[0]}"
-    kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type="))]
+    kept = [line for line in lines if not line.startswith(WITHOUT_USE) and not ADD_IT.match(line)]
     told = "; ".join(dict.fromkeys(line.rstrip(".") for line in kept))
     return f"{told}; odt-sim run --cfg job prints all keys"

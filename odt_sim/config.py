@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim import interrupt
+from odt_sim.added import check_added
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.data.failure import blamed
 from odt_sim.data.federated import FederatedData, federate
@@ -198,10 +199,10 @@ def _is_a(value: Any, *types: type) -> bool:
 
 
 def check(config: DictConfig) -> None:
-    """Checks the types of the keys that odt_sim itself reads.
+    """Checks the types of the keys that odt_sim itself reads, and that there are no others beside them.
 
     Raises:
-        ConfigurationError: A value is missing or of another type.
+        ConfigurationError: A value is missing or of another type, or nobody would read it.
     """
     for key, types in SCHEMA.items():
         group, _, name = key.rpartition(".")
@@ -212,6 +213,7 @@ def check(config: DictConfig) -> None:
         if not _is_a(value, *types):
             names = " or ".join(TYPE_NAMES[kind] for kind in types)
             raise ConfigurationError(f"{key}: expected {names}, found {value!r}")
+    check_added(config, {*SCHEMA, "split.method"})
     if config.seed < 0:
         raise ConfigurationError(f"seed: expected at least 0, found {config.seed}")
 

@@ -1,6 +1,7 @@
 """Going on with a run: by its folder alone, whose overrides are kept in it, or with the newest one like this."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ AUTO = "auto"
 ELSEWHERE = ("hydra", "backend", "tracker")
 """Parts of a configuration that change no result: where a run's folder is, where it runs, and who is told."""
 
+_RESUME = re.compile(r"^\++run\.resume=")
+
 DAMAGED = (OSError, YAMLError, OmegaConfBaseException, ValueError, TypeError, AttributeError, RecursionError)
 """What reading a damaged configuration may raise."""
 
@@ -23,9 +26,12 @@ DAMAGED = (OSError, YAMLError, OmegaConfBaseException, ValueError, TypeError, At
 def resumed(arguments: Sequence[str]) -> list[str]:
     """Returns the arguments of `odt-sim run`, after those of the run that `run.resume` names, where it names one.
 
+    What is added by `+` in both is added once: the command line of a run, with `run.resume`, is one that goes on with it.
+
     Raises:
         ConfigurationError: The folder holds no run, or a sweep is to be resumed.
     """
+    arguments = [_RESUME.sub("run.resume=", argument) for argument in arguments]
     named = [argument.removeprefix("run.resume=") for argument in arguments if argument.startswith("run.resume=")]
     folder = named[-1].strip("'\"") if named else "null"
     if folder in ("", "null"):
@@ -39,7 +45,10 @@ def resumed(arguments: Sequence[str]) -> list[str]:
     kept = Path(folder) / ".hydra"
     places = _read(kept / "hydra.yaml", _places)
     given = any(argument.startswith(("--config-dir", "-cd")) for argument in arguments)
-    return [*([] if given else places), *kept_overrides(Path(folder)), *arguments, "hydra.mode=RUN"]
+    overrides = kept_overrides(Path(folder))
+    added = [one for one in overrides if one.startswith("+")]
+    own = [argument for argument in arguments if argument not in added]
+    return [*([] if given else places), *overrides, *own, "hydra.mode=RUN"]
 
 
 def run_folder(resume: str | None, fresh: str, *, _root_: DictConfig) -> str:

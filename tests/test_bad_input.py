@@ -195,6 +195,19 @@ CASES = {
     ),
     # settings
     "an unknown override": (["fleet.device=5"], r"Could not override 'fleet\.device'; .*; odt-sim run --cfg job prints"),
+    "an unknown setting of odt_sim's own": (
+        ["train.epoch=5"],
+        r"Could not override 'train\.epoch'; Key 'epoch' is not in struct; odt-sim run --cfg job prints",
+    ),
+    "one that is added": (
+        ["+train.batch_size=8"],
+        r"train\.batch_size: there is no such setting; there is model\.batch_size",
+    ),
+    "one that is like no other": (
+        ["+split.of=8"],
+        r"split\.of: there is no such setting; there is split\.gap, split\.method, split\.test, split\.validation",
+    ),
+    "one without its group": (["+rounds=8"], r"rounds: there is no such setting; there is run\.rounds"),
     "no override": (["fleet"], r"Error parsing override 'fleet'; "),
     "a number that is none": (["run.rounds=ten"], r"run\.rounds: expected a whole number, found 'ten'"),
     "a number out of range": (["run.rounds=0"], r"run\.rounds: expected at least 1, found 0"),

@@ -55,6 +55,18 @@ def test_values_that_fit(override):
 
 
 @pytest.mark.parametrize(
+    "overrides",
+    [
+        ["+learning_rate=0.5", "train.learning_rate=${learning_rate}"],  # which another setting refers to
+        ["+note=mine", "+mine.epochs=3"],  # like no setting, and a group
+        ["+strategy.epochs=2", "+model.width=8"],  # of which their targets decide
+    ],
+)
+def test_names_of_the_users_own_are_left_alone(overrides):
+    config.check(composed(overrides))
+
+
+@pytest.mark.parametrize(
     ("override", "words"),
     [
         ("sed=1", ["Could not override 'sed'", "+sed=1"]),

@@ -5,6 +5,7 @@ import os
 import re
 
 import numpy as np
+import pytest
 from commands import FEW, lines, runs
 from safetensors.numpy import load_file
 
@@ -44,6 +45,14 @@ def test_what_a_call_changes_of_a_run_is_kept_for_the_next(odt_sim, folder):
     (run / "summary.json").unlink()
     assert odt_sim("run", *given, "run.rounds=3", "run.resume=auto")[0] == 0
     assert runs(folder) == [run]
+
+
+@pytest.mark.parametrize("resume", ["run.resume", "++run.resume"])
+def test_the_same_command_line_goes_on_also_where_it_adds_a_setting(odt_sim, folder, resume):
+    given = [*FEW, "+note=mine", "hydra.run.dir=out"]
+    assert odt_sim("run", *given)[0] == 0
+    code, _, error = odt_sim("run", *given, "run.rounds=3", f"{resume}=out")
+    assert (code, len(lines(folder / "out" / "rounds.jsonl"))) == (0, 3), error
 
 
 def test_another_run_is_not_gone_on_with_and_nothing_is_touched(odt_sim, folder):
