@@ -10,7 +10,7 @@ import numpy as np
 
 from odt_sim.data.check import check
 from odt_sim.data.dataset import Array, Dataset
-from odt_sim.errors import DataError
+from odt_sim.errors import ConfigurationError, DataError
 
 
 def table(
@@ -24,8 +24,8 @@ def table(
 
     Args:
         path: The file.
-        target: The column to predict: whole numbers are class labels, texts and truth values become them in sorted order,
-            other numbers are values to regress.
+        target: The column to predict: integers are class labels, texts and truth values become them in sorted order, other
+            numbers, also whole ones such as 1.0, are values to regress.
         users: The column that says whose example each row is; None where there is none.
         features: The columns of inputs, which hold numbers; None takes all others that do.
         classes: The number of classes; None takes the largest label plus one.
@@ -34,9 +34,16 @@ def table(
         `x` `[rows, features]` float32.
 
     Raises:
+        ConfigurationError: The features are no list, or hold the target.
         DataError: pandas is missing, the file cannot be read, lacks a column or a value, or a feature is no number.
     """
     path = Path(path).expanduser()
+    if isinstance(features, str):
+        raise ConfigurationError(
+            f"data.features: expected a list of columns, found {features!r}; write it as [{features}]"
+        )
+    if target in (features or []):
+        raise ConfigurationError(f"data.features: holds the target {target!r}, which no input may tell; leave it out")
     frame = _read(path)
     named = [target, *([users] if users else []), *(features or [])]
     if missing := [name for name in named if name not in frame.columns]:

@@ -47,6 +47,8 @@ def check_numbers(fleet: Fleet, devices: int, rounds: int, evaluate_every: int, 
     if fleet.quarantine_after is not None:
         ranges["fleet.quarantine_after"] = (fleet.quarantine_after, 1, float("inf"))
     for name, (value, low, high) in ranges.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise ConfigurationError(f"{name}: expected a whole number, found {value!r}")
         if not low <= value <= high:
             expected = f"at least {low}" if high == float("inf") else f"{low} to {high}"
             raise ConfigurationError(

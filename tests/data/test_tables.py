@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from odt_sim.data.tables import table
-from odt_sim.errors import DataError
+from odt_sim.errors import ConfigurationError, DataError
 
 TEXT = "who,age,weight,note,kind\nbo,1,0.5,a,yes\nal,2,1.5,b,no\nbo,3,2.5,c,yes\n"
 
@@ -52,6 +52,18 @@ def test_the_target_decides_the_task(path):
 def test_columns_that_do_not_fit(csv, arguments, message):
     with pytest.raises(DataError, match=message):
         table(csv, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ("age", r"^data\.features: expected a list of columns, found 'age'; write it as \[age\]$"),
+        (["weight", "age"], r"^data\.features: holds the target 'age', which no input may tell; leave it out$"),
+    ],
+)
+def test_features_that_do_not_fit(csv, features, message):
+    with pytest.raises(ConfigurationError, match=message):
+        table(csv, "age", features=features)
 
 
 def test_missing_values_are_named(csv):

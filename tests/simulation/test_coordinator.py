@@ -286,6 +286,9 @@ def test_with_min_devices_0_a_round_without_updates_changes_nothing(scaled, resu
     ("settings", "message"),
     [
         ({"rounds": 0}, r"run\.rounds: expected at least 1, found 0"),
+        ({"rounds": 2.5}, r"run\.rounds: expected a whole number, found 2\.5"),
+        ({"seed": "a"}, "seed: expected a whole number, found 'a'"),
+        ({"fleet": Fleet(cohort=2.5)}, r"fleet\.cohort: expected a whole number, found 2\.5"),
         ({"evaluate_every": 0}, r"run\.evaluate_every: expected at least 1, found 0"),
         ({"seed": -1}, "seed: expected at least 0, found -1"),
         ({"fleet": Fleet(unseen=7)}, r"fleet\.unseen: expected 0 to 6, found 7; there are 7 devices"),
