@@ -80,11 +80,11 @@ class CommitFile:
             CheckpointError: The file, or that of a segment, is missing, damaged or of another run.
         """
         file = StateFile(self.storage, commit_name(self.round), self.model)
-        found = {name: text for name, text in file.texts.items() if name not in ("round", "records")}  # see `write`
-        for name in dict.fromkeys([*self.identity, *found]):
-            if found.get(name) != self.identity.get(name):
+        for name in dict.fromkeys([*self.identity, *file.texts]):
+            found, expected = file.texts.get(name), self.identity.get(name)
+            if found != expected and name not in ("round", "records"):  # see `write`
                 raise CheckpointError(
-                    f"{self.where}: of a run with {name} {found.get(name)}, this one has {self.identity.get(name)}; "
+                    f"{self.where}: of a run with {name} {found}, this one has {expected}; "
                     "resume with the same configuration, or start a new run"
                 )
         try:

@@ -16,8 +16,8 @@ from odt_sim.data.federated import FederatedData
 from odt_sim.device.examples import Examples
 from odt_sim.model.flatbuffer import with_metadata
 from odt_sim.model.manifest import METADATA_NAME
-from odt_sim.simulation.commit import Commit, CommitFile
-from odt_sim.simulation.store import DeviceStore
+from odt_sim.simulation.commit import Commit, CommitFile, commit_name
+from odt_sim.simulation.store import DeviceStore, StateFile
 from odt_sim.storage import Folder
 
 SIZES = [(20, 6, 7), (33, 5, 9), (7, 4, 6)]
@@ -99,7 +99,8 @@ class Run:
     @property
     def commit(self) -> Commit:
         """What the coordinator committed last."""
-        return CommitFile(self.storage, self.rounds, self.model, {}).read()
+        identity = StateFile(self.storage, commit_name(self.rounds), self.model).texts
+        return CommitFile(self.storage, self.rounds, self.model, identity).read()
 
     @property
     def broadcast(self) -> dict[str, Any]:
