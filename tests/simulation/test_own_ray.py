@@ -10,10 +10,12 @@ from ipaddress import ip_address
 import pytest
 
 OWN_RAY = """
-import json, os, psutil, ray
+import json, os, psutil, ray, threading
 os.setpgid(0, 0)
 from odt_sim.simulation.ray import RayBackend
-RayBackend().start()
+starter = threading.Thread(target=RayBackend().start)
+starter.start()
+starter.join()
 heaps = ray.get(ray.remote(lambda: os.environ["MALLOC_ARENA_MAX"]).remote())  # a worker has sockets, too
 processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
 print(json.dumps({
@@ -59,6 +61,10 @@ def test_the_threads_of_the_driver_and_of_its_workers_share_two_heaps(own_ray):
 
 def test_a_signal_to_the_group_of_the_process_leaves_ray_alone(own_ray):
     assert len(own_ray["group"]) == 1  # the process that has started Ray
+
+
+def test_a_ray_that_a_thread_has_started_outlives_it(own_ray):
+    assert {"gcs_server", "raylet"} <= {os.path.basename(command[0]) for command in own_ray["commands"] if command}
 
 
 def _is_loopback(address):

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -123,10 +124,24 @@ def _out_of_group() -> AbstractContextManager[None]:
 
 
 def _start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-    """Starts a process of Ray's in a group of its own; what that has started would outlive this one by a minute."""
-    process = subprocess.Popen(*arguments, process_group=0, **options)
-    interrupt.before_end(partial(_end_group, process))
-    return process
+    """Starts a process of Ray's in a group of its own; what that has started would outlive this one by a minute.
+
+    Linux ends it with the thread that starts it, and the caller's may end before this process does.
+    """
+    started = Future[subprocess.Popen[bytes]]()
+
+    def last() -> None:
+        try:
+            process = subprocess.Popen(*arguments, process_group=0, **options)
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        interrupt.before_end(partial(_end_group, process))
+        started.set_result(process)
+        process.wait()
+
+    threading.Thread(target=last, daemon=True).start()
+    return started.result()
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
