@@ -31,6 +31,26 @@ print(json.dumps({
 }))
 """
 
+RUN_TWICE = """
+import sys, time
+import psutil, ray
+from odt_sim import Fleet, Simulation, TrainableModel
+from odt_sim.data import digits, federate, iid
+from odt_sim.simulation.ray import RayBackend
+from odt_sim.strategies import FedAvg
+def run(directory):
+    data = federate(digits(), iid, devices=3, seed=0)
+    options = {"rounds": 1, "fleet": Fleet(unseen=0), "directory": directory, "backend": RayBackend(actors=1)}
+    return Simulation(TrainableModel.load(sys.argv[1]), data, FedAvg(), **options).run()
+run("first")
+[raylet] = [process for process in psutil.Process().children() if process.name() == "raylet"]
+raylet.kill()
+until = time.monotonic() + 60
+while ray.is_initialized() and time.monotonic() < until:
+    time.sleep(0.1)
+print(ray.is_initialized(), run("second")["rounds"])
+"""
+
 
 @pytest.fixture(scope="module")
 def own_ray():
@@ -65,6 +85,13 @@ def test_a_signal_to_the_group_of_the_process_leaves_ray_alone(own_ray):
 
 def test_a_ray_that_a_thread_has_started_outlives_it(own_ray):
     assert {"gcs_server", "raylet"} <= {os.path.basename(command[0]) for command in own_ray["commands"] if command}
+
+
+def test_a_ray_that_dies_after_a_run_ends_nothing_and_the_next_starts_another(softmax, tmp_path):
+    (tmp_path / "softmax.tflite").write_bytes(softmax.content)
+    command = [sys.executable, "-c", RUN_TWICE, "softmax.tflite"]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert (child.returncode, child.stdout) == (0, "False 1\n"), child.stderr
 
 
 def _is_loopback(address):

@@ -16,6 +16,7 @@ from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.ray.actors import Actors
 from odt_sim.simulation.ray.calls import JOINED, Calls, Method
 from odt_sim.simulation.ray.cluster import join_cluster
+from odt_sim.simulation.ray.guard import disuse, use
 from odt_sim.simulation.ray.idle import leave_idle, take_idle
 from odt_sim.simulation.ray.node import Expected, check_node, expect, withdraw
 from odt_sim.simulation.ray.room import (
@@ -102,6 +103,7 @@ class RayBackend:
         Raises:
             SimulationError: No cluster answers at the address, its versions are others, or this process uses another one.
         """
+        use(self)
         join_cluster(self.address, self.runtime_env)
 
     def open(self, job: Job) -> None:
@@ -145,6 +147,7 @@ class RayBackend:
         if self._expected:
             withdraw(self._expected)
             self._expected = None
+        disuse(self)
 
     # --- actors ----------------------------------------------------------------------------------------------------
 

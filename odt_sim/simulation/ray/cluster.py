@@ -22,7 +22,7 @@ from odt_sim.errors import SimulationError
 from odt_sim.memory import share_arenas
 from odt_sim.simulation.quiet import quiet
 from odt_sim.simulation.ray.attempt import why_not
-from odt_sim.simulation.ray.guard import guard
+from odt_sim.simulation.ray.guard import guard, settled
 from odt_sim.simulation.ray.result import one_line
 
 SYSTEM = {
@@ -53,17 +53,18 @@ def join_cluster(address: str, runtime_env: Mapping[str, Any]) -> None:
     Raises:
         SimulationError: No cluster answers at the address, its versions are others, or this process uses another one.
     """
-    if ray.is_initialized():
-        _check_joined(address, runtime_env)
-        return
-    share_arenas()  # before Ray starts its threads
-    with _handler_kept():
-        if address == "local":
-            _start_own(runtime_env)
-        else:
-            _join(address, runtime_env)
-    _joined[session()] = address, runtime_env
-    guard(local=address == "local")
+    with settled:
+        if ray.is_initialized():
+            _check_joined(address, runtime_env)
+            return
+        share_arenas()  # before Ray starts its threads
+        with _handler_kept():
+            if address == "local":
+                _start_own(runtime_env)
+            else:
+                _join(address, runtime_env)
+        _joined[session()] = address, runtime_env
+        guard(local=address == "local")
 
 
 @contextmanager
