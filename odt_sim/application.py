@@ -18,6 +18,7 @@ from hydra.core.utils import JobReturn
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
+from hydra.utils import get_original_cwd
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
@@ -131,7 +132,8 @@ def _not_begun(error: Exception) -> str:
 
 
 def _way_on(folder: Path, overrides: Sequence[str] = ()) -> str:
-    return f"go on with: odt-sim run {shlex.join([f'run.resume={os.path.relpath(folder)}', *overrides])}"
+    seen = os.path.relpath(folder, get_original_cwd())
+    return f"go on with: odt-sim run {shlex.join([f'run.resume={seen}', *overrides])}"
 
 
 @hydra.main(config_path="pkg://odt_sim.conf", **CONFIG)

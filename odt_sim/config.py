@@ -26,6 +26,7 @@ from odt_sim.model.trainable import TrainableModel
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.cohort import Fleet
 from odt_sim.simulation.coordinator import Simulation
+from odt_sim.storage import is_uri
 from odt_sim.strategies.base import Strategy
 
 Result = TypeVar("Result")
@@ -103,10 +104,15 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
         evaluate_every=config.run.evaluate_every,
         target=config.run.target,
         seed=config.seed,
-        storage=config.run.storage,
+        storage=_storage(config.run.storage),
         backend=backend,
         aggregator=aggregator,
     )
+
+
+def _storage(place: str | None) -> str | None:
+    """Returns `run.storage` as it is seen from the folder of the start, which Hydra may have changed."""
+    return place if place is None or is_uri(place) else hydra.utils.to_absolute_path(os.path.expanduser(place))
 
 
 def _beside(work: Callable[[], Result]) -> Callable[[], Result]:

@@ -191,13 +191,18 @@ def check_writable(storage: Storage) -> None:
     storage.delete([PROBE])
 
 
+def is_uri(place: str) -> bool:
+    """Returns whether a place is a URI, and no path."""
+    return "://" in place or place.startswith("file:")
+
+
 def storage_at(place: str | os.PathLike[str]) -> Storage:
     """Returns the storage that a path or a URI names; `file:` names a folder, and `~` the user's.
 
     Raises:
         ConfigurationError: The URI cannot be used.
     """
-    if not isinstance(place, str) or not ("://" in place or place.startswith("file:")):
+    if not isinstance(place, str) or not is_uri(place):
         return Folder(Path(os.path.expanduser(place)).absolute())
     uri = place.rstrip("/")
     parts = urlsplit(uri)

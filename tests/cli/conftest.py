@@ -8,6 +8,7 @@ from odt_sim.cli import main
 
 MINE = """
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -39,6 +40,16 @@ class FailsOnce(Strategy):
             Path("failed").touch()
             raise RuntimeError("once")
         Path("almost").touch()
+        return super().aggregate(state, updates)
+
+
+class Interrupted(Strategy):
+    rounds = 0
+
+    def aggregate(self, state, updates):
+        self.rounds += 1
+        if self.rounds == 2:
+            signal.raise_signal(signal.SIGTERM)
         return super().aggregate(state, updates)
 
 

@@ -55,6 +55,17 @@ def test_the_same_command_line_goes_on_also_where_it_adds_a_setting(odt_sim, fol
     assert (code, len(lines(folder / "out" / "rounds.jsonl"))) == (0, 3), error
 
 
+def test_what_a_run_in_a_changed_folder_says_and_keeps_is_seen_from_where_it_was_started(odt_sim, folder, monkeypatch):
+    monkeypatch.syspath_prepend(folder)
+    given = ["strategy._target_=mine.Interrupted", *FEW, "run.storage=kept", "hydra.run.dir=out"]
+    code, _, error = odt_sim("run", *given, "hydra.job.chdir=true")
+    assert code == 143, error
+    assert error.splitlines()[-1] == "interrupted; go on with: odt-sim run run.resume=out"
+    assert {path.parent for path in folder.rglob("server.1.safetensors")} == {folder / "kept"}
+    assert odt_sim("run", "run.resume=out")[0] == 0
+    assert [row["round"] for row in lines(folder / "out" / "rounds.jsonl")] == [1, 2]
+
+
 def test_another_run_is_not_gone_on_with_and_nothing_is_touched(odt_sim, folder):
     odt_sim("run", "strategy._target_=mine.FailsOnce", *FEW, "hydra.run.dir=out")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
