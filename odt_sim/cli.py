@@ -30,7 +30,7 @@ USAGE = """usage: odt-sim COMMAND ...
 def command() -> int:
     """The process `odt-sim`; returns its exit code, or ends at once where it was interrupted: Ray says farewell for seconds.
 
-    What Ray has started on this machine ends with the process that started it.
+    What Ray has started on this machine ends with it; where it is killed, two agents of Ray's stay for about a minute.
     """
     take_output()
     try:
