@@ -8,7 +8,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -139,7 +139,8 @@ def _start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
             return
         interrupt.before_end(partial(_end_group, process))
         started.set_result(process)
-        process.wait()
+        with suppress(ChildProcessError):  # Ray was first to ask how it has ended, which is left to it
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
     threading.Thread(target=last, daemon=True).start()
     return started.result()
@@ -147,7 +148,7 @@ def _start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
     if process.returncode is None:  # else Ray has seen it end, and its number may be another's
-        os.killpg(process.pid, signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGKILL)  # Ray's agents heed no SIGTERM once they miss the raylet
 
 
 @contextmanager
