@@ -150,7 +150,7 @@ def application(config: DictConfig) -> float:
     outcome.folder = folder = Path(settings.runtime.output_dir)
     interrupt.tell(NOT_BEGUN)
     try:
-        with locked(folder):
+        with locked(folder, lambda line: None):  # the run itself tells it
             if message := settle(config, folder):
                 _print(escape(message))
             own = claim(folder, config, [*overrides, *(own_storage(config, settings.sweep.subdir) if swept else [])])

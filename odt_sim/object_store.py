@@ -30,7 +30,7 @@ class ObjectStore:
         """
         _ = self._place
 
-    def locked(self) -> AbstractContextManager[None]:
+    def locked(self, on_warning: Callable[[str], object]) -> AbstractContextManager[None]:
         """Does nothing: object stores have no locks that end with their process."""
         return nullcontext()
 

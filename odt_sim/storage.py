@@ -1,7 +1,7 @@
 """Where a run keeps what it needs to go on: a folder, or what a URI names."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,11 @@ from odt_sim.object_store import ObjectStore
 class Storage(Protocol):
     """Whole pieces of content by name; a name is a relative path with slashes."""
 
-    def locked(self) -> AbstractContextManager[None]:
+    def locked(self, on_warning: Callable[[str], object]) -> AbstractContextManager[None]:
         """Keeps the runs of other processes out while the block runs, where the place can.
+
+        Args:
+            on_warning: Called with a line where a folder cannot.
 
         Raises:
             CheckpointError: Another process runs there.
@@ -92,9 +95,9 @@ class Folder:
 
     path: Path
 
-    def locked(self) -> AbstractContextManager[None]:
+    def locked(self, on_warning: Callable[[str], object]) -> AbstractContextManager[None]:
         """Locks the folder, which is made where there is none."""
-        return locked(self.path)
+        return locked(self.path, on_warning)
 
     def where(self, name: str) -> str:
         """Returns the file's path."""

@@ -128,7 +128,8 @@ class Simulation:
         check_parts(self._fleet, plan)
         check_fit(model, data, plan)
         place = storage_at(storage or self.directory / "checkpoint")
-        self._storage_locked = place.locked if storage else nullcontext  # the run's folder has a lock of its own
+        # The run's folder has a lock of its own.
+        self._storage_locked = place.locked if storage else lambda _: nullcontext()
         self._job = Job(model, data, strategy, plan, seed, place, self._fleet, aggregator or Mean())
         check_aggregator(self._job)
         self._settings = settings(self._job)
@@ -162,7 +163,8 @@ class Simulation:
             resume: Go on from the last committed round of the folder. Without it the folder must hold no run.
             on_begin: Called once nothing refuses the run any more, before its first round.
             on_round: Called with each round's record once the round is committed.
-            on_warning: Called with a line where the last commit is damaged, and the run goes on after an earlier round.
+            on_warning: Called with a line where the last commit is damaged, and the run goes on after an earlier round, and
+                where the folder's file system cannot keep other processes out.
 
         Returns:
             What stands in `summary.json`.
@@ -176,7 +178,7 @@ class Simulation:
         if not resume:
             self._check_unused(self._checkpoint.look())
         # One thread, as actors have: the bits of large products depend on their number.
-        with locked(self.directory), self._storage_locked(), threadpool_limits(1, "blas"):
+        with locked(self.directory, on_warning), self._storage_locked(on_warning), threadpool_limits(1, "blas"):
             commit = self._begin(on_warning)
             if on_begin:
                 on_begin()

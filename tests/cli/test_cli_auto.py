@@ -65,7 +65,7 @@ def test_a_run_that_goes_on_elsewhere_is_left_alone(odt_sim, folder):
     def other():
         found.append(odt_sim("run", *FAILS_ONCE))
 
-    with locked(run):
+    with locked(run, pytest.fail):
         thread = Thread(target=other)
         thread.start()
         thread.join()
