@@ -1,5 +1,6 @@
 """Settings that were added and that nobody reads: Hydra takes any key by `+`."""
 
+import re
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 
@@ -7,16 +8,20 @@ from omegaconf import DictConfig, OmegaConf
 
 from odt_sim.errors import ConfigurationError
 
-GROUPS = ("fleet", "run", "split", "train")
-"""The groups of which odt_sim itself reads each key; what another group takes its `_target_` decides."""
+ROOT = (
+    *("aggregator", "backend", "data", "drift", "fleet", "model", "partition", "run", "split", "strategy", "tracker"),
+    "train",
+)
+"""The groups of `conf/config.yaml`."""
 
-CLOSE = 0.8  # of names, as `difflib` has it: `round` is close to `rounds`
+CLOSE = 0.75  # of names, as `difflib` has it: `round` is close to `rounds`, `training` to `train`
 
 
 def check_added(config: DictConfig, known: Collection[str]) -> None:
     """Checks that no setting was added that would change nothing.
 
-    A name at the top of the configuration is the user's own where another setting refers to it, or none is called like it.
+    What another setting refers to is the user's own, and so is, at the top, what is called like no setting and no group. What
+    groups take of which no key is known is their `_target_`'s to say.
 
     Args:
         config: The whole configuration.
@@ -27,16 +32,23 @@ def check_added(config: DictConfig, known: Collection[str]) -> None:
     """
     plain = OmegaConf.to_container(config, resolve=False)
     assert isinstance(plain, dict)
-    keys = [f"{group!s}.{name!s}" for group, held in plain.items() if isinstance(held, dict) for name in held]
-    added = [key for key in keys if key.startswith(tuple(f"{group}." for group in GROUPS)) and key not in known]
-    settings = [key for key in keys if key not in added]
-    for key in added:
-        alike = _alike(key, settings) or [one for one in sorted(known) if one.startswith(f"{key.partition('.')[0]}.")]
-        raise ConfigurationError(f"{key}: there is no such setting; there is {', '.join(alike)}")
-    for name in (str(name) for name, held in plain.items() if not isinstance(held, dict) and name not in known):
-        alike = _alike(name, settings)
-        if alike and "${" + name + "}" not in str(plain):
-            raise ConfigurationError(f"{name}: there is no such setting; there is {', '.join(alike)}")
+    closed = {key.partition(".")[0] for key in known if "." in key}
+    groups = {str(group): held for group, held in plain.items() if isinstance(held, dict)}
+    keys = [f"{group}.{name}" for group, held in groups.items() for name in held]
+    strange = [key for key in keys if key not in known and key.partition(".")[0] in closed]
+    settings = [key for key in keys if key not in strange]
+    alike = {
+        key: _alike(key, settings) or sorted(one for one in known if _group(one) == _group(key)) for key in strange
+    }
+    alike |= {name: _alike(name, settings) for name in map(str, plain) if name not in groups and name not in known}
+    alike |= {name: get_close_matches(name, ROOT, cutoff=CLOSE) for name in groups if name not in ROOT}
+    for key, instead in alike.items():
+        if instead and not re.search(rf"\$\{{{re.escape(key)}[.}}]", str(plain)):
+            raise ConfigurationError(f"{key}: there is no such setting; there is {', '.join(instead)}")
+
+
+def _group(key: str) -> str:
+    return key.partition(".")[0]
 
 
 def _alike(key: str, settings: Sequence[str]) -> list[str]:

@@ -26,7 +26,6 @@ from rich.markup import escape
 
 from odt_sim import config as configuration
 from odt_sim import interrupt
-from odt_sim.added import GROUPS
 from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import CheckpointError, ConfigurationError, FileError, OdtSimError
 from odt_sim.files import remove_temporaries, write_file
@@ -52,7 +51,7 @@ OmegaConf.register_new_resolver("odt_run_folder", run_folder, replace=True)
 
 
 WITHOUT_USE = ("full_key:", "object_type=", "reference_type=")
-ADD_IT = re.compile(rf"To append to your config use \+({'|'.join(GROUPS)})\.")
+ADD_IT = re.compile(r"To append to your config use \+(fleet|run|split|train)\.")
 """Lines of Hydra's errors that tell the user nothing, and advice to add what would be refused then."""
 
 

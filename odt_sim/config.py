@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
@@ -18,10 +19,10 @@ from odt_sim import interrupt
 from odt_sim.added import check_added
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.data.failure import blamed
-from odt_sim.data.federated import FederatedData, federate
+from odt_sim.data.federated import FederatedData, described, federate
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import ConfigurationError, OdtSimError
-from odt_sim.export.cache import exported
+from odt_sim.export.cache import OPTIONS, SETTINGS, exported
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.cohort import Fleet
@@ -55,6 +56,9 @@ SCHEMA: Mapping[str, tuple[type, ...]] = {
     "train.learning_rate": (float, type(None)),
     "train.steps": (int, type(None)),
 }
+
+OF_FILES = ("sys_path", "path", "from_logits")
+"""Of a model, beside what its export takes."""
 
 TYPE_NAMES = {int: "a whole number", float: "a number", str: "a path", type(None): "null"}
 
@@ -181,7 +185,8 @@ def federated(config: DictConfig) -> FederatedData:
         )
     with blamed(drift, "drift", ConfigurationError):
         changed: FederatedData = drift(data, config.seed)
-        return changed
+    told = changed is data or changed.spread != data.spread
+    return changed if told else replace(changed, spread=f"{data.spread} drift={described(drift)}")
 
 
 def _check_numbers(built: Any, name: str) -> None:
@@ -219,7 +224,8 @@ def check(config: DictConfig) -> None:
         if not _is_a(value, *types):
             names = " or ".join(TYPE_NAMES[kind] for kind in types)
             raise ConfigurationError(f"{key}: expected {names}, found {value!r}")
-    check_added(config, {*SCHEMA, "split.method"})
+    model = {f"model.{name}" for name in (*SETTINGS, *OPTIONS, *OF_FILES)}
+    check_added(config, {*SCHEMA, "split.method", *model})
     if config.seed < 0:
         raise ConfigurationError(f"seed: expected at least 0, found {config.seed}")
 

@@ -1,7 +1,9 @@
 """From a configuration to objects: what is checked, and what an error says."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
@@ -55,11 +57,24 @@ def test_values_that_fit(override):
 
 
 @pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("+model.batchsize=8", r"^model\.batchsize: there is no such setting; there is model\.batch_size$"),
+        ("+training.epochs=8", "^training: there is no such setting; there is train"),
+    ],
+)
+def test_what_nobody_reads_is_named(override, message):
+    with pytest.raises(ConfigurationError, match=message):
+        config.check(composed([override]))
+
+
+@pytest.mark.parametrize(
     "overrides",
     [
         ["+learning_rate=0.5", "train.learning_rate=${learning_rate}"],  # which another setting refers to
         ["+note=mine", "+mine.epochs=3"],  # like no setting, and a group
-        ["+strategy.epochs=2", "+model.width=8"],  # of which their targets decide
+        ["+strategy.epochs=2", "+model.build.width=8", "+model.embed=true"],  # of which others decide
+        ["+model.width=8", "model.batch_size=${model.width}"],
     ],
 )
 def test_names_of_the_users_own_are_left_alone(overrides):
@@ -303,3 +318,12 @@ def test_the_working_folder_is_searched_first(tmp_path, monkeypatch):
     import sys
 
     assert sys.path == [str(Path.cwd()), "/elsewhere"]
+
+
+def test_a_drift_of_the_users_own_is_told_with_its_settings(monkeypatch):
+    def noise(data, seed, *, sd):
+        return replace(data, x=data.x + np.float32(sd))
+
+    monkeypatch.setattr("odt_sim.data.drift.noise", noise, raising=False)
+    data = config.federated(composed(["drift._target_=odt_sim.data.drift.noise", "+drift.sd=2"]))
+    assert data.spread.endswith(" drift=noise sd=2")

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -139,8 +140,8 @@ def federate(
     late = LateSplit(_strata(dataset) if method == "stratified" else None, seed, validation, test)
     by_block = functools.partial(split_by_block, validation=validation, test=test, gap=gap)
     how = {"stratified": "", "random": " split=random", "block": f" split=block gap={gap}"}[method]
-    spread = f"{_described(partition)} validation={validation} test={test}{how}"
-    digest = digest_of(dataset.x, dataset.y, dataset.users)
+    spread = f"{described(partition)} validation={validation} test={test}{how}"
+    digest = digest_of(dataset.x, dataset.y, dataset.users, dataset.sequences)
     if method == "block":
         indices, offsets = _all_parts([by_block(part, dataset.sequences, device) for device, part in enumerate(rows)])
     elif dataset.standardize or len(rows) <= SPLIT_AT_ONCE:
@@ -166,10 +167,10 @@ def _offsets(sizes: Indices) -> Indices:
     return np.concatenate([ends[:, 2:] - sizes.sum(axis=1, keepdims=True), ends], axis=1)
 
 
-def _described(partition: Partition) -> str:
-    """Returns a partition's name and settings."""
-    function = partition.func if isinstance(partition, functools.partial) else partition
-    settings = partition.keywords if isinstance(partition, functools.partial) else {}
+def described(how: Callable[..., Any]) -> str:
+    """Returns the name and the settings of a partition or a drift; those of a `functools.partial` alone are known."""
+    function = how.func if isinstance(how, functools.partial) else how
+    settings = how.keywords if isinstance(how, functools.partial) else {}
     name = getattr(function, "__name__", type(function).__name__)
     return " ".join([name, *(f"{key}={value}" for key, value in sorted(settings.items()))])
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.metrics.fleet import Row, gains
+from odt_sim.report.conditions import digest
 from odt_sim.report.labels import overrides_of
 from odt_sim.report.run import Run
 
@@ -28,8 +29,8 @@ def join_local(runs: Sequence[Run], alike: Callable[[Run], Hashable]) -> list[Ru
     baselines: dict[Any, Run] = {}
     for run in runs:
         if run.name == "local":
-            baselines.setdefault((run.complete["seed"], alike(run)), run)
-    matches = [baselines.get((run.complete["seed"], alike(run)), run) for run in runs]
+            baselines.setdefault((run.complete["seed"], digest(run), alike(run)), run)
+    matches = [baselines.get((run.complete["seed"], digest(run), alike(run)), run) for run in runs]
     return [run if match is run else _joined(run, match) for run, match in zip(runs, matches, strict=True)]
 
 

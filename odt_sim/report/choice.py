@@ -7,7 +7,7 @@ import numpy as np
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER
-from odt_sim.report.conditions import same_conditions
+from odt_sim.report.conditions import same_conditions, same_data
 from odt_sim.report.run import Run
 
 
@@ -35,10 +35,14 @@ def choices(groups: Mapping[str, Sequence[Run]]) -> dict[str, Choice]:
     Args:
         groups: For each configuration's label its complete runs, one a seed.
     """
-    candidates: dict[object, list[str]] = {}
+    candidates: dict[object, list[list[str]]] = {}
     for label, runs in groups.items():
-        candidates.setdefault((runs[0].name, *same_conditions(runs[0])), []).append(label)
-    made = [(labels, Choice(_best(labels, groups), len(labels))) for labels in candidates.values()]
+        alike = candidates.setdefault((runs[0].name, *same_conditions(runs[0])), [])
+        on_it = (labels for labels in alike if all(same_data(groups[other], runs) for other in labels))
+        if (labels := next(on_it, None)) is None:
+            alike.append(labels := [])
+        labels.append(label)
+    made = [(labels, Choice(_best(labels, groups), len(labels))) for alike in candidates.values() for labels in alike]
     return {label: choice for labels, choice in made for label in labels}
 
 

@@ -1,6 +1,6 @@
 """Under which conditions a run was made: on which data, spread over which devices."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from odt_sim.report.labels import overrides_of
@@ -18,8 +18,10 @@ def conditions(run: Run) -> Mapping[str, str]:
     """
     if run.settings is not None:
         drawn = drawn_by_seed(run)
-        known = [key for key in _SETTINGS if key in run.settings and not (drawn and key == "data.digest")]
-        return {key: run.settings[key] for key in known} | drawn
+        known = {key: run.settings[key] for key in _SETTINGS if key in run.settings}
+        if drawn or not run.config:  # a run that was started from Python may have drawn its data by its seed, too
+            known.pop("data.digest", None)
+        return known | drawn
     overrides = overrides_of(run)
     return {
         key: value for key, value in overrides.items() if key.split(".")[0] in _GROUPS or key in (*_SETTINGS, "fleet")
@@ -33,6 +35,19 @@ def drawn_by_seed(run: Run) -> dict[str, str]:
     """
     data = run.config.get("data")
     return dict(flat("data", data)) if "${seed}" in str(data) else {}
+
+
+def digest(run: Run) -> str | None:
+    """Returns what tells the data set of a run from another that has its name; None where it is not known."""
+    return (run.settings or {}).get("data.digest")
+
+
+def same_data(some: Sequence[Run], others: Sequence[Run]) -> bool:
+    """Whether runs of equal seeds are on equal data sets, as far as that is known."""
+    known = {(run.complete["seed"], digest(run)) for run in some if digest(run)}
+    return not any(
+        seed == run.complete["seed"] and one != (digest(run) or one) for run in others for seed, one in known
+    )
 
 
 def flat(name: str, value: Any) -> Iterator[tuple[str, str]]:

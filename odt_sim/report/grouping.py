@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from odt_sim.report.conditions import drawn_by_seed, flat
+from odt_sim.report.conditions import conditions, drawn_by_seed, flat
 from odt_sim.report.labels import details, differing_overrides, overrides_of, short_names
 from odt_sim.report.run import Run
 
@@ -46,10 +46,9 @@ def _traits(run: Run) -> dict[str, str]:
     if "${seed}" in str(model):
         traits.pop("model.fingerprint", None)
         traits |= dict(flat("model", model))
-    drawn = drawn_by_seed(run)
-    if drawn or not run.config:  # a run that was started from Python may have drawn its data by its seed, too
+    if "data.digest" not in conditions(run):
         traits.pop("data.digest", None)
-    return traits | drawn
+    return traits | drawn_by_seed(run)
 
 
 def _parts(key: str, value: str) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ import numpy as np
 from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER, Row, gains, split_seen
 from odt_sim.report.choice import Choice
-from odt_sim.report.conditions import difference, same_conditions
+from odt_sim.report.conditions import difference, same_conditions, same_data
 from odt_sim.report.run import Run
 from odt_sim.report.significance import FEWEST_PAIRS, Array, holm, interval, signed_rank_p
 
@@ -105,6 +105,8 @@ def _compare(label: str, reference: str | None, groups: Mapping[str, Sequence[Ru
     both = [(run, by_seed[run.complete["seed"]]) for run in mine if run.complete["seed"] in by_seed]
     if not both:
         return Paired(label, reference, f"no seed in common with {reference}")
+    if not same_data(theirs, mine):
+        return Paired(label, reference, f"not the same devices as {reference}: another data set of that name")
     try:
         gained = [_gains(*runs) for runs in both]
     except _OtherDevicesError as error:

@@ -1,9 +1,8 @@
 """What is checked once, before a run starts or goes on."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from odt_sim.simulation.block import Job
 from odt_sim.simulation.cohort import Fleet, straggler_count
 from odt_sim.simulation.commit import Commit
 from odt_sim.simulation.failure import blamed
+from odt_sim.simulation.plain import plain_attributes
 
 LONGEST = 1e7  # seconds that a device's time may be limited to, about four months: timers take no number of any size
 
@@ -178,9 +178,9 @@ def settings(job: Job) -> dict[str, str]:
     fleet, data = job.fleet, job.data
     found = {
         "strategy": job.strategy.name,
-        **_plain("strategy", job.strategy),
+        **{f"strategy.{name}": words for name, words in plain_attributes(job.strategy).items()},
         "aggregator": job.aggregator.name,
-        **_plain("aggregator", job.aggregator),
+        **{f"aggregator.{name}": words for name, words in plain_attributes(job.aggregator).items()},
         "model": f"{job.model.name} {job.model.fingerprint[:12]}",
         "data": data.name,
         "data.digest": data.digest or digest_of(data.x, data.y),
@@ -198,27 +198,6 @@ def settings(job: Job) -> dict[str, str]:
         "train.steps": job.plan.steps,
     }
     return {name: str(value) for name, value in found.items()}
-
-
-def _plain(group: str, owner: Any) -> dict[str, Any]:
-    """Returns what an object was made with, as far as its attributes are plain; `_mu` is told as `mu`.
-
-    A private None is often what is found out only later.
-    """
-    found = {
-        name.strip("_"): sorted(value, key=str) if isinstance(value, Set) else value
-        for name, value in vars(owner).items()
-        if _is_plain(value) and (value is not None or not name.startswith("_"))
-    }
-    return {f"{group}.{name}": found[name] for name in sorted(found)}
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(_is_plain(one) for pair in value.items() for one in pair)
-    if isinstance(value, Sequence | Set) and not isinstance(value, str):
-        return all(_is_plain(one) for one in value)
-    return value is None or isinstance(value, bool | int | float | str)
 
 
 def identity(job: Job, settings: Mapping[str, str]) -> dict[str, str]:

@@ -84,3 +84,16 @@ def test_without_validation_examples_there_is_nothing_to_choose_by():
 
 def test_a_configuration_without_figures_is_not_chosen():
     assert chosen({"a": [make("fedavg", None)], "b": [make("fedavg", 0.1)]}) == ["b"]
+
+
+def test_data_that_each_seed_draws_is_one_question_also_where_a_seed_is_missing():
+    groups = {
+        rate: [make("fedavg", 0.5 + float(rate), seed=seed, data__digest=f"0{seed}") for seed in seeds]
+        for rate, seeds in {"0.1": (0, 1, 2), "0.4": (1, 2)}.items()
+    }
+    assert chosen(groups) == ["0.1"]
+
+
+def test_another_data_set_of_that_name_is_another_question():
+    groups = {digest: [make("fedavg", 0.5, data__digest=digest)] for digest in ("0a", "0b")}
+    assert chosen(groups) == ["0a", "0b"]
