@@ -73,7 +73,7 @@ class Results:
 
 def without_strategy(summary: dict[str, Any]) -> dict[str, Any]:
     """A summary without the strategy's own settings, such as which device's worker it kills: which is to change nothing."""
-    settings = {name: value for name, value in summary["settings"].items() if not name.startswith("strategy.")}
+    settings = {name: text for name, text in summary.get("settings", {}).items() if not name.startswith("strategy.")}
     return {**summary, "settings": settings}
 
 
