@@ -32,10 +32,10 @@ def check_added(config: DictConfig, known: Collection[str]) -> None:
     """
     plain = OmegaConf.to_container(config, resolve=False)
     assert isinstance(plain, dict)
-    closed = {key.partition(".")[0] for key in known if "." in key}
+    closed = {_group(key) for key in known if "." in key}
     groups = {str(group): held for group, held in plain.items() if isinstance(held, dict)}
     keys = [f"{group}.{name}" for group, held in groups.items() for name in held]
-    strange = [key for key in keys if key not in known and key.partition(".")[0] in closed]
+    strange = [key for key in keys if key not in known and _group(key) in closed]
     settings = [key for key in keys if key not in strange]
     alike = {
         key: _alike(key, settings) or sorted(one for one in known if _group(one) == _group(key)) for key in strange

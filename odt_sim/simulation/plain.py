@@ -29,9 +29,9 @@ def in_words(value: Any) -> str | None:
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
         pairs = [(in_words(key), in_words(one)) for key, one in value.items()]
-        return (
-            None if any(None in pair for pair in pairs) else f"{{{', '.join(f'{key}: {one}' for key, one in pairs)}}}"
-        )
+        if any(None in pair for pair in pairs):
+            return None
+        return f"{{{', '.join(f'{key}: {one}' for key, one in pairs)}}}"
     if not isinstance(value, Sequence | Set):
         return None
     parts = [words for one in value if (words := in_words(one)) is not None]
