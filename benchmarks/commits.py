@@ -20,12 +20,12 @@ from rich.table import Table
 from workload import shipped_model
 
 from odt_sim import TrainableModel
-from odt_sim.simulation.checkpoint import Checkpoint
+from odt_sim.persistence.checkpoint import Checkpoint
+from odt_sim.persistence.commit import Commit
+from odt_sim.persistence.device_states import pack_state, state_name
+from odt_sim.persistence.storage import Folder
+from odt_sim.persistence.versions import Versions
 from odt_sim.simulation.cohort import blocks, choose_cohort
-from odt_sim.simulation.commit import Commit
-from odt_sim.simulation.store import pack_state, state_name
-from odt_sim.simulation.versions import Versions
-from odt_sim.storage import Folder
 from odt_sim.strategies.base import ServerState
 
 REPORTED = 50

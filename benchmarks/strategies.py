@@ -45,10 +45,10 @@ from odt_sim.data.federated import FederatedData
 from odt_sim.device.examples import Examples
 from odt_sim.device.runtime import Runtime, RuntimePool
 from odt_sim.errors import StrategyError
+from odt_sim.persistence.device_states import DeviceStore, RoundStates
+from odt_sim.persistence.storage import Folder
+from odt_sim.persistence.versions import Versions
 from odt_sim.simulation.block import Job, Task, Worker, join, mean
-from odt_sim.simulation.store import DeviceStore, RoundStates
-from odt_sim.simulation.versions import Versions
-from odt_sim.storage import Folder
 from odt_sim.strategies.base import ServerState, Strategy
 
 STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "strategy"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim import Simulation
-from odt_sim.cli import main as odt_sim
+from odt_sim.cli.main import main as odt_sim
 from odt_sim.simulation.ray import RayBackend
 
 Moment = tuple[float, float]

@@ -2,7 +2,7 @@
 
 import sys
 
-from odt_sim.cli import main
+from odt_sim.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["run", "+experiment=demo", *sys.argv[1:]]))

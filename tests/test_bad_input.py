@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from odt_sim.cli import main
+from odt_sim.cli.main import main
 
-COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli.main import main; sys.exit(main())"]
 BASE = ["model=softmax", "backend=serial", "run.rounds=2", "fleet.devices=4", "fleet.unseen=1"]
 NPZ = ["data=npz", "partition=iid"]
 

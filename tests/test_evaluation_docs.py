@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from odt_sim.report.records import DEVICE_KEYS
-from odt_sim.report.summary import summarize
+from odt_sim.persistence.records import DEVICE_KEYS
+from odt_sim.persistence.summary import summarize
 from odt_sim.simulation.evaluation import PREFIXES
 
 ROOT = Path(__file__).parents[1]

@@ -25,8 +25,8 @@ import numpy as np
 from odt_sim.aggregators.accountant import epsilon, required
 from odt_sim.aggregators.base import with_numbers
 from odt_sim.aggregators.norm_clipping import NormClipping
+from odt_sim.hyperparameters import checked
 from odt_sim.strategies.base import Updates, array_of
-from odt_sim.strategies.settings import checked
 
 
 class DifferentialPrivacy(NormClipping):

@@ -20,8 +20,8 @@ from odt_sim.aggregators.base import Aggregator, with_numbers
 from odt_sim.aggregators.hostile import checked_fraction, hostile_devices
 from odt_sim.aggregators.stacked import Numbers, aligned, pieces
 from odt_sim.errors import ConfigurationError
+from odt_sim.hyperparameters import checked_count
 from odt_sim.strategies.base import Tensors, Update, Updates, array_of
-from odt_sim.strategies.settings import checked_count
 
 
 class Krum(Aggregator):

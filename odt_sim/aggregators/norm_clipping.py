@@ -15,8 +15,8 @@ import math
 import numpy as np
 
 from odt_sim.aggregators.base import Aggregator, with_numbers
+from odt_sim.hyperparameters import checked
 from odt_sim.strategies.base import Tensors, array_of
-from odt_sim.strategies.settings import checked
 
 
 class NormClipping(Aggregator):

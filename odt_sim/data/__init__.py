@@ -1,8 +1,8 @@
 """Data: where it comes from, how it is spread over devices, and how each device splits its own."""
 
 from odt_sim.data.activity_windows import uci_har
-from odt_sim.data.check import check_against
 from odt_sim.data.dataset import Dataset
+from odt_sim.data.dataset_checks import check_against
 from odt_sim.data.drift import Drift, colour, label_permutation, rotation
 from odt_sim.data.federated import FederatedData, Partition, federate
 from odt_sim.data.fedprox_synthetic import synthetic

@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from odt_sim.data.check import check
 from odt_sim.data.dataset import Array, Dataset, Indices
+from odt_sim.data.dataset_checks import check
 from odt_sim.data.sources import read_npz
 from odt_sim.errors import DataError
 

@@ -14,7 +14,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """All examples of a data set. What a source returns went through `odt_sim.data.check.check`.
+    """All examples of a data set. What a source returns went through `odt_sim.data.dataset_checks.check`.
 
     Attributes:
         name: What messages and reports call it.

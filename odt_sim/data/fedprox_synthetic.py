@@ -15,8 +15,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.check import check
 from odt_sim.data.dataset import Dataset
+from odt_sim.data.dataset_checks import check
 from odt_sim.errors import ConfigurationError
 
 FEATURES, CLASSES = 60, 10

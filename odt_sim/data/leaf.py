@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odt_sim.data.check import check
 from odt_sim.data.dataset import Array, Dataset
+from odt_sim.data.dataset_checks import check
 from odt_sim.errors import DataError
 
 CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"

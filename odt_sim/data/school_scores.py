@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from odt_sim.data.check import check
 from odt_sim.data.dataset import Dataset
+from odt_sim.data.dataset_checks import check
 from odt_sim.data.sources import read_npz
 from odt_sim.errors import DataError
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.data.check import check
 from odt_sim.data.dataset import Array, Dataset
-from odt_sim.data.failure import blamed
+from odt_sim.data.dataset_checks import check
 from odt_sim.data.keras_cache import cached_keras_file
 from odt_sim.errors import DataError
+from odt_sim.user_code import blamed
 
 
 def digits() -> Dataset:
@@ -41,7 +41,7 @@ def npz(
     classes: int | None = None,
     sequences: str | None = None,
 ) -> Dataset:
-    """Reads a data set from an `.npz` file; never unpickles. `odt_sim.data.check.check` says how it is converted.
+    """Reads a data set from an `.npz` file; never unpickles. `odt_sim.data.dataset_checks.check` says how it is converted.
 
     Args:
         path: The file, as `numpy.savez` writes it.

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.data.check import check
 from odt_sim.data.dataset import Array, Dataset
+from odt_sim.data.dataset_checks import check
 from odt_sim.errors import ConfigurationError, DataError
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.data.check import check
 from odt_sim.data.dataset import Dataset
+from odt_sim.data.dataset_checks import check
 from odt_sim.errors import DataError
 
 _INFINITE = -1  # tf.data.INFINITE_CARDINALITY

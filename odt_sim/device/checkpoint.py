@@ -6,12 +6,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from odt_sim.device.tensor_file import TensorFile, packed
 from odt_sim.errors import CheckpointError
-from odt_sim.files import write_file
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
-from odt_sim.storage import Folder
+from odt_sim.persistence.files import write_file
+from odt_sim.persistence.storage import Folder
+from odt_sim.persistence.tensor_file import TensorFile, packed
 
 Array = NDArray[Any]
 

@@ -28,7 +28,7 @@ from odt_sim.export.lowering.calls import (
 )
 from odt_sim.export.lowering.folding import copied, folded
 from odt_sim.export.lowering.registry import Refusal, unknown
-from odt_sim.export.scratch import Scratch
+from odt_sim.export.temporary_variables import Scratch
 from odt_sim.export.tracing import named
 
 Value = Any

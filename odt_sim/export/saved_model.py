@@ -18,9 +18,9 @@ from odt_sim.export.lowering import Trace
 from odt_sim.export.objective import compiled_objective, settings_of
 from odt_sim.export.own_functions import keras_models
 from odt_sim.export.own_parameters import is_generator, parameters_of
-from odt_sim.export.scratch import scratch_variables
-from odt_sim.export.served import load
+from odt_sim.export.serving_model import load
 from odt_sim.export.signatures import Program, emit_signatures, handle
+from odt_sim.export.temporary_variables import scratch_variables
 from odt_sim.export.tracing import Function, traced
 from odt_sim.model.contract import REQUIRED
 from odt_sim.model.flatbuffer import fingerprint, with_metadata

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from odt_sim.errors import ExportError
-from odt_sim.export.served import served_model
+from odt_sim.export.serving_model import served_model
 
 SUFFIXES = (".keras", ".h5", ".hdf5")
 

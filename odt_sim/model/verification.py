@@ -13,9 +13,9 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from odt_sim.child import environment
 from odt_sim.errors import FileError, ModelError
-from odt_sim.files import cache_folder, write_file
+from odt_sim.persistence.files import cache_folder, write_file
+from odt_sim.subprocesses import environment
 
 SECONDS = 60.0
 """The processor's time that the trial of a file may take; of a file of more than 60 MB a second for each.

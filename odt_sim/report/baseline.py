@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.metrics.fleet import Row, gains
+from odt_sim.persistence.run import Run
 from odt_sim.report.conditions import digest
 from odt_sim.report.labels import overrides_of
-from odt_sim.report.run import Run
 
 _WITHOUT_EFFECT = ("aggregator", "backend", "tracker", "strategy")
 """Groups that do not change what a device trains alone; `strategy.*` belongs to the other strategy."""

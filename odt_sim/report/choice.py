@@ -7,8 +7,8 @@ import numpy as np
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER
+from odt_sim.persistence.run import Run
 from odt_sim.report.conditions import same_conditions, same_data
-from odt_sim.report.run import Run
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from odt_sim.persistence.run import Run
 from odt_sim.report.labels import overrides_of
-from odt_sim.report.run import Run
 
 _SETTINGS = ("data", "data.digest", "partition", "fleet.devices", "fleet.unseen", "fleet.evaluated")
 _GROUPS = ("data", "partition", "drift", "split")

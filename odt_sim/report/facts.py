@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER
+from odt_sim.persistence.run import Run
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.formatting import metric_name, score, significant
-from odt_sim.report.run import Run
 from odt_sim.report.values import Spread
 
 

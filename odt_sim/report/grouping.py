@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from odt_sim.persistence.run import Run
 from odt_sim.report.conditions import conditions, drawn_by_seed, flat
 from odt_sim.report.labels import details, differing_overrides, overrides_of, short_names
-from odt_sim.report.run import Run
 
 
 def configurations(runs: Sequence[Run]) -> dict[str, list[Run]]:

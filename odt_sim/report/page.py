@@ -7,7 +7,9 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from odt_sim.files import write_file
+from odt_sim.persistence.files import write_file
+from odt_sim.persistence.records import document
+from odt_sim.persistence.run import Run
 from odt_sim.report.comparison import Comparison
 from odt_sim.report.comparison_file import comparison_document
 from odt_sim.report.facts import facts, finding, title
@@ -15,8 +17,6 @@ from odt_sim.report.figures import Picture, pictures
 from odt_sim.report.labels import short_names
 from odt_sim.report.page_comparison import comparison_sections
 from odt_sim.report.page_tables import devices_html
-from odt_sim.report.records import document
-from odt_sim.report.run import Run
 
 
 def page_path(folders: Sequence[Path]) -> Path:

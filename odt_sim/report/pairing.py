@@ -8,9 +8,9 @@ import numpy as np
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER, Row, gains, split_seen
+from odt_sim.persistence.run import Run
 from odt_sim.report.choice import Choice
 from odt_sim.report.conditions import difference, same_conditions, same_data
-from odt_sim.report.run import Run
 from odt_sim.report.significance import FEWEST_PAIRS, Array, holm, interval, signed_rank_p
 
 _SAME = ("seen", "train_examples", "examples")

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER
+from odt_sim.persistence.run import Run
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.conditions import same_conditions
-from odt_sim.report.run import Run
 from odt_sim.report.values import Spread, megabytes_moved, over_seeds
 
 

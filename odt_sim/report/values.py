@@ -7,8 +7,8 @@ import numpy as np
 
 from odt_sim.metrics.fleet import Row, fraction_hurt, split_seen
 from odt_sim.metrics.rounds import rounds_to_target
+from odt_sim.persistence.run import Run
 from odt_sim.report.baseline import known_gains
-from odt_sim.report.run import Run
 
 
 @dataclass(frozen=True)

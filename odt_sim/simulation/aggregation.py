@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from odt_sim.device.random import generator_for
 from odt_sim.errors import ConfigurationError, SimulationError
-from odt_sim.simulation.begun import Begun
 from odt_sim.simulation.block import Job, Trained, mean
-from odt_sim.simulation.check import check_updates
-from odt_sim.simulation.failure import blamed, check_finite
+from odt_sim.simulation.round_in_flight import Begun
+from odt_sim.simulation.run_checks import check_updates
+from odt_sim.simulation.strategy_errors import blamed, check_finite
 from odt_sim.strategies.base import Updates
 
 

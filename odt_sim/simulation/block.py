@@ -19,14 +19,14 @@ from odt_sim.device.runtime import RuntimePool
 from odt_sim.errors import InvocationError, SimulationError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
+from odt_sim.persistence.device_states import DeviceStore, RoundStates
+from odt_sim.persistence.storage import Storage
+from odt_sim.persistence.versions import Version
 from odt_sim.simulation.cohort import Fleet
 from odt_sim.simulation.evaluation import Evaluation, Row, unmeasured
 from odt_sim.simulation.exclusion import TIMED_OUT, Sick, failed, unusable
-from odt_sim.simulation.failure import blamed, check_finite, check_tensors
-from odt_sim.simulation.limit import OutOfTime, timed
-from odt_sim.simulation.store import DeviceStore, RoundStates
-from odt_sim.simulation.versions import Version
-from odt_sim.storage import Storage
+from odt_sim.simulation.strategy_errors import blamed, check_finite, check_tensors
+from odt_sim.simulation.time_limit import OutOfTime, timed
 from odt_sim.strategies.base import Strategy, Tensors, Update, Updates, array_of
 
 Result = TypeVar("Result")

@@ -13,15 +13,13 @@ from typing import Any, Literal
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from odt_sim import interrupt
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
+from odt_sim.cli import interrupt
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError
-from odt_sim.files import remove_temporaries, write_file
-from odt_sim.lock import locked
 from odt_sim.memory import hand_back
 from odt_sim.metrics.fleet import TASK_METRICS, evaluation_columns
 from odt_sim.metrics.rounds import check_target, reported_round
@@ -29,22 +27,17 @@ from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.verification import verify
 from odt_sim.model.weights import Weights
-from odt_sim.report.records import RECORDS, RunFolder, checksum
-from odt_sim.report.summary import summarize
+from odt_sim.persistence.checkpoint import Checkpoint
+from odt_sim.persistence.commit import Commit
+from odt_sim.persistence.files import remove_temporaries, write_file
+from odt_sim.persistence.lock import locked
+from odt_sim.persistence.records import RECORDS, RunFolder, checksum
+from odt_sim.persistence.storage import storage_at
+from odt_sim.persistence.summary import summarize
+from odt_sim.persistence.versions import Versions
 from odt_sim.simulation.aggregation import aggregated
 from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.begun import Begun
 from odt_sim.simulation.block import Job, Task, Trained, join
-from odt_sim.simulation.check import (
-    check_aggregator,
-    check_fit,
-    check_numbers,
-    check_parts,
-    check_recorded,
-    identity,
-    settings,
-)
-from odt_sim.simulation.checkpoint import Checkpoint
 from odt_sim.simulation.cohort import (
     Fleet,
     blocks,
@@ -54,15 +47,22 @@ from odt_sim.simulation.cohort import (
     choose_unseen,
     holds,
 )
-from odt_sim.simulation.commit import Commit
 from odt_sim.simulation.evaluation import Row, not_evaluated
-from odt_sim.simulation.failure import blamed, check_tensors
+from odt_sim.simulation.native_output import quiet
 from odt_sim.simulation.privacy import promised
 from odt_sim.simulation.quarantine import failures_after, quarantined
-from odt_sim.simulation.quiet import quiet
+from odt_sim.simulation.round_in_flight import Begun
+from odt_sim.simulation.run_checks import (
+    check_aggregator,
+    check_fit,
+    check_numbers,
+    check_parts,
+    check_recorded,
+    identity,
+    settings,
+)
 from odt_sim.simulation.serial import SerialBackend
-from odt_sim.simulation.versions import Versions
-from odt_sim.storage import storage_at
+from odt_sim.simulation.strategy_errors import blamed, check_tensors
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, array_of, read_only
 
 Kind = Literal["evaluate", "final"]

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.report.records import document
+from odt_sim.persistence.records import document
 from odt_sim.simulation.block import Job
-from odt_sim.simulation.failure import blamed
+from odt_sim.simulation.strategy_errors import blamed
 
 
 def promised(job: Job, rounds: int) -> Mapping[str, Any] | None:

@@ -11,9 +11,9 @@ Hyper-parameters: `server_learning_rate`, 0.001..1, default 0.1; `beta_1`, 0..0.
 0.99; `tau`, the adaptivity, 1e-5..0.1, default 0.001.
 """
 
+from odt_sim.hyperparameters import checked
 from odt_sim.model.weights import Vector
 from odt_sim.strategies.server_optimizer import AdaptiveServerOptimizer
-from odt_sim.strategies.settings import checked
 
 
 class FedAdam(AdaptiveServerOptimizer):

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
+from odt_sim.hyperparameters import checked, checked_count
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import (
     ServerState,
@@ -31,7 +32,6 @@ from odt_sim.strategies.base import (
     weights_of,
 )
 from odt_sim.strategies.own_model import keep_whole
-from odt_sim.strategies.settings import checked, checked_count
 
 
 class FedAMP(Strategy):

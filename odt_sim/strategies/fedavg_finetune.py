@@ -21,11 +21,11 @@ from typing import NamedTuple
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import ConfigurationError
+from odt_sim.hyperparameters import checked_count
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors
 from odt_sim.strategies.own_part import train_own_part
-from odt_sim.strategies.settings import checked_count
 
 LAYERS = {"all": ("all",), "head": ("head",), "chosen": ("all", "head")}
 """What is fine-tuned under each value of `layers`, one after the other and each from the global weights."""

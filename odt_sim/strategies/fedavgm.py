@@ -9,9 +9,9 @@ Hyper-parameters: `beta`, 0..0.99, default 0.9; `server_learning_rate`, 0.01..1,
 
 import numpy as np
 
+from odt_sim.hyperparameters import checked
 from odt_sim.model.weights import Vector
 from odt_sim.strategies.server_optimizer import Moments, ServerOptimizer
-from odt_sim.strategies.settings import checked
 
 
 class FedAvgM(ServerOptimizer):

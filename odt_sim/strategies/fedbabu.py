@@ -11,12 +11,12 @@ Hyper-parameters: `fine_tune_epochs`, 0..50, default 5 as in the paper; `fine_tu
 
 from odt_sim.device.device import Device
 from odt_sim.errors import ConfigurationError
+from odt_sim.hyperparameters import checked_count
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
 from odt_sim.strategies.body import body_group
-from odt_sim.strategies.settings import checked_count
 
 
 class FedBABU(Strategy):

@@ -17,6 +17,7 @@ few steps want a larger `alpha`.
 import numpy as np
 
 from odt_sim.device.device import Device
+from odt_sim.hyperparameters import checked
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import (
     ServerState,
@@ -28,7 +29,6 @@ from odt_sim.strategies.base import (
     trained_by_gradients,
     weights_of,
 )
-from odt_sim.strategies.settings import checked
 
 
 class FedDyn(Strategy):

@@ -17,6 +17,7 @@ examples takes nothing.
 import numpy as np
 
 from odt_sim.device.device import Device
+from odt_sim.hyperparameters import checked_count
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import (
     ServerState,
@@ -30,7 +31,6 @@ from odt_sim.strategies.base import (
     weights_of,
 )
 from odt_sim.strategies.own_model import keep_whole
-from odt_sim.strategies.settings import checked_count
 
 TURN = "turn"
 """The number of rounds so far, in the broadcast beside the models."""

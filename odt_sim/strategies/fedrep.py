@@ -12,12 +12,12 @@ Hyper-parameters: `head_epochs`, 1..50, default 10; `unseen_epochs`, 0..50, defa
 import numpy as np
 
 from odt_sim.device.device import Device
+from odt_sim.hyperparameters import checked_count
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors, Update, keep, recall, weights_of
 from odt_sim.strategies.body import body_group
 from odt_sim.strategies.own_part import OwnPart
-from odt_sim.strategies.settings import checked_count
 
 
 class FedRep(OwnPart):

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
+from odt_sim.hyperparameters import checked_count
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import (
     ServerState,
@@ -35,7 +36,6 @@ from odt_sim.strategies.base import (
     trained_by_gradients,
     weights_of,
 )
-from odt_sim.strategies.settings import checked_count
 
 ITERATIONS = 100
 """The most of k-means, which ends where no device changes its cluster."""

@@ -12,10 +12,10 @@ Hyper-parameters: `unseen_epochs`, 0..50, default 10; a device without validatio
 """
 
 from odt_sim.device.device import Device
+from odt_sim.hyperparameters import checked_count
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
 from odt_sim.strategies.own_model import keep_own_model, own_model, train_own_model
-from odt_sim.strategies.settings import checked_count
 
 SHARES = tuple(i / 10 for i in range(11))
 

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
+from odt_sim.hyperparameters import checked_count
 from odt_sim.metrics.device import log_softmax
 from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors
-from odt_sim.strategies.settings import checked_count
 
 Array = NDArray[Any]
 SHARES = tuple(i / 10 for i in range(11))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
+from odt_sim.hyperparameters import checked, checked_count
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import (
     NOTHING,
@@ -21,7 +22,6 @@ from odt_sim.strategies.base import (
     recall_optimizer,
     weights_of,
 )
-from odt_sim.strategies.settings import checked, checked_count
 
 
 class HeldNear(Strategy):

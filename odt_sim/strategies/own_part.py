@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from odt_sim.device.batches import Batch
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
+from odt_sim.hyperparameters import checked_count
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors, weights_of
-from odt_sim.strategies.settings import checked_count
 
 
 class OwnPart(Strategy):

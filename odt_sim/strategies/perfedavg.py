@@ -17,9 +17,9 @@ import numpy as np
 from odt_sim.device.batches import Batch
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
+from odt_sim.hyperparameters import checked, checked_flag
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
-from odt_sim.strategies.settings import checked, checked_flag
 
 
 class PerFedAvg(Strategy):

@@ -22,10 +22,10 @@ import numpy as np
 
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
+from odt_sim.hyperparameters import checked, checked_count, checked_flag
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, recall, weights_of
 from odt_sim.strategies.own_model import keep_whole
-from odt_sim.strategies.settings import checked, checked_count, checked_flag
 
 
 class PFedMe(Strategy):

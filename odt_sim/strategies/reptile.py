@@ -11,9 +11,9 @@ Hyper-parameters: `step_size`, above 0 to 2, default 1; `max_epochs`, 0..50, def
 which each device takes those that validate best (the paper fixes the number of steps).
 """
 
+from odt_sim.hyperparameters import checked
 from odt_sim.strategies.base import ServerState, Updates, weights_of
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
-from odt_sim.strategies.settings import checked
 
 
 class Reptile(FedAvgFineTune):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from odt_sim.report.records import Row
+from odt_sim.persistence.records import Row
 
 
 class Tracker:

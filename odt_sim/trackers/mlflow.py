@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from odt_sim.report.records import Row
+from odt_sim.persistence.records import Row
 from odt_sim.trackers.base import Tracker
 from odt_sim.trackers.extra import required
 from odt_sim.trackers.flat import round_figures, summary_figures

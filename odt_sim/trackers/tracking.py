@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from odt_sim.errors import ConfigurationError, OdtSimError
-from odt_sim.report.records import Row
+from odt_sim.persistence.records import Row
 from odt_sim.trackers.base import Tracker
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.report.records import Row
+from odt_sim.persistence.records import Row
 from odt_sim.trackers.base import Tracker
 from odt_sim.trackers.extra import required
 from odt_sim.trackers.flat import round_figures, summary_figures

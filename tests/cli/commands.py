@@ -4,12 +4,12 @@ import json
 import sys
 
 FEW = ["model=digits_mlp", "backend=serial", "run.rounds=2", "fleet.devices=4", "fleet.unseen=1"]
-COMMAND = [sys.executable, "-c", "import sys; from odt_sim_command import command; sys.exit(command())"]
+COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli.main import command; sys.exit(command())"]
 """The command, for a process of its own."""
 
 INTERRUPTED_AT = """
 import os, sys
-from odt_sim_command import command
+from odt_sim.cli.main import command
 number, module = int(sys.argv[1]), sys.argv[2]
 class Interrupts:
     def find_spec(self, name, *rest):

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from odt_sim.cli import main
+from odt_sim.cli.main import main
 
 MINE = """
 import os

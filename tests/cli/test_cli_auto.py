@@ -6,7 +6,7 @@ from threading import Thread
 import pytest
 from commands import FEW, lines, runs
 
-from odt_sim.lock import locked
+from odt_sim.persistence.lock import locked
 
 FAILS_ONCE = ["strategy._target_=mine.FailsOnce", *FEW, "run.rounds=3", "run.resume=auto"]
 

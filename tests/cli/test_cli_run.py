@@ -10,8 +10,8 @@ import pytest
 from commands import FEW, lines, runs
 from omegaconf import OmegaConf
 
-from odt_sim.lock import LOCK
-from odt_sim.report.records import RunFolder
+from odt_sim.persistence.lock import LOCK
+from odt_sim.persistence.records import RunFolder
 
 CONTROL = re.compile(r"[^\n -~│━╸╺–±…·]")
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from commands import COMMAND, FEW, INTERRUPTED_AT, lines, runs
 
-from odt_sim.cli import main
+from odt_sim.cli.main import main
 
 
 def test_a_terminal_without_colours(folder):
@@ -111,7 +111,7 @@ def test_a_run_interrupted_while_devices_hang_ends_soon_says_how_to_go_on_and_ca
 
 @pytest.mark.parametrize(
     ("number", "code", "module"),
-    [(signal.SIGINT, 130, name) for name in ("odt_sim", "numpy", "odt_sim.cli", "hydra", "odt_sim.config")]
+    [(signal.SIGINT, 130, name) for name in ("odt_sim", "numpy", "odt_sim.cli.main", "hydra", "odt_sim.cli.build")]
     + [(signal.SIGTERM, 143, name) for name in ("odt_sim", "hydra")]
     + [(signal.SIGHUP, 129, "odt_sim")],
 )

@@ -12,7 +12,7 @@ FULL = "error: standard output: cannot write it (No space left on device); make 
 
 CLOSED = """
 import os, sys
-from odt_sim_command import command
+from odt_sim.cli.main import command
 sys.argv[1:] = ["--version"]
 code = command()
 nowhere = os.stat(os.devnull)

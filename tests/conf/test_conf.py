@@ -15,8 +15,8 @@ from test_conf_data import DATA, OF_USERS
 from test_conf_partition import DRIFTS, PARTITIONS
 
 from odt_sim import TrainableModel
-from odt_sim.application import composed, launch
-from odt_sim.config import build, model
+from odt_sim.cli.build import build, model
+from odt_sim.cli.run import composed, launch
 from odt_sim.errors import ConfigurationError
 from odt_sim.export.cache import QUIET
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from odt_sim.data.check import check, check_against
 from odt_sim.data.dataset import Dataset
+from odt_sim.data.dataset_checks import check, check_against
 from odt_sim.data.targets import as_targets
 from odt_sim.errors import DataError
 

@@ -8,7 +8,7 @@ import keras
 import pytest
 from keras import layers
 
-from odt_sim.cli import main
+from odt_sim.cli.main import main
 from odt_sim.errors import ExportError, ModelError
 from odt_sim.export import export_model
 from odt_sim.model.flatbuffer import read

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from mutations import BYTES, Random, mutated
 
-from odt_sim.cli import main
+from odt_sim.cli.main import main
 from odt_sim.errors import OdtSimError
 
 OWN = """# @package _global_

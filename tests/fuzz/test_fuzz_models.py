@@ -7,9 +7,9 @@ import pytest
 from mutations import mutated
 
 from odt_sim import Simulation, TrainableModel
+from odt_sim.cli.inspect import print_model
 from odt_sim.data import federate, iid
 from odt_sim.data.dataset import Dataset
-from odt_sim.inspection import print_model
 from odt_sim.strategies.fedavg import FedAvg
 
 

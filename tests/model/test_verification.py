@@ -13,12 +13,12 @@ from ai_edge_litert import schema_py_generated as schema
 from edits import reshape
 
 from odt_sim import Simulation, TrainableModel
-from odt_sim.cli import main
+from odt_sim.cli.main import main
 from odt_sim.data import federate, iid
 from odt_sim.data.dataset import Dataset
 from odt_sim.errors import ModelError
-from odt_sim.lock import LOCK
 from odt_sim.model import verification
+from odt_sim.persistence.lock import LOCK
 from odt_sim.strategies.fedavg import FedAvg
 
 

@@ -9,8 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER, TASK_METRICS, evaluation_columns
-from odt_sim.report.records import RunFolder
-from odt_sim.report.summary import summarize
+from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.summary import summarize
 
 SKILL = {"local": 0.72, "fedavg": 0.80, "fedavg_finetune": 0.88, "fedper": 0.92}
 """The accuracy around which a strategy's devices lie."""

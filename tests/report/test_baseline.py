@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from odt_sim.persistence.run import Run
 from odt_sim.report.baseline import join_local, known_gains, same_training
 from odt_sim.report.conditions import same_conditions
-from odt_sim.report.run import Run
 
 METRICS = ("accuracy", "loss")
 

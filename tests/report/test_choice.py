@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from odt_sim.errors import ConfigurationError
+from odt_sim.persistence.run import Run
 from odt_sim.report.choice import choices, only_chosen
-from odt_sim.report.run import Run
 
 SETTINGS = {"data": "digits", "partition": "dirichlet alpha=0.3", "fleet.devices": "4", "fleet.unseen": "0"}
 

@@ -4,9 +4,9 @@ import pytest
 
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.fleet import TASK_METRICS
+from odt_sim.persistence.records import SUMMARY, RunFolder
 from odt_sim.report.columns import columns
 from odt_sim.report.comparison import compare
-from odt_sim.report.records import SUMMARY, RunFolder
 
 COLUMN = {column.key: column for column in columns(TASK_METRICS["classification"])}
 

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
+from odt_sim.persistence.records import RunFolder
 from odt_sim.report.comparison import compare
 from odt_sim.report.distribution_plot import draw_distribution
 from odt_sim.report.figures import pictures
 from odt_sim.report.gain_plot import draw_gains, gain_reference
-from odt_sim.report.records import RunFolder
 from odt_sim.report.rounds_plot import draw_rounds, spread
 from odt_sim.report.style import DARK, DPI, LIGHT, LOCAL, PALETTE, broken, strokes
 

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from odt_sim.persistence.run import Run
 from odt_sim.report.conditions import same_conditions
 from odt_sim.report.grouping import configurations
-from odt_sim.report.run import Run
 
 SETTINGS = {
     "strategy": "fedavg",

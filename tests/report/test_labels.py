@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from odt_sim.errors import CheckpointError
+from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.run import Run
 from odt_sim.report.labels import details, differing_overrides, find_runs, short_names
-from odt_sim.report.records import RunFolder
-from odt_sim.report.run import Run
 
 
 def make(path):

@@ -4,10 +4,10 @@ from html.parser import HTMLParser
 import pytest
 
 from odt_sim.errors import FileError
+from odt_sim.persistence.records import RunFolder
 from odt_sim.report.comparison import compare
 from odt_sim.report.facts import facts, finding, privacy
 from odt_sim.report.page import page_path, write_report
-from odt_sim.report.records import RunFolder
 from odt_sim.report.table import comparison_table
 
 VOID = {"meta", "img", "source", "br"}

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from odt_sim.errors import ConfigurationError
+from odt_sim.persistence.run import Run
 from odt_sim.report.choice import Choice
 from odt_sim.report.pairing import paired
-from odt_sim.report.run import Run
 
 SETTINGS = {"data": "digits", "partition": "dirichlet alpha=0.3", "fleet.devices": "8", "fleet.unseen": "1"}
 GAINS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)

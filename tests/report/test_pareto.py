@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from odt_sim.persistence.run import Run
 from odt_sim.report.choice import Choice
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.label_places import places
 from odt_sim.report.pareto import COSTS, Point, fronts, points
 from odt_sim.report.pareto_plot import draw_pareto
-from odt_sim.report.run import Run
 from odt_sim.report.style import DPI, LIGHT
 from odt_sim.report.values import Spread
 

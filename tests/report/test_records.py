@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odt_sim.errors import CheckpointError, FileError
-from odt_sim.report.records import DEVICES, FAILURE, ROUNDS, SUMMARY, SUMMARY_KEYS, RunFolder, is_run_folder
+from odt_sim.persistence.records import DEVICES, FAILURE, ROUNDS, SUMMARY, SUMMARY_KEYS, RunFolder, is_run_folder
 
 DEVICE = {"device": 0, "seen": True, "train_examples": 4, "examples": 1}
 COMPLETE = dict.fromkeys(SUMMARY_KEYS)
@@ -134,7 +134,7 @@ def test_a_full_disk_leaves_what_was_there(folder):
 import resource
 from pathlib import Path
 from odt_sim.errors import FileError
-from odt_sim.report.records import RunFolder
+from odt_sim.persistence.records import RunFolder
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 folder = RunFolder(Path({str(folder.path)!r}))
 row = {{"round": 2, "text": "x" * 5000}}
@@ -161,6 +161,6 @@ def test_a_failure_file_is_a_run_folder(folder):
 
 def test_records_import_nothing_heavy():
     heavy = {"matplotlib", "pandas", "rich", "tensorflow", "ray", "scipy"}
-    program = "import sys, odt_sim.report.records; print(*sys.modules)"
+    program = "import sys, odt_sim.persistence.records; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not heavy & set(loaded)

@@ -1,8 +1,8 @@
 import pytest
 
 from odt_sim.errors import CheckpointError
-from odt_sim.report.records import RunFolder
-from odt_sim.report.run import load_run
+from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.run import load_run
 
 
 def test_a_run_is_read_back_whole(write_run, tmp_path):

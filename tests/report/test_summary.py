@@ -1,7 +1,7 @@
 import json
 
-from odt_sim.report.records import SUMMARY_KEYS
-from odt_sim.report.summary import summarize
+from odt_sim.persistence.records import SUMMARY_KEYS
+from odt_sim.persistence.summary import summarize
 
 ROUND = {"round": 1, "devices": 2, "excluded": 1, "train_loss": 1.0, "bytes_down": 100, "bytes_up": 50, "seconds": 0.5}
 MORE = (

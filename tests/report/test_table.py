@@ -5,9 +5,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from odt_sim.persistence.records import RunFolder
 from odt_sim.report.comparison import compare
 from odt_sim.report.paired_table import paired_table
-from odt_sim.report.records import RunFolder
 from odt_sim.report.table import comparison_table
 
 

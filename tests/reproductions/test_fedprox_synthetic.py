@@ -11,12 +11,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from odt_sim import TrainableModel
-from odt_sim.application import launch
-from odt_sim.config import federated
+from odt_sim.cli.build import federated
+from odt_sim.cli.run import launch
 from odt_sim.data.federated import FederatedData
 from odt_sim.data.fedprox_synthetic import synthetic
 from odt_sim.device.runtime import Runtime
-from odt_sim.report.records import RunFolder
+from odt_sim.persistence.records import RunFolder
 from odt_sim.simulation.cohort import choose_cohort, choose_stragglers
 
 EXPERIMENT = Path(__file__).parents[2] / "conf" / "experiment" / "reproduce" / "fedprox_synthetic.yaml"

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from odt_sim.application import composed, launch
-from odt_sim.config import federated
+from odt_sim.cli.build import federated
+from odt_sim.cli.run import composed, launch
 from odt_sim.data.leakage import find_leakage
-from odt_sim.report.records import RunFolder
+from odt_sim.persistence.records import RunFolder
 
 HAR = Path(__file__).parents[3] / "shared" / "data" / "uci_har_raw.npz"
 

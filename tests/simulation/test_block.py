@@ -9,9 +9,9 @@ from hypothesis.extra.numpy import arrays
 from odt_sim import Device, Fleet, Strategy, TrainingPlan
 from odt_sim.errors import SimulationError
 from odt_sim.model.weights import Weights
+from odt_sim.persistence.storage import Folder
+from odt_sim.persistence.versions import Version
 from odt_sim.simulation.block import Job, Task, Trained, Worker, join, mean
-from odt_sim.simulation.versions import Version
-from odt_sim.storage import Folder
 from odt_sim.strategies.base import Update
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer

@@ -5,14 +5,14 @@ import shutil
 import numpy as np
 import pytest
 
-from odt_sim.device import tensor_file
-from odt_sim.device.tensor_file import TensorFile, packed
 from odt_sim.errors import CheckpointError, FileError, VersionError
-from odt_sim.object_store import ObjectStore
-from odt_sim.simulation.check import identity
-from odt_sim.simulation.checkpoint import Checkpoint
-from odt_sim.simulation.commit import CommitFile
-from odt_sim.storage import Folder
+from odt_sim.persistence import tensor_file
+from odt_sim.persistence.checkpoint import Checkpoint
+from odt_sim.persistence.commit import CommitFile
+from odt_sim.persistence.object_store import ObjectStore
+from odt_sim.persistence.storage import Folder
+from odt_sim.persistence.tensor_file import TensorFile, packed
+from odt_sim.simulation.run_checks import identity
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
 

@@ -12,8 +12,8 @@ from odt_sim.data.federated import FederatedData
 from odt_sim.errors import SimulationError
 from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.simulation.cohort import choose_unseen
+from odt_sim.simulation.common_examples import MOST, CommonExamples
 from odt_sim.simulation.evaluation import Evaluation
-from odt_sim.simulation.others import MOST, CommonExamples
 from odt_sim.strategies.base import Strategy
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune

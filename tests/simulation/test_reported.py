@@ -11,10 +11,10 @@ import pytest
 from odt_sim import Fleet, TrainingPlan
 from odt_sim.errors import CheckpointError
 from odt_sim.metrics.rounds import reported_round
-from odt_sim.simulation.commit import CommitFile
+from odt_sim.persistence.commit import CommitFile
+from odt_sim.persistence.storage import Folder
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.serial import SerialBackend
-from odt_sim.storage import Folder
 from odt_sim.strategies.fedavg import FedAvg
 
 

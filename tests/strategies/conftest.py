@@ -16,9 +16,9 @@ from odt_sim.data.federated import FederatedData
 from odt_sim.device.examples import Examples
 from odt_sim.model.flatbuffer import with_metadata
 from odt_sim.model.manifest import METADATA_NAME
-from odt_sim.simulation.commit import Commit, CommitFile, commit_name
-from odt_sim.simulation.store import DeviceStore, StateFile
-from odt_sim.storage import Folder
+from odt_sim.persistence.commit import Commit, CommitFile, commit_name
+from odt_sim.persistence.device_states import DeviceStore, StateFile
+from odt_sim.persistence.storage import Folder
 
 SIZES = [(20, 6, 7), (33, 5, 9), (7, 4, 6)]
 """Train, validation and test examples of each device."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from disturbed import outcome
 
-from odt_sim.cli import main
+from odt_sim.cli.main import main
 
 
 @pytest.fixture(scope="session")

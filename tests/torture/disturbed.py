@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli import command; sys.exit(command())", "run"]
+COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli.main import command; sys.exit(command())", "run"]
 GIVEN = ["model=digits_mlp", "fleet.devices=20", "fleet.unseen=4", "train.steps=20"]
 SECONDS = 300  # until something that has to come about has, on a busy machine
 SET_UP = 8.0  # seconds that a run takes to begin, about

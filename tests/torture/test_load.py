@@ -10,8 +10,8 @@ import pytest
 from disturbed import COMMAND
 from weighing import weigh
 
-from odt_sim import config as configuration
-from odt_sim.application import composed
+from odt_sim.cli import build as configuration
+from odt_sim.cli.run import composed
 
 TINY = ["model=softmax", "fleet.devices=8", "fleet.unseen=2", "train.steps=1"]
 GROWTH = {"megabytes": 3.0, "descriptors": 2, "threads": 2, "files": 12}

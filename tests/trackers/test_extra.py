@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from odt_sim.config import build
+from odt_sim.cli.build import build
 from odt_sim.errors import ConfigurationError
 from odt_sim.trackers.base import Tracker
 
@@ -43,7 +43,7 @@ def test_the_extra_installs_the_module(extra: str) -> None:
 
 def test_without_a_tracker_no_tracking_library_is_imported() -> None:
     program = (
-        "import sys, odt_sim.application, odt_sim.trackers.mlflow, odt_sim.trackers.tensorboard, odt_sim.trackers.wandb\n"
+        "import sys, odt_sim.cli.run, odt_sim.trackers.mlflow, odt_sim.trackers.tensorboard, odt_sim.trackers.wandb\n"
         "print(sorted({'tensorboard', 'mlflow', 'wandb', 'tensorflow'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odt_sim import TrainableModel
-from odt_sim.application import launch
+from odt_sim.cli.run import launch
 
 SMALL = ["backend=serial", "model=softmax", "fleet.devices=4", "fleet.unseen=1", "run.rounds=2"]
 
@@ -43,7 +43,7 @@ def _exported(softmax: TrainableModel) -> None:
 def test_a_sweep_is_one_run_a_job(read: Callable[[Path], Any], tmp_path: Path) -> None:
     """In a process of its own, which must not import TensorFlow; the second job fails."""
     program = (
-        "import json, sys; from odt_sim.cli import main; status = main(json.loads(sys.argv[1]));"
+        "import json, sys; from odt_sim.cli.main import main; status = main(json.loads(sys.argv[1]));"
         "print(status, sorted({'tensorflow', 'mlflow'} & set(sys.modules)))"
     )
     overrides = ["-m", "tracker=tensorboard", *SMALL, "fleet.cohort=3,7", f"hydra.sweep.dir={tmp_path}"]

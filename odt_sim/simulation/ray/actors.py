@@ -11,7 +11,7 @@ import ray
 from ray.exceptions import RayError
 
 from odt_sim.errors import SimulationError
-from odt_sim.simulation.ray.result import LOST, is_workers, one_line, result
+from odt_sim.simulation.ray.call_errors import LOST, is_workers, one_line, result
 
 TRIES = 5  # of a device, or of starting actors while none starts, before it is given up: so many kills are no accident
 PATIENCE = 300  # seconds in which nothing runs and no actor starts; installing an environment may take minutes

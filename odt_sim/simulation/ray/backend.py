@@ -15,11 +15,7 @@ from odt_sim.simulation.cohort import LARGEST_BLOCK
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.ray.actors import Actors
 from odt_sim.simulation.ray.calls import JOINED, Calls, Method
-from odt_sim.simulation.ray.cluster import join_cluster
-from odt_sim.simulation.ray.guard import disuse, use
-from odt_sim.simulation.ray.idle import leave_idle, take_idle
-from odt_sim.simulation.ray.node import Expected, check_node, expect, withdraw
-from odt_sim.simulation.ray.room import (
+from odt_sim.simulation.ray.capacity import (
     WORKER_MEMORY,
     Resources,
     check_memory,
@@ -28,8 +24,12 @@ from odt_sim.simulation.ray.room import (
     places,
     wait_for_room,
 )
+from odt_sim.simulation.ray.cluster import join_cluster
+from odt_sim.simulation.ray.idle_actors import leave_idle, take_idle
+from odt_sim.simulation.ray.node_check import Expected, check_node, expect, withdraw
 from odt_sim.simulation.ray.schedule import AHEAD, OwnActors, Schedule
 from odt_sim.simulation.ray.settings import check_settings
+from odt_sim.simulation.ray.watchdog import disuse, use
 from odt_sim.strategies.base import Tensors
 
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from odt_sim.simulation.block import Job, Task, Trained, join
 from odt_sim.simulation.evaluation import unmeasured
-from odt_sim.simulation.limit import GRACE
 from odt_sim.simulation.ray.actors import TRIES, Actors, Call
-from odt_sim.simulation.ray.result import LOST, is_workers, result
+from odt_sim.simulation.ray.call_errors import LOST, is_workers, result
 from odt_sim.simulation.ray.schedule import OwnActors, Schedule
+from odt_sim.simulation.time_limit import GRACE
 
 Method = Literal["train", "evaluate"]
 

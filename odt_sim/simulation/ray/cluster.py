@@ -17,13 +17,13 @@ from ray._private import ray_constants, services
 from ray._private.node import Node
 from ray._private.utils import detect_fate_sharing_support, get_dashboard_dependency_error
 
-from odt_sim import interrupt
+from odt_sim.cli import interrupt
 from odt_sim.errors import SimulationError
 from odt_sim.memory import share_arenas
-from odt_sim.simulation.quiet import quiet
-from odt_sim.simulation.ray.attempt import why_not
-from odt_sim.simulation.ray.guard import guard, settled
-from odt_sim.simulation.ray.result import one_line
+from odt_sim.simulation.native_output import quiet
+from odt_sim.simulation.ray.call_errors import one_line
+from odt_sim.simulation.ray.join_check import why_not
+from odt_sim.simulation.ray.watchdog import guard, settled
 
 SYSTEM = {
     # The backend starts actors in waves itself; Ray would warn of many actors, whether they start at once or not.

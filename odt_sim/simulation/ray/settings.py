@@ -7,7 +7,7 @@ from typing import Any
 from ray.runtime_env import RuntimeEnv
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.simulation.ray.result import one_line
+from odt_sim.simulation.ray.call_errors import one_line
 
 OWN_KEYS = {"CPU": "backend.num_cpus", "GPU": None, "memory": None, "object_store_memory": None}
 

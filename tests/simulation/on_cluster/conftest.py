@@ -15,7 +15,7 @@ from odt_sim import Fleet, Strategy, TrainingPlan
 from odt_sim.simulation.ray import RayBackend
 
 HERE = Path(__file__).parent
-COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli.main import main; sys.exit(main())"]
 SETTINGS = {
     "rounds": 3,
     "fleet": Fleet(unseen=1),

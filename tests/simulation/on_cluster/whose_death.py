@@ -14,7 +14,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from odt_sim.simulation.ray.result import LOST, is_workers
+from odt_sim.simulation.ray.call_errors import LOST, is_workers
 
 TRIES = 5
 

@@ -1,0 +1,1 @@
+"""What watches a run: the display, and callbacks of a user's."""

@@ -1,0 +1,98 @@
+"""One run as it is read back from disk, with the configuration that Hydra kept beside it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from odt_sim.errors import CheckpointError
+from odt_sim.metrics.fleet import TASK_METRICS
+from odt_sim.persistence.records import Row, RunFolder
+
+
+@dataclass(frozen=True)
+class Run:
+    """The records of one run.
+
+    Attributes:
+        path: The run's folder.
+        rounds: The lines of `rounds.jsonl`.
+        devices: The lines of `devices.jsonl`.
+        summary: What `odt_sim.persistence.summary.summarize` returned, or None where the run is not complete.
+        error: Why the run ended early, in one line, or None.
+        overrides: The run's Hydra overrides, such as `strategy=fedper`; empty for a run started from Python.
+        config: The run's configuration; empty for a run started from Python.
+        choices: For each Hydra group, the chosen option; empty for a run started from Python.
+    """
+
+    path: Path
+    rounds: tuple[Row, ...]
+    devices: tuple[Row, ...]
+    summary: Row | None
+    error: str | None
+    overrides: tuple[str, ...]
+    config: Mapping[str, Any]
+    choices: Mapping[str, Any]
+
+    @property
+    def complete(self) -> Row:
+        """The summary of a run that is complete."""
+        assert self.summary is not None, f"{self.path}: is not complete"
+        return self.summary
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of a complete run's task; strategies are compared by the first."""
+        return TASK_METRICS[self.complete["task"]]
+
+    @property
+    def settings(self) -> Mapping[str, str] | None:
+        """All that decided the result but the seed; None where the summary does not say, or there is none."""
+        return (self.summary or {}).get("settings")
+
+    @property
+    def overridden(self) -> dict[str, str]:
+        """For each overridden key, its value."""
+        pairs = (override.lstrip("+~").partition("=") for override in self.overrides)
+        return {key: value for key, _, value in pairs}
+
+    @property
+    def name(self) -> str:
+        """The strategy's name as the run recorded it; as configured, or the folder's name, where it ended early."""
+        recorded = (self.summary or {}).get("strategy")
+        return str(recorded or self.overridden.get("strategy") or self.choices.get("strategy") or self.path.name)
+
+
+def load_run(path: Path) -> Run:
+    """Reads what a run left on disk; a run without `summary.json` is one that ended early.
+
+    Raises:
+        CheckpointError: A file is damaged.
+    """
+    folder = RunFolder(path)
+    summary, failure = folder.summary(), folder.failure() or {}
+    unfinished = None if summary else "ended early: there is no summary.json; run it again or resume it"
+    hydra = _read_yaml(path / ".hydra" / "hydra.yaml") or {}
+    return Run(
+        path=path,
+        rounds=tuple(folder.rounds()),
+        devices=tuple(folder.devices()) if summary else (),
+        summary=summary,
+        error=failure.get("error", unfinished),
+        overrides=tuple(_read_yaml(path / ".hydra" / "overrides.yaml") or failure.get("overrides", ())),
+        config=_read_yaml(path / ".hydra" / "config.yaml") or {},
+        choices=hydra.get("hydra", {}).get("runtime", {}).get("choices", {}),
+    )
+
+
+def _read_yaml(path: Path) -> Any:
+    """Returns a YAML file's content with its interpolations as they are written, or None where there is no file."""
+    from omegaconf import OmegaConf
+    from yaml import YAMLError  # type: ignore[import-untyped]
+
+    if not path.exists():
+        return None
+    try:
+        return OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    except (OSError, YAMLError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({type(error).__name__}); run again, or remove it") from error

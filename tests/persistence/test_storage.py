@@ -1,0 +1,145 @@
+"""Folders and what fsspec reaches keep the same promises."""
+
+import importlib
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from odt_sim.errors import CheckpointError, ConfigurationError, FileError
+from odt_sim.persistence.object_store import ObjectStore
+from odt_sim.persistence.storage import Folder, storage_at
+
+
+@pytest.fixture
+def memory():
+    """A URI of this process' memory."""
+    yield "memory://odt_sim/run"
+    MemoryFileSystem.store.clear()
+
+
+@pytest.fixture(params=["path", "file", "local", "memory"])
+def storage(request, tmp_path, memory):
+    """An empty storage: a folder by its path and by its URI, the same through fsspec, and objects in memory."""
+    folder = tmp_path / "a b" / "run"
+    places = {"path": folder, "file": f"file://{tmp_path}/a%20b/run/", "local": f"local://{folder}", "memory": memory}
+    return storage_at(places[request.param])
+
+
+def test_a_path_and_its_uri_name_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = Folder(tmp_path / "run")
+    assert storage_at("run") == storage_at(tmp_path / "run") == storage_at(f"file://{tmp_path}/run") == here
+    assert storage_at(f"file:{tmp_path}/run") == here
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert storage_at("~/run") == here
+    assert storage_at("s3a::x/y") == Folder(tmp_path / "s3a::x" / "y")
+
+
+def test_a_relative_path_behind_file_is_refused():
+    with pytest.raises(
+        ConfigurationError, match=r"expected a whole path such as file:///shared/run-1, found file:run$"
+    ):
+        storage_at("file:run")
+
+
+def test_what_is_written_is_read_and_listed_until_it_is_deleted(storage):
+    assert storage.names() == []
+    assert not storage.exists("server")
+    storage.replace("server", b"one")
+    storage.replace("server", b"two")
+    storage.add("devices/000/0.1", b"state")
+    storage.add("devices/000/0.1", b"state")
+    storage.add("devices/000/7.1", b"")
+    storage.sync()
+    assert storage.exists("server")
+    assert [storage.read(name) for name in ("server", "devices/000/0.1", "devices/000/7.1")] == [b"two", b"state", b""]
+    assert sorted(storage.names()) == ["devices/000/0.1", "devices/000/7.1", "server"]
+    storage.delete(["devices/000/0.1", "devices/000/0.1", "never"])
+    assert sorted(storage.names()) == ["devices/000/7.1", "server"]
+    with pytest.raises(CheckpointError) as raised:
+        storage.read("devices/000/0.1")
+    assert (
+        str(raised.value) == f"{storage.where('devices/000/0.1')}: no such checkpoint; put it back if there is a copy"
+    )
+
+
+def test_what_cannot_be_written_is_named(storage):
+    storage.replace("server", b"")
+    for write in (storage.replace, storage.add):
+        if isinstance(storage, Folder) or storage.uri.startswith("local"):  # objects are no folders
+            with pytest.raises(FileError) as raised:
+                write("server/below", b"")
+            assert "server/below: cannot write it (" in str(raised.value)
+            assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        (
+            "nonsense://x",
+            r"cannot use nonsense://x \(ValueError: Protocol not known: nonsense\); give a folder or a URI",
+        ),
+        ("file://shared/run", "expected a whole path such as file:///shared/run-1, found file://shared/run"),
+        ("wandb://x/y/z", r"needs a package \(ImportError: .*\); install it on every node: pip install wandbfs"),
+    ],
+)
+def test_a_uri_that_cannot_be_used_is_one_line(uri, message):
+    with pytest.raises(ConfigurationError, match=f"^run.storage: .*{message}") as raised:
+        storage_at(uri)
+    assert "\n" not in str(raised.value)
+
+
+def test_without_fsspec_the_pip_line_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)  # which makes Python's own import fail
+    with pytest.raises(ConfigurationError, match=r"needs fsspec; install it: pip install 'odt_sim\[storage\]', or"):
+        storage_at("s3://bucket/run")
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    [requirement] = project["optional-dependencies"]["storage"]
+    assert requirement.startswith(importlib.import_module("fsspec").__name__)
+
+
+def test_a_server_that_fails_is_one_line(memory, monkeypatch):
+    def fails(*arguments):
+        raise TimeoutError("no answer\nfrom there")
+
+    storage = ObjectStore(memory)
+    storage.replace("server", b"")
+    for method in ("exists", "cat_file", "find", "pipe_file", "rm_file"):
+        monkeypatch.setattr(MemoryFileSystem, method, fails)
+    read = r"cannot be read \(TimeoutError: no answer\); see"
+    calls = [
+        (lambda: storage.exists("server"), FileError, f"run/server: {read}"),
+        (lambda: storage.read("server"), FileError, f"run/server: {read}"),
+        (storage.names, FileError, f"run/: {read}"),
+        (lambda: storage.replace("server", b""), FileError, "run/server: cannot write it"),
+        (lambda: storage.delete(["server"]), FileError, "run/server: cannot remove it"),
+    ]
+    for call, kind, message in calls:
+        with pytest.raises(kind, match=message) as raised:
+            call()
+        assert "\n" not in str(raised.value)
+
+
+def test_a_disk_that_fails_is_one_line(tmp_path):
+    """A file below a link to itself: the system refuses it, also to root, and knows nothing of its content."""
+    (tmp_path / "server").symlink_to("server")
+    with pytest.raises(FileError, match=r"server: cannot be read \(Too many levels of symbolic links\); see who may"):
+        Folder(tmp_path).read("server")
+
+
+def test_a_folder_needs_no_fsspec():
+    """A worker would carry it in memory for nothing."""
+    code = (
+        "import sys\n"
+        "from odt_sim.simulation.coordinator import Simulation\n"
+        "from odt_sim.persistence.storage import storage_at\n"
+        "storage_at('run'), storage_at('file:///run')\n"
+        "print({'fsspec', 'pyarrow'} & sys.modules.keys())\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "set()\n"

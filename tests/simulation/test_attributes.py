@@ -1,0 +1,46 @@
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from odt_sim.simulation.attributes import in_words, plain_attributes
+
+
+@dataclass(frozen=True)
+class Pair:
+    one: float
+    other: set[str]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0.5, "0.5"),
+        (np.float32(0.5), "0.5"),
+        (np.int64(3), "3"),
+        (None, "None"),
+        ("head", "head"),
+        ((1, [2.0, "a"]), "[1, [2.0, a]]"),
+        ([{"norm", "body", "head"}, frozenset()], "[{body, head, norm}, {}]"),
+        ({"a": {1, 2}}, "{a: {1, 2}}"),
+        (Pair(1.0, {"b", "a"}), "{one: 1.0, other: {a, b}}"),
+        (len, None),
+        ([1, len], None),
+        ({"a": len}, None),
+    ],
+)
+def test_equal_values_have_equal_words_in_every_process(value, words):
+    assert in_words(value) == words
+
+
+def test_arrays_are_told_by_their_content():
+    ones, twos = np.ones(3), 2 * np.ones(3)
+    assert in_words(ones) == in_words(ones.copy()) != in_words(twos)
+
+
+def test_attributes_are_told_but_for_private_ones_that_are_not_known_yet():
+    class Owner:
+        def __init__(self):
+            self.later, self._cache, self._mu, self.run = None, None, 0.1, len
+
+    assert plain_attributes(Owner()) == {"later": "None", "mu": "0.1"}

@@ -1,0 +1,423 @@
+"""Going on with a run that died, to the same bits; and refusing what would mix two runs."""
+
+import json
+import os
+import re
+import shutil
+import time
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from unittest.mock import ANY
+
+import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from odt_sim import Fleet, TrainingPlan
+from odt_sim.errors import CheckpointError, SimulationError
+from odt_sim.persistence.commit import CommitFile
+from odt_sim.persistence.lock import LOCK
+from odt_sim.persistence.object_store import ObjectStore
+from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.storage import Folder
+from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.serial import SerialBackend
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.local import Local
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def contents(folder):
+    """All files but the empty ones by which processes keep out of each other's way."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != LOCK)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+TEMPORARY, FINAL = re.compile(r"\.(.*)\.[0-9a-f]{8}\.part"), r"\1"
+
+
+class DeathError(Exception):
+    """The coordinator's death."""
+
+
+def die_in(round):
+    def on_round(record):
+        if record["round"] == round:
+            raise DeathError
+
+    return on_round
+
+
+@pytest.mark.parametrize("strategy", [Local(), FedPer(), FedAvg()], ids=lambda s: s.name)
+def test_a_run_that_died_goes_on_to_the_same_bits(strategy, results, simulation, tmp_path):
+    whole = results(strategy, tmp_path / "whole", rounds=6)
+    halves = tmp_path / "halves"
+    with pytest.raises(DeathError):
+        simulation(strategy, halves, rounds=6).run(on_round=die_in(3))
+    seen = []
+    simulation(strategy, halves, rounds=6).run(resume=True, on_round=lambda record: seen.append(record["round"]))
+    assert seen == [4, 5, 6]
+    type(whole).read(halves).assert_same_bits(whole)
+
+
+def test_a_run_whose_states_were_moved_to_another_disk_goes_on(results, simulation, tmp_path):
+    whole = results(FedPer(), tmp_path / "whole")
+    with pytest.raises(DeathError):
+        simulation(FedPer(), tmp_path / "run").run(on_round=die_in(2))
+    states = tmp_path / "run" / "checkpoint" / "devices"
+    states.rename(tmp_path / "disk")
+    states.symlink_to(tmp_path / "disk")
+    simulation(FedPer(), tmp_path / "run").run(resume=True)
+    type(whole).read(tmp_path / "run").assert_same_bits(whole)  # the old states there are dropped, too
+
+
+def test_a_finished_run_that_goes_on_is_under_way_again(simulation, tmp_path):
+    whole = simulation(FedAvg(), tmp_path, rounds=2).run()
+    assert simulation(FedAvg(), tmp_path, rounds=2).run(resume=True) == {**whole, "seconds": ANY}
+    with pytest.raises(DeathError):
+        simulation(FedAvg(), tmp_path, rounds=4).run(resume=True, on_round=die_in(3))
+    assert not (tmp_path / "summary.json").exists()
+    assert not (tmp_path / "devices.jsonl").exists()
+    assert simulation(FedAvg(), tmp_path, rounds=4).run(resume=True)["rounds"] == 4
+
+
+def test_states_of_old_rounds_are_dropped(results, tmp_path):
+    found = results(Local(), tmp_path, rounds=5)
+    assert found.summary["reported_round"] in (2, 4, 5)  # those that were evaluated
+    best_before = max(found.rounds[:4], key=lambda row: row.get("validation_accuracy", -1))["round"]
+    rounds = sorted({best_before, 4, 5})
+    assert {(round, int(name.partition("/")[0])) for round, name in found.states} == set(product(rounds, range(7)))
+    assert found.files == [f"{name}.{round}.safetensors" for name in ("server", "versions") for round in rounds]
+    assert found.tensors["versions.segments"].tolist() == [5]
+
+
+def test_what_a_run_did_not_write_stays_in_its_storage(simulation, tmp_path):
+    storage = tmp_path / "storage"
+    theirs = [
+        "server.mine",
+        "devices/phone.safetensors",
+        "devices/000/mine.safetensors",
+        ".server.backup",
+        ".server.1.safetensors.20251122",
+        "probe.txt",
+    ]
+    left = [
+        ".server.1.safetensors.0123abcd.part",
+        ".probe.0123abcd.part",
+        "devices/000/1.9.safetensors",
+        "versions.9.safetensors",
+    ]
+    for name in theirs + left:
+        (storage / name).parent.mkdir(parents=True, exist_ok=True)
+        (storage / name).write_bytes(b"mine")
+    simulation(FedAvg(), tmp_path / "run", rounds=1, storage=storage).run()
+    found = {str(path.relative_to(storage)) for path in storage.rglob("*") if path.is_file()}
+    assert found == {*theirs, "server.1.safetensors", LOCK}
+
+
+def test_what_killed_writes_left_in_a_runs_folder_goes_when_the_run_goes_on(simulation, tmp_path):
+    simulation(FedAvg(), tmp_path, rounds=1).run()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    for name in ("model.tflite", "rounds.jsonl", "devices.jsonl", "summary.json", "failure.json", "notes"):
+        (tmp_path / f".{name}.0a1b2c3d.part").touch()
+    simulation(FedAvg(), tmp_path, rounds=1).run(resume=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*before, ".notes.0a1b2c3d.part"])
+
+
+def test_states_are_on_the_disk_before_a_commit_refers_to_them(simulation, tmp_path, monkeypatch):
+    order = []
+    add, sync, write = Folder.add, Folder.sync, CommitFile.write
+    monkeypatch.setattr(Folder, "add", lambda *given: (order.append(given[1].split("/")[0]), add(*given)))
+    monkeypatch.setattr(Folder, "sync", lambda folder: (order.append("sync"), sync(folder)))
+    monkeypatch.setattr(CommitFile, "write", lambda file, commit: (order.append(file.round), write(file, commit)))
+    simulation(Local(), tmp_path / "local", rounds=2, evaluate_every=2).run()
+    first, second = ([*["devices"] * 2, f"versions.{round}.safetensors", "sync"] for round in (1, 2))
+    assert order == [*first, 1, *second, 2]
+    order.clear()
+    simulation(FedAvg(), tmp_path / "fedavg", rounds=2, evaluate_every=2).run()
+    assert order == [1, 2]  # devices that keep nothing have nothing to wait for
+
+
+def test_a_rounds_line_and_commit_last_before_the_next_rounds(simulation, tmp_path, monkeypatch):
+    """What a power failure may lose is told by the calls alone: a name, too, is on the disk once its folder was synced."""
+    order = []
+
+    def noted(name, call):
+        def done(file, *given):
+            path = Path(os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else given[0])
+            order.append(f"{name} {TEMPORARY.sub(FINAL, path.name)}")
+            return call(file, *given)
+
+        return done
+
+    for name in ("fsync", "fdatasync", "replace"):
+        monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
+    run = tmp_path / "run"
+    simulation(FedAvg(), run, rounds=2, evaluate_every=2).run()
+    first, second = (
+        [f"fsync server.{round}.safetensors", f"replace server.{round}.safetensors", "fsync checkpoint"]
+        for round in (1, 2)
+    )
+    line = "fdatasync rounds.jsonl"
+    assert order[order.index(line) : order.index("fsync devices.jsonl")] == [line, "fsync run", *first, line, *second]
+    order.clear()
+    RunFolder(run).truncate_rounds(1)
+    assert order == ["fsync rounds.jsonl", "replace rounds.jsonl", "fsync run"]
+
+
+def test_the_next_round_begins_before_the_last_one_is_evaluated_and_committed(simulation, tmp_path, monkeypatch):
+    order = []
+    write = CommitFile.write
+
+    def written(file, commit):
+        order.append(f"commit {file.round}")
+        write(file, commit)
+
+    monkeypatch.setattr(CommitFile, "write", written)
+
+    class Listening(SerialBackend):
+        def train(self, tasks, broadcast):
+            order.append(f"train {tasks[0].round}")
+            return super().train(tasks, broadcast)
+
+        def evaluate(self, tasks, broadcast):
+            order.append(f"{tasks[0].kind} {tasks[0].round}")
+            return super().evaluate(tasks, broadcast)
+
+    run = simulation(FedAvg(), tmp_path, rounds=3, evaluate_every=2, backend=Listening())
+    run.run(on_round=lambda record: order.append(f"told {record['round']}"))
+    assert order[:-1] == [
+        *("train 1", "train 2", "commit 1", "told 1"),
+        *("evaluate 2", "train 3", "commit 2", "told 2"),
+        *("evaluate 3", "commit 3", "told 3"),
+    ]
+    assert order[-1].startswith("final")
+
+
+def test_nothing_is_lost_between_the_devices_writes_and_the_commit(results, simulation, user, tmp_path):
+    marker = tmp_path / "disturbed" / "marker"
+    marker.parent.mkdir()
+    marker.touch()
+    whole = results(user.RaisesOnce(marker), tmp_path / "whole", rounds=4)
+    marker.unlink()
+    folder = tmp_path / "disturbed" / "run"
+    with pytest.raises(SimulationError, match="failed in aggregate in round 3 with RuntimeError: the coordinator dies"):
+        simulation(user.RaisesOnce(marker), folder, rounds=4).run()
+    rounds = {path.name.split(".")[1] for path in folder.glob("checkpoint/devices/*/*")}
+    assert {"2", "3"} <= rounds  # the new states beside the committed ones
+    assert [row["round"] for row in lines(folder / "rounds.jsonl")] == [1, 2]
+    simulation(user.RaisesOnce(marker), folder, rounds=4).run(resume=True)
+    type(whole).read(folder).assert_same_bits(whole)
+
+
+def test_a_line_whose_round_was_not_committed_is_dropped(results, simulation, tmp_path, monkeypatch):
+    whole = results(FedAvg(), tmp_path / "whole")
+    folder = tmp_path / "died"
+    dying = simulation(FedAvg(), folder)
+    write = CommitFile.write
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitFile, "write", lambda self, commit: die_or(write, self, commit))
+        with pytest.raises(DeathError):
+            dying.run()
+    assert [row["round"] for row in lines(folder / "rounds.jsonl")] == [1, 2]
+    with (folder / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 3, "tor')
+    simulation(FedAvg(), folder).run(resume=True)
+    type(whole).read(folder).assert_same_bits(whole)
+
+
+def die_or(write, file, commit):
+    if commit.round == 2:
+        raise DeathError
+    write(file, commit)
+
+
+def test_a_finished_run_can_be_resumed_and_prolonged(simulation, tmp_path):
+    simulation(FedAvg(), tmp_path, rounds=2).run()
+    before = contents(tmp_path)
+    simulation(FedAvg(), tmp_path, rounds=2).run(resume=True)
+    assert contents(tmp_path) == before
+    longer = simulation(FedAvg(), tmp_path, rounds=3).run(resume=True)
+    assert (longer["rounds"], len(lines(tmp_path / "rounds.jsonl"))) == (3, 3)
+
+
+def test_resuming_where_nothing_was_committed_starts_anew(simulation, tmp_path):
+    simulation(FedAvg(), tmp_path).run(resume=True)
+    assert len(lines(tmp_path / "rounds.jsonl")) == 3
+
+
+def test_a_folder_that_holds_a_run_is_refused_untouched(simulation, tmp_path):
+    simulation(FedAvg(), tmp_path / "run", rounds=1).run()
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match=r"run: this folder holds a run already"):
+        simulation(Local(), tmp_path / "run").run()
+    with pytest.raises(CheckpointError, match=r"run/checkpoint/server\.1\.safetensors: a run is stored there already"):
+        simulation(Local(), tmp_path / "other", storage=tmp_path / "run" / "checkpoint").run()
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_where_a_run_failed_at_once_can_be_used_again(simulation, tmp_path):
+    (tmp_path / "failure.json").write_text('{"error": "a typing error", "overrides": []}')
+    simulation(FedAvg(), tmp_path, rounds=1).run()
+    assert not (tmp_path / "failure.json").exists()
+
+
+def test_storage_may_be_elsewhere(simulation, results, tmp_path):
+    settings = {"storage": tmp_path / "fast", "rounds": 2}
+    with pytest.raises(DeathError):
+        simulation(Local(), tmp_path / "run", **settings).run(on_round=die_in(1))
+    simulation(Local(), tmp_path / "run", **settings).run(resume=True)
+    assert not (tmp_path / "run" / "checkpoint").exists()
+    here = results(Local(), tmp_path / "here", rounds=2)
+    assert (tmp_path / "run" / "devices.jsonl").read_bytes() == here.devices
+
+
+def test_nothing_is_removed_after_a_run_has_failed(simulation, tmp_path, monkeypatch):
+    delete = Folder.delete
+    monkeypatch.setattr(Folder, "delete", lambda *given: (time.sleep(0.2), delete(*given)))
+    with pytest.raises(DeathError):
+        simulation(Local(), tmp_path).run(on_round=die_in(3))
+    assert {path.name.split(".")[1] for path in tmp_path.glob("checkpoint/devices/*/*")} == {"2", "3"}
+
+
+def lose_storage(run, storage):
+    shutil.rmtree(storage)
+
+
+def lose_records(run, storage):
+    (run / "rounds.jsonl").unlink()
+
+
+def lose_a_line(run, storage):
+    kept = lines(run / "rounds.jsonl")[1:]
+    (run / "rounds.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in kept))
+
+
+@pytest.mark.parametrize(
+    ("lose", "found"),
+    [
+        (lose_storage, "has 4 rounds, the checkpoint in .*fast has 0"),
+        (lose_records, "has 0 rounds, the checkpoint in .*fast has 4"),
+        (lose_a_line, "has 3 rounds, the checkpoint in .*fast has 4"),
+    ],
+)
+def test_a_run_whose_records_or_checkpoint_were_lost_is_left_as_it_is(lose, found, simulation, tmp_path):
+    settings = {"storage": tmp_path / "fast", "rounds": 6}
+    with pytest.raises(DeathError):
+        simulation(FedAvg(), tmp_path / "run", **settings).run(on_round=die_in(4))
+    lose(tmp_path / "run", tmp_path / "fast")
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match=rf"rounds\.jsonl: {found}; resume with the run's own run\.storage"):
+        simulation(FedAvg(), tmp_path / "run", **settings).run(resume=True)
+    assert contents(tmp_path) == before
+
+
+def other_labels(fleet_data):
+    return replace(fleet_data, y=fleet_data.y[::-1].copy())
+
+
+def other_inputs(fleet_data):
+    return replace(fleet_data, x=np.nextafter(fleet_data.x, 9, dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"strategy": FedPer()}, "with strategy fedavg, this one has fedper"),
+        ({"seed": 1}, "with seed 0, this one has 1"),
+        ({"fleet": Fleet(unseen=2)}, r"with fleet\.unseen 1, this one has 2"),
+        ({"fleet": Fleet(unseen=1, cohort=3)}, r"with fleet\.cohort None, this one has 3"),
+        ({"fleet": Fleet(unseen=1, evaluated=3)}, r"with fleet\.evaluated None, this one has 3"),
+        ({"plan": TrainingPlan(2, 0.05)}, r"with train\.epochs 1, this one has 2"),
+        ({"plan": TrainingPlan(1, 0.5)}, r"with train\.learning_rate 0\.05, this one has 0\.5"),
+        ({"data": other_labels}, "with data clouds [0-9a-f]{16}, this one has clouds [0-9a-f]{16}"),
+        ({"data": other_inputs}, "with data clouds [0-9a-f]{16}, this one has clouds [0-9a-f]{16}"),
+        ({"model": "adam"}, "of another model than"),
+    ],
+    ids=lambda value: next(iter(value), "") if isinstance(value, dict) else "",
+)
+def test_another_run_is_not_gone_on_with(simulation, fleet_data, tmp_path, request, change, message):
+    if "data" in change:
+        change = {"data": change["data"](fleet_data)}
+    if "model" in change:
+        change = {"model": request.getfixturevalue(change["model"])}
+    with pytest.raises(DeathError):
+        simulation(FedAvg(), tmp_path).run(on_round=die_in(2))
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match=message):
+        simulation(**{"strategy": FedAvg(), "directory": tmp_path, **change}).run(resume=True)
+    assert contents(tmp_path) == before
+
+
+def test_hyper_parameters_of_the_strategy_count(simulation, tmp_path):
+    with pytest.raises(DeathError):
+        simulation(FedAvgFineTune(2), tmp_path).run(on_round=die_in(2))
+    message = r"strategy.max_epochs 2, this one has 3; resume with the same"
+    with pytest.raises(CheckpointError, match=message):
+        simulation(FedAvgFineTune(3), tmp_path).run(resume=True)
+
+
+@pytest.mark.parametrize("name", ["scales", "_scales"])
+@pytest.mark.parametrize(("one", "other"), [([1.0, 2.0], [1.0, 3.0]), ({"a": 1}, {"a": 2}), (0.5, None), ({3, 1}, {2})])
+def test_so_do_lists_and_private_ones(simulation, tmp_path, name, one, other):
+    strategies = FedAvg(), FedAvg()
+    for strategy, value in zip(strategies, (one, other), strict=True):
+        setattr(strategy, name, value)
+    with pytest.raises(DeathError):
+        simulation(strategies[0], tmp_path).run(on_round=die_in(2))
+    with pytest.raises(CheckpointError, match=r"with strategy\.scales .+, this one has "):
+        simulation(strategies[1], tmp_path).run(resume=True)
+
+
+# --- storage by URI ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def memory():
+    yield "memory://odt_sim/run"
+    MemoryFileSystem.store.clear()
+
+
+@pytest.mark.parametrize("strategy", [Local(), FedPer(), FedAvg()], ids=lambda s: s.name)
+def test_a_run_goes_on_from_objects_to_the_same_bits(strategy, results, simulation, tmp_path, memory):
+    whole = results(strategy, tmp_path / "whole", rounds=5)
+    settings = {"storage": memory, "rounds": 5}
+    with pytest.raises(DeathError):
+        simulation(strategy, tmp_path / "run", **settings).run(on_round=die_in(3))
+    ObjectStore(memory).add("devices/000/0.4.safetensors", b"torn")
+    simulation(strategy, tmp_path / "run", **settings).run(resume=True)
+    assert not (tmp_path / "run" / "checkpoint").exists()
+    assert (tmp_path / "run" / "devices.jsonl").read_bytes() == whole.devices
+    here = tmp_path / "whole" / "checkpoint"
+    assert sorted(ObjectStore(memory).names()) == sorted(Folder(here).names())
+    for name in Folder(here).names():
+        assert ObjectStore(memory).read(name) == Folder(here).read(name)
+    with pytest.raises(CheckpointError, match="a run is stored there already"):
+        simulation(strategy, tmp_path / "other", **settings).run()
+
+
+def test_what_a_process_had_in_its_memory_is_not_gone_on_with_in_another(simulation, tmp_path, memory):
+    simulation(FedAvg(), tmp_path, storage=memory).run()
+    MemoryFileSystem.store.clear()  # as another process finds it
+    message = rf"rounds\.jsonl: has 3 rounds, the checkpoint in {memory} has 0; it lives as long as its process; start"
+    with pytest.raises(CheckpointError, match=message):
+        simulation(FedAvg(), tmp_path, storage=memory).run(resume=True)
+
+
+@pytest.mark.parametrize("scheme", ["file", "local"])  # a folder, and the same through fsspec
+@pytest.mark.usefixtures("ray_session")
+def test_workers_reach_what_a_uri_names(scheme, results, simulation, tmp_path):
+    whole = results(Local(), tmp_path / "whole")
+    settings = {"storage": f"{scheme}://{tmp_path}/shared", "backend": RayBackend(actors=2)}
+    with pytest.raises(DeathError):
+        simulation(Local(), tmp_path / "run", **settings).run(on_round=die_in(2))
+    simulation(Local(), tmp_path / "run", **settings).run(resume=True)
+    assert (tmp_path / "run" / "devices.jsonl").read_bytes() == whole.devices
+    kept = [Folder(path) for path in (tmp_path / "shared", tmp_path / "whole" / "checkpoint")]
+    assert set(kept[0].names()) - {LOCK} == set(kept[1].names())

@@ -1,0 +1,35 @@
+"""A device's time, whatever its strategy does with the interrupt."""
+
+import signal
+import time
+
+import pytest
+
+from odt_sim.simulation.time_limit import OutOfTime, timed
+
+
+def swallows() -> None:
+    try:
+        time.sleep(300)
+    except BaseException:
+        return
+
+
+def test_who_swallows_the_interrupt_and_goes_on_is_interrupted_again():
+    def work():
+        swallows()
+        time.sleep(300)
+
+    with pytest.raises(OutOfTime):
+        timed(work, 0.05, ends_process=False)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_who_swallows_the_interrupt_and_comes_back_is_out_of_time():
+    with pytest.raises(OutOfTime):
+        timed(swallows, 0.05, ends_process=False)
+
+
+def test_who_is_in_time_is_left_alone():
+    assert timed(lambda: 5, 60, ends_process=False) == 5
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
