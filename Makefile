@@ -2,13 +2,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 FLEX_BIN := .venv-flex/bin
 
-.PHONY: demo test fuzz torture test-flex check benchmarks clean
+.PHONY: demo test test-slow test-flex test-all fuzz torture check benchmarks clean
 
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
 
-test: .venv/.dev-installed  ## run all tests, file by file on all cores
-	$(BIN)/pytest --numprocesses auto --dist loadfile
+test: .venv/.dev-installed  ## run the fast tests on all cores: every feature, within five minutes
+	$(BIN)/pytest --numprocesses auto --dist loadfile -m "not slow"
+
+test-slow: .venv/.dev-installed  ## run the slow tests: kills, clusters, fuzzing, every shipped model
+	$(BIN)/pytest --numprocesses auto --dist loadfile -m slow
+
+test-all: test test-slow test-flex  ## run all tests
 
 fuzz: .venv/.dev-installed  ## 2,000 damaged models, 500 checkpoints, 500 configurations: some minutes
 	FUZZ=long $(BIN)/pytest tests/fuzz
@@ -16,7 +21,7 @@ fuzz: .venv/.dev-installed  ## 2,000 damaged models, 500 checkpoints, 500 config
 torture: .venv/.dev-installed  ## kill runs of 30 rounds 85 times each, remove nodes, 2,000 rounds, 50 jobs: half an hour
 	TORTURE=long $(BIN)/pytest -s tests/torture
 
-test-flex: .venv-flex/.installed  ## run the tests of the Flex flavour, in TensorFlow 2.19
+test-flex: .venv-flex/.installed  ## run the tests of the Flex flavour, with TensorFlow 2.19
 	$(FLEX_BIN)/pytest tests/flex
 
 check: .venv/.dev-installed  ## lint, check the formatting and the types
