@@ -1,4 +1,4 @@
-"""The check of the hyper-parameters of a strategy or an aggregator."""
+"""Range checks of the hyper-parameters of strategies and aggregators."""
 
 import math
 
@@ -15,19 +15,19 @@ def checked(
     below: bool = False,
     group: str = "strategy",
 ) -> float:
-    """Returns a hyper-parameter that is a finite number of its range.
+    """Return a hyper-parameter that is a finite number within its range.
 
     Args:
-        name: Its key below the group.
+        name: Key below the group.
         value: The number.
-        low: The least that it may be.
-        high: The most that it may be.
-        above: Whether it must be more than `low`.
-        below: Whether it must be less than `high`.
-        group: The group of the configuration.
+        low: Lower bound.
+        high: Upper bound.
+        above: Whether the lower bound is excluded.
+        below: Whether the upper bound is excluded.
+        group: Group of the configuration.
 
     Raises:
-        ConfigurationError: It is no finite number, or out of its range.
+        ConfigurationError: The value is not a finite number, or out of range.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not (number and low <= value <= high and not (above and value == low) and not (below and value == high)):
@@ -39,10 +39,10 @@ def checked(
 
 
 def checked_count(name: str, value: int, low: int = 0, *, group: str = "strategy") -> int:
-    """Returns a hyper-parameter of a group that is a whole number, at least `low`.
+    """Return a hyper-parameter that is a whole number of at least `low`.
 
     Raises:
-        ConfigurationError: It is no whole number, or too small.
+        ConfigurationError: The value is not a whole number, or too small.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
         raise ConfigurationError(f"{group}.{name}: expected a whole number, at least {low}, found {value!r}")
@@ -50,10 +50,10 @@ def checked_count(name: str, value: int, low: int = 0, *, group: str = "strategy
 
 
 def checked_flag(name: str, value: bool) -> bool:
-    """Returns a hyper-parameter that is true or false.
+    """Return a hyper-parameter that is true or false.
 
     Raises:
-        ConfigurationError: It is neither.
+        ConfigurationError: The value is neither.
     """
     if not isinstance(value, bool):
         raise ConfigurationError(f"strategy.{name}: expected true or false, found {value!r}")

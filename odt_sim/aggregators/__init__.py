@@ -1,4 +1,4 @@
-"""Aggregators: how a round's updates become the one that a strategy gets, one file each."""
+"""Aggregators: rules that combine the updates of a round, one file each."""
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.differential_privacy import DifferentialPrivacy

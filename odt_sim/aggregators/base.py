@@ -1,8 +1,7 @@
-"""The contract of an aggregator, and the weighted mean as its default.
+"""The contract of an aggregator, with the weighted mean as the default.
 
-An aggregator has two places in a round: `limit` runs beside the device, on what it sends; `combine` runs on the
-coordinator and makes the mean that `Strategy.aggregate` gets. So each works under every strategy that averages, and a
-strategy knows of none.
+An aggregator has two places in a round: `limit` runs beside the device on each update; `combine` runs on the coordinator
+and makes the mean for `Strategy.aggregate`. It therefore works under every strategy that averages.
 """
 
 from collections.abc import Mapping
@@ -16,12 +15,12 @@ from odt_sim.strategies.base import Tensors, Updates
 
 
 class Aggregator:
-    """The rule by which updates become one; as it stands, their mean, weighted by what devices say they weigh.
+    """A rule that combines updates; by default their mean, weighted by the updates' weights.
 
     Attributes:
-        keeps_updates: Whether `combine` needs the single updates. The coordinator then holds those of a whole cohort; else
-            each block adds its own up.
-        unweighted: Whether all devices count alike in the sums, whatever they weigh.
+        keeps_updates: Whether `combine` needs the single updates. The coordinator then holds those of a whole cohort;
+            otherwise each block adds up its own.
+        unweighted: Whether all devices have equal weights in the sums.
     """
 
     keeps_updates: bool = False
@@ -29,51 +28,50 @@ class Aggregator:
 
     @property
     def name(self) -> str:
-        """The aggregator's name in records and reports: the module's of a shipped one, the class's of a user's own."""
+        """The name in records and reports: the module's for a shipped aggregator, the class's for any other."""
         package, _, module = type(self).__module__.rpartition(".")
         return module if package == __package__ else type(self).__name__
 
     def limit(self, tensors: Tensors) -> Tensors:
-        """Returns what is aggregated of a device's update: all values are finite, and must be after.
+        """Return the part of a device's update to aggregate; all values are finite, and must remain so.
 
         Args:
-            tensors: What the device sends, by name.
+            tensors: The device's tensors by name.
         """
         return tensors
 
     def combine(self, updates: Updates, cohort: int, random: np.random.Generator) -> Updates:
-        """Returns the updates with the finite `mean` that the strategy gets; called where at least one device contributed.
+        """Return the updates with the finite `mean` for the strategy; called only if at least one device contributed.
 
         Args:
-            updates: The mean of what was limited or, with `keeps_updates`, no mean, and what was limited in `each`, by
-                ascending device id.
-            cohort: The number of devices that the round was begun with.
-            random: Of the run's seed and the round alone.
+            updates: The mean of the limited updates or, with `keeps_updates`, the limited updates in `each` by ascending
+                device id, without a mean.
+            cohort: Number of devices that the round started with.
+            random: Generator seeded by the run's seed and the round.
         """
         return updates
 
     def check(self, devices: int) -> None:
-        """Checks, before a run and in every round, that the updates of so many devices can be combined.
+        """Check, before a run and in every round, that a number of updates can be combined.
 
         Raises:
-            ConfigurationError: They are too few; any other error is told as a bug of the check.
+            ConfigurationError: The updates are too few. Other errors are reported as bugs of the check.
         """
 
     def privacy(self, rounds: int, cohort: int, participants: int) -> Mapping[str, Any] | None:
-        """Returns the privacy that a run of so many rounds gives its users, for the summary; None where it promises none.
+        """Return the privacy guarantee of a run for the summary; None for no guarantee.
 
-        It is asked once, before the run. The mapping holds `epsilon`, 0 to infinity, and `delta`, 0 to 1, and whatever else
-        JSON can hold.
+        Called once, before the run. The mapping holds `epsilon`, 0 to infinity, `delta`, 0 to 1, and any other JSON values.
 
         Args:
-            rounds: How many.
-            cohort: The devices of each round, drawn uniformly without replacement.
-            participants: The devices that they are drawn from.
+            rounds: Number of rounds.
+            cohort: Devices of each round, drawn uniformly without replacement.
+            participants: Devices that cohorts are drawn from.
         """
         return None
 
 
 def with_numbers(tensor: Weights | NDArray[Any], numbers: NDArray[Any]) -> Weights | NDArray[np.float32]:
-    """Returns a tensor of the same kind and shape that holds these numbers, as float32."""
+    """Return a tensor of the same kind and shape with new values, as float32."""
     converted = numbers.astype(np.float32)
     return Weights(tensor.layout, converted) if isinstance(tensor, Weights) else converted.reshape(tensor.shape)

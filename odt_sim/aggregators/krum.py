@@ -1,12 +1,12 @@
-"""Krum and multi-Krum: the updates that lie nearest to most others.
+"""Krum and multi-Krum: the updates nearest to most others.
 
-Blanchard et al. 2017, Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent, sections 4 and 6.
-Rule: of `n` updates, `f` of them perhaps hostile, each has as its score the sum of the squared distances, over all
+Paper: Blanchard et al. 2017, Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent, sections 4 and 6.
+Rule: of `n` updates, `f` of them possibly hostile, the score of each is the sum of the squared distances, over all
 tensors, to the `n - f - 2` nearest others. The result is the mean of the `selected` updates with the smallest scores;
-the first device among equals. `f` is `hostile` times the number of updates, rounded up; `n` must be at least `2 f + 3`,
-and `selected` at most `n - f - 2`, below which El Mhamdi et al. 2018, The Hidden Vulnerability of Distributed Learning
-in Byzantium, proves multi-Krum resilient. As published, all devices count alike, whatever they weigh.
-Costs: the coordinator holds all updates of a round, 4 bytes a number and device, and compares all pairs of them.
+ties go to the first device. `f` is `hostile` times the number of updates, rounded up; `n` must be at least `2 f + 3`, and
+`selected` at most `n - f - 2`: below that, El Mhamdi et al. 2018, The Hidden Vulnerability of Distributed Learning in
+Byzantium, proves multi-Krum resilient. As published, all devices have equal weights.
+Costs: the coordinator holds all updates of a round, 4 bytes a number and device, and compares all pairs.
 Hyper-parameters: `hostile`, 0 to below 0.5, default 0.2; `selected`, 1 or more, default 1, which is Krum (m in the
 paper).
 """
@@ -25,22 +25,22 @@ from odt_sim.strategies.base import Tensors, Update, Updates, array_of
 
 
 class Krum(Aggregator):
-    """The mean of the few updates that most others are near to; devices count alike."""
+    """The mean of the few updates nearest to most others, with equal weights."""
 
     keeps_updates = True
 
     def __init__(self, hostile: float = 0.2, selected: int = 1) -> None:
-        """Sets how many are distrusted, and how many trusted.
+        """Set the number of hostile and of selected devices.
 
         Args:
-            hostile: The fraction of the devices that may be hostile.
-            selected: Of how many updates the mean is taken.
+            hostile: Fraction of the devices that may be hostile.
+            selected: Number of updates to average; above 1 it is multi-Krum.
         """
         self.hostile = checked_fraction(hostile)
         self.selected = checked_count("selected", selected, 1, group="aggregator")
 
     def check(self, devices: int) -> None:
-        """Checks that there are as many as the proof asks for."""
+        """Check that there are as many updates as the proof requires."""
         hostile = hostile_devices(self.hostile, devices)
         least = max(2 * hostile + 3, self.selected + hostile + 2)
         if devices < least:
@@ -51,10 +51,10 @@ class Krum(Aggregator):
             )
 
     def combine(self, updates: Updates, cohort: int, random: np.random.Generator) -> Updates:
-        """Takes the mean of the updates with the smallest scores."""
+        """Average the updates with the smallest scores."""
         nearest = updates.count - hostile_devices(self.hostile, updates.count) - 2
         distances = squared_distances(updates.each)
-        np.fill_diagonal(distances, np.inf)  # nobody is near to himself
+        np.fill_diagonal(distances, np.inf)
         scores = np.sort(distances, axis=1)[:, :nearest].sum(axis=1)
         chosen = np.sort(np.argsort(scores, kind="stable")[: self.selected])
         each = list(updates.each.values())
@@ -62,7 +62,7 @@ class Krum(Aggregator):
 
 
 def squared_distances(each: Mapping[int, Update]) -> Numbers:
-    """Returns `[devices, devices]`: how far updates lie apart, over all of their tensors; the same bits for any threads.
+    """Return the squared distances between updates, `[devices, devices]`; bits do not depend on the number of threads.
 
     Raises:
         SimulationError: Devices sent different tensors.
@@ -72,7 +72,9 @@ def squared_distances(each: Mapping[int, Update]) -> Numbers:
         for piece in pieces(arrays):
             for place in range(1, len(each)):
                 apart = piece[:place] - piece[place]
-                distances[place, :place] += np.einsum("dn,dn->d", apart, apart)  # a product by BLAS depends on threads
+                distances[place, :place] += np.einsum(
+                    "dn,dn->d", apart, apart
+                )  # the bits of BLAS products depend on threads
     return np.asarray(distances + distances.T)
 
 

@@ -1,11 +1,10 @@
 """The coordinate-wise median.
 
-Yin et al. 2018, Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, algorithm 1, option I.
-Rule: each number of the result is the median of that number over the devices' updates; of an even number of devices the
-mean of the two in the middle. As published, all devices count alike, whatever they weigh. While less than half of the
-devices are hostile, each number lies within the range of the honest ones'.
-Where devices differ much, the median is far from the mean even without an attack, as it leaves out what few of them
-know.
+Paper: Yin et al. 2018, Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, algorithm 1, option I.
+Rule: each number of the result is the median of that number over the devices' updates; for an even number of devices,
+the mean of the two in the middle. As published, all devices have equal weights. While less than half of the devices are
+hostile, each number lies within the range of the honest ones. Where devices differ much, the median is far from the
+mean even without an attack, since it ignores what only a few devices have learned.
 Costs: the coordinator holds all updates of a round, 4 bytes a number and device.
 Hyper-parameters: none.
 """
@@ -20,10 +19,10 @@ from odt_sim.strategies.base import Updates
 
 
 class Median(Aggregator):
-    """The median of each number over the devices, who count alike."""
+    """The median of each number over the devices, with equal weights."""
 
     keeps_updates = True
 
     def combine(self, updates: Updates, cohort: int, random: np.random.Generator) -> Updates:
-        """Takes the median of each number."""
+        """Take the median of each number."""
         return replace(updates, mean=per_number(updates.each, lambda numbers: np.median(numbers, axis=1)))

@@ -1,4 +1,4 @@
-"""The updates of a round side by side, a piece of their numbers at a time: float64 copies of all would be large."""
+"""The updates of a round side by side, in pieces: float64 copies of all would be large."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,11 +12,11 @@ from odt_sim.strategies.base import Tensors, Update, array_of
 
 Numbers = NDArray[np.float64]
 
-PIECE = 1 << 12  # numbers of each device at once: those of 100 devices are 3 MiB
+PIECE = 1 << 12  # numbers of each device at once: 3 MiB for 100 devices
 
 
 def per_number(each: Mapping[int, Update], rule: Callable[[Numbers], Numbers]) -> Tensors:
-    """Combines each number of the updates by itself.
+    """Combine each number of the updates by itself.
 
     Args:
         each: The updates by device id.
@@ -34,28 +34,28 @@ def per_number(each: Mapping[int, Update], rule: Callable[[Numbers], Numbers]) -
 
 
 def aligned(each: Mapping[int, Update]) -> dict[str, list[NDArray[Any]]]:
-    """Returns for each tensor the devices' arrays, in the order of the devices.
+    """Return the devices' arrays for each tensor, in the order of the devices.
 
     Raises:
-        StrategyError: Devices sent tensors of different names or shapes.
+        StrategyError: Devices sent tensors with different names or shapes.
     """
     shapes = {id: {name: array_of(t).shape for name, t in update.tensors.items()} for id, update in each.items()}
     first, expected = next(iter(shapes.items()))
     for id, found in shapes.items():
         if found != expected:
             raise StrategyError(
-                f"device {id} sent {_told(found)}, device {first} {_told(expected)}; send the same tensors from "
-                "all devices, or choose aggregator=mean"
+                f"device {id} sent {_shapes_text(found)}, device {first} {_shapes_text(expected)}; send the same "
+                "tensors from all devices, or choose aggregator=mean"
             )
     return {name: [array_of(update.tensors[name]) for update in each.values()] for name in expected}
 
 
 def pieces(arrays: Sequence[NDArray[Any]]) -> Iterator[Numbers]:
-    """Yields the arrays' numbers side by side, `[devices, numbers]`, a piece at a time."""
+    """Yield the arrays' numbers side by side, `[devices, numbers]`, one piece at a time."""
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, PIECE):
         yield np.stack([numbers[start : start + PIECE] for numbers in flat], dtype=np.float64)
 
 
-def _told(shapes: Mapping[str, tuple[int, ...]]) -> str:
+def _shapes_text(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items()) or "nothing"

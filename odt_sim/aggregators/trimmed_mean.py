@@ -1,9 +1,9 @@
 """The coordinate-wise trimmed mean.
 
-Yin et al. 2018, Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, algorithm 1, option II.
-Rule: of each number the `k` largest and the `k` smallest of the devices' are left out, and the others' mean is taken;
-`k` is `hostile` times the number of updates, rounded up. As published, all devices count alike, whatever they weigh.
-While no more than `k` devices are hostile, each number lies within the range of the honest ones'.
+Paper: Yin et al. 2018, Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, algorithm 1, option II.
+Rule: for each number, drop the `k` largest and the `k` smallest values of the devices and average the others; `k` is
+`hostile` times the number of updates, rounded up. As published, all devices have equal weights. While at most `k`
+devices are hostile, each number lies within the range of the honest ones.
 Costs: the coordinator holds all updates of a round, 4 bytes a number and device.
 Hyper-parameters: `hostile`, 0 to below 0.5, default 0.2 (beta in the paper); 0 is the plain mean.
 """
@@ -20,20 +20,20 @@ from odt_sim.strategies.base import Updates
 
 
 class TrimmedMean(Aggregator):
-    """The mean of each number without its extremes; devices count alike."""
+    """The mean of each number without its extremes, with equal weights."""
 
     keeps_updates = True
 
     def __init__(self, hostile: float = 0.2) -> None:
-        """Sets how much is left out.
+        """Set the trimmed fraction.
 
         Args:
-            hostile: The fraction of the devices that is left out at either end.
+            hostile: Fraction of the devices to drop at either end.
         """
         self.hostile = checked_fraction(hostile)
 
     def check(self, devices: int) -> None:
-        """Checks that something remains."""
+        """Check that some updates remain."""
         trimmed = hostile_devices(self.hostile, devices)
         if devices <= 2 * trimmed:
             raise ConfigurationError(
@@ -42,7 +42,7 @@ class TrimmedMean(Aggregator):
             )
 
     def combine(self, updates: Updates, cohort: int, random: np.random.Generator) -> Updates:
-        """Takes the trimmed mean of each number."""
+        """Take the trimmed mean of each number."""
         trimmed = hostile_devices(self.hostile, updates.count)
 
         def mean(numbers: Numbers) -> Numbers:

@@ -1,14 +1,15 @@
-"""Adaptive personalized federated learning: a mixture with a weight that is learned.
+"""APFL: adaptive personalized federated learning, a mixture of two models with a learned weight.
 
-Deng et al. 2020, Adaptive Personalized Federated Learning, algorithm 1 and section 4 on the mixing weight.
-Rule, on each batch and all from the values before it, with `m = a v + (1 - a) w`:
-`w <- w - lr g(w)`, `v <- v - lr a g(m)`, `a <- clip(a - lr <v - w, g(m)>, 0, 1)`; w is averaged. A device's user gets m of
-the averaged w. The paper weighs all devices equally; here they weigh by examples, so that w is that of FedAvg, whatever a is.
-Travels: w, BatchNorm statistics included. Stays: v, a, and the statistics of m, which only its own batches move. The rule is
-one of plain SGD, without slots; Dropout draws new masks for each of the two gradients. v begins with the first w that its
-device receives.
-Unseen devices train such v and a before they are deployed to.
-Hyper-parameters: `alpha`, 0..1, default 0.5: what a begins with; `unseen_epochs`, 0..50, default 10.
+Paper: Deng et al. 2020, Adaptive Personalized Federated Learning, algorithm 1; section 4 for the mixing weight.
+Rule: on each batch, from the values before it, with `m = a v + (1 - a) w`: `w <- w - lr g(w)`, `v <- v - lr a g(m)`,
+`a <- clip(a - lr <v - w, g(m)>, 0, 1)`; w is averaged. A device's user gets m, computed with the averaged w.
+Travels: w, BatchNorm statistics included.
+Stays: v, a, and the statistics of m, which are updated by the device's own batches only. v starts as the first w that
+the device receives.
+Deviations: devices are weighted by examples; the paper weights them equally. w is therefore that of FedAvg for any a.
+Optimizer: plain SGD only, without slots; Dropout draws new masks for each of the two gradients.
+Unseen devices train such v and a before deployment.
+Hyper-parameters: `alpha`, 0..1, default 0.5: the initial a; `unseen_epochs`, 0..50, default 10.
 """
 
 from typing import NamedTuple
@@ -28,9 +29,9 @@ class Mixture(NamedTuple):
     """The two models of a device.
 
     Attributes:
-        w: The global one, all of its weights.
-        v: The device's own, all of its weights.
-        alpha: The weight of v, 0..1.
+        w: All weights of the global model.
+        v: All weights of the personal model.
+        alpha: Weight of v, 0..1.
     """
 
     w: Weights
@@ -38,28 +39,28 @@ class Mixture(NamedTuple):
     alpha: float
 
     def trained(self, layout: Layout) -> tuple[Weights, Weights, Weights]:
-        """Returns w, v and their mixture, the trainable parameters alone."""
+        """Return the trainable parameters of w, v and their mixture."""
         w, v = self.w.select(layout), self.v.select(layout)
         return w, v, self.alpha * v + (1 - self.alpha) * w
 
 
 class APFL(Strategy):
-    """FedAvg, and on each device a model of its own that is trained, and deployed, as a part of a mixture."""
+    """FedAvg, with a personal model on each device that is trained and deployed as part of a mixture."""
 
     needs = frozenset({"plain_sgd", "learning_rate"})
 
     def __init__(self, alpha: float = 0.5, unseen_epochs: int = 10) -> None:
-        """Sets where the mixing weights begin.
+        """Set the initial mixing weight.
 
         Args:
-            alpha: The weight of the device's own model at first.
-            unseen_epochs: The epochs for which a device that has no model of its own trains one before it is deployed to.
+            alpha: Initial weight of the personal model.
+            unseen_epochs: Epochs for which a device without a personal model trains one before deployment.
         """
         self.alpha = checked("alpha", alpha, 0, 1)
         self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Trains both models and the mixing weight."""
+        """Train both models and the mixing weight."""
         shared = weights_of(broadcast)
         mixture, losses = _train(device, self._mixture(device, shared), device.plan)
         keep_whole(device, mixture.v)
@@ -68,17 +69,17 @@ class APFL(Strategy):
         return Update({"weights": delta}, len(device.train_examples), np.array(losses, np.float32))
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Returns the mixture of the device's own model with the averaged one."""
+        """Return the mixture of the personal model with the averaged one."""
         mixture = self._mixture(device, weights_of(broadcast))
         if "own" not in device.state:
             trained, _ = _train(device, mixture, TrainingPlan(self.unseen_epochs))
             mixture = trained._replace(w=mixture.w)
         device.records["alpha"] = mixture.alpha
         *_, mixed = mixture.trained(device.model.trainable_layout)
-        return mixture.v.replace(mixed)  # of which the statistics are those of v
+        return mixture.v.replace(mixed)  # with the statistics of v
 
     def _mixture(self, device: Device, shared: Weights) -> Mixture:
-        """Returns the global model and what the device kept, or that model once more where it kept nothing."""
+        """Return the global model and the stored personal one, or the global model twice if none is stored."""
         device.restore(shared)
         w = device.weights
         recall(device)
@@ -87,7 +88,7 @@ class APFL(Strategy):
 
 
 def _train(device: Device, mixture: Mixture, plan: TrainingPlan) -> tuple[Mixture, list[float]]:
-    """Returns the models after the steps of a plan, and the losses of the global one."""
+    """Return the models after the steps of a plan, and the losses of the global model."""
     losses = []
     for batch in device.batches(plan):
         mixture, loss = _step(device, mixture, batch)

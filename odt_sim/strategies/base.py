@@ -1,10 +1,10 @@
-"""The contract of a personalization strategy, and federated averaging as its default.
+"""The contract of a personalization strategy, with federated averaging as the default.
 
-A strategy has four methods. `init` and `aggregate` run on the coordinator; `local` and `deploy` run beside the device. The
-base class is FedAvg: a new strategy overrides what it does otherwise.
+A strategy has four methods. `init` and `aggregate` run on the coordinator; `local` and `deploy` run beside the device.
+The base class is FedAvg; a new strategy overrides only what differs.
 
 McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data, algorithm 1:
-`w <- w + sum_i n_i (w_i - w) / sum_i n_i`, where `w_i` is `w` after the device's local epochs on its `n_i` examples.
+`w <- w + sum_i n_i (w_i - w) / sum_i n_i`, where `w_i` is `w` after the local epochs on the device's `n_i` examples.
 """
 
 from collections.abc import Mapping
@@ -28,11 +28,11 @@ NOTHING = Layout(())
 
 @dataclass(frozen=True)
 class ServerState:
-    """What the coordinator holds between two rounds.
+    """The coordinator's state between two rounds.
 
     Attributes:
-        broadcast: What goes out to the devices of a cohort: see `Strategy.message`.
-        private: What never leaves the coordinator.
+        broadcast: Tensors sent to the devices of a cohort; see `Strategy.message`.
+        private: Tensors that never leave the coordinator.
     """
 
     broadcast: Tensors
@@ -40,18 +40,18 @@ class ServerState:
 
     @property
     def weights(self) -> Weights:
-        """The broadcast's `weights`."""
+        """The entry `weights` of the broadcast."""
         return weights_of(self.broadcast)
 
 
 @dataclass(frozen=True)
 class Update:
-    """What a device sends back.
+    """The result of a device's local work.
 
     Attributes:
-        tensors: What is averaged over the cohort, by name.
-        weight: The device's weight in the average, above 0: its number of training examples.
-        losses: The loss of each of its training steps.
+        tensors: Tensors to average over the cohort, by name.
+        weight: Weight of the device in the average, above 0; by default its number of training examples.
+        losses: `[steps]`, the loss of each training step.
     """
 
     tensors: Tensors
@@ -59,21 +59,21 @@ class Update:
     losses: NDArray[np.float32]
 
     def isfinite(self) -> bool:
-        """Whether no loss and no value is NaN or infinite."""
+        """Return whether all losses and values are finite."""
         return all(map(is_finite, (self.losses, *map(array_of, self.tensors.values()))))
 
 
 @dataclass(frozen=True)
 class Updates:
-    """What a round brought in.
+    """The combined updates of a round.
 
     Attributes:
-        mean: The weighted mean of the updates' tensors, by name, or what else the run's aggregator makes of them; empty
-            where no device contributed.
-        weight: The sum of the weights.
-        count: The number of updates.
-        participants: The number of devices that take part in training at all: those that cohorts are drawn from.
-        each: The updates by device id; empty unless the strategy says `keeps_updates`.
+        mean: Weighted mean of the updates' tensors by name, or the aggregator's result in its place; empty if no device
+            contributed.
+        weight: Sum of the weights.
+        count: Number of updates.
+        participants: Number of devices that cohorts are drawn from.
+        each: Updates by device id; empty unless the strategy sets `keeps_updates`.
     """
 
     mean: Tensors
@@ -84,16 +84,15 @@ class Updates:
 
 
 class Strategy:
-    """A personalization algorithm; as it stands, federated averaging.
+    """A personalization algorithm; federated averaging by default.
 
     Attributes:
-        needs: What the model must have, of `TrainableModel.capabilities`. Checked before a run starts.
+        needs: Required capabilities of the model, from `TrainableModel.capabilities`; checked before a run starts.
         keeps_updates: Whether `aggregate` needs the single updates; a mean is cheaper.
-        alone: Whether nothing travels. Then there is no cohort to choose and nobody to learn from: every device trains in
-            every round, those kept out of the others' training too.
-        partial_work: Whether devices that are too slow for the round send what they did, fewer epochs of `device.plan`;
-            else the round goes on without them. See `Fleet.stragglers`.
-        unweighted: The names of those tensors of an update in whose mean all devices count alike, whatever they weigh.
+        alone: Whether nothing travels. There is then no cohort: every device trains in every round, unseen ones included.
+        partial_work: Whether stragglers send the part of their work that they finished; otherwise the round drops them.
+            See `Fleet.stragglers`.
+        unweighted: Names of the update's tensors that are averaged with equal weights.
     """
 
     needs: frozenset[str] = frozenset()
@@ -104,29 +103,27 @@ class Strategy:
 
     @property
     def name(self) -> str:
-        """The strategy's name in records and reports: the module's of a shipped one, the class's of a user's own."""
+        """The name in records and reports: the module's for a shipped strategy, the class's for any other."""
         package, _, module = type(self).__module__.rpartition(".")
         return module if package == __package__ else type(self).__name__
 
     def shared(self, parameter: Parameter) -> bool:
-        """Whether a parameter travels; what does not travel stays on the device from round to round.
+        """Return whether a parameter travels; all others stay on the device from round to round.
 
-        Frozen parameters never travel, whatever this says: every device has them in its file.
+        Frozen parameters never travel: every device has them in its file.
         """
         return True
 
     def init(self, initial: Weights) -> ServerState:
-        """Returns the state before the first round.
+        """Return the state before the first round.
 
         Args:
-            initial: All the weights that the model was exported with.
+            initial: All weights of the exported model.
         """
         return ServerState({"weights": initial.select(initial.layout.select(lambda p: p.moves and self.shared(p)))})
 
     def message(self, broadcast: Tensors, device: int) -> Tensors:
-        """Returns what one device receives of the broadcast: what `local` and `deploy` get, and what it pays for in bytes.
-
-        Everything, unless the server has something for each device.
+        """Return the part of the broadcast that one device receives; its size counts as downloaded bytes.
 
         Args:
             broadcast: The server's broadcast.
@@ -135,14 +132,14 @@ class Strategy:
         return broadcast
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Does a device's work of one round.
+        """Do a device's work for one round.
 
         Args:
-            device: Holds the exported weights and fresh optimizer slots, and the `state` it kept in earlier rounds.
-            broadcast: What it received of the server's broadcast; read-only.
+            device: A device with the exported weights, fresh optimizer slots, and its `state` from earlier rounds.
+            broadcast: The device's part of the broadcast; read-only.
 
         Returns:
-            The update. What is put into `device.state` is there in the next round.
+            The update. Entries added to `device.state` are available in the next round.
         """
         shared = weights_of(broadcast)
         receive(device, broadcast)
@@ -152,28 +149,28 @@ class Strategy:
         return Update({"weights": trained.select(shared.layout) - shared}, len(device.train_examples), losses)
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
-        """Returns the state after a round; called only where at least one device contributed.
+        """Return the state after a round; called only if at least one device contributed.
 
         Args:
-            state: The state before the round; read-only, since the round to report may be an earlier one.
-            updates: What the round brought in.
+            state: The state before the round; read-only, since an earlier round may be the one to report.
+            updates: The combined updates of the round.
         """
         mean = weights_of(updates.mean)
         return ServerState({**state.broadcast, "weights": state.weights + mean}, state.private)
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Returns the weights that this device's user gets: what is evaluated. Nothing that it changes is kept."""
+        """Return the weights for this device's user, which are then evaluated. Changes to the device are discarded."""
         return receive(device, broadcast)
 
     def needed(self, model: TrainableModel) -> frozenset[str]:
-        """Returns `needs`, for a strategy to add what depends on the model or on its hyper-parameters."""
+        """Return `needs`, extended by requirements that depend on the model or the hyper-parameters."""
         return self.needs
 
     def check(self, model: TrainableModel) -> None:
-        """Checks that the model has what the strategy needs.
+        """Check that the model has all required capabilities.
 
         Raises:
-            StrategyError: It lacks something.
+            StrategyError: A capability is missing.
         """
         missing = sorted(self.needed(model) - model.capabilities)
         if missing:
@@ -185,10 +182,10 @@ class Strategy:
 
 
 def weights_of(tensors: Tensors, name: str = "weights") -> Weights:
-    """Returns a named entry as `Weights`.
+    """Return a named entry as `Weights`.
 
     Raises:
-        StrategyError: There is none.
+        StrategyError: The entry is missing or an array.
     """
     found = tensors.get(name)
     if not isinstance(found, Weights):
@@ -197,12 +194,12 @@ def weights_of(tensors: Tensors, name: str = "weights") -> Weights:
 
 
 def array_of(tensor: Weights | NDArray[Any]) -> NDArray[Any]:
-    """Returns the numbers of a tensor."""
+    """Return a tensor's values as an array."""
     return tensor.vector if isinstance(tensor, Weights) else tensor
 
 
 def read_only(tensors: Tensors) -> Tensors:
-    """Returns views that cannot be written to: how devices receive what the server sends."""
+    """Return views that cannot be written to."""
 
     def view(array: NDArray[Any]) -> NDArray[Any]:
         array = array.view()
@@ -216,19 +213,19 @@ def read_only(tensors: Tensors) -> Tensors:
 
 
 def trained_by_gradients(layout: Layout) -> Layout:
-    """Returns the layout of what has a gradient: all but BatchNorm statistics and frozen parameters."""
+    """Return the layout of the parameters with a gradient: all but BatchNorm statistics and frozen parameters."""
     return layout.select(lambda p: p.role == "trainable")
 
 
 def receive(device: Device, broadcast: Tensors) -> Weights:
-    """Puts what travels and what stays in place; returns all the weights that the device then has."""
+    """Restore the broadcast weights and the device's own parameters; return all weights of the device."""
     recall(device)
     device.restore(weights_of(broadcast))
     return device.weights
 
 
 def keep(device: Device, trained: Weights, shared: Layout) -> None:
-    """Keeps on the device the parameters that do not travel; frozen ones need not be kept."""
+    """Keep the parameters that do not travel on the device; frozen ones are already in its file."""
     own = device.model.moving
     if shared.parameters:
         own = own.select(lambda p: p.name not in shared.slices)
@@ -237,20 +234,20 @@ def keep(device: Device, trained: Weights, shared: Layout) -> None:
 
 
 def recall(device: Device) -> None:
-    """Puts back the parameters that `keep` kept; the exported ones stay where nothing was kept yet."""
+    """Restore the parameters stored by `keep`, if any."""
     own = device.state.get("own")
     if isinstance(own, Weights):
         device.restore(own)
 
 
 def keep_optimizer(device: Device) -> None:
-    """Keeps the optimizer's slots on the device."""
+    """Keep the optimizer's slots on the device."""
     for i, slot in enumerate(device.optimizer_state()):
         device.state[f"optimizer.{i}"] = slot
 
 
 def recall_optimizer(device: Device) -> None:
-    """Puts back the slots that `keep_optimizer` kept, if any; a random layer begins each round with a seed of its own."""
+    """Restore the slots stored by `keep_optimizer`, if any, except the random states of layers such as Dropout."""
     slots = device.optimizer_state()
     for i in range(len(slots)):
         kept = device.state.get(f"optimizer.{i}")

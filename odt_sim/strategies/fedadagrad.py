@@ -1,12 +1,14 @@
 """FedAdagrad: Adagrad on the server.
 
-Reddi et al. 2021, Adaptive Federated Optimization, algorithm 2.
-Rule: `m <- beta_1 m + (1 - beta_1) delta`, `v <- v + delta^2`, `w <- w + server_learning_rate m / (sqrt(v) + tau)`, `delta`
-being the mean of `w_i - w` that FedAvg adds; `m` begins at 0, `v` at `tau^2`, and there is no bias correction.
-Travels: all weights. Stays: nothing on devices; `m` and `v` on the server. BatchNorm statistics are averaged as in FedAvg;
-the optimizer's slots on devices start fresh every round, and Dropout draws as in FedAvg. Unseen devices get the global
-weights.
-Hyper-parameters: `server_learning_rate`, 0.001..1, default 0.1; `beta_1`, 0..0.99, default 0, as in the paper's
+Paper: Reddi et al. 2021, Adaptive Federated Optimization, algorithm 2.
+Rule: `m <- beta_1 m + (1 - beta_1) delta`, `v <- v + delta^2`, `w <- w + server_learning_rate m / (sqrt(v) + tau)`, where
+`delta` is FedAvg's mean of `w_i - w`; `m` starts at 0 and `v` at `tau^2`, without bias correction.
+Travels: all weights; BatchNorm statistics are averaged as in FedAvg.
+Stays: nothing on devices; `m` and `v` on the server. Optimizer slots on devices start fresh every round, and Dropout
+draws as in FedAvg.
+Deviations: none.
+Unseen devices get the global weights.
+Hyper-parameters: `server_learning_rate`, 0.001..1, default 0.1; `beta_1`, 0..0.99, default 0 as in the paper's
 experiments; `tau`, the adaptivity, 1e-5..0.1, default 0.001.
 """
 
@@ -15,18 +17,18 @@ from odt_sim.strategies.server_optimizer import AdaptiveServerOptimizer
 
 
 class FedAdagrad(AdaptiveServerOptimizer):
-    """FedAvg whose server steps by Adagrad."""
+    """FedAvg with an Adagrad step on the server."""
 
     def __init__(self, server_learning_rate: float = 0.1, beta_1: float = 0.0, tau: float = 1e-3) -> None:
-        """Sets the optimizer.
+        """Set the optimizer.
 
         Args:
-            server_learning_rate: The server's step size.
-            beta_1: How much of the first moment is kept from round to round.
-            tau: The smaller, the more each parameter gets a step size of its own.
+            server_learning_rate: Step size of the server.
+            beta_1: Decay of the first moment.
+            tau: Adaptivity; a smaller value adapts the step size of each parameter more.
         """
         super().__init__(server_learning_rate, beta_1, tau)
 
     def second_moment(self, v: Vector, squared: Vector) -> Vector:
-        """Adds the squares up."""
+        """Add up the squares."""
         return v + squared

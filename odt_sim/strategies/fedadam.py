@@ -1,14 +1,16 @@
 """FedAdam: Adam on the server.
 
-Reddi et al. 2021, Adaptive Federated Optimization, algorithm 2.
+Paper: Reddi et al. 2021, Adaptive Federated Optimization, algorithm 2.
 Rule: `m <- beta_1 m + (1 - beta_1) delta`, `v <- beta_2 v + (1 - beta_2) delta^2`,
-`w <- w + server_learning_rate m / (sqrt(v) + tau)`, `delta` being the mean of `w_i - w` that FedAvg adds; `m` begins at 0,
-`v` at `tau^2`, and there is no bias correction.
-Travels: all weights. Stays: nothing on devices; `m` and `v` on the server. BatchNorm statistics are averaged as in FedAvg;
-the optimizer's slots on devices start fresh every round, and Dropout draws as in FedAvg. Unseen devices get the global
-weights.
-Hyper-parameters: `server_learning_rate`, 0.001..1, default 0.1; `beta_1`, 0..0.99, default 0.9; `beta_2`, 0..0.999, default
-0.99; `tau`, the adaptivity, 1e-5..0.1, default 0.001.
+`w <- w + server_learning_rate m / (sqrt(v) + tau)`, where `delta` is FedAvg's mean of `w_i - w`; `m` starts at 0 and `v`
+at `tau^2`, without bias correction.
+Travels: all weights; BatchNorm statistics are averaged as in FedAvg.
+Stays: nothing on devices; `m` and `v` on the server. Optimizer slots on devices start fresh every round, and Dropout
+draws as in FedAvg.
+Deviations: none.
+Unseen devices get the global weights.
+Hyper-parameters: `server_learning_rate`, 0.001..1, default 0.1; `beta_1`, 0..0.99, default 0.9; `beta_2`, 0..0.999,
+default 0.99; `tau`, the adaptivity, 1e-5..0.1, default 0.001.
 """
 
 from odt_sim.hyperparameters import checked
@@ -17,22 +19,22 @@ from odt_sim.strategies.server_optimizer import AdaptiveServerOptimizer
 
 
 class FedAdam(AdaptiveServerOptimizer):
-    """FedAvg whose server steps by Adam."""
+    """FedAvg with an Adam step on the server."""
 
     def __init__(
         self, server_learning_rate: float = 0.1, beta_1: float = 0.9, beta_2: float = 0.99, tau: float = 1e-3
     ) -> None:
-        """Sets the optimizer.
+        """Set the optimizer.
 
         Args:
-            server_learning_rate: The server's step size.
-            beta_1: How much of the first moment is kept from round to round.
-            beta_2: How much of the second moment is kept.
-            tau: The smaller, the more each parameter gets a step size of its own.
+            server_learning_rate: Step size of the server.
+            beta_1: Decay of the first moment.
+            beta_2: Decay of the second moment.
+            tau: Adaptivity; a smaller value adapts the step size of each parameter more.
         """
         super().__init__(server_learning_rate, beta_1, tau)
         self.beta_2 = checked("beta_2", beta_2, 0, 1, below=True)
 
     def second_moment(self, v: Vector, squared: Vector) -> Vector:
-        """Returns a moving mean of the squares."""
+        """Return the moving mean of the squares."""
         return self.beta_2 * v + (1 - self.beta_2) * squared

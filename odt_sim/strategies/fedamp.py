@@ -1,17 +1,18 @@
-"""FedAMP: devices learn from those whose models are like their own.
+"""FedAMP: each device learns from the devices with similar models.
 
-Huang et al. 2021, Personalized Cross-Silo Federated Learning on Non-IID Data, algorithm 1.
-Rule: the server keeps each device's w_i and sends it `u_i = sum_j x_ij w_j`, with `x_ij = alpha / sigma exp(-|w_i - w_j|^2 /
-sigma)` for the others and `x_ii` what is left to 1; where the others' sum is above 1 it is scaled down to 1 (the paper asks
-for an alpha so small that it is not). The device trains from u_i with the proximal term `regularization / alpha (w - u_i)`,
-and w_i is the outcome. A device's user gets w_i.
-Travels: u_i down, w_i up, BatchNorm statistics included, which the distances leave out. Stays: w_i. The optimizer's slots
-start fresh every round, and Dropout draws as in FedAvg. The server holds w_i and u_i of every device, and up to five times as
-much while it mixes them: 40 GB for 1,000 devices of 1 million parameters. It is for few devices with much data, the silos of
-its title.
-Devices of which the server has no model yet, such as unseen ones, receive the mean of all w_i; without a w_i of their own
-they train one for `unseen_epochs` before they are deployed to.
-Hyper-parameters: `sigma`, above 0, default 10: the squared distance at which an influence has fallen to 1/e; `alpha`, above 0
+Paper: Huang et al. 2021, Personalized Cross-Silo Federated Learning on Non-IID Data, algorithm 1.
+Rule: the server keeps each device's w_i and sends it `u_i = sum_j x_ij w_j`, with
+`x_ij = alpha / sigma exp(-|w_i - w_j|^2 / sigma)` for `j != i` and `x_ii` as the rest to 1. The device trains from u_i
+with the proximal term `regularization / alpha (w - u_i)`; the result is w_i. A device's user gets w_i.
+Travels: u_i down, w_i up, BatchNorm statistics included; distances leave the statistics out.
+Stays: w_i. Optimizer slots start fresh every round, and Dropout draws as in FedAvg.
+Memory: the server holds w_i and u_i of every device, and up to five times as much while it mixes them: 40 GB for 1,000
+devices with 1 million parameters. The algorithm is meant for few devices with much data.
+Deviations: where the `x_ij` of a device add up to more than 1, they are scaled down to 1; the paper asks for a smaller
+alpha.
+Unseen devices and others without a model on the server receive the mean of all w_i, and train their own for
+`unseen_epochs` before deployment.
+Hyper-parameters: `sigma`, above 0, default 10: the squared distance at which an influence falls to 1/e; `alpha`, above 0
 to sigma, default 1; `regularization`, 0..10, default 0.1 (lambda); `unseen_epochs`, 0..50, default 10.
 """
 
@@ -35,7 +36,7 @@ from odt_sim.strategies.own_model import keep_whole
 
 
 class FedAMP(Strategy):
-    """Each device receives a mixture of all models, in which those like its own weigh most."""
+    """Each device receives a mixture of all models, weighted by their similarity to its own."""
 
     needs = frozenset({"gradient_offset"})
     keeps_updates = True
@@ -43,13 +44,13 @@ class FedAMP(Strategy):
     def __init__(
         self, sigma: float = 10.0, alpha: float = 1.0, regularization: float = 0.1, unseen_epochs: int = 10
     ) -> None:
-        """Sets who listens to whom, and how much.
+        """Set the weights of the mixtures.
 
         Args:
-            sigma: The squared distance at which an influence has fallen to 1/e.
-            alpha: The server's step size.
-            regularization: How near devices stay to the mixture they received.
-            unseen_epochs: The epochs for which a device that has no model of its own trains one before it is deployed to.
+            sigma: Squared distance at which an influence falls to 1/e.
+            alpha: Step size of the server.
+            regularization: Factor of the proximal term towards the received mixture.
+            unseen_epochs: Epochs for which a device without a personal model trains one before deployment.
         """
         self.sigma = checked("sigma", sigma, 0, above=True)
         self.alpha = checked("alpha", alpha, 0, self.sigma, above=True)
@@ -57,15 +58,15 @@ class FedAMP(Strategy):
         self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
 
     def init(self, initial: Weights) -> ServerState:
-        """Returns the exported weights for all devices."""
+        """Return the exported weights for all devices."""
         return ServerState({"mean": super().init(initial).weights})
 
     def message(self, broadcast: Tensors, device: int) -> Tensors:
-        """Returns the device's own mixture, or the mean where the server does not know the device."""
+        """Return the device's mixture, or the mean if the server has no model of the device."""
         return {"weights": broadcast.get(f"mixture.{device}", broadcast["mean"])}
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Trains from the mixture, near it, and sends the outcome itself."""
+        """Train from the mixture, near it, and send the trained weights."""
         losses = self._train(device, weights_of(broadcast), None)
         trained = device.weights
         keep_whole(device, trained)
@@ -81,10 +82,10 @@ class FedAMP(Strategy):
         return losses
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
-        """Mixes the models anew for each device that the server knows."""
+        """Compute a new mixture for each device with a model on the server."""
         sent = {str(id): weights_of(update.tensors) for id, update in updates.each.items()}
         known = {**{name: weights_of(state.private, name) for name in state.private}, **sent}
-        models = {name: known[name] for name in sorted(known, key=int)}  # so that sums are those of a run that went on
+        models = {name: known[name] for name in sorted(known, key=int)}  # a resumed run adds in the same order
         layout = weights_of(state.broadcast, "mean").layout
         stacked = np.stack([model.vector for model in models.values()], dtype=np.float64)
         compared = trained_by_gradients(layout)
@@ -97,10 +98,10 @@ class FedAMP(Strategy):
         return ServerState({"mean": mean, **own}, models)
 
     def _influences(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the share of each model in each device's mixture, `[devices, devices]`: rows sum to 1.
+        """Return the weight of each model in each device's mixture, `[devices, devices]`; rows sum to 1.
 
         Args:
-            w: `[devices, floats]`, the models' trainable parameters.
+            w: `[devices, floats]`, the trainable parameters of the models.
         """
         products = w @ w.T
         squares = products.diagonal()
@@ -112,7 +113,7 @@ class FedAMP(Strategy):
         return np.asarray(shares)
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Returns the device's own model."""
+        """Return the device's personal model."""
         recall(device)
         if "own" not in device.state:
             self._train(device, weights_of(broadcast), self.unseen_epochs)

@@ -1,16 +1,18 @@
-"""Federated averaging, then fine-tuning on each device.
+"""FedAvg with fine-tuning on each device.
 
-Yu et al. 2020, Salvaging Federated Learning by Local Adaptation; Wang et al. 2019, Federated Evaluation of On-device
-Personalization.
-Rule: from the global weights, train `e` epochs locally, all layers or the head alone, `e` in 0..max_epochs with the smallest
-loss on the device's own validation examples (the fewest epochs among equals; all layers before the head).
-Travels: all weights, BatchNorm statistics included, as in FedAvg. Stays: nothing; the optimizer's slots start fresh every
-round and for each fine-tuning. Fine-tuning all layers moves the statistics and draws for Dropout. The head alone is trained
-by the model's own steps for it, under which the body stands as in inference; where the model has none, the rest is written
-back after every step of all layers, in which the body normalizes by the batch and draws for Dropout.
+Paper: Yu et al. 2020, Salvaging Federated Learning by Local Adaptation; Wang et al. 2019, Federated Evaluation of
+On-device Personalization.
+Rule: from the global weights, train `e` epochs locally, all layers or the head alone. `e` in 0..max_epochs minimizes the
+loss on the device's validation examples (ties: the fewest epochs, and all layers before the head).
+Travels: all weights, BatchNorm statistics included, as in FedAvg.
+Stays: nothing; optimizer slots start fresh every round and for each fine-tuning. Fine-tuning all layers updates the
+statistics and uses Dropout. The head alone is trained by the model's `train_head` with the body in inference mode. A
+model without that signature trains all layers and writes the rest back after every step, so that the body normalizes by
+the batch and uses Dropout.
+Deviations: the number of epochs is chosen per device.
 Unseen devices fine-tune as all do.
-Hyper-parameters: `max_epochs`, 0..50, default 5; `layers`, `all`, `head`, or `chosen` of the two by the same loss, default
-`all`. A device without validation examples keeps the global weights.
+Hyper-parameters: `max_epochs`, 0..50, default 5; `layers`, `all`, `head`, or `chosen` by the same loss, default `all`. A
+device without validation examples keeps the global weights.
 """
 
 from collections.abc import Iterator
@@ -32,13 +34,13 @@ LAYERS = {"all": ("all",), "head": ("head",), "chosen": ("all", "head")}
 
 
 class Tuned(NamedTuple):
-    """What fine-tuning has come to.
+    """A candidate of fine-tuning.
 
     Attributes:
         weights: All weights of the device.
-        epochs: How long it trained.
-        layers: What of it: `all` or `head`.
-        loss: The mean loss on its validation examples.
+        epochs: Number of epochs trained.
+        layers: The trained layers: `all` or `head`.
+        loss: Mean loss on the validation examples.
     """
 
     weights: Weights
@@ -48,14 +50,14 @@ class Tuned(NamedTuple):
 
 
 class FedAvgFineTune(Strategy):
-    """FedAvg whose users get the global model fine-tuned on their device."""
+    """FedAvg that deploys the global model fine-tuned on each device."""
 
     def __init__(self, max_epochs: int = 5, layers: str = "all") -> None:
-        """Sets the longest fine-tuning.
+        """Set the limits of fine-tuning.
 
         Args:
-            max_epochs: The most epochs that a device may choose.
-            layers: What is fine-tuned: `all`, `head`, or `chosen` by each device.
+            max_epochs: Maximum number of epochs that a device may choose.
+            layers: Layers to fine-tune: `all`, `head`, or `chosen` by each device.
         """
         self.max_epochs = checked_count("max_epochs", max_epochs)
         if layers not in LAYERS:
@@ -63,11 +65,11 @@ class FedAvgFineTune(Strategy):
         self.layers = layers
 
     def needed(self, model: TrainableModel) -> frozenset[str]:
-        """A head, where it is fine-tuned alone."""
+        """Return a head in addition, if it is fine-tuned alone."""
         return super().needed(model) | ({"head"} if self.layers != "all" else set())
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Fine-tunes, and returns the weights that validate best."""
+        """Fine-tune and return the weights with the best validation loss."""
         shared = super().deploy(device, broadcast)
         if not len(device.validation_examples):
             device.records["fine_tune_epochs"] = 0
@@ -81,7 +83,7 @@ class FedAvgFineTune(Strategy):
         return best.weights
 
     def _tuned(self, device: Device, shared: Weights, layers: str) -> Iterator[Tuned]:
-        """Fine-tunes from the global weights; yields what each epoch leads to."""
+        """Fine-tune from the global weights and yield a candidate after each epoch."""
         device.begin_again()
         device.restore(shared)
         rest = shared.select(shared.layout.select(lambda p: p.group != "head"))

@@ -1,20 +1,22 @@
-"""Local normalization.
+"""FedBN: normalization layers stay local.
 
-Li et al. 2021, FedBN: Federated Learning on Non-IID Features via Local Batch Normalization.
-Rule: all layers train together on the device; all but the normalization layers is averaged as in FedAvg.
-Travels: body and head. Stays: every normalization layer's scale and shift, and BatchNorm's statistics. The optimizer's slots
-start fresh every round, and Dropout draws as in FedAvg.
-Unseen devices: its authors suggest the mean of the others' normalization, or statistics estimated on the device. The former
-would have to travel, so such a device trains the exported normalization, statistics included, while the rest stands still.
-Hyper-parameters: `unseen_epochs`, 0..50, default 10, for those: statistics move by `1 - momentum` a step, so few epochs of
-few batches leave them near their initial values.
+Paper: Li et al. 2021, FedBN: Federated Learning on Non-IID Features via Local Batch Normalization.
+Rule: all layers train together on the device; everything but the normalization layers is averaged as in FedAvg.
+Travels: body and head.
+Stays: scale and shift of every normalization layer, and BatchNorm statistics. Optimizer slots start fresh every round,
+and Dropout draws as in FedAvg.
+Deviations: none.
+Unseen devices train the exported normalization, statistics included, while the rest is fixed. The authors suggest the
+mean of the other devices' normalization, which would have to travel, or statistics estimated on the device.
+Hyper-parameters: `unseen_epochs`, 0..50, default 10: statistics move by `1 - momentum` a step, so a few epochs of few
+batches leave them near their initial values.
 """
 
 from odt_sim.strategies.own_part import OwnPart
 
 
 class FedBN(OwnPart):
-    """FedAvg on everything but the normalization layers, which stay on the device."""
+    """FedAvg on everything but the normalization layers."""
 
     needs = frozenset({"norm"})
     own = frozenset({"norm"})

@@ -1,17 +1,17 @@
-"""FedDyn: a regularizer that moves with the gradients, so that local and global optima agree.
+"""FedDyn: a dynamic regularizer that aligns local and global optima.
 
-Acar et al. 2021, Federated Learning Based on Dynamic Regularization, algorithm 1.
-Rule: a local step uses `g - h_i + alpha (w_i - w)` in place of the gradient `g`; afterwards `h_i <- h_i - alpha (w_i - w)`.
-The server takes `h <- h - alpha/N sum_i (w_i - w)`, `N` being the number of devices that take part in the training
-at all, and then `w <- sum_i n_i w_i / sum_i n_i - h / alpha`. In the paper the devices' weights count equally; here
-they do by examples, as in FedAvg, which is the same where devices have equally many. With `alpha` 0 `h` stays 0 and is
-left out: FedAvg.
-Travels: all weights. Stays: `h_i`, as large as the trainable weights, at first 0, on the device, and `h` on the server.
-BatchNorm statistics are averaged as in FedAvg and not regularized; the optimizer's slots start fresh every round, and
-Dropout draws as in FedAvg. Optimizers other than plain SGD minimize the same objective, if the model was exported with
-`gradient_offset=True`. Unseen devices get the global weights.
-Hyper-parameters: `alpha`, 0.001..0.1, default 0.01. The paper trains each device near to the optimum of its objective:
-few steps want a larger `alpha`.
+Paper: Acar et al. 2021, Federated Learning Based on Dynamic Regularization, algorithm 1.
+Rule: a local step uses `g - h_i + alpha (w_i - w)` instead of the gradient `g`; then `h_i <- h_i - alpha (w_i - w)`. The
+server computes `h <- h - alpha/N sum_i (w_i - w)`, with `N` devices taking part in training at all, and
+`w <- sum_i n_i w_i / sum_i n_i - h / alpha`. With `alpha` 0, `h` stays 0 and is left out: FedAvg.
+Travels: all weights.
+Stays: `h_i`, as large as the trainable weights and initially 0, on the device; `h` on the server. BatchNorm statistics
+are averaged as in FedAvg and not regularized; optimizer slots start fresh every round, and Dropout draws as in FedAvg.
+Deviations: devices are weighted by examples, as in FedAvg; the paper weights them equally.
+Optimizers other than plain SGD minimize the same objective if the model was exported with `gradient_offset=True`.
+Unseen devices get the global weights.
+Hyper-parameters: `alpha`, 0.001..0.1, default 0.01. The paper trains each device close to the optimum of its objective;
+with few steps choose a larger `alpha`.
 """
 
 import numpy as np
@@ -32,27 +32,27 @@ from odt_sim.strategies.base import (
 
 
 class FedDyn(Strategy):
-    """FedAvg on dynamically regularized objectives. The server sums the single updates, beside their weighted mean."""
+    """FedAvg on dynamically regularized objectives; the server also sums the single updates."""
 
     needs = frozenset({"gradient_offset"})
     keeps_updates = True
 
     def __init__(self, alpha: float = 0.01) -> None:
-        """Sets the strength of the regularizer.
+        """Set the strength of the regularizer.
 
         Args:
-            alpha: Its factor.
+            alpha: Factor of the regularizer.
         """
         self.alpha = checked("alpha", alpha, 0)
 
     def init(self, initial: Weights) -> ServerState:
-        """Begins with an `h` of zero."""
+        """Return the exported weights and an `h` of zeros."""
         state = super().init(initial)
         h = Weights.zeros(trained_by_gradients(state.weights.layout))
         return ServerState(state.broadcast, {"h": h})
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Minimizes `loss - <h_i, w_i> + alpha/2 |w_i - w|^2`."""
+        """Minimize `loss - <h_i, w_i> + alpha/2 |w_i - w|^2`."""
         trainable = trained_by_gradients(weights_of(broadcast).layout)
         h = weights_of({"h": Weights.zeros(trainable), **device.state}, "h")
         pull = -self.alpha * receive(device, broadcast).select(device.model.trainable_layout)
@@ -62,7 +62,7 @@ class FedDyn(Strategy):
         return update
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
-        """Moves `h` by the sum of the updates, and the weights by their mean and by `h`."""
+        """Move `h` by the sum of the updates, and the weights by their mean and by `h`."""
         after = super().aggregate(state, updates)
         h = weights_of(state.private, "h")
         moved = np.zeros(h.layout.size)

@@ -1,17 +1,18 @@
-"""FedFomo: each device takes from the others' models what lowers its own validation loss.
+"""FedFomo: each device combines the models that lower its own validation loss.
 
-Zhang et al. 2021, Personalized Federated Learning with First Order Model Optimization, section 3.
-Rule: on the device `v <- v + sum_j o_j (w_j - v)` with `o_j = max(0, (L(v) - L(w_j)) / |w_j - v|)` divided by their sum, L
-being the loss on the device's own validation examples; then v trains for the local epochs, and the others receive it as w_i.
-A device receives the models of all others, or of at most `models` of them; then they come in turn, another few in every round
-(the paper's server sends those that were most useful to the device before, and some at random).
-Travels: others' models down, one up, BatchNorm statistics included, which the distances leave out. Stays: v, which begins as
-exported. The optimizer's slots start fresh every round, and Dropout draws as in FedAvg. The server and every worker hold a
-model for each device: 4 GB for 1,000 devices of 1 million parameters. `models` limits what a device receives, and how many
-models it evaluates, not this.
-Unseen devices take from the models in the same way, and train for `unseen_epochs`, before they are deployed to.
-Hyper-parameters: `models`, 1 or more, default None for all; `unseen_epochs`, 0..50, default 10; a device without validation
-examples takes nothing.
+Paper: Zhang et al. 2021, Personalized Federated Learning with First Order Model Optimization, section 3.
+Rule: on the device `v <- v + sum_j o_j (w_j - v)` with `o_j = max(0, (L(v) - L(w_j)) / |w_j - v|)` divided by their sum,
+where L is the loss on the device's validation examples; then v trains for the local epochs and is sent to the others as
+w_i. A device receives the models of all others, or of at most `models` of them in turn.
+Travels: other models down, one up, BatchNorm statistics included; distances leave the statistics out.
+Stays: v, which starts as exported. Optimizer slots start fresh every round, and Dropout draws as in FedAvg.
+Memory: the server and every worker hold a model of each device: 4 GB for 1,000 devices with 1 million parameters.
+`models` limits the download and the number of models evaluated, not this memory.
+Deviations: with `models`, the models come in turn; the paper's server sends those that were most useful to the device
+before, and some at random.
+Unseen devices combine the models in the same way, and train for `unseen_epochs` before deployment.
+Hyper-parameters: `models`, 1 or more, default None for all; `unseen_epochs`, 0..50, default 10. A device without
+validation examples combines nothing.
 """
 
 import numpy as np
@@ -37,26 +38,26 @@ TURN = "turn"
 
 
 class FedFomo(Strategy):
-    """Every device has a model of its own, and weighs those of all others by what they are worth to it."""
+    """Every device has a personal model and weights all others by their value to it."""
 
     keeps_updates = True
 
     def __init__(self, models: int | None = None, unseen_epochs: int = 10) -> None:
-        """Sets how many models a device receives, and how one begins that took no part in training.
+        """Set the number of models per device, and the training of unseen devices.
 
         Args:
-            models: The most of others' models that a device receives in a round; None for all.
-            unseen_epochs: The epochs for which such a device trains what it took from the others.
+            models: Maximum number of other models that a device receives in a round; None for all.
+            unseen_epochs: Epochs for which an unseen device trains the combination.
         """
         self.models = None if models is None else checked_count("models", models, 1)
         self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
 
     def init(self, initial: Weights) -> ServerState:
-        """Returns no model: nobody has trained one yet."""
+        """Return no model, since no device has trained yet."""
         return ServerState({TURN: np.zeros(1, np.int64)})
 
     def message(self, broadcast: Tensors, device: int) -> Tensors:
-        """Returns models of other devices: all, or those whose turn it is."""
+        """Return the models of all other devices, or the next ones in turn."""
         others = sorted(broadcast.keys() - {TURN, _name(device)})
         if self.models is not None and len(others) > self.models:
             first = device + self.models * int(array_of(broadcast[TURN])[0])
@@ -64,7 +65,7 @@ class FedFomo(Strategy):
         return {name: broadcast[name] for name in others}
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Takes from the others' models, trains, and sends the outcome itself."""
+        """Combine the other models, train, and send the result."""
         recall(device)
         _take(device, broadcast)
         losses = device.train()
@@ -74,12 +75,12 @@ class FedFomo(Strategy):
         return Update({"weights": whole}, len(device.train_examples), losses)
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
-        """Puts the devices' models in the place of their former ones."""
+        """Replace the models of the devices that contributed."""
         sent = {_name(id): weights_of(update.tensors) for id, update in updates.each.items()}
         return ServerState({**state.broadcast, **sent, TURN: array_of(state.broadcast[TURN]) + 1})
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Returns the device's own model."""
+        """Return the device's personal model."""
         recall(device)
         if "own" not in device.state:
             _take(device, broadcast)
@@ -88,7 +89,7 @@ class FedFomo(Strategy):
 
 
 def _take(device: Device, models: Tensors) -> None:
-    """Moves the device's weights towards the models that do better on its validation examples."""
+    """Move the device's weights towards the models with a lower loss on its validation examples."""
     if not (models and len(device.validation_examples)):
         return
     own = device.weights
@@ -104,7 +105,7 @@ def _take(device: Device, models: Tensors) -> None:
 
 
 def _worth(gain: float, apart: Weights) -> float:
-    """Returns how much a model lowers the loss for each unit of the way there; 0 where there is none."""
+    """Return the loss decrease per unit of distance; 0 for an equal model."""
     distance = float(np.linalg.norm(apart.select(trained_by_gradients(apart.layout)).vector))
     return gain / distance if distance > 0 else 0.0
 

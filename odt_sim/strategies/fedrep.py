@@ -1,11 +1,12 @@
-"""Shared representations.
+"""FedRep: shared representations under personal heads.
 
-Collins et al. 2021, Exploiting Shared Representations for Personalized Federated Learning, algorithm 1.
-Rule: on the device the head trains `head_epochs` with the body frozen, then the body `train.epochs` with the head frozen; the
-body is averaged, the head never travels. The paper weighs all devices equally; here they weigh by examples, as in FedAvg.
-Travels: body and norm; BatchNorm statistics stand still while the head trains, and are averaged. Stays: the head. The
-optimizer's slots start fresh every round, and Dropout draws as in FedAvg.
-Unseen devices train the exported head under the shared body before they are deployed to, as the paper does.
+Paper: Collins et al. 2021, Exploiting Shared Representations for Personalized Federated Learning, algorithm 1.
+Rule: the device trains the head for `head_epochs` with the body frozen, then the body for `train.epochs` with the head
+frozen. The body is averaged, the head never travels.
+Travels: body and norm; BatchNorm statistics are fixed while the head trains, and averaged.
+Stays: the head. Optimizer slots start fresh every round, and Dropout draws as in FedAvg.
+Deviations: devices are weighted by examples, as in FedAvg; the paper weights them equally.
+Unseen devices train the exported head under the shared body before deployment, as in the paper.
 Hyper-parameters: `head_epochs`, 1..50, default 10; `unseen_epochs`, 0..50, default 10.
 """
 
@@ -16,32 +17,31 @@ from odt_sim.hyperparameters import checked_count
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Strategy, Tensors, Update, keep, recall, weights_of
-from odt_sim.strategies.body import body_group
-from odt_sim.strategies.own_part import OwnPart
+from odt_sim.strategies.own_part import OwnPart, body_group
 
 
 class FedRep(OwnPart):
-    """First the head, then the body, of which the body alone is averaged."""
+    """Train the head, then the body; average the body alone."""
 
     needs = frozenset({"body", "head", "train_head"})
     own = frozenset({"head"})
 
     def __init__(self, head_epochs: int = 10, unseen_epochs: int = 10) -> None:
-        """Sets how long the head trains.
+        """Set the epochs of the head.
 
         Args:
-            head_epochs: Its epochs in every round.
-            unseen_epochs: Its epochs on a device that took no part in training.
+            head_epochs: Epochs of the head in every round.
+            unseen_epochs: Epochs of the head on an unseen device.
         """
         super().__init__(unseen_epochs)
         self.head_epochs = checked_count("head_epochs", head_epochs, 1)
 
     def needed(self, model: TrainableModel) -> frozenset[str]:
-        """Training the body alone as well, with its normalization layers."""
+        """Return training of the body alone in addition, with its normalization layers."""
         return super().needed(model) | {f"train_{body_group(model)}"}
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Trains the head under the body that came, then the body under this head."""
+        """Train the head under the received body, then the body under this head."""
         shared = weights_of(broadcast)
         recall(device)
         device.restore(shared)
@@ -52,7 +52,7 @@ class FedRep(OwnPart):
         return Update({"weights": delta}, len(device.train_examples), np.concatenate(losses))
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Returns the body that came with the device's own head, which is trained first where there is none yet."""
+        """Return the received body with the device's head, trained first if the device has none."""
         deployed = Strategy.deploy(self, device, broadcast)
         if "own" in device.state:
             return deployed

@@ -1,14 +1,16 @@
-"""kNN-Per: the global model's answers, mixed with those of a device's own examples near by.
+"""kNN-Per: the global model's outputs, mixed with the targets of the device's nearest examples.
 
-Marfoq et al. 2022, Personalized Federated Learning through Local Memorization.
-Rule: FedAvg on w. A device's user gets `share p + (1 - share) q`, where q is what the model answers and p the mean of the
-targets of the `neighbours` training examples whose embeddings are nearest, each weighted by `exp(-distance)`, Euclidean. The
-share, in 0, 0.1, ..., 1, is that of the smallest loss on the device's own validation examples, the smallest among equals. Of
-a classifier probabilities are mixed; of a regression, which the paper does not have, values.
-Travels: w, BatchNorm statistics included, as in FedAvg. Stays: the examples, whose embeddings the device computes under the
-deployed model. The optimizer's slots start fresh every round, and Dropout draws as in FedAvg.
-Unseen devices do as all do: nothing is trained for a single device.
-Hyper-parameters: `neighbours`, 1..100, default 10; a device without validation examples keeps the global model's answers.
+Paper: Marfoq et al. 2022, Personalized Federated Learning through Local Memorization.
+Rule: FedAvg on w. A device's user gets `share p + (1 - share) q`: q is the model's output, p the mean of the targets of
+the `neighbours` training examples with the nearest embeddings, weighted by `exp(-distance)` (Euclidean). The share in 0,
+0.1, ..., 1 minimizes the loss on the device's validation examples (ties: the smallest share). Classifiers mix
+probabilities.
+Travels: w, BatchNorm statistics included, as in FedAvg.
+Stays: the examples; the device computes their embeddings with the deployed model. Optimizer slots start fresh every
+round, and Dropout draws as in FedAvg.
+Deviations: regressions, which the paper does not treat, mix values.
+Unseen devices do the same as all others: nothing is trained for a single device.
+Hyper-parameters: `neighbours`, 1..100, default 10. A device without validation examples keeps the global outputs.
 """
 
 from dataclasses import dataclass, replace
@@ -32,20 +34,20 @@ CLASSIFICATIONS = ("sparse_categorical_crossentropy", "categorical_crossentropy"
 
 
 class KNNPer(Strategy):
-    """FedAvg, whose users get answers that their own nearest examples have a share in."""
+    """FedAvg that mixes outputs with the targets of the device's nearest examples."""
 
     needs = frozenset({"embed"})
 
     def __init__(self, neighbours: int = 10) -> None:
-        """Sets how many examples have a say.
+        """Set the number of neighbours.
 
         Args:
-            neighbours: How many, at most; a device may have fewer.
+            neighbours: Maximum number of neighbours.
         """
         self.neighbours = checked_count("neighbours", neighbours, 1)
 
     def check(self, model: TrainableModel) -> None:
-        """Checks also that the model gives an example one answer, whose mean with others is an answer."""
+        """Check in addition that an example has one output vector that can be averaged."""
         super().check(model)
         if model.loss not in (*CLASSIFICATIONS, *REGRESSIONS) or len(model.output.shape) != 2:
             raise StrategyError(
@@ -54,7 +56,7 @@ class KNNPer(Strategy):
             )
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Returns the global weights, and has the device's answers mixed by the share that validates best."""
+        """Return the global weights and mix the device's outputs with the share of the best validation loss."""
         weights = super().deploy(device, broadcast)
         chosen = 0.0
         if len(device.validation_examples):
@@ -67,13 +69,13 @@ class KNNPer(Strategy):
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """A device's examples, and how they answer.
+    """A device's examples as a nearest-neighbour predictor.
 
     Attributes:
         embeddings: `[examples, features]` float64.
         targets: `[examples, outputs]` float64: a probability for each class, or the values.
-        neighbours: How many of the nearest have a say.
-        share: Their share in the answer, 0..1.
+        neighbours: Number of nearest examples to average.
+        share: Weight of the neighbours in the output, 0..1.
         loss: The model's loss.
         from_logits: Whether outputs are logits.
     """
@@ -86,20 +88,20 @@ class Memory:
     from_logits: bool
 
     def __call__(self, embeddings: Array, outputs: Array) -> Array:
-        """Returns mixed outputs `[rows, outputs]`, logits where the model's are: the logarithms of probabilities."""
+        """Return mixed outputs `[rows, outputs]`, as logits if the model's are."""
         logits = self.loss in CLASSIFICATIONS and self.from_logits
         answers = np.exp(log_softmax(outputs)) if logits else outputs.astype(np.float64)
         mixed = self.share * self.recalled(embeddings) + (1 - self.share) * answers
         return np.asarray(np.log(np.maximum(mixed, np.finfo(np.float64).tiny)) if logits else mixed)
 
     def recalled(self, embeddings: Array) -> Array:
-        """Returns `[rows, outputs]`: the weighted mean of the targets of the nearest examples."""
+        """Return the weighted mean of the nearest examples' targets, `[rows, outputs]`."""
         queries = _flat(embeddings)
         squares = (queries**2).sum(axis=1)[:, np.newaxis] + (self.embeddings**2).sum(axis=1)
         distances = np.sqrt(np.maximum(squares - 2 * queries @ self.embeddings.T, 0))
         nearest = np.argsort(distances, axis=1, kind="stable")[:, : self.neighbours]
         near = np.take_along_axis(distances, nearest, axis=1)
-        weights = np.exp(near[:, :1] - near)  # of the same ratios as exp(-distance), and never all 0
+        weights = np.exp(near[:, :1] - near)  # same ratios as exp(-distance), but never all 0
         shares = weights / weights.sum(axis=1, keepdims=True)
         return np.asarray(np.einsum("rk,rko->ro", shares, self.targets[nearest]))
 

@@ -1,8 +1,11 @@
-"""Local training only: what a device reaches on its own, the baseline of every personalization.
+"""Local training only: the baseline of every personalization.
 
-Rule: in every round every device trains its own weights for the local epochs, whatever the cohort, and those that are
-unseen by other strategies too: a user who trains alone waits for nobody.
-Travels: nothing. Stays: all weights, BatchNorm statistics included, and the optimizer's slots; Dropout draws as in FedAvg.
+Paper: none; every device trains alone.
+Rule: in every round every device trains its own weights for the local epochs, whatever the cohort. Devices that are
+unseen by other strategies train too.
+Travels: nothing.
+Stays: all weights, BatchNorm statistics included, and the optimizer slots; Dropout draws as in FedAvg.
+Deviations: none.
 Hyper-parameters: none of its own; `train.epochs`, `train.learning_rate`.
 """
 
@@ -24,20 +27,20 @@ from odt_sim.strategies.base import (
 
 
 class Local(Strategy):
-    """Every device trains alone, and its optimizer goes on from round to round."""
+    """Every device trains alone, with optimizer slots that persist from round to round."""
 
     alone = True
 
     def shared(self, parameter: Parameter) -> bool:
-        """Nothing travels."""
+        """Return False: nothing travels."""
         return False
 
     def init(self, initial: Weights) -> ServerState:
-        """Returns an empty state."""
+        """Return an empty state."""
         return ServerState({})
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Trains the device's own weights."""
+        """Train the device's own weights."""
         recall(device)
         recall_optimizer(device)
         losses = device.train()
@@ -47,10 +50,10 @@ class Local(Strategy):
         return Update({}, len(device.train_examples), losses)
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
-        """Changes nothing."""
+        """Return the state unchanged."""
         return state
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Returns the device's own weights."""
+        """Return the device's own weights."""
         recall(device)
         return device.weights

@@ -1,15 +1,16 @@
-"""Per-FedAvg, first order: a model that is good after one step on a device's own examples.
+"""Per-FedAvg, first order: a model that is good after one step on a device's examples.
 
-Fallah et al. 2020, Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning Approach,
-algorithm 1, with its first-order approximation (FO), which leaves out the Hessian.
-Rule: on the device `w' = w - a g(w; B1)`, `w <- w - b g(w'; B2)` with two batches drawn apart, for `train.epochs` or
-`train.steps`; b is `train.learning_rate`. The server averages, all devices alike unless `weighted`. A device's user gets
-w after one step of size a along the gradient over all the device's training examples.
-Travels: w, BatchNorm statistics included, which move with both batches. Stays: nothing. The rule is one of plain SGD, without
-slots; Dropout draws new masks for each gradient.
-Unseen devices take the same one step as all do.
-Hyper-parameters: `adaptation_rate`, above 0 to 1, default 0.01 (a, alpha in the paper); `weighted`, default false:
-whether devices count by their training examples, as in the program that pFedMe's authors compare with.
+Paper: Fallah et al. 2020, Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning
+Approach, algorithm 1 with the first-order approximation (FO), which omits the Hessian.
+Rule: on the device `w' = w - a g(w; B1)`, `w <- w - b g(w'; B2)` with two independent batches, for `train.epochs` or
+`train.steps`; b is `train.learning_rate`. The server averages, with equal weights unless `weighted`. A device's user gets
+w after one step of size a along the gradient over all training examples of the device.
+Travels: w, BatchNorm statistics included, which both batches update.
+Stays: nothing. Plain SGD only, without slots; Dropout draws new masks for each gradient.
+Deviations: none.
+Unseen devices take the same step as all others.
+Hyper-parameters: `adaptation_rate`, above 0 to 1, default 0.01 (alpha in the paper); `weighted`, default false: whether
+devices count by their training examples, as in the baseline program of pFedMe's authors.
 """
 
 import numpy as np
@@ -23,22 +24,22 @@ from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
 
 
 class PerFedAvg(Strategy):
-    """Averages models that were trained for what they are one step later."""
+    """Average models that are trained for their performance one step later."""
 
     needs = frozenset({"plain_sgd", "learning_rate"})
 
     def __init__(self, adaptation_rate: float = 0.01, weighted: bool = False) -> None:
-        """Sets the step of personalization.
+        """Set the personalization step.
 
         Args:
-            adaptation_rate: Its size.
-            weighted: Whether a device counts in the mean by its training examples, and not all alike.
+            adaptation_rate: Size of the personalization step.
+            weighted: Whether devices are weighted by training examples instead of equally.
         """
         self.adaptation_rate = checked("adaptation_rate", adaptation_rate, 0, 1, above=True)
         self.weighted = checked_flag("weighted", weighted)
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Descends along gradients that are taken one step further on."""
+        """Descend along gradients taken after a personalization step."""
         shared = weights_of(broadcast)
         device.restore(shared)
         losses = [
@@ -50,7 +51,7 @@ class PerFedAvg(Strategy):
         return Update({"weights": delta}, weight, np.array(losses, np.float32))
 
     def _step(self, device: Device, first: Batch, second: Batch) -> float:
-        """Changes the device's weights by what a step from where another one leads would change there."""
+        """Apply the change of a step at the adapted weights to the weights before."""
         layout = device.model.trainable_layout
         before = device.weights.select(layout)
         loss = device.train_step(first, self.adaptation_rate)
@@ -61,7 +62,7 @@ class PerFedAvg(Strategy):
         return loss
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Takes one step along the mean gradient over the device's training examples."""
+        """Take one step along the mean gradient over the training examples."""
         weights = super().deploy(device, broadcast)
         layout = device.model.trainable_layout
         start, moved = weights.select(layout), Weights.zeros(layout)

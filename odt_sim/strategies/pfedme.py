@@ -1,20 +1,22 @@
 """pFedMe: personalization with Moreau envelopes.
 
-Dinh et al. 2020, Personalized Federated Learning with Moreau Envelopes, algorithm 1.
-Rule, on the device's copy w_i of w: on each batch `inner_steps` times `t <- t - lr (g(t) + regularization (t - w_i))`,
-then `w_i <- w_i - outer_learning_rate regularization (w_i - t)`. The server takes `w <- (1 - step_size) w + step_size
-mean w_i`, all devices alike unless `weighted`. A device's user gets t. The paper's R batches of a round are `train.steps`
-here, or else those of `train.epochs`; its personal learning rate is `train.learning_rate`; t begins a round at w and goes
-on from batch to batch. Otherwise than here, in the paper all devices solve for t in each round, whether their w_i is
-averaged or not, and its published program weighs the w_i by examples (`weighted`) and adds 0.001 t to the gradients.
-Travels: w. Stays: t, which the next round does not begin with. BatchNorm statistics are those of t, and are averaged.
-Optimizers other than plain SGD, which the paper has, begin a round with fresh slots. Dropout draws new masks for each step.
-Unseen devices do the same before they are deployed to, for `unseen_epochs`.
-Hyper-parameters: `regularization`, above 0 to 100, default 15 (lambda; times `train.learning_rate` below 2, or t
-diverges; the paper takes 15 to 30); `inner_steps`, 1..20, default 5 (K, as in the paper); `outer_learning_rate`, above 0,
-default 0.05 (eta; times `regularization` at most 1; the paper takes 0.005 or 0.01 for R = 20 batches of 20; with beta 1,
-0.05, 0.01 and 0.005 reach 84.5, 61.1 and 49.3 % on the digits' validation examples, seeds 0 to 2, 40 rounds of
-`digits_mlp`); `step_size`, above 0 to 4, default 2 (beta; the paper takes 1 or 2; they reach 84.5 and 90.6 % there);
+Paper: Dinh et al. 2020, Personalized Federated Learning with Moreau Envelopes, algorithm 1.
+Rule: on the device's copy w_i of w, for each batch: `inner_steps` times `t <- t - lr (g(t) + regularization (t - w_i))`,
+then `w_i <- w_i - outer_learning_rate regularization (w_i - t)`. The server computes
+`w <- (1 - step_size) w + step_size mean w_i`, with equal weights unless `weighted`. A device's user gets t. The paper's R
+batches of a round are `train.steps`, or those of `train.epochs`; its personal learning rate is `train.learning_rate`. t
+starts each round at w and continues from batch to batch.
+Travels: w; BatchNorm statistics are those of t, and are averaged.
+Stays: t; the next round does not start from it. Optimizers other than the paper's plain SGD start each round with fresh
+slots. Dropout draws new masks for each step.
+Deviations: in the paper all devices solve for t in each round, whether or not their w_i is averaged; its published
+program weights the w_i by examples (`weighted`) and adds 0.001 t to the gradients.
+Unseen devices do the same for `unseen_epochs` before deployment.
+Hyper-parameters: `regularization`, above 0 to 100, default 15 (lambda; the paper uses 15 to 30; t diverges where lambda
+times `train.learning_rate` is 2 or more); `inner_steps`, 1..20, default 5 (K, as in the paper); `outer_learning_rate`,
+above 0, default 0.05 (eta; times `regularization` at most 1; the paper uses 0.005 or 0.01 for R = 20 batches of 20; with
+beta 1, 0.05, 0.01 and 0.005 reach 84.5, 61.1 and 49.3 % on the digits' validation examples, seeds 0 to 2, 40 rounds of
+`digits_mlp`); `step_size`, above 0 to 4, default 2 (beta; the paper uses 1 or 2, which reach 84.5 and 90.6 % there);
 `unseen_epochs`, 0..50, default 10; `weighted`, default false: whether devices count by their training examples.
 """
 
@@ -29,7 +31,7 @@ from odt_sim.strategies.own_model import keep_whole
 
 
 class PFedMe(Strategy):
-    """Averages the points from which devices' own models are found near by."""
+    """Average the points from which devices find their personal models."""
 
     needs = frozenset({"gradient_offset", "learning_rate"})
 
@@ -42,15 +44,15 @@ class PFedMe(Strategy):
         unseen_epochs: int = 10,
         weighted: bool = False,
     ) -> None:
-        """Sets the two levels of the problem.
+        """Set both levels of the problem.
 
         Args:
-            regularization: The factor of the proximal term.
-            inner_steps: The steps on one batch towards a device's own model.
-            outer_learning_rate: The step size of the device's copy of the global model.
-            step_size: The part of the mean update that the server takes.
-            unseen_epochs: The epochs for which a device that has no model of its own trains one before it is deployed to.
-            weighted: Whether a device counts in the mean by its training examples, and not all alike.
+            regularization: Factor of the proximal term.
+            inner_steps: Steps on one batch towards the personal model.
+            outer_learning_rate: Step size of the device's copy of the global model.
+            step_size: Factor of the mean update on the server.
+            unseen_epochs: Epochs for which a device without a personal model trains one before deployment.
+            weighted: Whether devices are weighted by training examples instead of equally.
         """
         self.regularization = checked("regularization", regularization, 0, above=True)
         self.inner_steps = checked_count("inner_steps", inner_steps, 1)
@@ -60,7 +62,7 @@ class PFedMe(Strategy):
         self.weighted = checked_flag("weighted", weighted)
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
-        """Solves for the device's own model batch by batch, and moves its copy of the global one towards it."""
+        """Solve for the personal model batch by batch, and move the copy of the global model towards it."""
         shared = weights_of(broadcast)
         copy, losses = self._solve(device, shared, device.plan)
         own = device.weights
@@ -70,7 +72,7 @@ class PFedMe(Strategy):
         return Update({"weights": delta}, weight, np.array(losses, np.float32))
 
     def _solve(self, device: Device, shared: Weights, plan: TrainingPlan) -> tuple[Weights, list[float]]:
-        """Leaves the own model on the device; returns its copy of the global one's trainable parameters, and the losses."""
+        """Return the copy's trainable parameters and the losses; the personal model is left on the device."""
         device.restore(shared)
         layout = device.model.trainable_layout
         copy, losses = shared.select(layout), []
@@ -83,12 +85,12 @@ class PFedMe(Strategy):
         return copy, losses
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
-        """Takes a step along the mean update."""
+        """Take a step along the mean update."""
         after = state.weights + self.step_size * weights_of(updates.mean)
         return ServerState({**state.broadcast, "weights": after}, state.private)
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
-        """Returns the device's own model."""
+        """Return the device's personal model."""
         recall(device)
         if "own" not in device.state:
             self._solve(device, weights_of(broadcast), TrainingPlan(self.unseen_epochs))

@@ -1,14 +1,16 @@
-"""Reptile: a point from which a few local steps lead far.
+"""Reptile: an initialization from which a few local steps lead far.
 
-Nichol et al. 2018, On First-Order Meta-Learning Algorithms; Jiang et al. 2019, Improving Federated Learning Personalization
-via Model Agnostic Meta Learning, for its reading as FedAvg with a server's step size.
-Rule: `w <- w + step_size * sum_i n_i (w_i - w) / sum_i n_i`, `w_i` being `w` after the local epochs; a device's user gets `w`
-after fine-tuning. The paper weighs all tasks equally; here devices weigh by examples, so that a step of 1 is FedAvg.
-Travels: all weights, BatchNorm statistics included. Stays: nothing; the optimizer's slots start fresh every round
-and for fine-tuning, and Dropout draws as in FedAvg.
+Paper: Nichol et al. 2018, On First-Order Meta-Learning Algorithms; Jiang et al. 2019, Improving Federated Learning
+Personalization via Model Agnostic Meta Learning, for its form as FedAvg with a server step size.
+Rule: `w <- w + step_size * sum_i n_i (w_i - w) / sum_i n_i`, where `w_i` is `w` after the local epochs. A device's user
+gets `w` after fine-tuning.
+Travels: all weights, BatchNorm statistics included.
+Stays: nothing; optimizer slots start fresh every round and for fine-tuning, and Dropout draws as in FedAvg.
+Deviations: devices are weighted by examples, so that a step size of 1 is FedAvg; the paper weights tasks equally and
+fixes the number of fine-tuning steps.
 Unseen devices fine-tune as all do.
-Hyper-parameters: `step_size`, above 0 to 2, default 1; `max_epochs`, 0..50, default 5: the most epochs of fine-tuning, of
-which each device takes those that validate best (the paper fixes the number of steps).
+Hyper-parameters: `step_size`, above 0 to 2, default 1; `max_epochs`, 0..50, default 5: the maximum number of fine-tuning
+epochs, from which each device chooses by validation loss.
 """
 
 from odt_sim.hyperparameters import checked
@@ -17,19 +19,19 @@ from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 
 
 class Reptile(FedAvgFineTune):
-    """FedAvg whose server goes a part of the way, and whose users get the model fine-tuned."""
+    """FedAvg with a server step size and fine-tuning at deployment."""
 
     def __init__(self, step_size: float = 1.0, max_epochs: int = 5) -> None:
-        """Sets the server's step and the longest fine-tuning.
+        """Set the server's step size and the limit of fine-tuning.
 
         Args:
-            step_size: The part of the mean update that the server takes.
-            max_epochs: The most epochs that a device may choose to fine-tune.
+            step_size: Factor of the mean update on the server.
+            max_epochs: Maximum number of fine-tuning epochs that a device may choose.
         """
         super().__init__(max_epochs, layers="all")
         self.step_size = checked("step_size", step_size, 0, 2, above=True)
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
-        """Takes a step along the mean update."""
+        """Take a step along the mean update."""
         after = state.weights + self.step_size * weights_of(updates.mean)
         return ServerState({**state.broadcast, "weights": after}, state.private)

@@ -1,7 +1,7 @@
-"""Server optimizers: the mean of the devices' updates serves as the (negative) gradient of a step on the server.
+"""Server optimizers: the mean update serves as the negative gradient of a step on the server.
 
-Reddi et al. 2021, Adaptive Federated Optimization, algorithms 1 and 2: what FedAvgM, FedAdam, FedYogi and FedAdagrad share.
-Only what has a gradient is stepped with moments: BatchNorm statistics are averaged as in FedAvg.
+Reddi et al. 2021, Adaptive Federated Optimization, algorithms 1 and 2: the common part of FedAvgM, FedAdam, FedYogi and
+FedAdagrad. Only parameters with a gradient are stepped with moments; BatchNorm statistics are averaged as in FedAvg.
 """
 
 from abc import abstractmethod
@@ -17,35 +17,35 @@ Moments = Mapping[str, Vector]
 
 
 class ServerOptimizer(Strategy):
-    """FedAvg whose server steps by an optimizer: a subclass says which moments it keeps, and where they point to."""
+    """FedAvg with an optimizer step on the server; a subclass defines the moments and the direction."""
 
     def __init__(self, server_learning_rate: float) -> None:
-        """Sets the server's step size.
+        """Set the server's step size.
 
         Args:
-            server_learning_rate: By which the direction is multiplied.
+            server_learning_rate: Factor of the direction.
         """
         self.server_learning_rate = checked("server_learning_rate", server_learning_rate, 0, above=True)
 
     @abstractmethod
     def begin(self, size: int) -> Moments:
-        """Returns the moments `[size]` float32, by name, before the first round."""
+        """Return the moments before the first round by name, each `[size]` float32."""
 
     @abstractmethod
     def step(self, moments: Moments, delta: Vector) -> Moments:
-        """Returns the moments after a round whose mean update is `delta`, `[size]`."""
+        """Return the moments after a round with the mean update `delta`, `[size]`."""
 
     @abstractmethod
     def direction(self, moments: Moments) -> Vector:
-        """Returns where moments point to, `[size]`."""
+        """Return the direction of the step, `[size]`."""
 
     def init(self, initial: Weights) -> ServerState:
-        """Begins with fresh moments."""
+        """Return the exported weights and fresh moments."""
         state = super().init(initial)
         return ServerState(state.broadcast, dict(self.begin(trained_by_gradients(state.weights.layout).size)))
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
-        """Takes a step of the optimizer; statistics become the devices' mean."""
+        """Step the trainable weights and average the statistics."""
         averaged = super().aggregate(state, updates)
         layout = trained_by_gradients(state.weights.layout)
         before = {name: array_of(moment) for name, moment in state.private.items()}
@@ -56,15 +56,15 @@ class ServerOptimizer(Strategy):
 
 
 class AdaptiveServerOptimizer(ServerOptimizer):
-    """Steps along `m / (sqrt(v) + tau)`: `m <- beta_1 m + (1 - beta_1) delta`, and a subclass says what becomes of `v`."""
+    """Steps along `m / (sqrt(v) + tau)` with `m <- beta_1 m + (1 - beta_1) delta`; a subclass updates `v`."""
 
     def __init__(self, server_learning_rate: float, beta_1: float, tau: float) -> None:
-        """Sets the step size, the momentum and the adaptivity.
+        """Set step size, momentum and adaptivity.
 
         Args:
-            server_learning_rate: The server's step size.
-            beta_1: How much of the first moment is kept from round to round.
-            tau: The smaller, the more each parameter gets a step size of its own.
+            server_learning_rate: Step size of the server.
+            beta_1: Decay of the first moment.
+            tau: Adaptivity; a smaller value adapts the step size of each parameter more.
         """
         super().__init__(server_learning_rate)
         self.beta_1 = checked("beta_1", beta_1, 0, 1, below=True)
@@ -72,17 +72,17 @@ class AdaptiveServerOptimizer(ServerOptimizer):
 
     @abstractmethod
     def second_moment(self, v: Vector, squared: Vector) -> Vector:
-        """Returns the second moment after a round whose mean update has these squares."""
+        """Return the second moment after a round, given the squares of the mean update."""
 
     def begin(self, size: int) -> Moments:
-        """Returns `m` 0 and `v` `tau^2`."""
+        """Return `m` of zeros and `v` of `tau^2`."""
         return {"m": np.zeros(size, np.float32), "v": np.full(size, self.tau**2, np.float32)}
 
     def step(self, moments: Moments, delta: Vector) -> Moments:
-        """Moves both moments."""
+        """Update both moments."""
         m = self.beta_1 * moments["m"] + (1 - self.beta_1) * delta
         return {"m": m, "v": self.second_moment(moments["v"], delta**2)}
 
     def direction(self, moments: Moments) -> Vector:
-        """Returns `m / (sqrt(v) + tau)`."""
+        """Return `m / (sqrt(v) + tau)`."""
         return np.divide(moments["m"], np.sqrt(moments["v"]) + self.tau, dtype=np.float32)
