@@ -7,7 +7,6 @@ A round is measured to its commit on disk. odt_sim evaluates after the last roun
 import os
 import tempfile
 import time
-from typing import Any
 
 from bench_common import BATCH, COHORT, LR, N_CLIENTS, ROUNDS, Sampler, client_data, phash, report
 
@@ -18,6 +17,8 @@ import numpy as np  # noqa: E402 (what odt_sim imports is part of what is measur
 from workload import fleet_of  # noqa: E402
 
 from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan, Weights  # noqa: E402
+from odt_sim.observers.base import Observer  # noqa: E402
+from odt_sim.persistence.records import Row  # noqa: E402
 from odt_sim.simulation.backend import Backend  # noqa: E402
 from odt_sim.simulation.serial import SerialBackend  # noqa: E402
 from odt_sim.strategies.base import ServerState, Updates  # noqa: E402
@@ -58,10 +59,11 @@ def main() -> None:
     data = fleet_of(x.reshape(-1, *x.shape[2:]), y.reshape(-1), N_CLIENTS)
     strategy = Kept()
 
-    def on_round(_: dict[str, Any]) -> None:
-        MARKS.append(time.time())
-        if len(MARKS) == ROUNDS:
-            report(NAME, MARKS, sampler, {"hash": phash(strategy.weights.tensors())})
+    class Marks(Observer):
+        def on_round(self, record: Row) -> None:
+            MARKS.append(time.time())
+            if len(MARKS) == ROUNDS:
+                report(NAME, MARKS, sampler, {"hash": phash(strategy.weights.tensors())})
 
     with tempfile.TemporaryDirectory() as folder:
         Simulation(
@@ -74,7 +76,7 @@ def main() -> None:
             plan=TrainingPlan(1, LR),
             evaluate_every=ROUNDS + 1,
             backend=runner,
-        ).run(on_round=on_round)
+        ).run(observers=[Marks()])
 
 
 if __name__ == "__main__":

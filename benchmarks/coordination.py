@@ -24,7 +24,6 @@ from collections import Counter
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -33,6 +32,8 @@ from workload import fleet_of, random_images, shipped_model
 
 from odt_sim import Device, Fleet, Simulation, TrainableModel, TrainingPlan, Weights
 from odt_sim.data.federated import FederatedData
+from odt_sim.observers.base import Observer
+from odt_sim.persistence.records import Row
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.strategies.base import Tensors, Update, weights_of
 from odt_sim.strategies.fedavg import FedAvg
@@ -115,7 +116,7 @@ class TrainsNothing(FedAvg):
         return Update({"weights": Weights.zeros(weights_of(broadcast).layout)}, 1.0, np.zeros(0, np.float32))
 
 
-class Turns:
+class Turns(Observer):
     """Measures some rounds of a simulation, then lets the bare loops train as many devices, again and again.
 
     Attributes:
@@ -140,7 +141,7 @@ class Turns:
         self.coordinated_cpu, self.bare_cpu = Counter[str](), Counter[str]()
         self._started, self._before = 0.0, Counter[str]()
 
-    def on_round(self, record: dict[str, Any]) -> None:
+    def on_round(self, record: Row) -> None:
         """Begins a turn of the simulation after its first rounds, and ends it before its last."""
         if record["round"] == WARM_UP:
             self._started, self._before = time.perf_counter(), cpu_seconds()
@@ -181,7 +182,7 @@ def measure(cohort: int, repetitions: int, seconds: float, processes: int) -> Tu
                 plan=TrainingPlan(1, LEARNING_RATE),
                 evaluate_every=total,
                 backend=backend,
-            ).run(on_round=turns.on_round)
+            ).run(observers=[turns])
         turns.train_bare()
     bare.close()
     return turns
@@ -207,9 +208,10 @@ def print_empty(repetitions: int, processes: int) -> None:
     x = np.random.default_rng(0).standard_normal((EMPTY, 8, 8, 1), np.float32)
     wall, cpu = [time.perf_counter()], [sum(cpu_seconds().values())]
 
-    def on_round(_: dict[str, Any]) -> None:
-        wall.append(time.perf_counter())
-        cpu.append(sum(cpu_seconds().values()))
+    class Clock(Observer):
+        def on_round(self, record: Row) -> None:
+            wall.append(time.perf_counter())
+            cpu.append(sum(cpu_seconds().values()))
 
     total = WARM_UP + repetitions + 1  # the last round is evaluated
     with tempfile.TemporaryDirectory() as folder:
@@ -221,7 +223,7 @@ def print_empty(repetitions: int, processes: int) -> None:
             directory=Path(folder),
             evaluate_every=total,
             backend=RayBackend(actors=processes),
-        ).run(on_round=on_round)
+        ).run(observers=[Clock()])
     milliseconds = [1e3 * np.median(np.diff(times)[WARM_UP:-1]) / EMPTY for times in (wall, cpu)]
     print(f"an empty device, cohort {EMPTY}: {milliseconds[0]:.3f} ms, {milliseconds[1]:.3f} ms of CPU time")
 

@@ -11,7 +11,6 @@ import argparse
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
@@ -22,6 +21,8 @@ from omegaconf import OmegaConf
 from workload import fleet_of, random_images, shipped_file
 
 from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan
+from odt_sim.observers.base import Observer
+from odt_sim.persistence.records import Row
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.serial import SerialBackend
 
@@ -30,7 +31,7 @@ FIRST = 20  # the round that later ones are compared with; between two weighings
 STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "strategy"
 
 
-class Scale:
+class Scale(Observer):
     """Weighs this process, the actors and the object store.
 
     Attributes:
@@ -41,7 +42,7 @@ class Scale:
         """Has weighed nothing."""
         self.weights: dict[str, list[float]] = {}
 
-    def on_round(self, record: dict[str, Any]) -> None:
+    def on_round(self, record: Row) -> None:
         """Weighs every 20 rounds."""
         if record["round"] % FIRST:
             return
@@ -96,7 +97,7 @@ def main() -> None:
             plan=TrainingPlan(learning_rate=0.05, steps=1),
             evaluate_every=FIRST,
             backend=backend(options.backend),
-        ).run(on_round=scale.on_round)
+        ).run(observers=[scale])
     print(f"{options.strategy}, {options.backend}: MB in round {FIRST} and {options.rounds}, and their ratio")
     for name, sizes in scale.weights.items():
         print(f"{name}: {sizes[0]:.1f} {sizes[-1]:.1f} {sizes[-1] / sizes[0]:.3f}")

@@ -31,7 +31,6 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
@@ -44,6 +43,8 @@ from workload import shipped_file
 
 from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan
 from odt_sim.data import Dataset, FederatedData, federate, find_leakage, iid
+from odt_sim.observers.base import Observer
+from odt_sim.persistence.records import Row
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.serial import SerialBackend
 
@@ -121,7 +122,7 @@ def drawn(devices: int) -> Dataset:
     return Dataset("drawn", x, y, classes=CLASSES)
 
 
-class Turns:
+class Turns(Observer):
     """Measures a run's rounds, a turn of them whenever the parent asks."""
 
     def __init__(self, data: FederatedData, case: Case, started: float) -> None:
@@ -133,7 +134,7 @@ class Turns:
         self._rounds, self._last = case.rounds, case.rounds * case.turns
         self._started, self._cpu = started, time.process_time()
 
-    def on_round(self, record: dict[str, Any]) -> None:
+    def on_round(self, record: Row) -> None:
         """Notes what a round took; at the end of a turn waits for the next one."""
         seconds, cpu = time.perf_counter() - self._started, time.process_time() - self._cpu
         counted = record["round"] - WARM_UP
@@ -195,7 +196,7 @@ def child(case: Case) -> None:
             plan=TrainingPlan(case.epochs, 0.05),
             evaluate_every=2 * case.rounds + 1,
             backend=used,
-        ).run(on_round=turns.on_round)
+        ).run(observers=[turns])
         files = (Path(folder) / "checkpoint").rglob("*")
         turns.measured.disk = sum(path.stat().st_size for path in files if path.is_file())
     print(json.dumps(vars(turns.measured)), flush=True)

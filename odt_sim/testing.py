@@ -236,8 +236,8 @@ def _targets(model: TrainableModel, random: np.random.Generator, count: int) -> 
     return np.eye(model.classes, dtype=np.float32)[labels] if one_hot else labels
 
 
-class DeathError(Exception):
-    """The coordinator's death."""
+class DeathError(BaseException):
+    """The deliberate death of the coordinator; no `Exception`, so that no handler of errors survives it."""
 
 
 class DiesInRound(SerialBackend):

@@ -31,6 +31,7 @@ from odt_sim.cli.sweep import sweepable
 from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import CheckpointError, ConfigurationError, FileError, OdtSimError
 from odt_sim.metrics.fleet import TASK_METRICS
+from odt_sim.observers.base import Observer, RunInfo
 from odt_sim.observers.display import left_out, not_evaluated, shown
 from odt_sim.persistence.files import remove_temporaries, write_file
 from odt_sim.persistence.lock import locked
@@ -295,18 +296,23 @@ def run(config: DictConfig, folder: Path, name: str, on_begin: Callable[[], None
     settings = settings_of(config)
     with tracked(tracker, name, settings, folder) as tracking, shown(name, config.run.rounds) as progress:
 
-        def on_round(record: Row) -> None:
-            interrupt.tell(_way_on(folder))
-            progress.on_round(record)
-            tracking.round(record)
+        class Follow(Observer):
+            def on_begin(self, run: RunInfo) -> None:
+                on_begin()
+
+            def on_round(self, record: Row) -> None:
+                interrupt.tell(_way_on(folder))
+                progress.on_round(record)
+                tracking.round(record)
+
+            def on_warning(self, message: str) -> None:
+                progress.warn(message)
 
         simulation = configuration.simulation(config, folder)
         if message := find_leakage(simulation.data).message:
             progress.warn(message)
         resume = config.run.resume is not None
-        tracking.summary = summary = simulation.run(
-            resume=resume, on_begin=on_begin, on_round=on_round, on_warning=progress.warn
-        )
+        tracking.summary = summary = simulation.run(resume=resume, observers=[Follow()])
     if message := left_out(RunFolder(folder).rounds()):
         _print(f"[yellow]left out[/yellow] {message}")
     if message := not_evaluated(RunFolder(folder).devices()):

@@ -2,8 +2,7 @@
 
 import os
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,6 @@ from threadpoolctl import threadpool_limits
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
-from odt_sim.cli import interrupt
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime
@@ -27,6 +25,7 @@ from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.verification import verify
 from odt_sim.model.weights import Weights
+from odt_sim.observers.base import Observer, Observers, RunInfo
 from odt_sim.persistence.checkpoint import Checkpoint
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.files import remove_temporaries, write_file
@@ -149,51 +148,52 @@ class Simulation:
         """The devices' examples."""
         return self._job.data
 
-    def run(
-        self,
-        *,
-        resume: bool = False,
-        on_begin: Callable[[], None] | None = None,
-        on_round: Callable[[Row], None] | None = None,
-        on_warning: Callable[[str], None] = warnings.warn,
-    ) -> dict[str, Any]:
-        """Runs all rounds and evaluates the devices, or those of `fleet.evaluated`, after the round that validates best.
+    def run(self, *, resume: bool = False, observers: Sequence[Observer] = ()) -> dict[str, Any]:
+        """Run all rounds and evaluate the devices, or those of `fleet.evaluated`, after the round that validates best.
 
         Args:
-            resume: Go on from the last committed round of the folder. Without it the folder must hold no run.
-            on_begin: Called once nothing refuses the run any more, before its first round.
-            on_round: Called with each round's record once the round is committed.
-            on_warning: Called with a line where the last commit is damaged, and the run goes on after an earlier round, and
-                where the folder's file system cannot keep other processes out.
+            resume: Resume after the last committed round of the folder. Without it the folder must hold no run.
+            observers: Follow the run, and may stop it. Without any, warnings are Python warnings.
 
         Returns:
-            What stands in `summary.json`.
+            The content of `summary.json`.
 
         Raises:
             CheckpointError: The folder holds a run and `resume` is not set, or a different one, or one of which no round is
                 whole, or another process runs in it or in its storage.
+            ConfigurationError: An observer failed when the run began.
             SimulationError: Workers died, the strategy failed, or too few devices contributed.
-            KeyboardInterrupt: The command, which runs it, was interrupted.
         """
         if not resume:
             self._check_unused(self._checkpoint.look())
+        group, summary = Observers(observers), None
         # One thread, as actors have: the bits of large products depend on their number.
-        with locked(self.directory, on_warning), self._storage_locked(on_warning), threadpool_limits(1, "blas"):
-            commit = self._begin(on_warning)
-            if on_begin:
-                on_begin()
-            return self._run(commit, on_round)
+        with (
+            locked(self.directory, group.on_warning),
+            self._storage_locked(group.on_warning),
+            threadpool_limits(1, "blas"),
+        ):
+            commit, recorded = self._begin(group)
+            try:
+                stopped = group.on_begin(self._info(recorded)) and commit.round > 0
+                summary = self._run(commit, group, stopped)
+            finally:
+                group.on_end(summary)
+            return summary
 
-    def _run(self, commit: Commit, on_round: Callable[[Row], None] | None) -> dict[str, Any]:
+    def _info(self, recorded: Sequence[Mapping[str, Any]]) -> RunInfo:
+        settings = {**self._settings, "run.rounds": self._rounds, "seed": self._seed}
+        return RunInfo(self._job.strategy.name, settings, self.directory, self._rounds, recorded)
+
+    def _run(self, commit: Commit, observers: Observers, stopped: bool) -> dict[str, Any]:
         try:
             self._backend.open(self._job)
             hand_back()
-            started, begun = time.perf_counter(), self._begun(commit)
-            while begun:
+            started, begun = time.perf_counter(), None if stopped else self._begun(commit)
+            while begun and not stopped:  # where an observer stops the run, the round that was begun ahead is discarded
                 commit, record, begun = self._round(commit, begun, started)
                 started += record["seconds"]
-                if on_round:
-                    on_round(record)
+                stopped = observers.on_round(record)
             self._checkpoint.end()
             reported = self._checkpoint.reported
             rows = list(self._evaluate("final", reported))
@@ -212,7 +212,7 @@ class Simulation:
                 f"{self._checkpoint.where}: a run is stored there already; resume it or choose another place (run.storage)"
             )
 
-    def _begin(self, warn: Callable[[str], None]) -> Commit:
+    def _begin(self, observers: Observers) -> tuple[Commit, Sequence[Mapping[str, Any]]]:
         committed = self._checkpoint.look()
         model = self._job.model
         verify(model.content, model.fingerprint, model.where)  # it may come of bytes that nobody has tried
@@ -220,7 +220,8 @@ class Simulation:
             initial = Runtime(model).initial
         recorded = self._records.rounds()
         check = partial(check_recorded, recorded, committed, self.directory, self._job.storage.where(""))
-        commit = self._checkpoint.read(warn, check) or self._fresh(initial)  # refuses another run's before it writes
+        # Refuse another run's checkpoint before anything is written.
+        commit = self._checkpoint.read(observers.on_warning, check) or self._fresh(initial)
         check(commit)
         if commit.round > self._rounds:
             raise ConfigurationError(
@@ -235,7 +236,7 @@ class Simulation:
             self._records.reopen()
         remove_temporaries(self.directory, (MODEL, *RECORDS))
         write_file(self.directory / MODEL, model.content)
-        return commit
+        return commit, recorded[: commit.round]
 
     def _fresh(self, initial: Weights) -> Commit:
         with blamed(self._job.strategy, "in init"):
@@ -245,7 +246,6 @@ class Simulation:
 
     def _begun(self, commit: Commit) -> Begun | None:
         """Has the backend begin the round after a commit, be that on the disk yet or not; None after the last round."""
-        interrupt.check()
         round = commit.round + 1
         if round > self._rounds:
             return None
@@ -295,7 +295,6 @@ class Simulation:
             **evaluation_columns(rows, self._task),
             **not_evaluated(rows),
         }
-        interrupt.check()
         self._records.append_round(record)
         after = replace(after, records=checksum(record, commit.records))
         if rows:

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from deaths import DeathError, DiesAfterRound, Recorder
 from mutations import BYTES, mutated
 
 from odt_sim import Fleet, Simulation, TrainingPlan
@@ -13,15 +14,6 @@ from odt_sim.data.dataset import Dataset
 from odt_sim.strategies.fedper import FedPer
 
 DIED, ROUNDS = 3, 4
-
-
-class DeathError(Exception):
-    """The coordinator's death."""
-
-
-def die(record):
-    if record["round"] == DIED:
-        raise DeathError
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +38,7 @@ def died(simulation, tmp_path_factory):
     """The folder of one that died."""
     folder = tmp_path_factory.mktemp("fuzz") / "died"
     with pytest.raises(DeathError):
-        simulation(directory=folder).run(on_round=die)
+        simulation(directory=folder).run(observers=[DiesAfterRound(DIED)])
     return folder
 
 
@@ -55,19 +47,19 @@ def test_no_damaged_checkpoint_is_taken_for_a_whole_one(simulation, whole, died,
     names = sorted(path.relative_to(died) for path in (died / "checkpoint").rglob("*.safetensors"))
     files = [(died / name).read_bytes() for name in names]
     folder = tmp_path / "run"
-    warned = []
+    recorder = Recorder()
 
     def go_on():
-        simulation(directory=folder).run(resume=True, on_warning=warned.append)
-        return "went on after an earlier round" if warned else "went on: it was not needed any more"
+        simulation(directory=folder).run(resume=True, observers=[recorder])
+        return "went on after an earlier round" if recorder.warnings else "went on: it was not needed any more"
 
     for case in range(many(60, 500)):
         shutil.copytree(died, folder)
         name = names[case // len(BYTES) % len(names)]
         (folder / name).write_bytes(mutated(case, files, BYTES))
-        warned.clear()
+        recorder.warnings.clear()
         line = outcomes.of((case, name), go_on)
-        assert all(name.name in told for told in [line, *warned] if told), (case, name)
+        assert all(name.name in told for told in [line, *recorder.warnings] if told), (case, name)
         if not line:
             assert (folder / "devices.jsonl").read_bytes() == whole, (case, name)
         shutil.rmtree(folder)
@@ -78,7 +70,7 @@ def test_damaged_records_are_no_others(simulation, whole, died, many, outcomes, 
     content, folder = (died / "rounds.jsonl").read_bytes(), tmp_path / "run"
 
     def go_on():
-        simulation(directory=folder).run(resume=True, on_warning=lambda line: None)
+        simulation(directory=folder).run(resume=True, observers=[Recorder()])
         return "went on"
 
     for case in range(many(12, 100)):

@@ -15,6 +15,7 @@ import odt_sim.strategies
 from odt_sim import Fleet
 from odt_sim.data import Dataset, federate, iid
 from odt_sim.errors import SimulationError
+from odt_sim.observers.base import Observer
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.ray.actors import TRIES
 from odt_sim.simulation.serial import SerialBackend
@@ -36,7 +37,9 @@ BACKENDS = {
 JOIN = """
 import sys, time
 from odt_sim.errors import SimulationError
+from odt_sim.observers.base import Observer
 from odt_sim.simulation.ray import RayBackend
+from odt_sim.observers.base import Observer
 started = time.perf_counter()
 try:
     RayBackend(sys.argv[1]).start()
@@ -159,14 +162,15 @@ def test_a_worker_killed_in_the_middle_of_a_block_changes_no_bit(backend, user, 
 def test_every_worker_killed_between_two_rounds_changes_no_bit(serial, simulation, tmp_path):
     dead = []
 
-    def kill(record):
-        if record["round"] == 1:
-            for process in psutil.Process().children(recursive=True):
-                if process.name().startswith("ray::_Host"):
-                    process.kill()
-                    dead.append(process.pid)
+    class Kills(Observer):
+        def on_round(self, record):
+            if record["round"] == 1:
+                for process in psutil.Process().children(recursive=True):
+                    if process.name().startswith("ray::_Host"):
+                        process.kill()
+                        dead.append(process.pid)
 
-    simulation(Local(), tmp_path, backend=RayBackend(actors=2)).run(on_round=kill)
+    simulation(Local(), tmp_path, backend=RayBackend(actors=2)).run(observers=[Kills()])
     assert len(dead) >= 2
     type(serial("local")).read(tmp_path).assert_same_bits(serial("local"))
 

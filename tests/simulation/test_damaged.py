@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from deaths import DeathError, DiesAfterRound, Recorder
 
 from odt_sim.errors import CheckpointError, FileError, VersionError
 from odt_sim.persistence import tensor_file
@@ -20,15 +21,6 @@ ROUNDS, DIED = 6, 4
 COMMIT, SEGMENT, STATE = f"server.{DIED}", f"versions.{DIED}", f"devices/000/1.{DIED}"
 
 
-class DeathError(Exception):
-    """The coordinator's death."""
-
-
-def die(record):
-    if record["round"] == DIED:
-        raise DeathError
-
-
 @pytest.fixture(scope="module")
 def whole(results, tmp_path_factory):
     """A run that nothing disturbed."""
@@ -40,8 +32,12 @@ def died(simulation, tmp_path_factory):
     """The folder of one that died after its fourth round."""
     folder = tmp_path_factory.mktemp("damaged") / "died"
     with pytest.raises(DeathError):
-        simulation(FedPer(), folder, rounds=ROUNDS).run(on_round=die)
+        simulation(FedPer(), folder, rounds=ROUNDS).run(observers=[DiesAfterRound(DIED)])
     return folder
+
+
+def die(*given):
+    raise DeathError
 
 
 @pytest.fixture
@@ -106,14 +102,14 @@ def test_the_last_good_round_is_gone_on_with_to_the_same_bits(simulation, moment
     path.unlink()
     if change:
         path.write_bytes(change(content, momentum))
-    warned, seen = [], []
+    recorder = Recorder()
     run = simulation(FedPer(), folder, rounds=ROUNDS)
-    run.run(resume=True, on_round=lambda record: seen.append(record["round"]), on_warning=warned.append)
-    [line] = warned
+    run.run(resume=True, observers=[recorder])
+    [line] = recorder.warnings
     assert line.startswith(f"{path}: {CHANGES[change]}"), line
     assert line.endswith(f": the run goes on after round {DIED - 1}")
     assert "\n" not in line
-    assert seen == [DIED, 5, 6]
+    assert recorder.rounds == [DIED, 5, 6]
     type(whole).read(folder).assert_same_bits(whole)
 
 
@@ -129,19 +125,19 @@ def test_the_round_to_report_is_a_good_one_too(simulation, whole, folder):
     assert kept == [2, 3, 4]
     for round in (3, 4):
         (folder / "checkpoint" / f"server.{round}.safetensors").write_bytes(b"")
-    seen, warned = [], []
+    recorder = Recorder()
     run = simulation(FedPer(), folder, rounds=ROUNDS)
-    run.run(resume=True, on_round=lambda record: seen.append(record["round"]), on_warning=warned.append)
-    assert (seen, len(warned)) == ([3, 4, 5, 6], 2)
+    run.run(resume=True, observers=[recorder])
+    assert (recorder.rounds, len(recorder.warnings)) == ([3, 4, 5, 6], 2)
     type(whole).read(folder).assert_same_bits(whole)
 
 
 def test_a_run_that_dies_again_while_it_goes_back_loses_nothing(simulation, whole, folder, monkeypatch):
     (folder / "checkpoint" / f"{COMMIT}.safetensors").write_bytes(b"")
     with monkeypatch.context() as patch:
-        patch.setattr(CommitFile, "write", lambda file, commit: die({"round": DIED}))
+        patch.setattr(CommitFile, "write", die)
         with pytest.raises(DeathError):
-            simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True, on_warning=lambda line: None)
+            simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True, observers=[Recorder()])
     simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True)
     type(whole).read(folder).assert_same_bits(whole)
 
@@ -268,13 +264,11 @@ def test_a_damaged_object_is_no_other_than_a_file(simulation, results, tmp_path)
     storage = ObjectStore(f"local://{tmp_path}/objects")
     settings = {"storage": storage.uri}
     with pytest.raises(DeathError):
-        simulation(FedAvg(), tmp_path / "run", **settings).run(
-            on_round=lambda record: die({"round": 2 + record["round"]})
-        )
+        simulation(FedAvg(), tmp_path / "run", **settings).run(observers=[DiesAfterRound(2)])
     storage.replace("server.2.safetensors", storage.read("server.2.safetensors")[:-64])
-    warned = []
-    simulation(FedAvg(), tmp_path / "run", **settings).run(resume=True, on_warning=warned.append)
-    assert warned[0].startswith(f"{storage.uri}/server.2.safetensors: damaged, ")
+    recorder = Recorder()
+    simulation(FedAvg(), tmp_path / "run", **settings).run(resume=True, observers=[recorder])
+    assert recorder.warnings[0].startswith(f"{storage.uri}/server.2.safetensors: damaged, ")
     assert (tmp_path / "run" / "devices.jsonl").read_bytes() == whole.devices
 
 
@@ -289,9 +283,9 @@ def with_another_figure(text):
 def test_a_lost_line_costs_a_round(simulation, whole, folder):
     records = folder / "rounds.jsonl"
     records.write_text(without_the_last_line(records.read_text()))
-    warned = []
-    simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True, on_warning=warned.append)
-    [line] = warned
+    recorder = Recorder()
+    simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True, observers=[recorder])
+    [line] = recorder.warnings
     assert line.startswith(f"{records}: has {DIED - 1} rounds, the checkpoint in ")
     type(whole).read(folder).assert_same_bits(whole)
 

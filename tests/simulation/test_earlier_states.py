@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from deaths import DeathError, DiesAfterRound, Recorder
 
 from odt_sim import Fleet
 from odt_sim.errors import CheckpointError
@@ -13,15 +14,6 @@ KEPT = [2, 5, 6]
 """The rounds that are kept after the sixth; the second validates best."""
 LATER, EARLIEST = "devices/000/0.3.safetensors", "devices/000/6.1.safetensors"
 """Two states: one that rounds 5 and 6 refer to, and one that all do up to the second."""
-
-
-class DeathError(Exception):
-    """The coordinator's death."""
-
-
-def die(record):
-    if record["round"] == KEPT[-1]:
-        raise DeathError
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +27,7 @@ def died(simulation, tmp_path_factory):
     """The folder of one that died after its sixth round."""
     folder = tmp_path_factory.mktemp("earlier") / "died"
     with pytest.raises(DeathError):
-        simulation(FedPer(), folder, **SETTINGS).run(on_round=die)
+        simulation(FedPer(), folder, **SETTINGS).run(observers=[DiesAfterRound(KEPT[-1])])
     assert sorted(int(path.name.split(".")[1]) for path in (folder / "checkpoint").glob("server.*")) == KEPT
     return folder
 
@@ -51,10 +43,9 @@ def resumed(simulation, folder):
     """Returns a function that goes on with it, and returns the rounds that came, and the warnings."""
 
     def go_on(path=folder):
-        seen, warned = [], []
-        run = simulation(FedPer(), path, **SETTINGS)
-        run.run(resume=True, on_round=lambda record: seen.append(record["round"]), on_warning=warned.append)
-        return seen, warned
+        recorder = Recorder()
+        simulation(FedPer(), path, **SETTINGS).run(resume=True, observers=[recorder])
+        return recorder.rounds, recorder.warnings
 
     return go_on
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from deaths import DeathError, DiesAfterRound
 
 from odt_sim import Fleet
 from odt_sim.simulation.ray import RayBackend
@@ -56,13 +57,7 @@ def test_ray_gives_the_serial_bits(sampled, results, tmp_path):
 
 
 def test_a_run_that_goes_on_measures_the_same_devices(sampled, simulation, results, tmp_path):
-    class DeathError(Exception):
-        pass
-
-    def die(record):
-        raise DeathError
-
     with pytest.raises(DeathError):
-        simulation(FedPer(), tmp_path / "run", fleet=SAMPLED).run(on_round=die)
+        simulation(FedPer(), tmp_path / "run", fleet=SAMPLED).run(observers=[DiesAfterRound(1)])
     simulation(FedPer(), tmp_path / "run", fleet=SAMPLED).run(resume=True)
     type(sampled).read(tmp_path / "run").assert_same_bits(sampled)

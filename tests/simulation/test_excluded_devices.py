@@ -11,11 +11,13 @@ from threading import Thread
 
 import pytest
 import ray
+from deaths import DeathError, DiesAfterRound
 from safetensors.numpy import load_file
 
 import odt_sim.strategies
 from odt_sim import Fleet
 from odt_sim.errors import ConfigurationError, SimulationError
+from odt_sim.observers.base import Observer
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.ray.actors import TRIES, Actors
 from odt_sim.strategies.base import Update
@@ -132,16 +134,16 @@ def test_a_round_without_any_update_leaves_the_server_as_it_was(kind, grouped, s
             update = super().local(device, broadcast)
             return update if device.round == 1 else Update(update.tensors, 0, update.losses)
 
+    class Keeper(Observer):
+        def on_round(self, record):
+            tensors = load_file(tmp_path / "checkpoint" / f"server.{record['round']}.safetensors")
+            held.append(
+                {name: (tensor.dtype, tensor.tobytes()) for name, tensor in tensors.items() if "fleet." not in name}
+            )
+
     held = []
-
-    def keep(record):
-        tensors = load_file(tmp_path / "checkpoint" / f"server.{record['round']}.safetensors")
-        held.append(
-            {name: (tensor.dtype, tensor.tobytes()) for name, tensor in tensors.items() if "fleet." not in name}
-        )
-
     settings = {"model": grouped, "rounds": 2, "fleet": Fleet(min_devices=0), "evaluate_every": 2}
-    simulation(FailsInTheSecondRound(), tmp_path, **settings).run(on_round=keep)
+    simulation(FailsInTheSecondRound(), tmp_path, **settings).run(observers=[Keeper()])
     assert len(held) == 2
     assert held[0] == held[1]
 
@@ -173,10 +175,6 @@ def test_a_device_that_cannot_be_evaluated_says_so_in_its_row(does, backend, tim
 # --- quarantine --------------------------------------------------------------------------------------------------------
 
 
-class DeathError(Exception):
-    """The coordinator's death."""
-
-
 def test_who_fails_in_round_after_round_is_quarantined_and_no_other_bit_changes(user, results, simulation, tmp_path):
     sick = user.Sick("explodes", rounds=range(2, 7))
     settings = {"rounds": 6, "evaluate_every": 3}
@@ -191,13 +189,11 @@ def test_who_fails_in_round_after_round_is_quarantined_and_no_other_bit_changes(
     assert found.states == never.states
     assert found.tensors["broadcast.weights"].tobytes() == never.tensors["broadcast.weights"].tobytes()
 
-    def die(record):
-        if record["round"] == 3:
-            raise DeathError
-
     again = tmp_path / "again"
     with pytest.raises(DeathError):
-        simulation(sick, again, fleet=Fleet(unseen=1, quarantine_after=2), **settings).run(on_round=die)
+        simulation(sick, again, fleet=Fleet(unseen=1, quarantine_after=2), **settings).run(
+            observers=[DiesAfterRound(3)]
+        )
     longer = Fleet(unseen=1, quarantine_after=2, timeout=60)  # for a run that had to be ended, since it hung
     simulation(sick, again, fleet=longer, **settings).run(resume=True)
     type(found).read(again).assert_same_bits(found)

@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Lock
 
 import pytest
+from deaths import DeathError
 
 from odt_sim import Fleet, TrainingPlan
 from odt_sim.errors import CheckpointError
@@ -16,10 +17,6 @@ from odt_sim.persistence.storage import Folder
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.fedavg import FedAvg
-
-
-class DeathError(Exception):
-    """The coordinator's death."""
 
 
 def rows(folder, name):

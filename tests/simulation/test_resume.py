@@ -12,10 +12,12 @@ from unittest.mock import ANY
 
 import numpy as np
 import pytest
+from deaths import DeathError, DiesAfterRound, Recorder
 from fsspec.implementations.memory import MemoryFileSystem
 
 from odt_sim import Fleet, TrainingPlan
 from odt_sim.errors import CheckpointError, SimulationError
+from odt_sim.observers.base import Observer
 from odt_sim.persistence.commit import CommitFile
 from odt_sim.persistence.lock import LOCK
 from odt_sim.persistence.object_store import ObjectStore
@@ -42,34 +44,22 @@ def contents(folder):
 TEMPORARY, FINAL = re.compile(r"\.(.*)\.[0-9a-f]{8}\.part"), r"\1"
 
 
-class DeathError(Exception):
-    """The coordinator's death."""
-
-
-def die_in(round):
-    def on_round(record):
-        if record["round"] == round:
-            raise DeathError
-
-    return on_round
-
-
 @pytest.mark.parametrize("strategy", [Local(), FedPer(), FedAvg()], ids=lambda s: s.name)
 def test_a_run_that_died_goes_on_to_the_same_bits(strategy, results, simulation, tmp_path):
     whole = results(strategy, tmp_path / "whole", rounds=6)
     halves = tmp_path / "halves"
     with pytest.raises(DeathError):
-        simulation(strategy, halves, rounds=6).run(on_round=die_in(3))
-    seen = []
-    simulation(strategy, halves, rounds=6).run(resume=True, on_round=lambda record: seen.append(record["round"]))
-    assert seen == [4, 5, 6]
+        simulation(strategy, halves, rounds=6).run(observers=[DiesAfterRound(3)])
+    recorder = Recorder()
+    simulation(strategy, halves, rounds=6).run(resume=True, observers=[recorder])
+    assert recorder.rounds == [4, 5, 6]
     type(whole).read(halves).assert_same_bits(whole)
 
 
 def test_a_run_whose_states_were_moved_to_another_disk_goes_on(results, simulation, tmp_path):
     whole = results(FedPer(), tmp_path / "whole")
     with pytest.raises(DeathError):
-        simulation(FedPer(), tmp_path / "run").run(on_round=die_in(2))
+        simulation(FedPer(), tmp_path / "run").run(observers=[DiesAfterRound(2)])
     states = tmp_path / "run" / "checkpoint" / "devices"
     states.rename(tmp_path / "disk")
     states.symlink_to(tmp_path / "disk")
@@ -81,7 +71,7 @@ def test_a_finished_run_that_goes_on_is_under_way_again(simulation, tmp_path):
     whole = simulation(FedAvg(), tmp_path, rounds=2).run()
     assert simulation(FedAvg(), tmp_path, rounds=2).run(resume=True) == {**whole, "seconds": ANY}
     with pytest.raises(DeathError):
-        simulation(FedAvg(), tmp_path, rounds=4).run(resume=True, on_round=die_in(3))
+        simulation(FedAvg(), tmp_path, rounds=4).run(resume=True, observers=[DiesAfterRound(3)])
     assert not (tmp_path / "summary.json").exists()
     assert not (tmp_path / "devices.jsonl").exists()
     assert simulation(FedAvg(), tmp_path, rounds=4).run(resume=True)["rounds"] == 4
@@ -190,8 +180,12 @@ def test_the_next_round_begins_before_the_last_one_is_evaluated_and_committed(si
             order.append(f"{tasks[0].kind} {tasks[0].round}")
             return super().evaluate(tasks, broadcast)
 
+    class Told(Observer):
+        def on_round(self, record):
+            order.append(f"told {record['round']}")
+
     run = simulation(FedAvg(), tmp_path, rounds=3, evaluate_every=2, backend=Listening())
-    run.run(on_round=lambda record: order.append(f"told {record['round']}"))
+    run.run(observers=[Told()])
     assert order[:-1] == [
         *("train 1", "train 2", "commit 1", "told 1"),
         *("evaluate 2", "train 3", "commit 2", "told 2"),
@@ -271,7 +265,7 @@ def test_a_folder_where_a_run_failed_at_once_can_be_used_again(simulation, tmp_p
 def test_storage_may_be_elsewhere(simulation, results, tmp_path):
     settings = {"storage": tmp_path / "fast", "rounds": 2}
     with pytest.raises(DeathError):
-        simulation(Local(), tmp_path / "run", **settings).run(on_round=die_in(1))
+        simulation(Local(), tmp_path / "run", **settings).run(observers=[DiesAfterRound(1)])
     simulation(Local(), tmp_path / "run", **settings).run(resume=True)
     assert not (tmp_path / "run" / "checkpoint").exists()
     here = results(Local(), tmp_path / "here", rounds=2)
@@ -282,7 +276,7 @@ def test_nothing_is_removed_after_a_run_has_failed(simulation, tmp_path, monkeyp
     delete = Folder.delete
     monkeypatch.setattr(Folder, "delete", lambda *given: (time.sleep(0.2), delete(*given)))
     with pytest.raises(DeathError):
-        simulation(Local(), tmp_path).run(on_round=die_in(3))
+        simulation(Local(), tmp_path).run(observers=[DiesAfterRound(3)])
     assert {path.name.split(".")[1] for path in tmp_path.glob("checkpoint/devices/*/*")} == {"2", "3"}
 
 
@@ -310,7 +304,7 @@ def lose_a_line(run, storage):
 def test_a_run_whose_records_or_checkpoint_were_lost_is_left_as_it_is(lose, found, simulation, tmp_path):
     settings = {"storage": tmp_path / "fast", "rounds": 6}
     with pytest.raises(DeathError):
-        simulation(FedAvg(), tmp_path / "run", **settings).run(on_round=die_in(4))
+        simulation(FedAvg(), tmp_path / "run", **settings).run(observers=[DiesAfterRound(4)])
     lose(tmp_path / "run", tmp_path / "fast")
     before = contents(tmp_path)
     with pytest.raises(CheckpointError, match=rf"rounds\.jsonl: {found}; resume with the run's own run\.storage"):
@@ -348,7 +342,7 @@ def test_another_run_is_not_gone_on_with(simulation, fleet_data, tmp_path, reque
     if "model" in change:
         change = {"model": request.getfixturevalue(change["model"])}
     with pytest.raises(DeathError):
-        simulation(FedAvg(), tmp_path).run(on_round=die_in(2))
+        simulation(FedAvg(), tmp_path).run(observers=[DiesAfterRound(2)])
     before = contents(tmp_path)
     with pytest.raises(CheckpointError, match=message):
         simulation(**{"strategy": FedAvg(), "directory": tmp_path, **change}).run(resume=True)
@@ -357,7 +351,7 @@ def test_another_run_is_not_gone_on_with(simulation, fleet_data, tmp_path, reque
 
 def test_hyper_parameters_of_the_strategy_count(simulation, tmp_path):
     with pytest.raises(DeathError):
-        simulation(FedAvgFineTune(2), tmp_path).run(on_round=die_in(2))
+        simulation(FedAvgFineTune(2), tmp_path).run(observers=[DiesAfterRound(2)])
     message = r"strategy.max_epochs 2, this one has 3; resume with the same"
     with pytest.raises(CheckpointError, match=message):
         simulation(FedAvgFineTune(3), tmp_path).run(resume=True)
@@ -370,7 +364,7 @@ def test_so_do_lists_and_private_ones(simulation, tmp_path, name, one, other):
     for strategy, value in zip(strategies, (one, other), strict=True):
         setattr(strategy, name, value)
     with pytest.raises(DeathError):
-        simulation(strategies[0], tmp_path).run(on_round=die_in(2))
+        simulation(strategies[0], tmp_path).run(observers=[DiesAfterRound(2)])
     with pytest.raises(CheckpointError, match=r"with strategy\.scales .+, this one has "):
         simulation(strategies[1], tmp_path).run(resume=True)
 
@@ -389,7 +383,7 @@ def test_a_run_goes_on_from_objects_to_the_same_bits(strategy, results, simulati
     whole = results(strategy, tmp_path / "whole", rounds=5)
     settings = {"storage": memory, "rounds": 5}
     with pytest.raises(DeathError):
-        simulation(strategy, tmp_path / "run", **settings).run(on_round=die_in(3))
+        simulation(strategy, tmp_path / "run", **settings).run(observers=[DiesAfterRound(3)])
     ObjectStore(memory).add("devices/000/0.4.safetensors", b"torn")
     simulation(strategy, tmp_path / "run", **settings).run(resume=True)
     assert not (tmp_path / "run" / "checkpoint").exists()
@@ -416,7 +410,7 @@ def test_workers_reach_what_a_uri_names(scheme, results, simulation, tmp_path):
     whole = results(Local(), tmp_path / "whole")
     settings = {"storage": f"{scheme}://{tmp_path}/shared", "backend": RayBackend(actors=2)}
     with pytest.raises(DeathError):
-        simulation(Local(), tmp_path / "run", **settings).run(on_round=die_in(2))
+        simulation(Local(), tmp_path / "run", **settings).run(observers=[DiesAfterRound(2)])
     simulation(Local(), tmp_path / "run", **settings).run(resume=True)
     assert (tmp_path / "run" / "devices.jsonl").read_bytes() == whole.devices
     kept = [Folder(path) for path in (tmp_path / "shared", tmp_path / "whole" / "checkpoint")]

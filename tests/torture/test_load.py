@@ -12,6 +12,7 @@ from weighing import weigh
 
 from odt_sim.cli import build as configuration
 from odt_sim.cli.run import composed
+from odt_sim.observers.base import Observer
 
 TINY = ["model=softmax", "fleet.devices=8", "fleet.unseen=2", "train.steps=1"]
 GROWTH = {"megabytes": 3.0, "descriptors": 2, "threads": 2, "files": 12}
@@ -40,11 +41,12 @@ def test_a_long_run(backend, long, softmax, tmp_path):
     run = configuration.simulation(composed([*TINY, *backend, "strategy=ditto", f"run.rounds={rounds}"]), tmp_path)
     weights = []
 
-    def on_round(record):
-        if record["round"] % (rounds // 20) == 0:
-            weights.append({**weigh(), "files": sum(path.is_file() for path in tmp_path.rglob("*"))})
+    class Weighs(Observer):
+        def on_round(self, record):
+            if record["round"] % (rounds // 20) == 0:
+                weights.append({**weigh(), "files": sum(path.is_file() for path in tmp_path.rglob("*"))})
 
-    run.run(on_round=on_round)
+    run.run(observers=[Weighs()])
     assert_no_growth(weights)
 
 

@@ -8,13 +8,14 @@ Prints the bytes in each node's object store where these are to be `measured`.
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray import cloudpickle
 from ray._private.internal_api import node_stats
 
 from odt_sim import OdtSimError, Simulation
+from odt_sim.observers.base import Observer
+from odt_sim.persistence.records import Row
 from odt_sim.simulation import cohort
 
 
@@ -24,9 +25,10 @@ def stored() -> list[int]:
     return [reply.store_stats.object_store_bytes_used for reply in replies]
 
 
-def after(record: dict[str, Any]) -> None:
-    if measured and record["round"] == 1:
-        told["stored"] = stored()
+class Measures(Observer):
+    def on_round(self, record: Row) -> None:
+        if measured and record["round"] == 1:
+            told["stored"] = stored()
 
 
 told: dict[str, list[int]] = {}
@@ -34,7 +36,7 @@ given = cloudpickle.loads(Path(sys.argv[1]).read_bytes())
 cohort.FEWEST_BLOCKS, measured = given.pop("fewest_blocks"), given.pop("measured")
 simulation = Simulation(**given)
 try:
-    simulation.run(on_round=after)
+    simulation.run(observers=[Measures()])
 except OdtSimError as error:
     sys.exit(f"error: {error}")
 print(json.dumps(told))

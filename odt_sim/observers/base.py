@@ -1,0 +1,142 @@
+"""The interface of everything that follows a run: display, trackers, early stopping, callbacks of users."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from odt_sim.errors import ConfigurationError, OdtSimError
+from odt_sim.persistence.records import Row
+from odt_sim.user_code import blamed
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What an observer may use of the run that begins.
+
+    Attributes:
+        name: The run's title; in a sweep it names the job.
+        settings: The settings by dotted key, such as `{"run.rounds": 40}`.
+        folder: The run's folder, which exists.
+        rounds: The number of rounds that the run has at most.
+        recorded: The records of the rounds that a resumed run has committed so far.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    folder: Path
+    rounds: int
+    recorded: Sequence[Row] = ()
+
+
+class Observer:
+    """Follows one run; each method does nothing by default.
+
+    An observer that raises in `on_begin` ends the run. One that raises later is reported once and dropped, and the run
+    continues: its records on disk are complete in any case.
+
+    Example:
+        class StopOnDivergence(Observer):
+            def on_round(self, record):
+                if record["train_loss"] > 10:
+                    self.reason = f"train loss above 10 in round {record['round']}"
+                    return True
+
+        simulation.run(observers=[StopOnDivergence()])
+
+    Attributes:
+        reason: Why `on_begin` or `on_round` returned True; by default the observer's class.
+    """
+
+    reason: str | None = None
+
+    def on_begin(self, run: RunInfo) -> bool | None:
+        """Called after all checks, before the first round; True runs no further rounds, only the final evaluation."""
+        return None
+
+    def on_round(self, record: Row) -> bool | None:
+        """Called with the record of each round that was committed; True makes this round the last."""
+        return None
+
+    def on_warning(self, message: str) -> None:
+        """Called with one line, such as that the last commit is damaged."""
+
+    def on_end(self, summary: Row | None) -> None:
+        """Called once after `on_begin`, with the run's summary; None if the run failed or was interrupted."""
+
+
+class Observers(Observer):
+    """Several observers as one, which isolates the run from their failures."""
+
+    def __init__(
+        self, observers: Sequence[Observer], *, name: str | None = None, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        """Groups observers.
+
+        Args:
+            observers: In the order in which they are called; the last is the first to end.
+            name: Replaces the run's title in `RunInfo`.
+            settings: Replaces the run's settings in `RunInfo`.
+        """
+        self._members = list(observers)
+        self._begun: list[Observer] = []
+        self._changes: dict[str, Any] = {
+            key: value for key, value in (("name", name), ("settings", settings)) if value is not None
+        }
+
+    def on_begin(self, run: RunInfo) -> bool:
+        """Begins all observers; True if one of them stops the run.
+
+        Raises:
+            ConfigurationError: An observer failed; those that had begun are ended.
+        """
+        run, stop = replace(run, **self._changes), False
+        try:
+            for observer in self._members:
+                with blamed(observer.on_begin, f"{_name(observer)}.on_begin", ConfigurationError):
+                    stop |= self._stops(observer, observer.on_begin(run))
+                self._begun.append(observer)
+        except BaseException:
+            self.on_end(None)
+            raise
+        return stop
+
+    def on_round(self, record: Row) -> bool:
+        """Passes a record on; True if an observer stops the run."""
+        stops = [self._attempt(observer, observer.on_round, record) for observer in list(self._begun)]
+        return any(stops)
+
+    def on_warning(self, message: str) -> None:
+        """Passes a warning on; it becomes a Python warning where no observer takes it."""
+        listeners = [one for one in self._members if type(one).on_warning is not Observer.on_warning]
+        if not listeners:
+            warnings.warn(message, stacklevel=2)
+        for observer in listeners:
+            observer.on_warning(message)
+
+    def on_end(self, summary: Row | None) -> None:
+        """Ends the observers that began, the last first."""
+        while self._begun:
+            observer = self._begun[-1]
+            self._attempt(observer, observer.on_end, summary)
+            self._begun = [one for one in self._begun if one is not observer]
+
+    def _attempt(self, observer: Observer, method: Callable[..., bool | None], *arguments: Any) -> bool:
+        try:
+            with blamed(method, f"{_name(observer)}.{method.__name__}", ConfigurationError):
+                return self._stops(observer, method(*arguments))
+        except OdtSimError as error:
+            self._members.remove(observer)
+            self._begun.remove(observer)
+            self.on_warning(f"{error}; the run continues without this {_name(observer)}")
+            return False
+
+    def _stops(self, observer: Observer, stop: bool | None) -> bool:
+        if stop:
+            self.reason = observer.reason or _name(observer)
+        return bool(stop)
+
+
+def _name(observer: Observer) -> str:
+    return type(observer).__name__

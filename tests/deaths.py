@@ -1,0 +1,56 @@
+"""Deliberate deaths of the coordinator, and an observer that records what a run reports."""
+
+from collections.abc import Sequence
+
+from odt_sim.observers.base import Observer, RunInfo
+from odt_sim.persistence.records import Row
+from odt_sim.testing import DeathError, DiesInRound
+
+__all__ = ["DeathError", "DiesAfterRound", "DiesInRound", "Recorder"]
+
+
+class DiesAfterRound(Observer):
+    """Ends the coordinator once a round is committed."""
+
+    def __init__(self, round: int) -> None:
+        self._round = round
+
+    def on_round(self, record: Row) -> None:
+        if record["round"] == self._round:
+            raise DeathError
+
+
+class Recorder(Observer):
+    """Keeps the calls that an observer gets.
+
+    Attributes:
+        runs: What `on_begin` received.
+        records: The records of the rounds.
+        warnings: The warnings.
+        ends: What `on_end` received.
+    """
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.runs: list[RunInfo] = []
+        self.records: list[Row] = []
+        self.warnings: list[str] = []
+        self.ends: list[Row | None] = []
+        self._stop_after = stop_after
+
+    @property
+    def rounds(self) -> Sequence[int]:
+        return [record["round"] for record in self.records]
+
+    def on_begin(self, run: RunInfo) -> bool:
+        self.runs.append(run)
+        return any(record["round"] == self._stop_after for record in run.recorded)
+
+    def on_round(self, record: Row) -> bool:
+        self.records.append(record)
+        return record["round"] == self._stop_after
+
+    def on_warning(self, message: str) -> None:
+        self.warnings.append(message)
+
+    def on_end(self, summary: Row | None) -> None:
+        self.ends.append(summary)
