@@ -1,4 +1,4 @@
-"""Epsilon by the library's own accountant, the noise as it is drawn, and what a missing package says."""
+"""Epsilon against the library's accountant, the drawn noise, and the error of a missing package."""
 
 import sys
 from typing import Any
@@ -22,8 +22,8 @@ def epsilon_of(event: Any, rounds: int, delta: float) -> float:
     return float(accountant.get_epsilon(delta))
 
 
-def test_epsilon_is_the_librarys_for_a_sample_without_replacement() -> None:
-    """The sum moves by 2 max_norm where a user is replaced: half of the noise multiplier counts."""
+def test_epsilon_of_sampling_without_replacement() -> None:
+    """Replacing a user moves the sum by 2 max_norm: half of the noise multiplier counts."""
     found = DifferentialPrivacy(3.0, noise_multiplier=2.0, delta=1e-6).privacy(rounds=4, cohort=10, participants=1000)
     event = dp_accounting.SampledWithoutReplacementDpEvent(1000, 10, dp_accounting.GaussianDpEvent(1.0))
     assert found["epsilon"] == pytest.approx(epsilon_of(event, 4, 1e-6), rel=1e-9)
@@ -31,8 +31,8 @@ def test_epsilon_is_the_librarys_for_a_sample_without_replacement() -> None:
 
 
 @pytest.mark.parametrize("cohort", [16, 15])
-def test_where_nearly_all_take_part_it_is_that_of_the_plain_gaussian(cohort: int) -> None:
-    """Which holds for a sample, too, and is the smaller bound for a large one."""
+def test_epsilon_of_nearly_full_participation_is_plain_gaussian(cohort: int) -> None:
+    """The plain bound holds for a sample too, and is smaller for a large one."""
     found = DifferentialPrivacy(noise_multiplier=8.0).privacy(40, cohort, 16)["epsilon"]
     assert found == pytest.approx(epsilon_of(dp_accounting.GaussianDpEvent(4.0), 40, 1e-5), rel=1e-9)
     analytic = dp_accounting.get_epsilon_gaussian(4.0 / 40**0.5, 1e-5)  # 40 rounds are one of sqrt(40) times less noise
@@ -47,7 +47,7 @@ def test_epsilon_falls_with_noise_and_grows_with_rounds() -> None:
     assert epsilon(0, 1) == float("inf")
 
 
-def test_the_noise_has_the_deviation_that_it_says() -> None:
+def test_noise_standard_deviation() -> None:
     """Standard deviation z C / cohort on each number; the sum of 3 of 4 devices is divided by 4."""
     updates = Updates({"v": np.full((1000, 200), 8, np.float32)}, 70.0, 3, 9)
     private = DifferentialPrivacy(max_norm=2.0, noise_multiplier=1.5)
@@ -59,7 +59,7 @@ def test_the_noise_has_the_deviation_that_it_says() -> None:
     assert (found.weight, found.count) == (4.0, 4)  # not who contributed
 
 
-def test_every_tensor_has_noise_of_its_own() -> None:
+def test_tensors_have_independent_noise() -> None:
     updates = Updates({"a": np.zeros(5, np.float32), "b": np.zeros(5, np.float32)}, 1.0, 2, 9)
     private = DifferentialPrivacy()
     one, again = (private.combine(updates, 2, np.random.default_rng(3)).mean for _ in range(2))
@@ -69,7 +69,7 @@ def test_every_tensor_has_noise_of_its_own() -> None:
     assert not np.isin(one["a"], other["a"]).any()
 
 
-def test_without_noise_and_clipping_it_is_the_mean_in_which_all_count_alike() -> None:
+def test_without_noise_and_clipping_equals_unweighted_mean() -> None:
     updates = Updates({"v": np.array([1.5, -2.0], np.float32)}, 30.0, 5, 9)
     found = DifferentialPrivacy(1e9, 0.0).combine(updates, 5, np.random.default_rng(0)).mean
     np.testing.assert_array_equal(found["v"], updates.mean["v"])
@@ -89,8 +89,8 @@ def test_numbers_out_of_range(settings: dict[str, Any], message: str) -> None:
         DifferentialPrivacy(**settings)
 
 
-def test_a_missing_extra_prints_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "dp_accounting", None)  # which makes Python's own import fail
+def test_missing_extra_prints_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)  # makes the import fail
     with pytest.raises(ConfigurationError) as raised:
         DifferentialPrivacy()
     assert str(raised.value).startswith("aggregator=differential_privacy: cannot import dp_accounting (")

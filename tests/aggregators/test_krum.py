@@ -1,4 +1,4 @@
-"""Krum and multi-Krum against plain loops; whom they choose."""
+"""Krum and multi-Krum against plain loops, and their choice."""
 
 import os
 import re
@@ -22,7 +22,7 @@ ROWS = arrays(np.float32, (9, 4), elements=st.floats(-100, 100, width=32))
 
 
 def scores(rows: Any, hostile: int) -> list[float]:
-    """The sums of the squared distances to the n - f - 2 nearest others, by the paper's letters."""
+    """The sums of the squared distances to the n - f - 2 nearest others, in the paper's notation."""
     n = len(rows)
     apart = [[float(((a - b) ** 2).sum()) for b in rows.astype(np.float64)] for a in rows.astype(np.float64)]
     return [sum(sorted(apart[i][:i] + apart[i][i + 1 :])[: n - hostile - 2]) for i in range(n)]
@@ -38,7 +38,7 @@ def test_known_answers(combined: Any) -> None:
 
 @given(rows=ROWS, hostile=st.integers(0, 3), selected=st.integers(1, 4))
 def test_agrees_with_plain_loops(combined: Any, rows: Any, hostile: int, selected: int) -> None:
-    """Where rounding does not decide: scores of whole numbers are exact."""
+    """Scores of whole numbers are exact, so that rounding does not decide."""
     rows = np.round(rows)
     chosen = sorted(np.argsort(scores(rows, hostile), kind="stable")[:selected])
     found = combined(Krum(hostile / 9, selected), *rows)
@@ -46,9 +46,7 @@ def test_agrees_with_plain_loops(combined: Any, rows: Any, hostile: int, selecte
 
 
 @given(rows=ROWS, where=st.sets(st.integers(0, 8), max_size=3), factor=st.floats(1e4, 1e30))
-def test_hostile_devices_that_are_far_away_are_not_chosen(
-    combined: Any, rows: Any, where: set[int], factor: float
-) -> None:
+def test_distant_hostile_devices_are_not_chosen(combined: Any, rows: Any, where: set[int], factor: float) -> None:
     for place, id in enumerate(where):
         rows[id] = factor * (place + 1)
     honest = np.delete(rows, list(where), axis=0)
@@ -75,8 +73,8 @@ print(hashlib.sha256(squared_distances(each).tobytes()).hexdigest())
 """
 
 
-def test_the_same_bits_for_any_number_of_threads() -> None:
-    """Where a machine has one core only, both numbers are one."""
+def test_bits_do_not_depend_on_threads() -> None:
+    """On a single core both numbers are one."""
     found = set()
     for threads in ("1", "2"):
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": threads}
@@ -86,14 +84,14 @@ def test_the_same_bits_for_any_number_of_threads() -> None:
 
 
 @pytest.mark.parametrize(("devices", "hostile", "selected"), [(5, 0.2, 1), (20, 0.2, 14), (3, 0, 1), (30, 0.1, 25)])
-def test_the_fewest_devices(devices: int, hostile: float, selected: int) -> None:
+def test_minimum_number_of_devices(devices: int, hostile: float, selected: int) -> None:
     Krum(hostile, selected).check(devices)
     message = rf"aggregator krum: expected at least \d+ updates, .*, found {devices}; choose more devices a round"
     with pytest.raises(ConfigurationError, match=message):
         Krum(hostile, selected + (devices if devices < 6 else 1)).check(devices)
 
 
-def test_too_few_devices_say_how_many_there_must_be() -> None:
+def test_too_few_devices_are_refused_with_the_minimum() -> None:
     expected = (
         "expected at least 5 updates, since 1 may be hostile (aggregator.hostile is 0.2) and 1 are selected, found 4"
     )
@@ -102,6 +100,6 @@ def test_too_few_devices_say_how_many_there_must_be() -> None:
 
 
 @pytest.mark.parametrize("selected", [0, 1.5, True])
-def test_a_number_that_is_none(selected: Any) -> None:
+def test_selected_out_of_range(selected: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"aggregator\.selected: expected a whole number, at least 1"):
         Krum(selected=selected)

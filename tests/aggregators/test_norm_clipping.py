@@ -1,4 +1,4 @@
-"""No update is longer than the bound, its direction stays, and a short one stays as it is."""
+"""Norm clipping bounds the norm, keeps the direction, and leaves short updates unchanged."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ TENSORS = st.fixed_dictionaries(
 )
 
 
-def test_a_known_answer() -> None:
-    """Of the norm 5 over both tensors, to 1."""
+def test_known_answer() -> None:
+    """From norm 5 over both tensors to 1."""
     tensors = {"weights": Weights(LAYOUT, np.array([3, 0], np.float32)), "control": np.array([[4]], np.float32)}
     limited = NormClipping(1.0).limit(tensors)
     np.testing.assert_allclose(limited["weights"].vector, [0.6, 0], rtol=1e-6)
@@ -31,7 +31,7 @@ def test_a_known_answer() -> None:
 
 
 @given(tensors=TENSORS, bound=st.floats(1e-3, 1e9))
-def test_the_bound_holds_and_the_direction_stays(tensors: Any, bound: float) -> None:
+def test_bound_holds_and_direction_is_kept(tensors: Any, bound: float) -> None:
     before, limited = norm(tensors), NormClipping(bound).limit(tensors)
     assert norm(limited) <= bound * (1 + 1e-6)
     if before <= bound:
@@ -44,6 +44,6 @@ def test_the_bound_holds_and_the_direction_stays(tensors: Any, bound: float) -> 
 
 
 @pytest.mark.parametrize("bound", [0, -1.0, float("inf"), None])
-def test_a_bound_that_is_none(bound: Any) -> None:
+def test_max_norm_out_of_range(bound: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"aggregator\.max_norm: expected a number above 0, found"):
         NormClipping(bound)

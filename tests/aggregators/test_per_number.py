@@ -1,4 +1,4 @@
-"""The median and the trimmed mean: known answers, scipy's, and what hostile devices cannot do."""
+"""Median and trimmed mean: known answers, scipy's, and bounds against hostile devices."""
 
 import re
 from typing import Any
@@ -21,7 +21,7 @@ ROWS = ([1.0, 10.0], [2.0, -30.0], [4.0, 20.0], [900.0, 25.0], [3.0, 21.0])
 
 @st.composite
 def rounds(draw: st.DrawFn) -> tuple[Any, Any]:
-    """Honest rows, and fewer hostile ones that hold anything."""
+    """Honest rows, and fewer arbitrary hostile ones."""
     honest = draw(st.integers(2, 9))
     hostile = draw(st.integers(0, honest - 1))
     numbers = arrays(np.float32, (honest, 3), elements=st.floats(-100, 100, width=32))
@@ -38,7 +38,7 @@ def test_known_answers(combined: Any) -> None:
 
 
 @given(given=rounds())
-def test_hostile_devices_cannot_leave_the_range_of_the_honest_ones(combined: Any, given: tuple[Any, Any]) -> None:
+def test_result_stays_in_the_range_of_honest_devices(combined: Any, given: tuple[Any, Any]) -> None:
     honest, hostile = given
     low, high = honest.min(axis=0), honest.max(axis=0)
     rules: list[Any] = [Median()]
@@ -51,7 +51,7 @@ def test_hostile_devices_cannot_leave_the_range_of_the_honest_ones(combined: Any
 
 
 @given(given=rounds(), fraction=st.sampled_from([0, 0.2, 0.25, 0.4]))
-def test_they_are_numpys_and_scipys(combined: Any, given: tuple[Any, Any], fraction: float) -> None:
+def test_agree_with_numpy_and_scipy(combined: Any, given: tuple[Any, Any], fraction: float) -> None:
     rows = given[0]
     np.testing.assert_allclose(combined(Median(), *rows), np.median(rows, axis=0), rtol=1e-6)
     trimmed = int(np.ceil(round(fraction * len(rows), 9)))
@@ -60,7 +60,7 @@ def test_they_are_numpys_and_scipys(combined: Any, given: tuple[Any, Any], fract
         np.testing.assert_allclose(combined(TrimmedMean(fraction), *rows), expected, rtol=1e-6, atol=1e-5)
 
 
-def test_nothing_trimmed_is_the_mean_in_which_all_count_alike(combined: Any) -> None:
+def test_zero_trimming_equals_unweighted_mean(combined: Any) -> None:
     np.testing.assert_allclose(combined(TrimmedMean(0), *ROWS), np.mean(ROWS, axis=0), rtol=1e-6)
 
 
@@ -78,7 +78,7 @@ def test_pieces_join_to_tensors_of_any_kind_and_shape(single: Any, size: int) ->
     assert (mean["v"].shape, mean["c"].shape, float(mean["c"])) == ((2, 3), (), 1.0)
 
 
-def test_devices_that_send_different_tensors_are_named(single: Any) -> None:
+def test_different_tensors_are_refused(single: Any) -> None:
     message = "device 1 sent v [2], device 0 v [1]; send the same tensors from all devices, or choose aggregator=mean"
     with pytest.raises(StrategyError, match=re.escape(message)):
         Median().combine(single([1.0], [1.0, 2.0]), 2, np.random.default_rng(0))
@@ -87,12 +87,12 @@ def test_devices_that_send_different_tensors_are_named(single: Any) -> None:
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 0.5, float("nan"), "much"])
-def test_a_fraction_out_of_range(fraction: Any) -> None:
+def test_fraction_out_of_range(fraction: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"aggregator\.hostile: expected a number at least 0 and below 0\.5"):
         TrimmedMean(fraction)
 
 
-def test_all_trimmed_is_refused() -> None:
+def test_trimming_all_is_refused() -> None:
     TrimmedMean(0.4).check(5)
     with pytest.raises(
         ConfigurationError, match="trimmed_mean: of 4 updates it leaves out 2 at either end, and nothing"

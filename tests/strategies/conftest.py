@@ -26,7 +26,7 @@ ROUNDS, EPOCHS, RATE, BATCH, SEED = 3, 2, 0.1, 16, 4
 
 
 def federated(sizes: Sequence[tuple[int, ...]], shape: tuple[int, ...], classes: int) -> FederatedData:
-    """Draws a fleet whose devices label by rules of their own, each a matter of the first four features."""
+    """Draw a fleet in which each device labels by its own rule over the first four features."""
     random = np.random.default_rng(1)
     rows = random.normal(size=(sum(map(sum, sizes)), prod(shape))).astype(np.float32)
     rows[:, 4:] /= 10
@@ -53,7 +53,7 @@ def small_data() -> FederatedData:
 
 @pytest.fixture(scope="session")
 def split_softmax(softmax: TrainableModel) -> TrainableModel:
-    """Softmax regression whose kernel is the body and whose bias is the head."""
+    """Softmax regression with the kernel as body and the bias as head."""
     kernel, bias = softmax.manifest.parameters
     manifest = replace(softmax.manifest, parameters=(replace(kernel, group="body"), replace(bias, group="head")))
     return TrainableModel.from_content(with_metadata(softmax.content, METADATA_NAME, manifest.to_json().encode()))
@@ -61,13 +61,13 @@ def split_softmax(softmax: TrainableModel) -> TrainableModel:
 
 @pytest.fixture(scope="session")
 def bare(foreign: Path) -> TrainableModel:
-    """Softmax regression, [4, 6] to 3 classes, that offers what a model must and nothing else: no manifest, no step size."""
+    """Softmax regression, [4, 6] to 3 classes, with the required signatures only: no manifest, no learning rate input."""
     return TrainableModel.load(foreign / "plain.tflite", loss="sparse_categorical_crossentropy")
 
 
 @dataclass
 class Run:
-    """A finished run, and what its devices would deploy.
+    """A finished run and its deployed weights.
 
     Attributes:
         directory: Its folder.
@@ -88,7 +88,7 @@ class Run:
 
     @property
     def figures(self) -> list[dict[str, Any]]:
-        """The rows without what the models cost."""
+        """The rows without the cost columns."""
         costs = ("state_bytes", "deploy_train_calls", "deploy_infer_calls")
         return [{name: value for name, value in row.items() if name not in costs} for row in self.rows]
 
@@ -98,7 +98,7 @@ class Run:
 
     @property
     def commit(self) -> Commit:
-        """What the coordinator committed last."""
+        """The last commit."""
         identity = StateFile(self.storage, commit_name(self.rounds), self.model).texts
         return CommitFile(self.storage, self.rounds, self.model, identity).read()
 
@@ -111,7 +111,7 @@ class Run:
         return self.commit.state.weights
 
     def device(self, id: int) -> Device:
-        """Returns a device as it is when the last round is evaluated."""
+        """Return a device as in the evaluation of the last round."""
         splits = [
             Examples(self.data.x, self.data.y, part(id))
             for part in (self.data.train, self.data.validation, self.data.test)
@@ -121,13 +121,13 @@ class Run:
         return device
 
     def deployed(self, id: int) -> Weights:
-        """Returns the weights that a device's user gets."""
+        """Return the deployed weights of a device."""
         return self.strategy.deploy(self.device(id), self.strategy.message(self.broadcast, id))
 
 
 @pytest.fixture
 def simulate(tmp_path: Path) -> Callable[..., Run]:
-    """Returns a function that runs a strategy on the serial backend."""
+    """Return a function that runs a strategy on the serial backend."""
 
     def run(
         strategy: Strategy, model: TrainableModel, data: FederatedData, rounds: int = ROUNDS, fleet: Fleet | None = None
@@ -146,7 +146,7 @@ Vector = NDArray[np.float64]
 
 @dataclass
 class Twin:
-    """The fleet again, in plain numpy: softmax regression and the documented batch orders.
+    """The fleet in plain numpy: softmax regression with the documented batch orders.
 
     A strategy is most easily written out on flat vectors `[650]`, kernel and bias in the order of the model's weights.
 
@@ -163,14 +163,14 @@ class Twin:
         return self.data.x[index], self.data.y[index]
 
     def train(self, model: Any, device: int, round: int, epochs: Sequence[int] = range(EPOCHS)) -> None:
-        """Trains for the given epochs of a round."""
+        """Train for the given epochs of a round."""
         for x, y in self.batches(device, round, epochs):
             model.step(x, y, RATE)
 
     def batches(
         self, device: int, round: int, epochs: Sequence[int] = range(EPOCHS)
     ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """Yields the examples of each step that a device makes in the given epochs of a round."""
+        """Yield the examples of each step of a device in the given epochs of a round."""
         x, y = self.part("train", device)
         for epoch in epochs:
             words = [SEED, device, round, int.from_bytes(b"batches", "big"), epoch]
@@ -196,17 +196,17 @@ class Twin:
         epochs: Sequence[int] = range(EPOCHS),
         extra: Callable[[Vector], Any] = lambda w: 0.0,
     ) -> Vector:
-        """Returns the flat weights after `w <- w - RATE (g + extra(w))` on each batch."""
+        """Return the flat weights after `w <- w - RATE (g + extra(w))` on each batch."""
         for x, y in self.batches(device, round, epochs):
             w = w - RATE * (self.gradient(w, x, y) + extra(w))
         return w
 
     def mean(self, vectors: Sequence[Vector]) -> Vector:
-        """Returns the mean over all devices, weighted by their training examples."""
+        """Return the mean over all devices, weighted by training examples."""
         return np.average(vectors, axis=0, weights=self.data.train_sizes)
 
     def at(self, w: Vector) -> Any:
-        """Returns `NumpySoftmax` of flat weights."""
+        """Return the `NumpySoftmax` of flat weights."""
         return type(self.model).from_flat(w, self.data.classes)
 
     def loss(self, model: Any, device: int, split: str = "test") -> float:
@@ -217,7 +217,7 @@ class Twin:
         return float((model.logits(x).argmax(axis=1) == y).mean())
 
     def average(self, models: Sequence[Any]) -> Any:
-        """Returns the mean over the devices, weighted by their training examples."""
+        """Return the mean over the devices, weighted by training examples."""
         shares = self.data.train_sizes / self.data.train_sizes.sum()
         return type(self.model)(
             sum(share * m.kernel for share, m in zip(shares, models, strict=True)),
@@ -225,7 +225,7 @@ class Twin:
         )
 
     def assert_rows(self, rows: list[dict[str, Any]], models: Sequence[Any]) -> None:
-        """Checks each device's figures against those of the model, or of the flat weights, that it should have."""
+        """Check each device's figures against those of its expected model or flat weights."""
         models = [self.at(model) if isinstance(model, np.ndarray) else model for model in models]
         for row, model in zip(rows, models, strict=True):
             assert row["loss"] == pytest.approx(self.loss(model, row["device"]), abs=1e-5)
@@ -234,7 +234,7 @@ class Twin:
 
 @pytest.fixture(params=["softmax", "softmax_with_offset"], ids=["on_host", "in_graph"])
 def softmax_either_way(request: pytest.FixtureRequest) -> TrainableModel:
-    """Softmax regression whose gradient offset the host adds, and the one that adds it in its graph."""
+    """Softmax regression with the gradient offset added on the host, and in the graph."""
     return request.getfixturevalue(request.param)
 
 
@@ -253,7 +253,7 @@ def small_twin(small_data: FederatedData, small_mlp: TrainableModel, numpy_perce
 
 @pytest.fixture
 def unseen_of() -> Callable[[Run], int]:
-    """Returns a function that names the only device of a run which took no part in training."""
+    """Return a function that returns the id of a run's only unseen device."""
 
     def unseen(run: Run) -> int:
         (device,) = (row["device"] for row in run.rows if not row["seen"])

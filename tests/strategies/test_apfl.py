@@ -1,4 +1,4 @@
-"""APFL against plain numpy: two models and the weight that mixes them."""
+"""APFL against plain numpy: two models and their mixing weight."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     twin.assert_rows(run.rows, models)
 
 
-def test_an_unseen_device_trains_a_model_and_its_weight(
+def test_unseen_device_trains_a_model_and_its_weight(
     simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, unseen_of: Any
 ) -> None:
     run = simulate(APFL(0.3, unseen_epochs=3), softmax, data, fleet=Fleet(unseen=1), rounds=1)
@@ -54,14 +54,14 @@ def test_an_unseen_device_trains_a_model_and_its_weight(
 
 
 @pytest.mark.parametrize("alpha", [0, 0.5])
-def test_its_shared_half_is_fedavg(
+def test_global_model_equals_fedavg(
     simulate: Simulate, digits_mlp: TrainableModel, data: FederatedData, alpha: float
 ) -> None:
     run, plain = simulate(APFL(alpha), digits_mlp, data), simulate(FedAvg(), digits_mlp, data)
     np.testing.assert_array_equal(run.weights.vector, plain.weights.vector)
 
 
-def test_statistics_are_those_of_the_mixture(
+def test_statistics_come_from_the_mixture(
     simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
 ) -> None:
     run = simulate(APFL(), grouped, small_data, rounds=2)
@@ -78,7 +78,7 @@ def test_needs_plain_sgd(adam: TrainableModel) -> None:
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1])
-def test_weights_that_cannot_be(alpha: float) -> None:
+def test_alpha_out_of_range(alpha: float) -> None:
     with pytest.raises(
         ConfigurationError, match=r"strategy\.alpha: expected a number at least 0 and at most 1, found "
     ):

@@ -1,4 +1,4 @@
-"""The contract's defaults and the small tools of strategies."""
+"""Defaults and helper functions of the strategy contract."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ class Demanding(Strategy):
     needs = frozenset({"set_gradient_offset", "train", "embed"})
 
 
-def test_names_are_those_of_the_modules() -> None:
+def test_names_equal_module_names() -> None:
     assert [kind().name for kind in (FedAvgFineTune, FedPer, Local)] == ["fedavg_finetune", "fedper", "local"]
 
 
@@ -50,13 +50,13 @@ def test_needs_are_checked(softmax: TrainableModel, digits_mlp: TrainableModel) 
         Demanding().check(softmax)
 
 
-def test_a_run_with_unmet_needs_starts_nothing(softmax: TrainableModel, data: FederatedData, tmp_path: Path) -> None:
+def test_unmet_needs_fail_before_the_run(softmax: TrainableModel, data: FederatedData, tmp_path: Path) -> None:
     with pytest.raises(StrategyError, match="needs embed, set_gradient_offset"):
         Simulation(softmax, data, Demanding(), rounds=1, directory=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_the_default_aggregation_adds_the_mean() -> None:
+def test_default_aggregate_adds_the_mean() -> None:
     state = ServerState({"weights": weights(1, 2, 3), "other": np.ones(2)}, {"secret": np.zeros(1)})
     after = Strategy().aggregate(state, Updates({"weights": weights(0.5, 0, -1)}, weight=7, count=2, participants=2))
     np.testing.assert_array_equal(after.weights.vector, [1.5, 2, 2])
@@ -65,7 +65,7 @@ def test_the_default_aggregation_adds_the_mean() -> None:
     np.testing.assert_array_equal(state.weights.vector, [1, 2, 3])
 
 
-def test_an_update_is_finite_or_not() -> None:
+def test_isfinite() -> None:
     good = np.ones(2, np.float32)
     assert Update({"weights": weights(1, 2, 3)}, 1, good).isfinite()
     assert Update({}, 1, good[:0]).isfinite()
@@ -74,7 +74,7 @@ def test_an_update_is_finite_or_not() -> None:
     assert not Update({}, 1, np.array([1, np.nan], np.float32)).isfinite()
 
 
-def test_what_stays_is_kept_and_recalled(digits_mlp: TrainableModel, data: FederatedData) -> None:
+def test_keep_and_recall(digits_mlp: TrainableModel, data: FederatedData) -> None:
     device = Device(digits_mlp, (data.x, data.y))
     exported = device.parameters()
     shared = digits_mlp.layout.select(lambda p: p.group != "head")
@@ -90,13 +90,13 @@ def test_what_stays_is_kept_and_recalled(digits_mlp: TrainableModel, data: Feder
     np.testing.assert_array_equal(after.select(shared).vector, exported.select(shared).vector)
 
 
-def test_nothing_is_kept_where_everything_travels(softmax: TrainableModel, data: FederatedData) -> None:
+def test_keep_nothing_if_everything_travels(softmax: TrainableModel, data: FederatedData) -> None:
     device = Device(softmax, (data.x, data.y))
     keep(device, device.parameters(), softmax.layout)
     assert device.state == {}
 
 
-def test_slots_are_kept_in_order(adam: TrainableModel, small_data: FederatedData) -> None:
+def test_keep_and_recall_optimizer_slots(adam: TrainableModel, small_data: FederatedData) -> None:
     device = Device(adam, (small_data.x, small_data.y))
     device.train(1, 0.01)
     keep_optimizer(device)
@@ -113,7 +113,7 @@ def test_slots_are_kept_in_order(adam: TrainableModel, small_data: FederatedData
         np.testing.assert_array_equal(slot, own)
 
 
-def test_tensors_and_their_numbers() -> None:
+def test_tensor_helpers() -> None:
     tensor = weights(1, 2, 3)
     assert array_of(tensor) is tensor.vector
     array = np.ones(2)

@@ -1,4 +1,4 @@
-"""Every shipped strategy passes the suite that users' own inherit, and the suite finds what breaks the contract."""
+"""Every shipped strategy passes the conformance suite, and the suite finds violations of the contract."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__al
 
 
 class TestShipped(StrategyConformance):
-    """On the network with BatchNormalization and Dropout, which has whatever a strategy may need."""
+    """The suite on a network with BatchNormalization, Dropout and all capabilities."""
 
     @pytest.fixture(autouse=True, params=SHIPPED, ids=lambda kind: kind.__name__)
     def given(self, request: pytest.FixtureRequest, grouped: TrainableModel) -> None:
@@ -37,7 +37,7 @@ class TestOnTheDefaultModel(StrategyConformance):
 
 
 class CountsOnItself(FedAvg):
-    """Knows from its own attribute, not from the device's state, how often it trained."""
+    """Counts its training in an attribute instead of the device's state."""
 
     def __init__(self) -> None:
         self._times = 0
@@ -106,7 +106,7 @@ class HidesWhatDiverged(FedAvg):
         (HidesWhatDiverged, "test_a_device_that_diverges_harms_no_other", AssertionError),
     ],
 )
-def test_it_finds_what_breaks_the_contract(
+def test_suite_finds_contract_violations(
     grouped: TrainableModel, tmp_path: Path, kind: type[Strategy], test: str, error: type[Exception]
 ) -> None:
     class Suite(StrategyConformance):
@@ -121,14 +121,14 @@ def test_it_finds_what_breaks_the_contract(
         check(**({"tmp_path": tmp_path} if "tmp_path" in check.__code__.co_varnames else {}))
 
 
-def test_a_suite_without_a_strategy_says_so() -> None:
+def test_suite_without_strategy_is_refused() -> None:
     with pytest.raises(NotImplementedError, match=r"StrategyConformance\.strategy: return the strategy to test"):
         StrategyConformance().strategy()
 
 
 @pytest.mark.parametrize("name", ["regression", "dropout", "any_rows", "softmax"])
-def test_the_data_fit_any_model(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> None:
-    """Pictures, words and numbers; labels and values; batches of a fixed size and of any."""
+def test_random_data_fit_any_model(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> None:
+    """Images, tokens and features; labels and values; fixed and dynamic batch sizes."""
     model = request.getfixturevalue(name)
 
     class Suite(StrategyConformance):

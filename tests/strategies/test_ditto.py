@@ -1,4 +1,4 @@
-"""Ditto against plain numpy: a model of each device's own, near the global one."""
+"""Ditto against plain numpy: a personal model near the global one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ def test_agrees_with_numpy(
     twin.assert_rows(run.rows, own)
 
 
-def test_an_unseen_device_trains_a_model_near_the_global_one(
+def test_unseen_device_trains_a_model_near_the_global_one(
     simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, unseen_of: Any
 ) -> None:
     run = simulate(Ditto(LAMBDA, unseen_epochs=4), softmax, data, fleet=Fleet(unseen=1), rounds=1)
@@ -42,20 +42,20 @@ def test_an_unseen_device_trains_a_model_near_the_global_one(
 
 
 @pytest.mark.parametrize("strategy", [Ditto(0.0), Ditto(LAMBDA), Interpolation()], ids=["free", "near", "mixed"])
-def test_the_global_model_is_that_of_fedavg(
+def test_global_model_equals_fedavg(
     simulate: Simulate, grouped: TrainableModel, small_data: FederatedData, strategy: Strategy
 ) -> None:
-    """To the bit, with a Dropout and BatchNormalization."""
+    """Bit for bit, with Dropout and BatchNormalization."""
     run, plain = simulate(strategy, grouped, small_data), simulate(FedAvg(), grouped, small_data)
     np.testing.assert_array_equal(run.weights.vector, plain.weights.vector)
     assert [row["global_loss"] for row in run.rows] == [row["loss"] for row in plain.rows]
 
 
 @pytest.mark.parametrize("name", ["grouped", "adam_with_offset"])
-def test_without_regularization_the_own_model_is_that_of_local_training(
+def test_zero_regularization_equals_local_training(
     simulate: Simulate, small_data: FederatedData, name: str, request: pytest.FixtureRequest
 ) -> None:
-    """To the bit: with the same batches and masks, statistics of its own, and slots that go on from round to round."""
+    """Bit for bit: same batches and masks, own statistics, and slots that persist from round to round."""
     model = request.getfixturevalue(name)
     run, alone = simulate(Ditto(0.0), model, small_data), simulate(Local(), model, small_data)
     for device in range(3):
@@ -69,6 +69,6 @@ def test_needs_a_gradient_offset(adam: TrainableModel) -> None:
 
 
 @pytest.mark.parametrize("factor", [-0.1, float("inf"), "1"])
-def test_factors_that_cannot_be(factor: Any) -> None:
+def test_regularization_out_of_range(factor: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"strategy\.regularization: expected a number at least 0, found "):
         Ditto(factor)

@@ -1,4 +1,4 @@
-"""FedAMP against plain numpy: a mixture for each device, of the models that are like its own."""
+"""FedAMP against plain numpy: a mixture of similar models for each device."""
 
 import json
 from collections.abc import Callable
@@ -45,15 +45,15 @@ def test_agrees_with_numpy(
     twin.assert_rows(run.rows, models)
 
 
-def test_a_device_pays_for_its_own_mixture(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    """Of a fleet of three, two a round; whom the server does not know receives the mean."""
+def test_device_downloads_only_its_mixture(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+    """Two of three devices a round; a device unknown to the server receives the mean."""
     run = simulate(FedAMP(), softmax, data, fleet=Fleet(cohort=2))
     rounds = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
     size = softmax.layout.size * 4
     assert [(row["bytes_down"], row["bytes_up"]) for row in rounds] == [(2 * size, 2 * size)] * 3
 
 
-def test_an_unseen_device_trains_from_the_mean(
+def test_unseen_device_trains_from_the_mean(
     simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, unseen_of: Any
 ) -> None:
     run = simulate(FedAMP(SIGMA, ALPHA, LAMBDA, unseen_epochs=3), softmax, data, fleet=Fleet(unseen=1), rounds=1)
@@ -63,7 +63,7 @@ def test_an_unseen_device_trains_from_the_mean(
 
 
 def test_influences() -> None:
-    """Three models on a line: equal ones share most; many equal ones are scaled to a sum of 1."""
+    """Three models on a line: equal models share most; many equal models are scaled to a sum of 1."""
     shares = FedAMP(sigma=1.0, alpha=0.5)._influences(np.array([[0.0], [0], [2]], np.float32))
     far = 0.5 * exp(-4)
     np.testing.assert_allclose(shares, [[0.5 - far, 0.5, far], [0.5, 0.5 - far, far], [far, far, 1 - 2 * far]])
@@ -71,12 +71,12 @@ def test_influences() -> None:
     np.testing.assert_allclose(crowd, [[0, 0.5, 0.5], [0.5, 0, 0.5], [0.5, 0.5, 0]])
 
 
-def test_the_order_in_which_devices_came_decides_no_bit(softmax: TrainableModel) -> None:
-    """A run that goes on reads them in another order than that in which they first took part."""
+def test_result_does_not_depend_on_arrival_order(softmax: TrainableModel) -> None:
+    """A resumed run reads the models in another order."""
     layout, values = (
         softmax.layout,
         {"9": 1e17, "10": -1e17, "2": 1.0, "11": 0.0},
-    )  # whose float64 sum depends on the order
+    )  # the float64 sum depends on the order
     models = {name: Weights(layout, np.full(layout.size, value, np.float32)) for name, value in values.items()}
     updates = Updates({}, 1.0, 1, 5, {3: Update({"weights": models["11"]}, 1.0, np.zeros(1, np.float32))})
     one, other = (
@@ -93,6 +93,6 @@ def test_needs_a_gradient_offset(adam: TrainableModel) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"sigma": 0}, {"alpha": 11}, {"regularization": -1}, {"unseen_epochs": -1}])
-def test_settings_that_cannot_be(settings: Any) -> None:
+def test_settings_out_of_range(settings: Any) -> None:
     with pytest.raises(ConfigurationError, match=rf"strategy\.{next(iter(settings))}: expected a .*number.*, found "):
         FedAMP(**settings)

@@ -1,4 +1,4 @@
-"""FedAvg against plain numpy, and its identities."""
+"""FedAvg against plain numpy, and identities."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,8 +32,8 @@ def test_nothing_stays_on_devices(simulate: Simulate, digits_cnn: TrainableModel
     assert [run.device(i).state for i in range(3)] == [{}, {}, {}]
 
 
-def test_of_one_device_is_local_training(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    """Plain SGD has no state but the weights, so averaging over one device changes nothing but roundings."""
+def test_one_device_equals_local_training(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+    """Plain SGD has no state but the weights, so averaging over one device only rounds."""
     alone = FederatedData("one", data.x, data.y, 10, data.indices, data.offsets[:1])
     together, own = simulate(FedAvg(), softmax, alone), simulate(Local(), softmax, alone)
     np.testing.assert_allclose(together.weights.vector, own.deployed(0).vector, rtol=0, atol=1e-6)
@@ -49,7 +49,7 @@ def test_unseen_devices_get_the_global_model(simulate: Simulate, softmax: Traina
 def test_optimizers_start_fresh_every_round(
     simulate: Simulate, momentum: TrainableModel, small_data: FederatedData
 ) -> None:
-    """A round done by hand with fresh devices gives the same bits as the second round of a run."""
+    """A round computed by hand with fresh devices has the bits of a run's second round."""
     one, two = (simulate(FedAvg(), momentum, small_data, rounds=rounds) for rounds in (1, 2))
     total, weight = np.zeros(momentum.layout.size), 0.0
     for id in range(3):

@@ -1,4 +1,4 @@
-"""Fine-tuning: against plain numpy; its epochs are chosen on validation examples and on nothing else."""
+"""Fine-tuning against plain numpy; epochs are chosen on validation examples only."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,19 +38,19 @@ def test_agrees_with_numpy(
         np.testing.assert_allclose(run.deployed(device).tensors()[0], model.kernel, rtol=0, atol=1e-5)
 
 
-def test_training_itself_is_fedavg(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+def test_training_equals_fedavg(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
     tuned, plain = simulate(FedAvgFineTune(2), softmax, data), simulate(FedAvg(), softmax, data)
     np.testing.assert_array_equal(tuned.weights.vector, plain.weights.vector)
     assert [row["global_loss"] for row in tuned.rows] == [row["loss"] for row in plain.rows]
 
 
-def test_without_epochs_it_is_fedavg(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+def test_zero_epochs_equals_fedavg(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
     tuned, plain = simulate(FedAvgFineTune(0), softmax, data), simulate(FedAvg(), softmax, data)
     assert tuned.figures == [{**row, "fine_tune_epochs": 0} for row in plain.figures]
 
 
-def test_test_examples_decide_nothing(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    """Other test labels, the same choice and the same weights; other validation labels, another choice."""
+def test_choice_ignores_test_examples(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+    """Other test labels keep choice and weights; other validation labels change them."""
     run = simulate(FedAvgFineTune(MAX_EPOCHS), softmax, data)
     for split, same in (("test", True), ("validation", False)):
         y = data.y.copy()
@@ -66,7 +66,7 @@ def test_test_examples_decide_nothing(simulate: Simulate, softmax: TrainableMode
                 np.testing.assert_array_equal(other.deployed(device).vector, run.deployed(device).vector)
 
 
-def test_without_validation_examples_the_global_weights_stay(
+def test_no_validation_examples_keeps_global_weights(
     simulate: Simulate, softmax: TrainableModel, data: FederatedData
 ) -> None:
     offsets = data.offsets.copy()
@@ -76,10 +76,10 @@ def test_without_validation_examples_the_global_weights_stay(
     np.testing.assert_array_equal(run.deployed(1).vector, run.weights.vector)
 
 
-def test_what_stays_on_a_device_is_fine_tuned_too(
+def test_own_parameters_are_fine_tuned_too(
     simulate: Simulate, split_softmax: TrainableModel, data: FederatedData
 ) -> None:
-    """The base class may be composed with a narrower choice of what travels."""
+    """A subclass may share fewer parameters."""
 
     class FineTunedFedPer(FedAvgFineTune, FedPer):
         pass
@@ -91,7 +91,7 @@ def test_what_stays_on_a_device_is_fine_tuned_too(
 
 
 def head_tuned(twin: Any, w: Any, head: slice, device: int, round: int) -> list[Any]:
-    """Returns what each epoch of training the head alone leads to."""
+    """Return the weights after each epoch of training the head alone."""
     found = []
     for epoch in range(MAX_EPOCHS):
         w = w.copy()
@@ -101,10 +101,10 @@ def head_tuned(twin: Any, w: Any, head: slice, device: int, round: int) -> list[
     return found
 
 
-def test_the_head_alone_agrees_with_numpy_where_the_rest_is_written_back(
+def test_head_tuning_by_writing_back_agrees_with_numpy(
     simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData
 ) -> None:
-    """The head of this model is its bias, and it has no step of its own."""
+    """The model's head is its bias, and there is no `train_head`."""
     assert "train_head" not in split_softmax.capabilities
     run = simulate(FedAvgFineTune(MAX_EPOCHS, layers="head"), split_softmax, data)
     w = run.weights.vector.astype(np.float64)
@@ -117,10 +117,10 @@ def test_the_head_alone_agrees_with_numpy_where_the_rest_is_written_back(
     assert any(row["fine_tune_epochs"] for row in run.rows)
 
 
-def test_the_layers_that_validate_best_are_chosen(
+def test_chosen_layers_have_the_best_validation_loss(
     simulate: Simulate, small_twin: Any, small_mlp: TrainableModel, small_data: FederatedData
 ) -> None:
-    """All layers and the head each win on some device; the head is trained by steps of its own."""
+    """All layers and the head each win on some device; the head trains by `train_head`."""
     assert "train_head" in small_mlp.signatures
     run = simulate(FedAvgFineTune(MAX_EPOCHS, layers="chosen"), small_mlp, small_data, rounds=8)
     w, whole = run.weights.vector.astype(np.float64), set()
@@ -135,7 +135,7 @@ def test_the_layers_that_validate_best_are_chosen(
     assert whole == {0, 1}
 
 
-def test_the_head_is_tuned_on_embeddings_under_the_body_of_inference(
+def test_head_is_tuned_on_embeddings_in_inference_mode(
     simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
 ) -> None:
     run = simulate(FedAvgFineTune(MAX_EPOCHS, layers="head"), grouped, small_data)
@@ -150,14 +150,14 @@ def test_the_head_is_tuned_on_embeddings_under_the_body_of_inference(
         np.testing.assert_array_equal(run.deployed(id).select(below).vector, run.weights.select(below).vector)
 
 
-def test_a_head_alone_needs_a_head(bare: TrainableModel) -> None:
+def test_head_tuning_needs_a_head(bare: TrainableModel) -> None:
     FedAvgFineTune().check(bare)
     for layers in ("head", "chosen"):
         with pytest.raises(StrategyError, match="strategy fedavg_finetune: needs head, which the model plain lacks"):
             FedAvgFineTune(layers=layers).check(bare)
 
 
-def test_settings_that_cannot_be() -> None:
+def test_settings_out_of_range() -> None:
     with pytest.raises(
         ConfigurationError, match=r"strategy\.max_epochs: expected a whole number, at least 0, found -1"
     ):

@@ -1,4 +1,4 @@
-"""FedBABU against plain numpy: the body under a head that nobody trains, then all of it or the head."""
+"""FedBABU against plain numpy: the body under a fixed head, then fine-tuning of all layers or the head."""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +41,7 @@ def test_agrees_with_numpy(
     twin.assert_rows(run.rows, models)
 
 
-def test_needs_a_step_of_the_body(
+def test_needs_train_body(
     digits_mlp: TrainableModel, grouped: TrainableModel, frozen: TrainableModel, small_mlp: TrainableModel
 ) -> None:
     for model in (grouped, small_mlp):
@@ -54,7 +54,7 @@ def test_needs_a_step_of_the_body(
         FedBABU().check(frozen)
 
 
-def test_settings_that_cannot_be() -> None:
+def test_settings_out_of_range() -> None:
     with pytest.raises(ConfigurationError, match=r"strategy\.fine_tune: expected all or head, found 'body'"):
         FedBABU(fine_tune="body")
     with pytest.raises(ConfigurationError, match=r"strategy\.fine_tune_epochs: expected a whole number"):

@@ -1,4 +1,4 @@
-"""FedBN: every device normalizes in its own way, and all else is one model."""
+"""FedBN: normalization is personal, everything else is one model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,10 +16,10 @@ from odt_sim.strategies.fedbn import FedBN
 Simulate = Callable[..., Any]
 
 
-def test_one_round_is_fedavg_but_for_the_normalization(
+def test_one_round_equals_fedavg_except_normalization(
     simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
 ) -> None:
-    """To the bit: all devices begin alike, so that what travels is the same. Its statistics stay with its scale and shift."""
+    """Bit for bit: all devices start from the same weights. Statistics stay with scale and shift."""
     own, whole = (simulate(strategy, grouped, small_data, rounds=1) for strategy in (FedBN(), FedAvg()))
     np.testing.assert_array_equal(own.weights.vector, whole.weights.select(own.weights.layout).vector)
     kept = [own.device(id).state["own"] for id in range(3)]
@@ -28,10 +28,10 @@ def test_one_round_is_fedavg_but_for_the_normalization(
     np.testing.assert_allclose(mean, whole.weights.select(kept[0].layout).vector, rtol=0, atol=1e-6)
 
 
-def test_each_device_goes_on_with_its_own(
+def test_normalization_persists_between_rounds(
     simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
 ) -> None:
-    """A second round done by hand, beginning with what stayed and what came."""
+    """A second round by hand, from the kept normalization and the received rest."""
     one, two = (simulate(FedBN(), grouped, small_data, rounds=rounds) for rounds in (1, 2))
     for id in range(3):
         device = two.device(id)
@@ -46,7 +46,7 @@ def test_each_device_goes_on_with_its_own(
     assert len({two.device(id).state["own"].vector.tobytes() for id in range(3)}) == 3
 
 
-def test_an_unseen_device_trains_its_normalization_alone(
+def test_unseen_device_trains_its_normalization_alone(
     simulate: Simulate, grouped: TrainableModel, small_data: FederatedData, unseen_of: Any
 ) -> None:
     run = simulate(FedBN(unseen_epochs=2), grouped, small_data, fleet=Fleet(unseen=1), rounds=1)

@@ -1,4 +1,4 @@
-"""FedDyn against plain numpy, and FedAvg as its special case."""
+"""FedDyn against plain numpy, with FedAvg as special case."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,17 +36,13 @@ def test_agrees_with_numpy(
     twin.assert_rows(run.rows, [w] * 3)
 
 
-def test_without_regularization_it_is_fedavg(
-    simulate: Simulate, softmax_either_way: TrainableModel, data: FederatedData
-) -> None:
+def test_zero_alpha_equals_fedavg(simulate: Simulate, softmax_either_way: TrainableModel, data: FederatedData) -> None:
     one, other = (simulate(strategy, softmax_either_way, data) for strategy in (FedDyn(0), FedAvg()))
     np.testing.assert_array_equal(one.weights.vector, other.weights.vector)
     assert one.figures == other.figures
 
 
-def test_only_a_part_of_the_fleet_takes_part(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
-) -> None:
+def test_partial_participation(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
     """One of two devices a round: the server's `h` moves by half of the device's."""
     run = simulate(FedDyn(ALPHA), softmax, data, fleet=Fleet(cohort=1, unseen=1))
     (unseen,) = choose_unseen(3, 1, 4)
@@ -62,10 +58,10 @@ def test_only_a_part_of_the_fleet_takes_part(
     assert run.device(unseen).state == {}
 
 
-def test_statistics_are_those_of_the_devices(
+def test_statistics_are_averaged_without_regularizer(
     simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
 ) -> None:
-    """In the first round only `-h / alpha` tells it from FedAvg with the same proximal term, which no statistic has."""
+    """The first round differs from FedAvg with the same proximal term by `-h / alpha` only, not in statistics."""
     run = simulate(FedDyn(ALPHA), grouped, small_data, rounds=1)
     total, weight = np.zeros(grouped.layout.size), 0
     for id in range(3):
@@ -80,7 +76,7 @@ def test_statistics_are_those_of_the_devices(
         assert same == (p.role == "statistic"), p.name
 
 
-def test_a_model_that_takes_no_offset_is_refused(adam: TrainableModel) -> None:
+def test_model_without_gradient_offset_is_refused(adam: TrainableModel) -> None:
     with pytest.raises(StrategyError, match="strategy feddyn: needs gradient_offset, which the model adam lacks"):
         FedDyn().check(adam)
 

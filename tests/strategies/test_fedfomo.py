@@ -1,4 +1,4 @@
-"""FedFomo against plain numpy: models weighed by the validation loss, and by nothing else."""
+"""FedFomo against plain numpy: models weighted by validation loss only."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Simulate = Callable[..., Any]
 
 @pytest.fixture
 def mixed(data: FederatedData) -> FederatedData:
-    """Some of each device's validation examples are another device's, so that other models are of worth."""
+    """Devices share some validation examples, so that other models have value."""
     indices = data.indices.copy()
     places = np.concatenate([np.arange(start, stop) for start, stop in data.offsets[:, 1:3]])
     indices[places] = indices[np.roll(places, 4)]
@@ -27,7 +27,7 @@ def mixed(data: FederatedData) -> FederatedData:
 
 
 def taken(twin: Any, v: Any, others: Any, device: int) -> tuple[Any, float]:
-    """Returns v after what it took from the others, and the sum of their worth."""
+    """Return v after combining the other models, and the sum of their weights."""
     losses = [twin.loss(twin.at(w), device, "validation") for w in (v, *others)]
     worth = [max(0.0, (losses[0] - loss) / np.linalg.norm(w - v)) for loss, w in zip(losses[1:], others, strict=True)]
     total = sum(worth)
@@ -54,7 +54,7 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     twin.assert_rows(run.rows, models)
 
 
-def test_an_unseen_device_takes_from_the_models_and_trains(
+def test_unseen_device_combines_models_and_trains(
     simulate: Simulate, twin: Any, softmax: TrainableModel, mixed: FederatedData, unseen_of: Any
 ) -> None:
     run = simulate(FedFomo(unseen_epochs=3), softmax, mixed, fleet=Fleet(unseen=1))
@@ -67,7 +67,7 @@ def test_an_unseen_device_takes_from_the_models_and_trains(
     np.testing.assert_allclose(run.deployed(unseen).vector, own, rtol=0, atol=1e-5)
 
 
-def test_without_validation_examples_it_is_local_training(
+def test_no_validation_examples_equals_local_training(
     simulate: Simulate, softmax: TrainableModel, data: FederatedData
 ) -> None:
     offsets = data.offsets.copy()
@@ -78,7 +78,7 @@ def test_without_validation_examples_it_is_local_training(
         np.testing.assert_array_equal(run.deployed(device).vector, alone.deployed(device).vector)
 
 
-def test_test_examples_decide_nothing(simulate: Simulate, softmax: TrainableModel, mixed: FederatedData) -> None:
+def test_choice_ignores_test_examples(simulate: Simulate, softmax: TrainableModel, mixed: FederatedData) -> None:
     y = mixed.y.copy()
     for device in range(3):
         index = mixed.test(device)
@@ -88,16 +88,14 @@ def test_test_examples_decide_nothing(simulate: Simulate, softmax: TrainableMode
         np.testing.assert_array_equal(one.deployed(device).vector, other.deployed(device).vector)
 
 
-def test_the_others_models_go_down(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+def test_downloads_other_models(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
     run = simulate(FedFomo(), softmax, data, rounds=2)
     rounds = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
     size = softmax.layout.size * 4
     assert [(row["bytes_down"], row["bytes_up"]) for row in rounds] == [(0, 3 * size), (3 * 2 * size, 3 * size)]
 
 
-def test_a_device_receives_so_many_models_in_turn(
-    simulate: Simulate, softmax: TrainableModel, mixed: FederatedData
-) -> None:
+def test_limited_models_arrive_in_turn(simulate: Simulate, softmax: TrainableModel, mixed: FederatedData) -> None:
     strategy = FedFomo(models=1)
     run = simulate(strategy, softmax, mixed)
     rounds = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
@@ -111,6 +109,6 @@ def test_a_device_receives_so_many_models_in_turn(
 
 
 @pytest.mark.parametrize(("name", "least"), [("unseen_epochs", 0), ("models", 1)])
-def test_numbers_that_cannot_be(name: str, least: int) -> None:
+def test_settings_out_of_range(name: str, least: int) -> None:
     with pytest.raises(ConfigurationError, match=rf"strategy\.{name}: expected a whole number, at least {least}"):
         FedFomo(**{name: least - 1})

@@ -1,4 +1,4 @@
-"""FedPer against plain numpy: one body for all, a head for each."""
+"""FedPer against plain numpy: one body, personal heads."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, split_softmax: Trainab
     twin.assert_rows(run.rows, models)
 
 
-def test_one_body_and_a_head_for_each(simulate: Simulate, digits_mlp: TrainableModel, data: FederatedData) -> None:
+def test_shared_body_and_personal_heads(simulate: Simulate, digits_mlp: TrainableModel, data: FederatedData) -> None:
     run = simulate(FedPer(), digits_mlp, data)
     head = digits_mlp.layout.select(lambda p: p.group == "head")
     body = digits_mlp.layout.select(lambda p: p.group != "head")
@@ -46,10 +46,10 @@ def test_one_body_and_a_head_for_each(simulate: Simulate, digits_mlp: TrainableM
     assert {name for i in range(3) for name in run.device(i).state} == {"own"}
 
 
-def test_an_unseen_device_trains_its_head_under_the_shared_body(
+def test_unseen_device_trains_its_head_under_the_shared_body(
     simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData, unseen_of: Any
 ) -> None:
-    """The exported head, in four epochs whose gradient moves nothing else; nothing of it is kept."""
+    """The exported head trains for four epochs, nothing else moves, and nothing is kept."""
     run = simulate(FedPer(unseen_epochs=4), split_softmax, data, fleet=Fleet(unseen=1))
     unseen = unseen_of(run)
     w = np.concatenate([run.weights.vector, twin.initial[-10:]]).astype(np.float64)
@@ -61,7 +61,7 @@ def test_an_unseen_device_trains_its_head_under_the_shared_body(
     assert run.device(unseen).state == {}
 
 
-def test_without_epochs_an_unseen_device_has_the_exported_head(
+def test_zero_epochs_keeps_the_exported_head(
     simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData, unseen_of: Any
 ) -> None:
     run = simulate(FedPer(unseen_epochs=0), split_softmax, data, fleet=Fleet(unseen=1))
@@ -70,7 +70,7 @@ def test_without_epochs_an_unseen_device_has_the_exported_head(
     np.testing.assert_array_equal(kernel, run.weights.tensors()[0])
 
 
-def test_with_everything_shared_it_is_fedavg(
+def test_sharing_everything_equals_fedavg(
     simulate: Simulate, split_softmax: TrainableModel, data: FederatedData
 ) -> None:
     class SharesAll(FedPer):
@@ -93,7 +93,7 @@ def test_needs_a_body_and_a_head(foreign: Path, softmax: TrainableModel) -> None
 
 
 @pytest.mark.parametrize("epochs", [-1, 1.5, "many", True])
-def test_epochs_that_cannot_be(epochs: Any) -> None:
+def test_epochs_out_of_range(epochs: Any) -> None:
     with pytest.raises(
         ConfigurationError, match=r"strategy\.unseen_epochs: expected a whole number, at least 0, found"
     ):

@@ -1,4 +1,4 @@
-"""FedProx against plain numpy, its partial work, and FedAvg as its special case."""
+"""FedProx against plain numpy, partial work, and FedAvg as special case."""
 
 import json
 from collections.abc import Callable
@@ -39,18 +39,16 @@ def test_graph_and_host_agree(
     np.testing.assert_allclose(one.weights.vector, other.weights.vector, rtol=0, atol=1e-6)
 
 
-def test_without_a_pull_it_is_fedavg(
-    simulate: Simulate, softmax_either_way: TrainableModel, data: FederatedData
-) -> None:
+def test_zero_mu_equals_fedavg(simulate: Simulate, softmax_either_way: TrainableModel, data: FederatedData) -> None:
     one, other = (simulate(strategy, softmax_either_way, data) for strategy in (FedProx(0), FedAvg()))
     np.testing.assert_array_equal(one.weights.vector, other.weights.vector)
     assert one.rows == other.rows
 
 
-def test_batchnorm_and_dropout_are_those_of_fedavg(
+def test_statistics_and_masks_equal_fedavg(
     simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
 ) -> None:
-    """No term pulls at statistics, and masks are the same: without a pull nothing differs, with one everything does."""
+    """The proximal term leaves out statistics and masks: with `mu` 0 nothing differs, above 0 all weights do."""
     none, plain, pulled = (simulate(s, grouped, small_data, rounds=2) for s in (FedProx(0), FedAvg(), FedProx(MU)))
     np.testing.assert_array_equal(none.weights.vector, plain.weights.vector)
     for p in grouped.parameters:
@@ -61,7 +59,7 @@ def test_batchnorm_and_dropout_are_those_of_fedavg(
 def test_stragglers(
     strategy: Strategy, simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
 ) -> None:
-    """Of two epochs a straggler does one, which FedProx counts; FedAvg averages over the others."""
+    """Stragglers do one of two epochs; FedProx counts them, FedAvg averages over the others."""
     run = simulate(strategy, softmax, data, fleet=Fleet(stragglers=0.6))
     mu = MU if strategy.partial_work else 0
     w, before = twin.initial, set()
@@ -76,13 +74,13 @@ def test_stragglers(
     np.testing.assert_allclose(run.weights.vector, w, rtol=0, atol=1e-5)
 
 
-def test_the_report_tells_the_settings(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+def test_summary_lists_settings(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
     run = simulate(FedProx(MU), softmax, data, rounds=1, fleet=Fleet(stragglers=0.6))
     settings = json.loads((run.directory / "summary.json").read_text())["settings"]
     assert (settings["strategy.mu"], settings["fleet.stragglers"]) == ("0.5", "0.6")
 
 
-def test_a_model_that_takes_no_offset_is_refused(adam: TrainableModel, foreign: Path) -> None:
+def test_model_without_gradient_offset_is_refused(adam: TrainableModel, foreign: Path) -> None:
     with pytest.raises(StrategyError, match="strategy fedprox: needs gradient_offset, which the model adam lacks"):
         FedProx().check(adam)
     plain = TrainableModel.load(foreign / "plain.tflite", loss="sparse_categorical_crossentropy")

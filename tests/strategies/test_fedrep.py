@@ -1,4 +1,4 @@
-"""FedRep against plain numpy: the head under the body that came, then the body under this head."""
+"""FedRep against plain numpy: the head under the received body, then the body under this head."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ RATE, HEAD_EPOCHS, EPOCHS = 0.1, 3, 2
 
 
 def descended(twin: Any, w: Any, part: slice, device: int, round: int, epochs: range) -> Any:
-    """Returns the weights after steps that change a part of them."""
+    """Return the weights after steps on a part of them."""
     w = w.copy()
     for x, y in twin.batches(device, round, epochs):
         w[part] -= RATE * twin.gradient(w, x, y)[part]
@@ -43,7 +43,7 @@ def test_agrees_with_numpy(
     twin.assert_rows(run.rows, models)
 
 
-def test_an_unseen_device_trains_its_head_under_the_shared_body(
+def test_unseen_device_trains_its_head_under_the_shared_body(
     simulate: Simulate, small_twin: Any, small_mlp: TrainableModel, small_data: FederatedData, unseen_of: Any
 ) -> None:
     run = simulate(FedRep(1, unseen_epochs=4), small_mlp, small_data, fleet=Fleet(unseen=1), rounds=1)
@@ -53,7 +53,7 @@ def test_an_unseen_device_trains_its_head_under_the_shared_body(
     np.testing.assert_allclose(run.deployed(unseen).vector, w, rtol=0, atol=1e-5)
 
 
-def test_statistics_move_with_the_body_and_travel(
+def test_statistics_train_with_the_body_and_travel(
     simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
 ) -> None:
     run = simulate(FedRep(HEAD_EPOCHS), grouped, small_data, rounds=1)
@@ -72,7 +72,7 @@ def test_statistics_move_with_the_body_and_travel(
     )
 
 
-def test_needs_steps_of_head_and_body(digits_mlp: TrainableModel, small_mlp: TrainableModel) -> None:
+def test_needs_train_head_and_train_body(digits_mlp: TrainableModel, small_mlp: TrainableModel) -> None:
     FedRep().check(small_mlp)
     with pytest.raises(
         StrategyError, match="strategy fedrep: needs train_body, train_head, which the model digits_mlp"
@@ -80,7 +80,7 @@ def test_needs_steps_of_head_and_body(digits_mlp: TrainableModel, small_mlp: Tra
         FedRep().check(digits_mlp)
 
 
-def test_epochs_that_cannot_be() -> None:
+def test_epochs_out_of_range() -> None:
     with pytest.raises(
         ConfigurationError, match=r"strategy\.head_epochs: expected a whole number, at least 1, found 0"
     ):

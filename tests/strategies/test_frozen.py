@@ -1,4 +1,4 @@
-"""Frozen parameters do not travel, whatever the strategy."""
+"""Frozen parameters never travel."""
 
 import json
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def rounds(run: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("strategy", "size"), [(FedAvg(), HEAD), (FedAvgFineTune(max_epochs=1), HEAD), (FedPer(), 0), (Local(), 0)]
 )
-def test_only_what_moves_is_exchanged_and_kept(
+def test_frozen_parameters_are_neither_sent_nor_kept(
     simulate: Simulate, frozen: TrainableModel, small_data: FederatedData, strategy: Strategy, size: int
 ) -> None:
     run = simulate(strategy, frozen, small_data)
@@ -41,7 +41,7 @@ def test_only_what_moves_is_exchanged_and_kept(
         assert (own.vector.nbytes if own else 0) == HEAD - size
 
 
-def test_the_global_model_is_evaluated(simulate: Simulate, frozen: TrainableModel, small_data: FederatedData) -> None:
+def test_global_model_is_evaluated(simulate: Simulate, frozen: TrainableModel, small_data: FederatedData) -> None:
     run = simulate(FedAvgFineTune(max_epochs=2), frozen, small_data)
     for row in run.rows:
         device = run.device(row["device"])
@@ -50,7 +50,7 @@ def test_the_global_model_is_evaluated(simulate: Simulate, frozen: TrainableMode
         assert (row["global_loss"], row["global_accuracy"]) == (found["loss"], found["accuracy"])
 
 
-def test_a_deployed_model_with_another_body_leaves_the_global_one(
+def test_deployed_body_does_not_change_the_global_model(
     simulate: Simulate, frozen: TrainableModel, small_data: FederatedData
 ) -> None:
     class DeploysAnotherBody(FedAvg):
@@ -63,7 +63,7 @@ def test_a_deployed_model_with_another_body_leaves_the_global_one(
         assert two["loss"] != one["loss"]
 
 
-def test_what_is_frozen_is_not_kept(frozen: TrainableModel, small_data: FederatedData) -> None:
+def test_keep_skips_frozen_parameters(frozen: TrainableModel, small_data: FederatedData) -> None:
     device = Device(frozen, (small_data.x, small_data.y))
     keep(device, device.parameters(), frozen.layout.select(lambda p: False))
     assert device.state["own"].layout == frozen.trainable_layout

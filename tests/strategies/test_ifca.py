@@ -1,4 +1,4 @@
-"""IFCA against plain numpy: models from clusters of updates, which devices choose by their training loss."""
+"""IFCA against plain numpy: models from clusters of updates, chosen by training loss."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Simulate = Callable[..., Any]
 
 @pytest.fixture
 def alike() -> FederatedData:
-    """Eight devices of the digits' shape that label by one rule."""
+    """Eight devices with digit-shaped examples and one labelling rule."""
     x = np.random.default_rng(2).normal(size=(480, 8, 8, 1)).astype(np.float32)
     x.reshape(480, 64)[:, 10:] /= 10
     y = x.reshape(480, 64)[:, :10].argmax(axis=1).astype(np.int32)
@@ -32,7 +32,7 @@ def choice(twin: Any, models: Any, device: int) -> int:
 
 
 def cut(vectors: Any, clusters: int) -> Any:
-    """K-means by the book, of directions, from rows that are least alike."""
+    """Textbook k-means of directions, seeded by the least similar rows."""
     rows = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     means = [rows[np.argmin(rows @ rows.sum(axis=0))]]
     while len(means) < clusters:
@@ -44,7 +44,7 @@ def cut(vectors: Any, clusters: int) -> Any:
 
 
 def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
-    """One round of warming up, one whose updates are cut into clusters, and two of choice."""
+    """One warm-up round, one round of the split, and two rounds of choice."""
     run = simulate(IFCA(clusters=2, warm_up_rounds=1), softmax, data, rounds=4)
     sizes = data.train_sizes
     models = [twin.initial]
@@ -64,10 +64,10 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     twin.assert_rows(run.rows, [models[cluster] for cluster in chosen])
 
 
-def test_groups_that_label_otherwise_are_told_apart(
+def test_groups_with_permuted_labels_are_separated(
     simulate: Simulate, softmax: TrainableModel, alike: FederatedData
 ) -> None:
-    """Eight devices in two groups, one of which has other names for the classes; two of the devices are unseen."""
+    """Eight devices in two groups, one with permuted labels; two devices are unseen."""
     permuted = label_permutation(alike, 0, groups=2)
     run = simulate(IFCA(clusters=2), softmax, permuted, rounds=5, fleet=Fleet(unseen=2))
     groups = [int((permuted.y[permuted.train(i)] != alike.y[alike.train(i)]).any()) for i in range(8)]
@@ -95,7 +95,7 @@ def test_one_cluster_is_fedavg(simulate: Simulate, grouped: TrainableModel, smal
     assert [row["loss"] for row in run.rows] == [row["loss"] for row in plain.rows]
 
 
-def test_a_cluster_that_no_update_is_in_keeps_the_model_before(
+def test_empty_cluster_keeps_the_previous_model(
     simulate: Simulate, softmax: TrainableModel, data: FederatedData
 ) -> None:
     run = simulate(IFCA(clusters=3, warm_up_rounds=0), softmax, data, rounds=1, fleet=Fleet(cohort=1))
@@ -105,7 +105,7 @@ def test_a_cluster_that_no_update_is_in_keeps_the_model_before(
 
 
 def test_all_models_go_down_and_one_up(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    """One model in the warm-up and in the round that is cut; two in the round after."""
+    """One model in the warm-up and in the round of the split, two in the next round."""
     run = simulate(IFCA(clusters=2), softmax, data, rounds=3)
     records = [json.loads(line) for line in (run.directory / "rounds.jsonl").read_text().splitlines()]
     size = softmax.layout.size * 4
@@ -113,7 +113,7 @@ def test_all_models_go_down_and_one_up(simulate: Simulate, softmax: TrainableMod
     assert [record["bytes_up"] for record in records] == [3 * (size + 4)] * 3
 
 
-def test_an_unseen_device_takes_the_model_that_fits_its_training_examples(
+def test_unseen_device_chooses_by_training_loss(
     simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, unseen_of: Any
 ) -> None:
     run = simulate(IFCA(), softmax, data, fleet=Fleet(unseen=1))
@@ -123,8 +123,8 @@ def test_an_unseen_device_takes_the_model_that_fits_its_training_examples(
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
-def test_a_model_that_diverged_is_nobodys_choice(softmax: TrainableModel, data: FederatedData) -> None:
-    """Its answers are infinite, so that its loss is NaN."""
+def test_diverged_model_is_not_chosen(softmax: TrainableModel, data: FederatedData) -> None:
+    """Its outputs are infinite and its loss is NaN."""
     device = Device(softmax, (data.x, data.y))
     initial = device.parameters()
     models = {"weights.0": initial, "weights.1": Weights(initial.layout, np.full_like(initial.vector, 1e38))}
@@ -132,7 +132,7 @@ def test_a_model_that_diverged_is_nobodys_choice(softmax: TrainableModel, data: 
         np.testing.assert_array_equal(IFCA().deploy(device, broadcast).vector, initial.vector)
 
 
-def test_settings_that_cannot_be() -> None:
+def test_settings_out_of_range() -> None:
     for settings, name in (({"clusters": 0}, "clusters"), ({"warm_up_rounds": -1}, "warm_up_rounds")):
         with pytest.raises(ConfigurationError, match=rf"strategy\.{name}: expected a whole number, at least "):
             IFCA(**settings)

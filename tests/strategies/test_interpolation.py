@@ -1,4 +1,4 @@
-"""Interpolation against plain numpy: the share is chosen on validation examples and on nothing else."""
+"""Interpolation against plain numpy; the share is chosen on validation examples only."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,14 +14,14 @@ Simulate = Callable[..., Any]
 
 
 def mixture(twin: Any, v: Any, w: Any, device: int) -> tuple[float, Any]:
-    """Returns the share that validates best, and its mixture."""
+    """Return the share with the best validation loss, and its mixture."""
     mixtures = [i / 10 * v + (1 - i / 10) * w for i in range(11)]
     best = int(np.argmin([twin.loss(twin.at(m), device, "validation") for m in mixtures]))
     return best / 10, mixtures[best]
 
 
 def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
-    """Some of each device's validation examples are another device's, so that mixtures validate best."""
+    """Devices share some validation examples, so that mixtures have the best loss."""
     indices = data.indices.copy()
     places = np.concatenate([np.arange(start, stop) for start, stop in data.offsets[:, 1:3]])
     indices[places] = indices[np.roll(places, 2)]
@@ -40,7 +40,7 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     twin.assert_rows(run.rows, models)
 
 
-def test_an_unseen_device_trains_and_mixes_a_model_of_its_own(
+def test_unseen_device_trains_and_mixes_a_personal_model(
     simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, unseen_of: Any
 ) -> None:
     run = simulate(Interpolation(unseen_epochs=4), softmax, data, fleet=Fleet(unseen=1), rounds=1)
@@ -50,8 +50,8 @@ def test_an_unseen_device_trains_and_mixes_a_model_of_its_own(
     np.testing.assert_allclose(run.deployed(unseen).vector, model, rtol=0, atol=1e-5)
 
 
-def test_test_examples_decide_nothing(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    """Other test labels, the same share; other validation labels, another share."""
+def test_choice_ignores_test_examples(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+    """Other test labels keep the share; other validation labels change it."""
     run = simulate(Interpolation(), softmax, data)
     for split, same in (("test", True), ("validation", False)):
         y = data.y.copy()
@@ -62,7 +62,7 @@ def test_test_examples_decide_nothing(simulate: Simulate, softmax: TrainableMode
         assert ([row["own_share"] for row in other.rows] == [row["own_share"] for row in run.rows]) is same
 
 
-def test_without_validation_examples_the_global_weights_stay(
+def test_no_validation_examples_keeps_global_weights(
     simulate: Simulate, softmax: TrainableModel, data: FederatedData
 ) -> None:
     offsets = data.offsets.copy()
@@ -72,8 +72,8 @@ def test_without_validation_examples_the_global_weights_stay(
     np.testing.assert_array_equal(run.deployed(1).vector, run.weights.vector)
 
 
-def test_an_own_model_that_diverged_has_no_share(softmax: TrainableModel, data: FederatedData) -> None:
-    """As that of an unseen device may: nobody leaves it out of anything before it is deployed to."""
+def test_diverged_personal_model_has_no_share(softmax: TrainableModel, data: FederatedData) -> None:
+    """An unseen device's model may diverge at deployment, where no device is excluded."""
     rows = data.x[:20], data.y[:20]
     device = Device(softmax, rows, rows)
     shared = device.parameters()

@@ -1,4 +1,4 @@
-"""kNN-Per against plain numpy: probabilities of a device's own examples, mixed with the global model's."""
+"""kNN-Per against plain numpy: nearest examples mixed with the global model's probabilities."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ NEIGHBOURS = 3
 
 
 def recalled(x: Any, train_x: Any, train_y: Any) -> Any:
-    """The probabilities of one example by its nearest ones."""
+    """The probabilities of an example from its nearest neighbours."""
     ranked = sorted((float(np.linalg.norm(x - other)), label) for other, label in zip(train_x, train_y, strict=True))
     votes = np.zeros(10)
     for distance, label in ranked[:NEIGHBOURS]:
@@ -29,7 +29,7 @@ def recalled(x: Any, train_x: Any, train_y: Any) -> Any:
 
 
 def loss(twin: Any, w: Any, device: int, split: str, share: float) -> float:
-    """The mean cross entropy of the mixture; a probability of 0 is as small as float64 has it."""
+    """The mean cross entropy of the mixture; probabilities are at least float64's smallest."""
     (x, y), (train_x, train_y) = (twin.part(part, device) for part in (split, "train"))
     own = np.array([recalled(row, train_x, train_y) for row in x])
     mixed = share * own + (1 - share) * twin.at(w)._probabilities(x)
@@ -53,7 +53,7 @@ def test_agrees_with_numpy(
     assert any(0 < row["neighbour_share"] < 1 for row in run.rows)
 
 
-def test_the_users_answers_are_those_that_are_evaluated(
+def test_deployed_outputs_are_evaluated(
     simulate: Simulate, softmax_with_embedding: TrainableModel, data: FederatedData
 ) -> None:
     run = simulate(KNNPer(NEIGHBOURS), softmax_with_embedding, data)
@@ -65,7 +65,7 @@ def test_the_users_answers_are_those_that_are_evaluated(
         assert right.mean() == row["accuracy"]
 
 
-def test_without_validation_examples_it_is_fedavg(
+def test_no_validation_examples_equals_fedavg(
     simulate: Simulate, softmax_with_embedding: TrainableModel, data: FederatedData
 ) -> None:
     offsets = data.offsets.copy()
@@ -76,21 +76,21 @@ def test_without_validation_examples_it_is_fedavg(
 
 
 def test_regressed_values_are_mixed() -> None:
-    """Two neighbours at the distances 0 and 1, of the values 1 and 3, in a half share with 5."""
+    """Two neighbours at distances 0 and 1 with values 1 and 3, at a share of one half with 5."""
     memory = Memory(np.array([[0.0], [1], [9]]), np.array([[1.0], [3], [99]]), 2, 0.5, "mean_squared_error", True)
     own = (1 + 3 * exp(-1)) / (1 + exp(-1))
     np.testing.assert_allclose(memory(np.zeros((1, 1), np.float32), np.array([[5.0]], np.float32)), [[(own + 5) / 2]])
 
 
-def test_far_examples_have_a_say_too() -> None:
-    """At a distance at which exp(-distance) is 0, the nearest decides; more neighbours than examples are all of them."""
+def test_distant_neighbours_count() -> None:
+    """Where exp(-distance) underflows, the nearest decides; more neighbours than examples means all."""
     memory = Memory(np.array([[0.0], [1]]), np.eye(2), 10, 1.0, "sparse_categorical_crossentropy", False)
     outputs = memory(np.array([[1e4]], np.float32), np.zeros((1, 2), np.float32))
     np.testing.assert_allclose(outputs, [[1 / (1 + exp(1)), exp(1) / (1 + exp(1))]])
 
 
-def test_an_embedding_under_another_body_is_another(grouped: TrainableModel, small_data: FederatedData) -> None:
-    """Training examples are embedded by the model that is deployed."""
+def test_memory_uses_the_deployed_body(grouped: TrainableModel, small_data: FederatedData) -> None:
+    """Training examples are embedded by the deployed model."""
     strategy = KNNPer()
     index = [small_data.train(0), small_data.validation(0)]
     device = Device(grouped, *((small_data.x[i], small_data.y[i]) for i in index))

@@ -1,4 +1,4 @@
-"""LG-FedAvg against plain numpy: one head for all, a body for each."""
+"""LG-FedAvg against plain numpy: one head, personal bodies."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ RATE = 0.1
 
 
 def test_agrees_with_numpy(simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData) -> None:
-    """The biases, which are the head, are averaged; the kernels stay."""
+    """The biases are the head and are averaged; the kernels stay."""
     run = simulate(LGFedAvg(), split_softmax, data)
     models = [twin.initial] * 3
     for round in range(1, run.rounds + 1):
@@ -29,7 +29,7 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, split_softmax: Trainab
     twin.assert_rows(run.rows, models)
 
 
-def test_an_unseen_device_trains_its_body_under_the_shared_head(
+def test_unseen_device_trains_its_body_under_the_shared_head(
     simulate: Simulate, twin: Any, split_softmax: TrainableModel, data: FederatedData, unseen_of: Any
 ) -> None:
     run = simulate(LGFedAvg(unseen_epochs=2), split_softmax, data, fleet=Fleet(unseen=1))

@@ -1,4 +1,4 @@
-"""Training alone: against plain numpy, with an optimizer that goes on from round to round."""
+"""Local training against plain numpy, with persistent optimizer slots."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,10 +35,10 @@ def test_nothing_travels(simulate: Simulate, softmax: TrainableModel, data: Fede
 
 
 @pytest.mark.parametrize("name", ["momentum", "adam"])
-def test_the_optimizer_goes_on(
+def test_optimizer_slots_persist(
     simulate: Simulate, request: pytest.FixtureRequest, small_data: FederatedData, name: str
 ) -> None:
-    """Each device again by hand: its weights and slots handed from round to round."""
+    """Each device by hand, with weights and slots passed from round to round."""
     model = request.getfixturevalue(name)
     run = simulate(Local(), model, small_data)
     for id in range(3):
@@ -54,10 +54,10 @@ def test_the_optimizer_goes_on(
         np.testing.assert_array_equal(run.deployed(id).vector, weights.vector)
 
 
-def test_every_device_trains_in_every_round_whatever_the_cohort(
+def test_every_device_trains_in_every_round(
     simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
 ) -> None:
-    """Unseen devices too: nothing travels, so they are what a user reaches alone."""
+    """Unseen devices included, whatever the cohort."""
     whole = simulate(Local(), softmax, data)
     run = simulate(Local(), softmax, data, fleet=Fleet(cohort=1, unseen=2))
     assert sum(not row["seen"] for row in run.rows) == 2

@@ -1,4 +1,4 @@
-"""MR-MTL against plain numpy: a model of each device's own, near the mean of all."""
+"""MR-MTL against plain numpy: personal models near their mean."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,14 +31,16 @@ def test_agrees_with_numpy(
     twin.assert_rows(run.rows, own)
 
 
-def test_a_cohorts_mean_replaces_the_last(simulate: Simulate, twin: Any, softmax: TrainableModel, data: Any) -> None:
-    """With one device a round, w is that device's own model."""
+def test_cohort_mean_replaces_the_previous_mean(
+    simulate: Simulate, twin: Any, softmax: TrainableModel, data: Any
+) -> None:
+    """With one device a round, w is that device's model."""
     run = simulate(MRMTL(LAMBDA), softmax, data, fleet=Fleet(cohort=1))
     (last,) = run.commit.versions.written(run.rounds)
     np.testing.assert_allclose(run.deployed(last).vector, run.weights.vector, rtol=0, atol=1e-6)
 
 
-def test_an_unseen_device_trains_a_model_near_the_mean(
+def test_unseen_device_trains_a_model_near_the_mean(
     simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, unseen_of: Any
 ) -> None:
     run = simulate(MRMTL(LAMBDA, unseen_epochs=4), softmax, data, fleet=Fleet(unseen=1), rounds=1)
@@ -48,10 +50,10 @@ def test_an_unseen_device_trains_a_model_near_the_mean(
 
 
 @pytest.mark.parametrize("name", ["grouped", "adam_with_offset"])
-def test_without_regularization_a_device_trains_alone(
+def test_zero_regularization_equals_local_training(
     simulate: Simulate, small_data: FederatedData, name: str, request: pytest.FixtureRequest
 ) -> None:
-    """To the bit: with the same batches and masks, statistics of its own, and slots that go on from round to round."""
+    """Bit for bit: same batches and masks, own statistics, and slots that persist from round to round."""
     model = request.getfixturevalue(name)
     run, alone = simulate(MRMTL(0.0), model, small_data), simulate(Local(), model, small_data)
     for device in range(3):
@@ -59,8 +61,8 @@ def test_without_regularization_a_device_trains_alone(
     assert [row["loss"] for row in run.rows] == [row["loss"] for row in alone.rows]
 
 
-def test_one_round_is_fedprox(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
-    """To the bit: all models begin with w, so only from the second round on do devices go on from their own."""
+def test_one_round_equals_fedprox(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+    """Bit for bit: all models start at w, so they differ from the second round on."""
     run, proximal = (simulate(strategy, softmax, data, rounds=1) for strategy in (MRMTL(LAMBDA), FedProx(LAMBDA)))
     np.testing.assert_array_equal(run.weights.vector, proximal.weights.vector)
 
@@ -71,6 +73,6 @@ def test_needs_a_gradient_offset(adam: TrainableModel) -> None:
 
 
 @pytest.mark.parametrize("factor", [-0.1, float("inf"), "1"])
-def test_factors_that_cannot_be(factor: Any) -> None:
+def test_regularization_out_of_range(factor: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"strategy\.regularization: expected a number at least 0, found "):
         MRMTL(factor)

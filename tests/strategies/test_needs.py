@@ -1,4 +1,4 @@
-"""What strategies ask of a model: refused before the run where it is missing, and the same wherever it comes from."""
+"""Requirements of strategies: checked before the run, and equal results from host and graph."""
 
 import sys
 from collections.abc import Callable
@@ -33,7 +33,7 @@ NEEDS = {
     "pfedme": "gradient_offset, learning_rate",
     "scaffold": "gradient_offset, learning_rate, plain_sgd",
 }
-"""What the bare model lacks; the other strategies run on it."""
+"""Capabilities that the bare model lacks, by strategy; the other strategies run on it."""
 HEADER = ("Paper:", "Rule:", "Travels:", "Stays:", "Deviations:", "nseen", "Hyper-parameters:")
 TOPICS = (*HEADER, "statistics", "slots", "Dropout")
 """Topics that the docstring of each strategy covers."""
@@ -41,7 +41,7 @@ CORRECTED = [kind for kind in SHIPPED if "gradient_offset" in kind.needs]
 
 
 @pytest.mark.parametrize("kind", SHIPPED, ids=lambda kind: kind.__name__)
-def test_a_bare_model_runs_or_is_refused_before_the_run(
+def test_bare_model_runs_or_is_refused_before_the_run(
     bare: TrainableModel, small_data: FederatedData, tmp_path: Path, kind: type[Strategy]
 ) -> None:
     strategy, directory = kind(), tmp_path / "run"
@@ -56,14 +56,14 @@ def test_a_bare_model_runs_or_is_refused_before_the_run(
 
 
 @pytest.mark.parametrize("kind", CORRECTED, ids=lambda kind: kind.__name__)
-def test_what_is_added_to_gradients_on_the_host_or_in_the_graph_is_the_same(
+def test_gradient_offset_on_host_agrees_with_graph(
     simulate: Simulate,
     softmax: TrainableModel,
     softmax_with_offset: TrainableModel,
     data: FederatedData,
     kind: type[Strategy],
 ) -> None:
-    """Plain SGD without the signature runs, and agrees to 1e-6 with the steps that add it themselves."""
+    """Plain SGD without the signature agrees to 1e-6 with steps that add the offset in the graph."""
     assert "set_gradient_offset" not in softmax.signatures
     assert "set_gradient_offset" in softmax_with_offset.signatures
     host, graph = (simulate(kind(), model, data) for model in (softmax, softmax_with_offset))

@@ -1,4 +1,4 @@
-"""Per-FedAvg against plain numpy: gradients one step further on, and one step for the user."""
+"""Per-FedAvg against plain numpy: gradients after one step, and one step at deployment."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +16,7 @@ RATE, ADAPTATION, EPOCHS, BATCH, SEED = 0.1, 0.2, 2, 16, 4
 
 
 def second(twin: Any, device: int, round: int) -> Iterator[Any]:
-    """Yields the batches of the gradients that are kept."""
+    """Yield the batches of the second gradients."""
     x, y = twin.part("train", device)
     for epoch in range(EPOCHS):
         words = [SEED, device, round, int.from_bytes(b"second", "big"), epoch]
@@ -26,14 +26,14 @@ def second(twin: Any, device: int, round: int) -> Iterator[Any]:
 
 
 def descended(twin: Any, w: Any, device: int, round: int) -> Any:
-    """Returns the flat weights of a device after its round."""
+    """Return the flat weights of a device after its round."""
     for one, other in zip(twin.batches(device, round), second(twin, device, round), strict=True):
         w = w - RATE * twin.gradient(w - ADAPTATION * twin.gradient(w, *one), *other)
     return w
 
 
 def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
-    """All devices weigh alike; the user's step is along the gradient of all the device's examples."""
+    """Equal weights; the deployed step uses the gradient over all training examples."""
     run = simulate(PerFedAvg(ADAPTATION), softmax, data)
     w = twin.initial
     for round in range(1, run.rounds + 1):
@@ -46,15 +46,13 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     twin.assert_rows(run.rows, adapted)
 
 
-def test_devices_weighed_by_examples(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
-) -> None:
+def test_weighted_by_examples(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
     run = simulate(PerFedAvg(ADAPTATION, weighted=True), softmax, data, rounds=1)
     expected = twin.mean([descended(twin, twin.initial, device, 1) for device in range(3)])
     np.testing.assert_allclose(run.weights.vector, expected, rtol=0, atol=1e-5)
 
 
-def test_steps_stand_in_for_epochs(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+def test_steps_replace_epochs(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
     """Three batches are an epoch of the second device."""
     run = simulate(PerFedAvg(ADAPTATION), softmax, data, rounds=1)
     losses = []
@@ -66,9 +64,7 @@ def test_steps_stand_in_for_epochs(simulate: Simulate, softmax: TrainableModel, 
     assert losses[0].shape == (6,)
 
 
-def test_the_users_step_leaves_statistics(
-    simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
-) -> None:
+def test_deployed_step_keeps_statistics(simulate: Simulate, grouped: TrainableModel, small_data: FederatedData) -> None:
     run = simulate(PerFedAvg(ADAPTATION), grouped, small_data, rounds=1)
     deployed = run.deployed(0)
     for p in grouped.parameters:
@@ -80,7 +76,7 @@ def test_needs_plain_sgd(momentum: TrainableModel) -> None:
         PerFedAvg().check(momentum)
 
 
-def test_rates_that_cannot_be() -> None:
+def test_adaptation_rate_out_of_range() -> None:
     with pytest.raises(
         ConfigurationError, match=r"strategy\.adaptation_rate: expected a number above 0 and at most 1, found 0"
     ):

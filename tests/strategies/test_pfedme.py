@@ -1,4 +1,4 @@
-"""pFedMe against plain numpy: a model of the device's own within each step of its copy of the global one."""
+"""pFedMe against plain numpy: an inner personal model in each step of the copy of the global one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ LAMBDA, INNER, OUTER, BETA = 4.0, 3, 0.1, 1.5
 
 
 def solved(twin: Any, w: Any, device: int, round: int, epochs: range = range(EPOCHS)) -> tuple[Any, Any]:
-    """Returns the device's copy of the global model, and its own."""
+    """Return the device's copy of the global model, and its personal model."""
     copy, own = w, w
     for x, y in twin.batches(device, round, epochs):
         for _ in range(INNER):
@@ -33,7 +33,7 @@ def strategy(unseen_epochs: int = 5, weighted: bool = False) -> PFedMe:
 def test_agrees_with_numpy(
     simulate: Simulate, twin: Any, softmax_either_way: TrainableModel, data: FederatedData
 ) -> None:
-    """All devices weigh alike."""
+    """With equal weights."""
     run = simulate(strategy(), softmax_either_way, data)
     w = twin.initial
     for round in range(1, run.rounds + 1):
@@ -45,16 +45,14 @@ def test_agrees_with_numpy(
     twin.assert_rows(run.rows, own)
 
 
-def test_devices_weighed_by_examples(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
-) -> None:
+def test_weighted_by_examples(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
     run = simulate(strategy(weighted=True), softmax, data, rounds=1)
     copies = [solved(twin, twin.initial, device, 1)[0] for device in range(3)]
     expected = (1 - BETA) * twin.initial + BETA * twin.mean(copies)
     np.testing.assert_allclose(run.weights.vector, expected, rtol=0, atol=1e-5)
 
 
-def test_an_unseen_device_solves_for_a_model_of_its_own(
+def test_unseen_device_solves_for_a_personal_model(
     simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, unseen_of: Any
 ) -> None:
     run = simulate(strategy(unseen_epochs=3), softmax, data, fleet=Fleet(unseen=1), rounds=1)
@@ -63,7 +61,7 @@ def test_an_unseen_device_solves_for_a_model_of_its_own(
     np.testing.assert_allclose(run.deployed(unseen).vector, own, rtol=0, atol=1e-5)
 
 
-def test_steps_stand_in_for_epochs(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+def test_steps_replace_epochs(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
     """Three batches are an epoch of the second device."""
     run = simulate(strategy(), softmax, data, rounds=1)
     losses = []
@@ -75,7 +73,7 @@ def test_steps_stand_in_for_epochs(simulate: Simulate, softmax: TrainableModel, 
     assert losses[0].shape == (6 * INNER,)
 
 
-def test_statistics_are_those_of_the_own_models(
+def test_statistics_come_from_personal_models(
     simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
 ) -> None:
     run = simulate(strategy(), grouped, small_data, rounds=1)
@@ -103,6 +101,6 @@ def test_needs_a_gradient_offset(adam: TrainableModel) -> None:
         ("weighted", 2, "true or false"),
     ],
 )
-def test_settings_that_cannot_be(setting: str, value: float, expected: str) -> None:
+def test_settings_out_of_range(setting: str, value: float, expected: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"strategy\.{setting}: expected {expected}, found {value}$"):
         PFedMe(**{setting: value})

@@ -1,4 +1,4 @@
-"""Reptile against plain numpy: a part of the mean update, and fine-tuning."""
+"""Reptile against plain numpy: a scaled mean update, and fine-tuning."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,14 +30,14 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     twin.assert_rows(run.rows, models)
 
 
-def test_a_whole_step_is_fedavg(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
+def test_step_size_one_equals_fedavg(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
     whole, plain = (simulate(strategy, softmax, data) for strategy in (Reptile(1.0, 2), FedAvgFineTune(2)))
     np.testing.assert_array_equal(whole.weights.vector, plain.weights.vector)
     assert whole.rows == plain.rows
 
 
 @pytest.mark.parametrize("step", [0, -1, 2.5, float("nan"), "half", True])
-def test_steps_that_cannot_be(step: Any) -> None:
+def test_step_size_out_of_range(step: Any) -> None:
     with pytest.raises(
         ConfigurationError, match=r"strategy\.step_size: expected a number above 0 and at most 2, found "
     ):

@@ -1,4 +1,4 @@
-"""SCAFFOLD against plain numpy; its control variates; FedAvg where these are zero."""
+"""SCAFFOLD against plain numpy, its control variates, and FedAvg where these are zero."""
 
 import json
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from odt_sim.strategies.scaffold import Scaffold
 
 Simulate = Callable[..., Any]
 STEPS, RATE = [4, 6, 2], 0.1
-"""What the devices make in two epochs of batches of 16, and how large."""
+"""Number of steps of each device in two epochs of batches of 16, and their size."""
 
 
 class ZeroControls(Scaffold):
-    """Forgets all control variates."""
+    """Scaffold with all control variates reset."""
 
     def local(self, device: Any, broadcast: Any) -> Any:
         update = super().local(device, broadcast)
@@ -52,7 +52,7 @@ def test_agrees_with_numpy(
     twin.assert_rows(run.rows, [w] * 3)
 
 
-def test_with_zero_controls_it_is_fedavg(
+def test_zero_controls_equal_fedavg(
     simulate: Simulate, softmax_either_way: TrainableModel, data: FederatedData
 ) -> None:
     one, other = (simulate(strategy, softmax_either_way, data) for strategy in (ZeroControls(), FedAvg()))
@@ -60,9 +60,7 @@ def test_with_zero_controls_it_is_fedavg(
     assert one.rows == other.rows
 
 
-def test_only_a_part_of_the_fleet_takes_part(
-    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
-) -> None:
+def test_partial_participation(simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData) -> None:
     """One of two devices a round: the control variate moves by half of the device's change."""
     run = simulate(Scaffold(), softmax, data, fleet=Fleet(cohort=1, unseen=1))
     (unseen,) = choose_unseen(3, 1, 4)
@@ -79,7 +77,7 @@ def test_only_a_part_of_the_fleet_takes_part(
     assert run.device(unseen).state == {}
 
 
-def test_the_control_variates_mean_is_the_fleets(
+def test_mean_control_variate_equals_the_server_control(
     simulate: Simulate, softmax: TrainableModel, data: FederatedData
 ) -> None:
     run = simulate(Scaffold(), softmax, data)
@@ -87,7 +85,7 @@ def test_the_control_variates_mean_is_the_fleets(
     np.testing.assert_allclose(run.broadcast["control"].vector, np.mean(own, axis=0), rtol=0, atol=1e-6)
 
 
-def test_statistics_travel_and_have_no_control(
+def test_statistics_travel_without_control_variate(
     simulate: Simulate, grouped: TrainableModel, small_data: FederatedData
 ) -> None:
     run = simulate(Scaffold(), grouped, small_data, rounds=1)
@@ -99,9 +97,7 @@ def test_statistics_travel_and_have_no_control(
     assert (record["bytes_down"], record["bytes_up"]) == (both, both)
 
 
-def test_a_device_without_a_step_keeps_its_control_variate(
-    simulate: Simulate, softmax: TrainableModel, data: FederatedData
-) -> None:
+def test_zero_steps_keep_the_control_variate(simulate: Simulate, softmax: TrainableModel, data: FederatedData) -> None:
     run = simulate(Scaffold(), softmax, data)
     device = run.device(0)
     device.plan, before = TrainingPlan(epochs=0), device.state["control"].vector.copy()
@@ -110,7 +106,7 @@ def test_a_device_without_a_step_keeps_its_control_variate(
     assert not any(tensor.vector.any() for tensor in update.tensors.values())
 
 
-def test_only_plain_sgd(momentum: TrainableModel, adam_with_offset: TrainableModel) -> None:
+def test_needs_plain_sgd(momentum: TrainableModel, adam_with_offset: TrainableModel) -> None:
     with pytest.raises(
         StrategyError, match="strategy scaffold: needs gradient_offset, plain_sgd, which the model momen"
     ):

@@ -1,4 +1,4 @@
-"""FedAvgM, FedAdam, FedYogi and FedAdagrad against plain numpy; FedAvg as FedAvgM's special case."""
+"""Server optimizers against plain numpy, with FedAvg as FedAvgM's special case."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ SECOND_MOMENTS = {
     [FedAdam(RATE, B1, B2, TAU), FedYogi(RATE, B1, B2, TAU), FedAdagrad(RATE, B1, TAU)],
     ids=lambda s: s.name,
 )
-def test_adaptive_ones_agree_with_numpy(
+def test_adaptive_optimizers_agree_with_numpy(
     simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData, strategy: Strategy
 ) -> None:
     run = simulate(strategy, softmax, data)
@@ -55,7 +55,7 @@ def test_momentum_agrees_with_numpy(
     twin.assert_rows(run.rows, [w] * 3)
 
 
-def test_without_momentum_it_is_fedavg(simulate: Simulate, grouped: TrainableModel, small_data: FederatedData) -> None:
+def test_zero_momentum_equals_fedavg(simulate: Simulate, grouped: TrainableModel, small_data: FederatedData) -> None:
     one, other = (simulate(strategy, grouped, small_data) for strategy in (FedAvgM(0, 1), FedAvg()))
     np.testing.assert_array_equal(one.weights.vector, other.weights.vector)
     assert one.rows == other.rows
@@ -65,7 +65,7 @@ def test_without_momentum_it_is_fedavg(simulate: Simulate, grouped: TrainableMod
 def test_statistics_are_averaged(
     simulate: Simulate, grouped: TrainableModel, small_data: FederatedData, kind: type[ServerOptimizer]
 ) -> None:
-    """The first round begins alike, so BatchNorm's statistics are FedAvg's, to the bit, and the rest is not."""
+    """In the first round BatchNorm statistics equal FedAvg's bit for bit, and the weights differ."""
     one, other = (simulate(s, grouped, small_data, rounds=1) for s in (kind(server_learning_rate=0.5), FedAvg()))
     assert one.commit.state.private["m"].shape == (grouped.trainable_layout.size,)
     for p in grouped.parameters:
@@ -73,7 +73,7 @@ def test_statistics_are_averaged(
         assert same == (p.role == "statistic"), p.name
 
 
-def test_yogi_follows_smaller_squares_slower_than_adam() -> None:
+def test_yogi_decays_slower_than_adam() -> None:
     v, squared = np.array([1, 1, 4], np.float32), np.array([0.01, 1, 9], np.float32)
     np.testing.assert_allclose(FedAdam(beta_2=0.9).second_moment(v, squared), [0.901, 1, 4.5], rtol=1e-6)
     np.testing.assert_allclose(FedYogi(beta_2=0.9).second_moment(v, squared), [0.999, 1, 4.9], rtol=1e-6)
