@@ -105,6 +105,16 @@ class StrategyConformance:
             work(self.device(0), strategy.message(broadcast, 0))
             assert _bytes(broadcast) == before, f"{work.__name__} changes its broadcast"
 
+    def test_examples_stay_unchanged(self) -> None:
+        """Neither `local` nor `deploy` writes into a device's examples, which belong to the whole fleet."""
+        strategy, broadcast, device = self.strategy(), self.broadcast(), self.device(0)
+        splits = (device.train_examples, device.validation_examples, device.test_examples)
+        before = [(split.x.tobytes(), split.y.tobytes()) for split in splits]
+        for work in (strategy.local, strategy.deploy):
+            work(device, strategy.message(broadcast, 0))
+            after = [(split.x.tobytes(), split.y.tobytes()) for split in splits]
+            assert after == before, f"{work.__name__} changes the device's examples"
+
     # --- any fleet ---------------------------------------------------------------------------------------------------
 
     def test_a_cohort_and_unseen_devices(self, tmp_path: Path) -> None:
@@ -143,8 +153,9 @@ class StrategyConformance:
         data = self.data()
         if data.x.dtype != np.float32:
             pytest.skip("the model takes integers, none of which is NaN")
-        data.x[data.train(POISONED)] = np.nan
-        outcome = self.run(tmp_path, data=data)
+        x = data.x.copy()
+        x[data.train(POISONED)] = np.nan
+        outcome = self.run(tmp_path, data=replace(data, x=x))
         assert {tuple(row["excluded_devices"]) for row in _lines(tmp_path / "rounds.jsonl")} == {(POISONED,)}
         assert np.isfinite(
             [row["loss"] for row in _lines(tmp_path / "devices.jsonl") if row["device"] != POISONED]

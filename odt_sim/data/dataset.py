@@ -12,6 +12,14 @@ Array = NDArray[Any]
 Indices = NDArray[np.int64]
 
 
+def read_only(array: Array) -> Array:
+    """Return a read-only view of an array; a read-only array itself."""
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """All examples of a data set. What a source returns went through `odt_sim.data.dataset_checks.check`.
@@ -35,6 +43,12 @@ class Dataset:
     classes: int | None = None
     sequences: Array | None = None
     standardize: bool = False
+
+    def __post_init__(self) -> None:
+        """Make the arrays read-only."""
+        for name in ("x", "y", "users", "sequences"):
+            if isinstance(array := getattr(self, name), np.ndarray):
+                object.__setattr__(self, name, read_only(array))
 
     @property
     def has_labels(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.data.dataset import Array, Dataset, Indices
+from odt_sim.data.dataset import Array, Dataset, Indices, read_only
 from odt_sim.data.digest import digest_of
 from odt_sim.data.rows import Rows
 from odt_sim.data.split import Method, check_fractions, check_gap, check_method, part_sizes, split, split_by_block
@@ -50,6 +50,8 @@ class LateSplit:
 class FederatedData:
     """The examples of all devices, in compressed rows: a million devices are two arrays.
 
+    The arrays are read-only views, because all devices of a process share them.
+
     Attributes:
         name: The data set's name.
         x: `[examples, ...]` inputs of the whole data set.
@@ -72,6 +74,11 @@ class FederatedData:
     spread: str = ""
     late: LateSplit | None = None
     digest: str = ""
+
+    def __post_init__(self) -> None:
+        """Make the arrays read-only."""
+        for name in ("x", "y", "indices", "offsets"):
+            object.__setattr__(self, name, read_only(getattr(self, name)))
 
     @property
     def devices(self) -> int:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.data.dataset import read_only
 from odt_sim.data.targets import as_targets
 from odt_sim.model.trainable import TrainableModel
 
@@ -13,7 +14,7 @@ Array = NDArray[Any]
 
 
 class Batch(NamedTuple):
-    """The rows of one training step.
+    """The rows of one training step; all arrays are read-only.
 
     Attributes:
         x: `[batch, ...]`.
@@ -45,15 +46,15 @@ def batches(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
     for start in range(0, len(x), size):
         stop, real = start + size, min(size, len(x) - start)
         if stop <= len(x) or not model.fixed_batch:
-            rows = x[start:stop]
-            yield Batch(rows, y[start:stop], ones[:real], real)
+            rows, targets, weight = x[start:stop], y[start:stop], ones[:real]
         elif "sample_weight" in model.capabilities:
             weight = np.zeros(size, np.float32)
             weight[:real] = size / real  # Keras divides the weighted sum by the rows of the batch, zeros included
-            yield Batch(padded(x[start:], size), padded(y[start:], size), weight, real)
+            rows, targets = padded(x[start:], size), padded(y[start:], size)
         else:
             again = np.arange(start, stop) % len(x)
-            yield Batch(x[again], y[again], ones, real)
+            rows, targets, weight = x[again], y[again], ones
+        yield Batch(read_only(rows), read_only(targets), read_only(weight), real)
 
 
 def padded(rows: Array, size: int) -> Array:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.data.dataset import read_only
 from odt_sim.data.targets import as_targets
 from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
@@ -16,7 +17,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Some rows of `x` and `y`.
+    """Some rows of `x` and `y`; the arrays are read-only, because devices share them.
 
     Attributes:
         x: `[rows, ...]`, may hold other devices' rows too.
@@ -28,14 +29,19 @@ class Examples:
     y: Array
     index: NDArray[np.int64] | None = None
 
+    def __post_init__(self) -> None:
+        """Make the arrays read-only."""
+        object.__setattr__(self, "x", read_only(self.x))
+        object.__setattr__(self, "y", read_only(self.y))
+
     def __len__(self) -> int:
         """The number of examples."""
         return len(self.x) if self.index is None else len(self.index)
 
     def take(self, order: NDArray[np.int64] | None = None) -> tuple[Array, Array]:
-        """Returns `x` and `y` of the examples, in the given order of positions or as they stand."""
+        """Return `x` and `y` of the examples, read-only, in the given order of positions or in their own."""
         rows = self.index if order is None else order if self.index is None else self.index[order]
-        return (self.x, self.y) if rows is None else (self.x[rows], self.y[rows])
+        return (self.x, self.y) if rows is None else (read_only(self.x[rows]), read_only(self.y[rows]))
 
     def with_features(self, features: Array) -> "Examples":
         """Returns the examples with something else in place of `x`, `[examples, ...]` in their order."""

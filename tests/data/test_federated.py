@@ -84,6 +84,16 @@ def test_nothing_is_copied():
     assert all(np.shares_memory(part(1), data.indices) for part in (data.train, data.validation, data.test))
 
 
+def test_arrays_of_a_fleet_are_read_only_views():
+    x = np.zeros((12, 2), np.float32)
+    data = federate(Dataset("d", x, np.zeros(12, np.float32)), iid, 3, 0)
+    assert np.shares_memory(data.x, x)
+    for name in ("x", "y", "indices", "offsets"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(data, name)[:] = 0
+    x[:] = 1  # the caller's own array stays writable
+
+
 @pytest.mark.parametrize("devices", [3, MANY])
 def test_data_travels_without_a_copy_and_read_only(devices):
     data = federate(make(3 * devices), iid, devices, 0)

@@ -53,6 +53,12 @@ def test_nothing_fills_up_where_any_number_of_rows_is_taken(foreign: Path) -> No
     assert only.examples == 10
 
 
+@pytest.mark.parametrize("name", ["plain", "weighted", "dynamic"])
+def test_batches_are_read_only(foreign: Path, name: str) -> None:
+    for batch in batches(TrainableModel.load(foreign / f"{name}.tflite"), X, Y):
+        assert not any(array.flags.writeable for array in (batch.x, batch.y, batch.sample_weight))
+
+
 @given(st.integers(0, 70))
 def test_weighted_batches_hold_each_row_once(softmax: TrainableModel, count: int) -> None:
     x, y = np.zeros((count, 8, 8, 1), np.float32), np.arange(count, dtype=np.int32)

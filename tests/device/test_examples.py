@@ -23,8 +23,17 @@ def test_rows_by_index_in_any_order() -> None:
     assert some.take(np.array([2, 0]))[0].tolist() == [[6, 7], [8, 9]]
     everything = Examples(x, y)
     assert len(everything) == 5
-    assert everything.take()[0] is x
+    assert np.shares_memory(everything.take()[0], x)
     assert everything.take(np.array([3, 3]))[1].tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("index", [None, np.array([1, 0])])
+def test_examples_are_read_only(index: Any) -> None:
+    x, y = np.zeros((2, 2)), np.zeros(2)
+    examples = Examples(x, y, index)
+    for array in (examples.x, examples.y, *examples.take(), *examples.take(np.array([1]))):
+        assert not array.flags.writeable
+    x[:] = y[:] = 1  # the caller's own arrays stay writable
 
 
 def test_integers_and_floats_are_converted() -> None:

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from odt_sim import Device, TrainableModel, Weights
+from odt_sim.data.dataset import read_only
 from odt_sim.device.examples import Examples
 from odt_sim.device.features import FeatureCache, digest_of_body
 from odt_sim.device.plan import TrainingPlan
@@ -82,7 +83,7 @@ def test_evaluation_by_the_head_is_that_of_the_whole(frozen: TrainableModel, row
 
 def test_features_stay_with_the_worker(frozen: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
     """Round by round devices are made anew; what they compute is that of devices without a past."""
-    x, y = rows(frozen, 30)
+    x, y = map(read_only, rows(frozen, 30))  # as a fleet's arrays are, which devices share
     pool = RuntimePool(frozen)
     found, fresh = [], []
     for round in range(3):
@@ -133,7 +134,7 @@ def test_a_changed_head_does_not(grouped: TrainableModel, rows: Draw, calls: Cou
 
 
 def test_other_examples_of_the_same_device_are_embedded(frozen: TrainableModel, rows: Draw) -> None:
-    x, y = rows(frozen, 12)
+    x, y = map(read_only, rows(frozen, 12))
     pool = RuntimePool(frozen)
     for given in (Examples(x, y), Examples(x, y, np.arange(4)), Examples(x, y, np.arange(4, 8)), Examples(x.copy(), y)):
         found = Device(frozen, given, pool=pool).evaluate("train")

@@ -70,6 +70,12 @@ class WritesIntoItsBroadcast(FedAvg):
         return super().local(device, broadcast)
 
 
+class WritesExamples(FedAvg):
+    def local(self, device: Any, broadcast: Any) -> Any:
+        device.train_examples.y[:] = 0
+        return super().local(device, broadcast)
+
+
 class RemembersDeploying(FedAvg):
     def __init__(self) -> None:
         self._deployed = 0
@@ -102,6 +108,8 @@ class HidesWhatDiverged(FedAvg):
         (CountsRoundsOnItself, "test_a_run_that_goes_on_gives_the_same_bits", AssertionError),
         (RemembersDeploying, "test_evaluating_changes_nothing", AssertionError),
         (WritesIntoItsBroadcast, "test_the_broadcast_is_left_as_it_was", AssertionError),
+        (WritesExamples, "test_examples_stay_unchanged", ValueError),
+        (WritesExamples, "test_equal_seeds_give_equal_bits", SimulationError),
         (DropsSmallDevices, "test_a_device_smaller_than_a_batch_trains", AssertionError),
         (HidesWhatDiverged, "test_a_device_that_diverges_harms_no_other", AssertionError),
     ],
