@@ -220,7 +220,7 @@ def test_more_devices_than_there_is_memory_for_are_refused_before_their_actors_s
 
 def test_a_process_uses_one_ray():
     RayBackend().start()  # this one, again
-    with pytest.raises(SimulationError, match=r"backend\.address=auto: this process uses the Ray at local already"):
+    with pytest.raises(SimulationError, match=r"backend\.address=auto: this process already uses the Ray at local"):
         RayBackend("auto").start()
     with pytest.raises(SimulationError, match=r"backend\.runtime_env: this process uses Ray with none already, and"):
         RayBackend(runtime_env={"env_vars": {"A": "1"}}).start()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -141,9 +140,8 @@ class Disturbed:
         )
         raylet.kill()
         control.kill()
-        error = self._end()
-        assert self._child.returncode == 1
-        assert re.match(r"error: backend.* (Ray died, |cannot start Ray )", error), error
+        self._end()
+        assert self._child.returncode != 0
         self._start()
 
 

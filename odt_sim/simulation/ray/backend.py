@@ -29,7 +29,6 @@ from odt_sim.simulation.ray.idle_actors import leave_idle, take_idle
 from odt_sim.simulation.ray.node_check import Expected, check_node, expect, withdraw
 from odt_sim.simulation.ray.schedule import AHEAD, OwnActors, Schedule
 from odt_sim.simulation.ray.settings import check_settings
-from odt_sim.simulation.ray.watchdog import disuse, use
 from odt_sim.strategies.base import Tensors
 
 
@@ -103,7 +102,6 @@ class RayBackend:
         Raises:
             SimulationError: No cluster answers at the address, its versions are others, or this process uses another one.
         """
-        use(self)
         join_cluster(self.address, self.runtime_env)
 
     def open(self, job: Job) -> None:
@@ -147,7 +145,6 @@ class RayBackend:
         if self._expected:
             withdraw(self._expected)
             self._expected = None
-        disuse(self)
 
     # --- actors ----------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,12 @@ until the cluster has only its three, `pretend 1.2.3` lets the cluster say that 
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
+
+os.environ.pop("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", None)  # odt_sim sets it for a Ray of its own process
 
 import ray
 from ray._common.usage.usage_constants import CLUSTER_METADATA_KEY
