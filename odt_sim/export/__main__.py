@@ -33,7 +33,7 @@ def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
         name=spec["name"],
         **_options(spec),
     )
-    remember(try_out(exported.read_bytes(), str(exported)))
+    remember(try_out(exported.read_bytes(), f"model {spec['name']!r}"))
     return exported
 
 
@@ -53,11 +53,15 @@ def _build(spec: Mapping[str, Any]) -> Any:
     try:
         function: Callable[..., Any] = get_method(target)
         return function(**arguments)
+    except SystemExit as error:
+        raise ExportError(
+            f"model.build: {target} called sys.exit({error.code!r}); return a Keras model, or raise an exception"
+        ) from error
     except Exception as error:  # the function is the user's: whatever it raises is what the user must see
         raise ExportError(f"model.build: {target} failed: {_one_line(error)}") from error
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
@@ -68,7 +72,7 @@ def main() -> int:
     except OdtSimError as error:
         print(f"{ERROR_MARK}{error}", file=sys.stderr)
         return 1
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         print(f"{ERROR_MARK}{_one_line(error)}", file=sys.stderr)
         return 1
     return 0

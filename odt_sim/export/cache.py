@@ -3,11 +3,16 @@
 TensorFlow takes seconds and half a gigabyte, and its converter leaks: the caller's process stays free of it.
 """
 
+import errno
 import hashlib
 import json
+import re
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,13 +21,18 @@ from typing import Any
 from filelock import FileLock
 
 from odt_sim.errors import ConfigurationError, ExportError
-from odt_sim.persistence.files import cache_folder
+from odt_sim.persistence.files import cache_folder, write_file
 from odt_sim.subprocesses import environment
 
 ERROR_MARK = "odt_sim.export error: "  # the child's last line begins with it
 SETTINGS = {"name", "build", "loss", "optimizer", "batch_size", "seed"}
 OPTIONS = ("head", "class_weight", "train_groups", "embed", "gradient_offset")  # of `export_model`, by the same names
 _INSTALLED = {"site-packages", "dist-packages"}
+LOG_LINE = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d.* [IWE] |[IWE]\d{4} |INFO: |WARNING: All log messages|To enable the following"
+)
+"""Log lines of TensorFlow and LiteRT that say nothing about a failure."""
+
 QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "CUDA_VISIBLE_DEVICES": "-1",
@@ -53,16 +63,45 @@ def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
         raise ConfigurationError(f"model: missing {', '.join(missing)}; see conf/model for a whole one")
     path = (directory or default_directory()) / f"{_key(spec)}.tflite"
     try:
-        if path.exists():
-            return path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix(".lock")):
-            if not path.exists():
-                _export(spec, path)
+        if not _intact(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(path.with_suffix(".lock")):
+                if not _intact(path):
+                    _export(spec, path)
+                    write_file(_digest_file(path), _digest(path))
     except OSError as error:
         advice = "set ODT_SIM_CACHE to a writable directory"
         raise ExportError(f"{path.parent}: cannot write the cache ({error.strerror}); {advice}") from error
     return path
+
+
+def _digest_file(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def _digest(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).hexdigest().encode()
+
+
+def _intact(path: Path) -> bool:
+    """Return whether a file is cached and its content is what the export wrote."""
+    digest = _digest_file(path)
+    return path.exists() and digest.exists() and digest.read_bytes() == _digest(path)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that ends with the process; without locks in the file system, processes may export twice."""
+    lock = FileLock(path, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def default_directory() -> Path:
@@ -134,16 +173,35 @@ def _hooked(name: str) -> ModuleSpec | None:
 
 
 def _export(spec: Mapping[str, Any], path: Path) -> None:
-    child = subprocess.run(
-        [sys.executable, "-m", "odt_sim.export", str(path)],
-        input=json.dumps(spec),
-        capture_output=True,
-        text=True,
-        env=environment(QUIET),
-        check=False,
-    )
-    if child.returncode == 0:
-        return
-    lines = child.stderr.strip().splitlines() or [f"no message, exit code {child.returncode}"]
-    own = next((line for line in reversed(lines) if line.startswith(ERROR_MARK)), lines[-1])
-    raise ExportError(own.removeprefix(ERROR_MARK))
+    """Export a model in a subprocess; temporary files go with the folder, even if the process is killed."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.tflite"
+        child = subprocess.run(
+            [sys.executable, "-m", "odt_sim.export", str(file)],
+            input=json.dumps(spec),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=environment({**QUIET, "TMPDIR": folder}),
+            check=False,
+        )
+        if child.returncode != 0:
+            raise ExportError(_failure(spec["name"], child.returncode, child.stderr))
+        write_file(path, file.read_bytes())
+
+
+def _failure(name: str, code: int, errors: str) -> str:
+    """Return why an export process failed: its own error, or how it ended and its last line."""
+    lines = [line.strip() for line in errors.splitlines()]
+    own = [line for line in lines if line.startswith(ERROR_MARK)]
+    if own:
+        return own[-1].removeprefix(ERROR_MARK)
+    last = next((line for line in reversed(lines) if line and not LOG_LINE.match(line)), None)
+    said = f" after printing {last[:200]!r}" if last else ""
+    if code == -signal.SIGKILL:
+        ending, advice = "was killed by SIGKILL", "free memory, or use a smaller model.batch_size"
+    elif code < 0:
+        ending, advice = f"crashed with {signal.Signals(-code).name}", "call model.build by itself to find the cause"
+    else:
+        ending, advice = f"ended with exit code {code}", "call model.build by itself to find the cause"
+    return f"model {name!r}: the export process {ending}{said}; {advice}"

@@ -1,11 +1,14 @@
 """From emitted signatures to the bytes of a `.tflite` file."""
 
 import tempfile
+from collections import defaultdict
 
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.signatures import Signatures
+from odt_sim.export.tracing import Function
+from odt_sim.memory import memory_limit
 
 
 def convert(signatures: Signatures, *, flex: bool = False) -> bytes:
@@ -16,8 +19,9 @@ def convert(signatures: Signatures, *, flex: bool = False) -> bytes:
         flex: Whether ops without a built-in kernel become Flex ops.
 
     Raises:
-        ExportError: TensorFlow's converter failed.
+        ExportError: TensorFlow's converter failed, or the file needs more memory than there is.
     """
+    _check_memory(signatures)
     with tempfile.TemporaryDirectory() as directory:
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         tf.saved_model.save(signatures.module, directory, signatures=signatures.functions, options=options)
@@ -30,3 +34,33 @@ def convert(signatures: Signatures, *, flex: bool = False) -> bytes:
         except Exception as error:  # the converter raises types of its own that are not public
             line = " ".join(str(error).split())[:300]
             raise ExportError(f"TensorFlow's converter failed: {line}") from error
+
+
+def _check_memory(signatures: Signatures) -> None:
+    """Refuse a batch that needs more memory than the machine has.
+
+    Raises:
+        ExportError: The signatures' tensors need more memory than there is.
+    """
+    needed, available = sum(map(_peak, signatures.functions.values())), memory_limit()
+    if needed > available:
+        raise ExportError(
+            f"batch_size: a step needs at least {needed / 1e9:.0f} GB of memory, found {available / 1e9:.0f} GB; "
+            "use a smaller model.batch_size"
+        )
+
+
+def _peak(function: Function) -> int:
+    """Return the most bytes that a function's tensors take at once; an open size counts nothing."""
+    operations = function.graph.get_operations()
+    last_use = {t.name: i for i, op in enumerate(operations) for t in op.inputs}
+    released: dict[int, int] = defaultdict(int)
+    live = peak = 0
+    for i, op in enumerate(operations):
+        for t in op.outputs:
+            size = (t.shape.num_elements() or 0) * t.dtype.size
+            live += size
+            released[last_use.get(t.name, i)] += size
+        peak = max(peak, live)
+        live -= released[i]
+    return peak

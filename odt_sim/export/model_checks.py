@@ -39,8 +39,10 @@ def check_model(model: Any, batch_size: int | None) -> None:
     if not model.trainable_weights:
         raise ExportError(f"{where}: nothing to train; it needs a layer with trainable weights")
     whole = isinstance(batch_size, int) and not isinstance(batch_size, bool)
-    if batch_size is not None and (not whole or batch_size < 1):
-        raise ExportError(f"batch_size: expected a whole number of at least 1, or null for any, found {batch_size!r}")
+    if batch_size is not None and (not whole or not 1 <= batch_size < 2**31):
+        raise ExportError(
+            f"batch_size: expected a whole number from 1 to 2^31 - 1, or null for any, found {batch_size!r}"
+        )
     for layer in leaf_layers(model):
         _check_layer(layer)
 

@@ -1,6 +1,7 @@
 """Models of the configuration: exported once, in a process of their own."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,14 @@ def tiny(width):
         file.write("one more ")
     return keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(width)])
 """
+SHIPPED = {
+    "name": "shipped",
+    "build": {"_target_": "odt_sim.export.zoo.softmax_regression", "input_shape": [2], "classes": 2},
+    "loss": "sparse_categorical_crossentropy",
+    "optimizer": {"name": "SGD"},
+    "batch_size": 4,
+    "seed": 0,
+}
 ASK = """
 import json, sys
 from odt_sim.export.cache import exported
@@ -116,6 +125,66 @@ def test_the_childs_error_is_the_error(
         exported({**spec, **change}, tmp_path / "cache")
     assert "\n" not in str(error.value)
     assert not list((tmp_path / "cache").glob("*.tflite"))
+
+
+DYING = """
+import os, signal, sys
+
+def crash():
+    print("the GPU fell off", file=sys.stderr)
+    print("2026-11-22 10:00:00.000000: I tensorflow/core/x.cc:1] This is a log line", file=sys.stderr)
+    print("I0000 00:00:1795370585.320910   15396 port.cc:153] oneDNN custom operations are on", file=sys.stderr)
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def leave():
+    sys.exit("no data here")
+"""
+
+
+@pytest.mark.parametrize(
+    ("builder", "message"),
+    [
+        ("crash", "model 'tiny': the export process crashed with SIGSEGV after printing 'the GPU fell off'; call"),
+        ("leave", "model.build: dying_models.leave called sys.exit('no data here'); return a Keras model"),
+    ],
+)
+def test_build_function_that_ends_the_process_is_reported(
+    builder: str, message: str, spec: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "dying_models.py").write_text(DYING)
+    with pytest.raises(ExportError, match=f"^{re.escape(message)}"):
+        exported({**spec, "build": {"_target_": f"dying_models.{builder}"}}, tmp_path / "cache")
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize(
+    ("code", "errors", "message"),
+    [
+        (-9, "", "was killed by SIGKILL; free memory, or use a smaller model.batch_size"),
+        (-6, "F0000 00:00:1 1 x.cc:1] Check failed\n", "crashed with SIGABRT after printing 'F0000 00:00:1"),
+        (7, "INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\n", "ended with exit code 7; call"),
+    ],
+)
+def test_failure_names_the_signal_or_the_exit_code(code: int, errors: str, message: str) -> None:
+    assert cache._failure("tiny", code, errors).startswith(f"model 'tiny': the export process {message}")
+
+
+@pytest.mark.parametrize("damage", [b"", b"TFL3", None])
+def test_damaged_cached_export_is_exported_again(damage: bytes | None, tmp_path: Path) -> None:
+    path = exported(SHIPPED, tmp_path)
+    whole = path.read_bytes()
+    if damage is None:
+        path.with_suffix(".sha256").unlink()
+    path.write_bytes(whole[:1000] if damage is None else damage)
+    assert exported(SHIPPED, tmp_path) == path
+    assert path.read_bytes() == whole
+
+
+def test_batch_larger_than_the_memory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"^batch_size: a step needs at least \d+ GB of memory, found \d+ GB; use"):
+        exported({**SHIPPED, "batch_size": 10**9}, tmp_path)
+    assert not list(tmp_path.glob("*.tflite"))
 
 
 def test_without_tensorflow_the_error_says_what_to_install(
