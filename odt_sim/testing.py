@@ -1,4 +1,4 @@
-"""What every strategy should do, as tests that a strategy of one's own inherits in pytest.
+"""A conformance suite for strategies, to inherit in pytest.
 
 ```python
 from mine import Halfway
@@ -9,8 +9,8 @@ class TestHalfway(StrategyConformance):
         return Halfway()
 ```
 
-The runs are of a few devices, in this process, and take seconds in all. `model` may be overridden, too: by default it is a
-small perceptron, exported once, which has a head, a body, embeddings and a gradient offset.
+The tests run a few devices in this process and take seconds in all. `model` may be overridden too; the default is a small
+perceptron, exported once, with a head, a body, embeddings and a gradient offset.
 """
 
 import copy
@@ -41,7 +41,7 @@ from odt_sim.strategies.base import Strategy, Tensors, array_of, read_only
 
 PLAN = TrainingPlan(epochs=2)
 SMALL, POISONED = 2, 1
-"""The device that has fewer examples than a batch, and the one whose examples become NaN."""
+"""Ids of the device with less than a batch of examples, and of the device with NaN examples."""
 
 PERCEPTRON = {
     "name": "conformance",
@@ -57,39 +57,39 @@ PERCEPTRON = {
 
 
 class StrategyConformance:
-    """Tests of a strategy; a subclass whose name begins with `Test` says which."""
+    """Tests of a strategy; subclass it as `Test...` and return the strategy from `strategy`."""
 
     def strategy(self) -> Strategy:
-        """Returns a new strategy, equal to the last one.
+        """Return a new strategy with the same settings in every call.
 
         Raises:
-            NotImplementedError: The subclass does not say which.
+            NotImplementedError: The subclass does not override this method.
         """
         raise NotImplementedError(f"{type(self).__name__}.strategy: return the strategy to test")
 
     def model(self) -> TrainableModel:
-        """Returns a model that has what the strategy needs."""
+        """Return a model with all capabilities that the strategy needs."""
         return TrainableModel.load(exported(PERCEPTRON))
 
-    # --- the same bits -----------------------------------------------------------------------------------------------
+    # --- reproducibility
 
     def test_equal_seeds_give_equal_bits(self, tmp_path: Path) -> None:
-        """Two runs are equal: whatever is random comes from `device.random`, and nothing from a clock or a set's order."""
+        """Randomness comes from `device.random` only, never from a clock or the order of a set."""
         assert_same(self.run(tmp_path / "one"), self.run(tmp_path / "other"))
 
-    def test_a_worker_for_each_device_gives_the_same_bits(self, tmp_path: Path) -> None:
-        """Nothing goes from device to device, or from round to round, but by `device.state`, update and broadcast."""
+    def test_separate_workers_give_equal_bits(self, tmp_path: Path) -> None:
+        """Devices and rounds share nothing but `device.state`, updates and the broadcast."""
         assert_same(self.run(tmp_path / "shared"), self.run(tmp_path / "each", backend=WorkerForEach()))
 
-    def test_a_run_that_goes_on_gives_the_same_bits(self, tmp_path: Path) -> None:
-        """What the server knows is in the `ServerState`, and what a device knows in `device.state`."""
+    def test_resumed_run_gives_equal_bits(self, tmp_path: Path) -> None:
+        """The server keeps everything in `ServerState`, a device in `device.state`."""
         with pytest.raises(DeathError):
             self.run(tmp_path / "died", backend=DiesInRound(3))
         resumed = self.run(tmp_path / "died", resume=True)
         assert_same(resumed, self.run(tmp_path / "whole"))
 
-    def test_evaluating_changes_nothing(self, tmp_path: Path) -> None:
-        """What `deploy` trains or writes is kept nowhere."""
+    def test_evaluation_changes_nothing(self, tmp_path: Path) -> None:
+        """Changes made by `deploy` are discarded."""
         often, once = (self.run(tmp_path / str(every), evaluate_every=every) for every in (1, 3))
         for outcome in (often, once):
             outcome["last round"] = json.loads(outcome["rounds"])[-1]
@@ -97,8 +97,8 @@ class StrategyConformance:
         after = ("last round", "server.3.safetensors ", *states)
         assert_same(*({name: run[name] for name in run if name.startswith(after)} for run in (often, once)))
 
-    def test_the_broadcast_is_left_as_it_was(self) -> None:
-        """Neither `local` nor `deploy` writes into what all devices receive."""
+    def test_broadcast_is_not_modified(self) -> None:
+        """Neither `local` nor `deploy` writes to the broadcast."""
         strategy, broadcast = self.strategy(), self.broadcast()
         before = _bytes(broadcast)
         for work in (strategy.local, strategy.deploy):
@@ -115,10 +115,10 @@ class StrategyConformance:
             after = [(split.x.tobytes(), split.y.tobytes()) for split in splits]
             assert after == before, f"{work.__name__} changes the device's examples"
 
-    # --- any fleet ---------------------------------------------------------------------------------------------------
+    # --- any fleet
 
-    def test_a_cohort_and_unseen_devices(self, tmp_path: Path) -> None:
-        """Two of three devices a round, and one that never takes part: all of them get a model."""
+    def test_cohort_and_unseen_devices(self, tmp_path: Path) -> None:
+        """With two of three devices a round and one unseen device, all devices get a model."""
         self.run(tmp_path, fleet=Fleet(cohort=2, unseen=1))
         rows, rounds = _lines(tmp_path / "devices.jsonl"), _lines(tmp_path / "rounds.jsonl")
         assert [row["device"] for row in rows] == [0, 1, 2, 3]
@@ -129,7 +129,7 @@ class StrategyConformance:
         assert self.strategy().alone or str(unseen) not in kept
 
     def test_stragglers(self, tmp_path: Path) -> None:
-        """Two of four devices are too slow: the round goes on without them, or with the part of the work that they did."""
+        """With two stragglers of four devices, the round drops them or takes their partial work."""
         fleet = Fleet(stragglers=0.5)
         one = self.run(tmp_path / "one", rounds=2, fleet=fleet)
         assert_same(one, self.run(tmp_path / "other", rounds=2, fleet=fleet, backend=WorkerForEach()))
@@ -137,8 +137,8 @@ class StrategyConformance:
         found = {(row["devices"], row["stragglers"]) for row in rounds}
         assert found == {(4, 0) if strategy.alone else (4, 2) if strategy.partial_work else (2, 2)}
 
-    def test_a_device_smaller_than_a_batch_trains(self) -> None:
-        """No example is dropped because too few others are there."""
+    def test_device_smaller_than_a_batch_trains(self) -> None:
+        """No example is dropped because a batch is not full."""
         device = self.device(SMALL)
         assert len(device.train_examples) < device.model.batch_size
         before = device.parameters()
@@ -148,8 +148,8 @@ class StrategyConformance:
         assert update.isfinite()
         assert not np.array_equal(device.parameters().vector, before.vector)
 
-    def test_a_device_that_diverges_harms_no_other(self, tmp_path: Path) -> None:
-        """A device whose examples are NaN is left out of every round; all that is kept, and all others, stay finite."""
+    def test_diverged_device_is_excluded(self, tmp_path: Path) -> None:
+        """A device with NaN examples is excluded in every round; states and all other devices stay finite."""
         data = self.data()
         if data.x.dtype != np.float32:
             pytest.skip("the model takes integers, none of which is NaN")
@@ -164,10 +164,10 @@ class StrategyConformance:
             if isinstance(found, np.ndarray):
                 assert np.isfinite(found).all(), f"{name} is not finite"
 
-    # --- what the tests run ------------------------------------------------------------------------------------------
+    # --- runs
 
     def data(self) -> FederatedData:
-        """Returns four devices with examples that fit the model; one has fewer than a batch to train on."""
+        """Return four devices with examples that fit the model; one has fewer than a batch to train on."""
         batch = self.model().batch_size
         return random_data(self.model(), [2 * batch + 1, batch, max(1, batch // 2), batch + 2])
 
@@ -182,19 +182,19 @@ class StrategyConformance:
         fleet: Fleet | None = None,
         backend: Backend | None = None,
     ) -> dict[str, Any]:
-        """Runs the strategy.
+        """Run the strategy.
 
         Args:
-            directory: The run's folder.
-            rounds: How many rounds.
+            directory: Folder of the run.
+            rounds: Number of rounds.
             data: The devices' examples; `data()` by default.
-            resume: Whether to go on with the folder's run.
+            resume: Whether to resume the folder's run.
             evaluate_every: Rounds between two evaluations.
-            fleet: Who takes part; all devices by default.
-            backend: Where devices run; all by one worker in this process by default.
+            fleet: Participation; all devices by default.
+            backend: Where devices run; one worker in this process by default.
 
         Returns:
-            What is equal for equal runs, by name: the checkpoint's arrays, and the records' lines.
+            Everything that is equal for equal runs, by name: the checkpoint's arrays and the lines of the records.
         """
         Simulation(
             self.model(),
@@ -211,22 +211,22 @@ class StrategyConformance:
         return _outcome(directory)
 
     def broadcast(self) -> Tensors:
-        """Returns what goes out in the first round."""
+        """Return the broadcast of the first round."""
         return self.strategy().init(self.device(0).parameters()).broadcast
 
     def device(self, id: int) -> Device:
-        """Returns a device as it is in the first round."""
+        """Return a device as in the first round."""
         data = self.data()
         splits = [Examples(data.x, data.y, part(id)) for part in (data.train, data.validation, data.test)]
         return Device(self.model(), *splits, seed=1, id=id, round=1, plan=PLAN)
 
 
 def random_data(model: TrainableModel, train_sizes: Sequence[int]) -> FederatedData:
-    """Draws examples that fit a model; the same ones in every call.
+    """Draw examples that fit a model; every call draws the same.
 
     Args:
-        model: Its inputs and targets; integer inputs are 0 or 1.
-        train_sizes: How many training examples each device has, beside three of validation and four of test.
+        model: The model; integer inputs are 0 or 1.
+        train_sizes: Number of training examples of each device, beside three for validation and four for testing.
     """
     random = np.random.default_rng(0)
     ends = np.cumsum([0, *(size for train in train_sizes for size in (train, 3, 4))])
@@ -275,34 +275,34 @@ class DiesInRound(SerialBackend):
 
 
 class WorkerForEach:
-    """Does each device's part of each round in a fresh worker, with a copy of the strategy and a read-only broadcast.
+    """A backend with a fresh worker, a copy of the strategy and a read-only broadcast for each device and round.
 
-    This is what `backend.devices_per_actor=1` does in other processes, all of which die after every call.
+    `backend.devices_per_actor=1` does the same in separate processes, if all of them die after every call.
     """
 
     def __init__(self) -> None:
-        """Has no job yet."""
+        """Create a backend without a job."""
         self._job: Job | None = None
 
     def start(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def open(self, job: Job) -> None:
-        """Takes a copy of the strategy as it is before the first round."""
+        """Copy the strategy as it is before the first round."""
         self._job = replace(job, strategy=copy.deepcopy(job.strategy))
 
     def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
-        """Trains blocks in order, device by device."""
+        """Train blocks in order, device by device."""
         return (join([self._fresh().train(part, read_only(broadcast)) for part in task.each()]) for task in tasks)
 
     def evaluate(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[list[Row]]:
-        """Evaluates blocks in order, device by device."""
+        """Evaluate blocks in order, device by device."""
         for task in tasks:
             parts = [self._fresh().evaluate(part, read_only(broadcast)) for part in task.each()]
             yield [row for rows in parts for row in rows]
 
     def close(self) -> None:
-        """Forgets the job."""
+        """Drop the job."""
         self._job = None
 
     def _fresh(self) -> Worker:
@@ -311,10 +311,10 @@ class WorkerForEach:
 
 
 def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """Checks that two runs left the same, to the bit.
+    """Check that two runs left the same bits.
 
     Raises:
-        AssertionError: They did not; the message names what differs.
+        AssertionError: The runs differ; the message names the entries.
     """
     assert one.keys() == other.keys(), f"only one of the runs has {sorted(one.keys() ^ other.keys())}"
     differ = [name for name in one if _plain(one[name]) != _plain(other[name])]
@@ -326,9 +326,9 @@ def _plain(found: Any) -> Any:
 
 
 def _outcome(directory: Path) -> dict[str, Any]:
-    """Returns the arrays of the commits and of what devices keep, and the lines of the records, without times.
+    """Return the arrays of commits and device states, and the records without times.
 
-    Devices' arrays are named by the round and the device: in which files they are is for each backend to say.
+    Device arrays are named by round and device, since backends may group them into different files.
     """
     checkpoint = directory / "checkpoint"
     files = {path.name: path for path in checkpoint.glob("*.safetensors") if not path.name.startswith("versions")}
