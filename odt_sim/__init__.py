@@ -5,7 +5,7 @@ from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import OdtSimError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
-from odt_sim.simulation.cohort import Fleet
+from odt_sim.settings import Fleet
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.strategies.base import Strategy
 

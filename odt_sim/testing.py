@@ -31,9 +31,9 @@ from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.export.cache import exported
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.settings import Fleet
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.block import Job, Task, Trained, Worker, join
-from odt_sim.simulation.cohort import Fleet
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.serial import SerialBackend

@@ -3,7 +3,7 @@
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -18,49 +18,23 @@ from omegaconf.errors import OmegaConfBaseException
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.cli import interrupt
 from odt_sim.cli.overrides import check_added
+from odt_sim.cli.settings import DECLARED, KEYS
 from odt_sim.data.federated import FederatedData, described, federate
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.export.cache import OPTIONS, SETTINGS, exported
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.storage import is_uri
+from odt_sim.settings import ConfiguredFleet, expected, fits
 from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.cohort import Fleet
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.strategies.base import Strategy
 from odt_sim.user_code import blamed
 
 Result = TypeVar("Result")
 
-SCHEMA: Mapping[str, tuple[type, ...]] = {
-    "seed": (int,),
-    "run.rounds": (int,),
-    "run.evaluate_every": (int, type(None)),
-    "run.target": (float, type(None)),
-    "run.resume": (str, type(None)),
-    "run.storage": (str, type(None)),
-    "fleet.devices": (int, type(None)),
-    "fleet.cohort": (int, type(None)),
-    "fleet.unseen": (int,),
-    "fleet.min_devices": (int,),
-    "fleet.stragglers": (float,),
-    "fleet.adaptation_steps": (int,),
-    "fleet.evaluated": (int, type(None)),
-    "fleet.timeout": (float, type(None)),
-    "fleet.largest_update": (float, type(None)),
-    "fleet.quarantine_after": (int, type(None)),
-    "split.validation": (float,),
-    "split.test": (float,),
-    "split.gap": (int,),
-    "train.epochs": (int,),
-    "train.learning_rate": (float, type(None)),
-    "train.steps": (int, type(None)),
-}
-
 OF_FILES = ("sys_path", "path", "from_logits")
 """Of a model, beside what its export takes."""
-
-TYPE_NAMES = {int: "a whole number", float: "a number", str: "a path", type(None): "null"}
 
 
 def simulation(config: DictConfig, directory: Path) -> Simulation:
@@ -78,33 +52,20 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     strategy: Strategy = build(config.strategy, "strategy")
     aggregator: Aggregator = build(config.aggregator, "aggregator")
     backend: Backend = build(config.backend, "backend")
-    plan = TrainingPlan(config.train.epochs, config.train.learning_rate, config.train.steps)
     wait_for_model = _beside(lambda: model(config))
     data = federated(config)
     interrupt.check()  # the imports that all of this may begin with can lose one
     backend.start()
     interrupt.check()
     trained = wait_for_model()
-    who = config.fleet
-    fleet = Fleet(
-        cohort=who.cohort,
-        unseen=who.unseen,
-        min_devices=who.min_devices,
-        stragglers=float(who.stragglers),
-        adaptation_steps=who.adaptation_steps,
-        evaluated=who.evaluated,
-        timeout=who.timeout,
-        largest_update=who.largest_update,
-        quarantine_after=who.quarantine_after,
-    )
     return Simulation(
         trained,
         data,
         strategy,
         rounds=config.run.rounds,
         directory=directory,
-        fleet=fleet,
-        plan=plan,
+        fleet=ConfiguredFleet(**config.fleet),
+        plan=TrainingPlan(**config.train),
         evaluate_every=config.run.evaluate_every,
         target=config.run.target,
         seed=config.seed,
@@ -199,35 +160,25 @@ def _check_numbers(built: Any, name: str) -> None:
         return
     for key, value in built.keywords.items():
         kind = getattr(built.func, "__annotations__", {}).get(key)
-        if (kind is int or kind is float) and not _is_a(value, kind):
-            raise ConfigurationError(f"{name}.{key}: expected {TYPE_NAMES[kind]}, found {value!r}")
-
-
-def _is_a(value: Any, *types: type) -> bool:
-    """Whether a value is of one of these types; whole numbers are numbers, truth values are not."""
-    accepted = (*types, int) if float in types else types
-    return isinstance(value, accepted) and not isinstance(value, bool)
+        if (kind is int or kind is float) and not fits(value, kind):
+            raise ConfigurationError(f"{name}.{key}: expected {expected(kind)}, found {value!r}")
 
 
 def check(config: DictConfig) -> None:
-    """Checks the types of the keys that odt_sim itself reads, and that there are no others beside them.
+    """Check the declared settings, and refuse unknown keys.
 
     Raises:
-        ConfigurationError: A value is missing or of another type, or nobody would read it.
+        ConfigurationError: A value is missing or does not fit, or a key is unknown.
     """
-    for key, types in SCHEMA.items():
+    model = {f"model.{name}" for name in (*SETTINGS, *OPTIONS, *OF_FILES)}
+    for key in KEYS:
         group, _, name = key.rpartition(".")
         holder = OmegaConf.select(config, group) if group else config
         if isinstance(holder, DictConfig) and name not in holder:
             raise ConfigurationError(f"{key}: expected in the configuration, found nothing; add it: +{key}=...")
-        value = OmegaConf.select(config, key)
-        if not _is_a(value, *types):
-            names = " or ".join(TYPE_NAMES[kind] for kind in types)
-            raise ConfigurationError(f"{key}: expected {names}, found {value!r}")
-    model = {f"model.{name}" for name in (*SETTINGS, *OPTIONS, *OF_FILES)}
-    check_added(config, {*SCHEMA, "split.method", *model})
-    if config.seed < 0:
-        raise ConfigurationError(f"seed: expected at least 0, found {config.seed}")
+    check_added(config, {*KEYS, *model})
+    for kind in DECLARED:
+        kind(**(config[kind.group] if kind.group else {"seed": config.seed}))
 
 
 def build(node: DictConfig, name: str) -> Any:

@@ -3,16 +3,17 @@
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from odt_sim.data.dataset import Array, Dataset, Indices, read_only
 from odt_sim.data.digest import digest_of
 from odt_sim.data.rows import Rows
-from odt_sim.data.split import Method, check_fractions, check_gap, check_method, part_sizes, split, split_by_block
+from odt_sim.data.split import part_sizes, split, split_by_block
 from odt_sim.data.standardize import standardized
 from odt_sim.errors import DataError
+from odt_sim.settings import Split
 
 SPLIT_AT_ONCE = 10_000
 """Devices, at most, whose examples are split when the data is spread, 0.1 ms each; in larger fleets when a device runs."""
@@ -116,10 +117,10 @@ def federate(
     devices: int | None,
     seed: int,
     *,
-    validation: float = 0.2,
-    test: float = 0.2,
-    method: Method = "stratified",
-    gap: int = 1,
+    validation: float = Split.validation,
+    test: float = Split.test,
+    method: Literal["stratified", "random", "block"] = Split.method,
+    gap: int = Split.gap,
 ) -> FederatedData:
     """Spreads a data set over devices and splits each device's examples.
 
@@ -139,9 +140,7 @@ def federate(
             sequence that is long enough for blocks.
         ConfigurationError: A setting is out of range.
     """
-    check_fractions(validation, test)
-    check_method(method)
-    check_gap(gap)
+    Split(method, validation, test, gap)
     rows = Rows.of(partition(dataset, devices, seed))
     _check_partition(dataset, rows, devices)
     late = LateSplit(_strata(dataset) if method == "stratified" else None, seed, validation, test)

@@ -1,17 +1,12 @@
 """One device's examples as train, validation and test examples: at random, alike in their labels, or by block."""
 
-from typing import Literal, get_args
-
 import numpy as np
 
 from odt_sim.data.dataset import Array, Indices
-from odt_sim.errors import ConfigurationError, DataError
+from odt_sim.errors import DataError
 
 _STREAM = 2  # keeps these random numbers apart from those of the partitions
 MIN_EXAMPLES = 3
-
-Method = Literal["random", "stratified", "block"]
-"""How a device's examples are split: without regard to labels, with about the same mix of them, or in the order of time."""
 
 
 def split(
@@ -36,9 +31,7 @@ def split(
 
     Raises:
         DataError: The device has fewer than 3 examples.
-        ConfigurationError: The fractions are out of range.
     """
-    check_fractions(validation, test)
     _check_enough(len(indices), device)
     examples = len(indices)
     generator = np.random.default_rng([seed, _STREAM, device])
@@ -76,10 +69,7 @@ def split_by_block(
 
     Raises:
         DataError: The device has no sequence that is long enough.
-        ConfigurationError: The fractions or the gap are out of range.
     """
-    check_fractions(validation, test)
-    check_gap(gap)
     _check_enough(len(indices), device)
     of = np.zeros(len(indices), np.int64) if sequences is None else sequences[indices]
     blocks = [_blocks(indices[of == one], validation, test, gap) for one in np.unique(of)]
@@ -127,38 +117,6 @@ def _check_enough(examples: int, device: int) -> None:
         raise DataError(
             f"device {device} has {examples} example{'' if examples == 1 else 's'}, expected at least {MIN_EXAMPLES} "
             "(train, validation, test); choose fewer devices or another partition, or leave such users out of the data"
-        )
-
-
-def check_method(method: str) -> None:
-    """Checks the name of a way to split.
-
-    Raises:
-        ConfigurationError: There is no such way.
-    """
-    if method not in get_args(Method):
-        raise ConfigurationError(f"split.method is {method!r}, expected one of {', '.join(get_args(Method))}")
-
-
-def check_gap(gap: int) -> None:
-    """Checks how many examples a split by block leaves out at a border.
-
-    Raises:
-        ConfigurationError: It is below 0.
-    """
-    if gap < 0:
-        raise ConfigurationError(f"split.gap is {gap}, expected at least 0")
-
-
-def check_fractions(validation: float, test: float) -> None:
-    """Checks the fractions of a split.
-
-    Raises:
-        ConfigurationError: They are out of range.
-    """
-    if not (validation >= 0 and test > 0 and validation + test < 1):
-        raise ConfigurationError(
-            f"split.validation is {validation} and split.test {test}, expected at least 0, above 0 and a sum below 1"
         )
 
 

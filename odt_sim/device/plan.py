@@ -9,31 +9,18 @@ import numpy as np
 
 from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.settings import Settings, setting
 
 
 @dataclass(frozen=True)
-class TrainingPlan:
-    """What a device does when a strategy tells it to train.
+class TrainingPlan(Settings, group="train"):
+    """How long and how fast a device trains in a round."""
 
-    Attributes:
-        epochs: Passes over the device's training examples in a round, at least 0.
-        learning_rate: The step size, above 0; None for the one the model was exported with.
-        steps: The steps of a round in place of the epochs, at least 0, however many examples a device has; None for the
-            epochs.
-    """
-
-    epochs: int = 1
-    learning_rate: float | None = None
-    steps: int | None = None
-
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        if self.epochs < 0:
-            raise ConfigurationError(f"train.epochs: expected at least 0, found {self.epochs}")
-        if self.learning_rate is not None and not 0 < self.learning_rate < float("inf"):
-            raise ConfigurationError(f"train.learning_rate: expected a number above 0, found {self.learning_rate}")
-        if self.steps is not None and self.steps < 0:
-            raise ConfigurationError(f"train.steps: expected at least 0, found {self.steps}")
+    epochs: int = setting(1, "passes over a device's training examples in a round", least=0)
+    learning_rate: float | None = setting(None, "step size; null for the rate of the model's optimizer", above=0)
+    steps: int | None = setting(
+        None, "steps in a round instead of epochs, the same for every device; null for epochs", least=0
+    )
 
     @property
     def amount(self) -> int:

@@ -22,7 +22,7 @@ from odt_sim.model.weights import Layout, Weights
 from odt_sim.persistence.device_states import DeviceStore, RoundStates
 from odt_sim.persistence.storage import Storage
 from odt_sim.persistence.versions import Version
-from odt_sim.simulation.cohort import Fleet
+from odt_sim.settings import Fleet
 from odt_sim.simulation.evaluation import Evaluation, Row, unmeasured
 from odt_sim.simulation.exclusion import TIMED_OUT, Sick, failed, unusable
 from odt_sim.simulation.strategy_errors import blamed, check_finite, check_tensors

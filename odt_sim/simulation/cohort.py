@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,34 +10,6 @@ from odt_sim.errors import ConfigurationError
 
 LARGEST_BLOCK = 32
 FEWEST_BLOCKS = 16  # so that a small cohort, too, keeps many cores busy; a block alone never depends on their number
-
-
-@dataclass(frozen=True)
-class Fleet:
-    """Who takes part.
-
-    Attributes:
-        cohort: Devices of a round, 1 to those that are seen; None for all of them.
-        unseen: Devices kept out of training, fewer than there are.
-        min_devices: A round to which fewer devices contribute ends the run; at least 0.
-        stragglers: The fraction, 0 to below 1, of a round's devices that are too slow to do all their work in time.
-        adaptation_steps: The local steps after which unseen devices are evaluated once more, at least 0; 0 for not at all.
-        evaluated: Devices that are evaluated, seen and unseen ones in proportion, at least one of each; None for all.
-        timeout: Seconds, above 0, that a device may take to train or to be evaluated in a round; None for any time.
-        largest_update: The L2 norm, above 0, of all tensors of an update together, above which it is left out; None for any.
-        quarantine_after: Rounds in a row, at least 1, that leave a device out until later ones go on without it; None for
-            never.
-    """
-
-    cohort: int | None = None
-    unseen: int = 0
-    min_devices: int = 1
-    stragglers: float = 0.0
-    adaptation_steps: int = 10
-    evaluated: int | None = None
-    timeout: float | None = None
-    largest_update: float | None = 1e6
-    quarantine_after: int | None = 3
 
 
 def choose_unseen(devices: int, count: int, seed: int) -> NDArray[np.int64]:

@@ -34,11 +34,11 @@ from odt_sim.persistence.records import RECORDS, RunFolder, checksum
 from odt_sim.persistence.storage import storage_at
 from odt_sim.persistence.summary import summarize
 from odt_sim.persistence.versions import Versions
+from odt_sim.settings import Fleet, General, Run
 from odt_sim.simulation.aggregation import aggregated
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.block import Job, Task, Trained, join
 from odt_sim.simulation.cohort import (
-    Fleet,
     blocks,
     choose_cohort,
     choose_evaluated,
@@ -54,7 +54,6 @@ from odt_sim.simulation.round_in_flight import Begun
 from odt_sim.simulation.run_checks import (
     check_aggregator,
     check_fit,
-    check_numbers,
     check_parts,
     check_recorded,
     identity,
@@ -119,9 +118,11 @@ class Simulation:
         """
         self.directory = Path(directory)
         self._fleet = fleet or Fleet()
+        General(seed)
+        Run(rounds, evaluate_every, target)
         self._rounds, self._seed, self._target = rounds, seed, target
         self._every = max(1, rounds // 10) if evaluate_every is None else evaluate_every
-        check_numbers(self._fleet, data.devices, rounds, self._every, seed)
+        self._fleet.check_size(data.devices)
         strategy.check(model)
         plan = plan or TrainingPlan()
         check_parts(self._fleet, plan)

@@ -10,7 +10,8 @@ from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.model.weights import Weights
-from odt_sim.simulation.cohort import Fleet, choose_unseen, holds
+from odt_sim.settings import Fleet
+from odt_sim.simulation.cohort import choose_unseen, holds
 from odt_sim.simulation.common_examples import CommonExamples
 from odt_sim.simulation.strategy_errors import blamed
 from odt_sim.strategies.base import Strategy, Tensors, array_of

@@ -18,52 +18,11 @@ from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import ROUNDS, Row, checksum
+from odt_sim.settings import Fleet
 from odt_sim.simulation.attributes import plain_attributes
 from odt_sim.simulation.block import Job
-from odt_sim.simulation.cohort import Fleet, straggler_count
+from odt_sim.simulation.cohort import straggler_count
 from odt_sim.simulation.strategy_errors import blamed
-
-LONGEST = 1e7  # seconds that a device's time may be limited to, about four months: timers take no number of any size
-
-
-def check_numbers(fleet: Fleet, devices: int, rounds: int, evaluate_every: int, seed: int) -> None:
-    """Checks the ranges of a run's numbers.
-
-    Raises:
-        ConfigurationError: A number is out of its range.
-    """
-    seen = devices - fleet.unseen
-    cohort = seen if fleet.cohort is None else fleet.cohort
-    ranges: dict[str, tuple[int, float, float]] = {
-        "run.rounds": (rounds, 1, float("inf")),
-        "run.evaluate_every": (evaluate_every, 1, float("inf")),
-        "seed": (seed, 0, float("inf")),
-        "fleet.unseen": (fleet.unseen, 0, devices - 1),
-        "fleet.cohort": (cohort, 1, seen),
-        "fleet.min_devices": (fleet.min_devices, 0, cohort),
-        "fleet.adaptation_steps": (fleet.adaptation_steps, 0, float("inf")),
-        "fleet.evaluated": (devices if fleet.evaluated is None else fleet.evaluated, 1 + bool(fleet.unseen), devices),
-    }
-    if fleet.quarantine_after is not None:
-        ranges["fleet.quarantine_after"] = (fleet.quarantine_after, 1, float("inf"))
-    for name, (value, low, high) in ranges.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise ConfigurationError(f"{name}: expected a whole number, found {value!r}")
-        if not low <= value <= high:
-            expected = f"at least {low}" if high == float("inf") else f"{low} to {high}"
-            raise ConfigurationError(
-                f"{name}: expected {expected}, found {value}; there are {devices} devices, of them {fleet.unseen} kept "
-                "unseen (fleet.unseen)"
-            )
-    if not 0 <= fleet.stragglers < 1:
-        raise ConfigurationError(f"fleet.stragglers: expected at least 0 and below 1, found {fleet.stragglers}")
-    for name, limit in (("timeout", fleet.timeout), ("largest_update", fleet.largest_update)):
-        if limit is not None and not 0 < limit < float("inf"):
-            raise ConfigurationError(f"fleet.{name}: expected a number above 0, or null for no limit, found {limit}")
-    if fleet.timeout is not None and fleet.timeout > LONGEST:
-        raise ConfigurationError(
-            f"fleet.timeout: expected at most {LONGEST:g} s, or null for no limit, found {fleet.timeout:g}"
-        )
 
 
 def check_parts(fleet: Fleet, plan: TrainingPlan) -> None:
@@ -188,7 +147,7 @@ def settings(job: Job) -> dict[str, str]:
         "fleet.devices": data.devices,
         "fleet.cohort": fleet.cohort,
         "fleet.unseen": fleet.unseen,
-        "fleet.stragglers": fleet.stragglers,
+        "fleet.stragglers": float(fleet.stragglers),
         "fleet.adaptation_steps": fleet.adaptation_steps,
         "fleet.evaluated": fleet.evaluated,
         "fleet.largest_update": fleet.largest_update,

@@ -24,17 +24,17 @@ def test_the_shipped_configuration_passes():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("seed=0.5", r"^seed: expected a whole number, found 0\.5$"),
-        ("seed=true", r"^seed: expected a whole number, found True$"),
-        ("seed=null", r"^seed: expected a whole number, found None$"),
+        ("seed=0.5", r"^seed: expected a whole number of at least 0, found 0\.5$"),
+        ("seed=true", r"^seed: expected a whole number of at least 0, found True$"),
+        ("seed=null", r"^seed: expected a whole number of at least 0, found None$"),
         ("~seed", r"^seed: expected in the configuration, found nothing; add it: \+seed=\.\.\.$"),
-        ("seed=-1", r"^seed: expected at least 0, found -1$"),
-        ("run.rounds=many", r"^run\.rounds: expected a whole number, found 'many'$"),
-        ("run.evaluate_every=0.1", r"^run\.evaluate_every: expected a whole number or null, found 0\.1$"),
-        ("run.storage=3", r"^run\.storage: expected a path or null, found 3$"),
-        ("fleet.cohort=[1,2]", r"^fleet\.cohort: expected a whole number or null, found \[1, 2\]$"),
-        ("train.learning_rate=fast", r"^train\.learning_rate: expected a number or null, found 'fast'$"),
-        ("split.test=null", r"^split\.test: expected a number, found None$"),
+        ("seed=-1", r"^seed: expected a whole number of at least 0, found -1$"),
+        ("run.rounds=many", r"^run\.rounds: expected a whole number of at least 1, found 'many'$"),
+        ("run.evaluate_every=0.1", r"^run\.evaluate_every: expected a whole number of at least 1 or null, found 0\.1$"),
+        ("run.storage=3", r"^run\.storage: expected text or null, found 3$"),
+        ("fleet.cohort=[1,2]", r"^fleet\.cohort: expected a whole number of at least 1 or null, found \[1, 2\]$"),
+        ("train.learning_rate=fast", r"^train\.learning_rate: expected a number above 0 or null, found 'fast'$"),
+        ("split.test=null", r"^split\.test: expected a number above 0 and below 1, found None$"),
     ],
 )
 def test_a_value_of_another_type_is_named(override, message):

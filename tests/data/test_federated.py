@@ -72,7 +72,7 @@ def test_examples_between_blocks_are_of_no_part():
 
 
 def test_an_unknown_way_to_split_is_refused():
-    with pytest.raises(ConfigurationError, match=r"split\.method is 'time', expected one of random, stratified, block"):
+    with pytest.raises(ConfigurationError, match=r"split\.method: expected stratified, random or block, found 'time'"):
         federate(make(), iid, 2, 0, method="time")
 
 
@@ -142,7 +142,8 @@ def test_a_wrong_partition_is_named(parts, message):
 
 
 def test_fractions_are_checked_before_the_partition_is_made():
-    with pytest.raises(ConfigurationError, match=r"split\.validation is 0\.6 and split\.test 0\.4"):
+    message = r"split: expected validation and test to sum to below 1, found 0\.6 and 0\.4"
+    with pytest.raises(ConfigurationError, match=message):
         federate(make(), iid, 2, 0, validation=0.6, test=0.4)
 
 

@@ -229,7 +229,7 @@ def test_zero_steps_change_nothing(softmax: TrainableModel, rows: Draw) -> None:
 
 def test_settings_out_of_range(softmax: TrainableModel, rows: Draw) -> None:
     device = Device(softmax, rows(softmax, 2))
-    with pytest.raises(ConfigurationError, match=r"train\.epochs: expected at least 0, found -1"):
+    with pytest.raises(ConfigurationError, match=r"train\.epochs: expected a whole number of at least 0, found -1"):
         device.train(epochs=-1)
     for rate in (np.nan, np.inf):
         with pytest.raises(ConfigurationError, match="device 0: expected a finite learning rate, found"):

@@ -16,12 +16,12 @@ def test_defaults() -> None:
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, float("nan"), float("inf")])
 def test_learning_rate(rate: float) -> None:
-    with pytest.raises(ConfigurationError, match=r"train\.learning_rate: expected a number above 0, found"):
+    with pytest.raises(ConfigurationError, match=r"train\.learning_rate: expected a number above 0 or null, found"):
         TrainingPlan(learning_rate=rate)
 
 
 def test_epochs() -> None:
-    with pytest.raises(ConfigurationError, match=r"train\.epochs: expected at least 0, found -1"):
+    with pytest.raises(ConfigurationError, match=r"train\.epochs: expected a whole number of at least 0, found -1"):
         TrainingPlan(epochs=-1)
 
 
@@ -35,7 +35,9 @@ def test_passes(steps: int | None, expected: list[int]) -> None:
 
 
 def test_steps() -> None:
-    with pytest.raises(ConfigurationError, match=r"train\.steps: expected at least 0, found -1"):
+    with pytest.raises(
+        ConfigurationError, match=r"train\.steps: expected a whole number of at least 0 or null, found -1"
+    ):
         TrainingPlan(steps=-1)
 
 

@@ -1,0 +1,261 @@
+"""Settings: each is declared once, with its type, range, default and one line of documentation.
+
+`Settings` checks values, `declared` lists them for the command's help and the reference.
+"""
+
+import types
+from dataclasses import Field, dataclass, field, fields
+from functools import cache
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from odt_sim.errors import ConfigurationError
+
+NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+LONGEST_TIMEOUT = 1e7  # seconds; timers overflow far above
+
+
+class Range(NamedTuple):
+    """The values that a number may take; a bound that is None does not apply."""
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a number is finite and within the bounds."""
+        return bool(
+            float("-inf") < value < float("inf")
+            and (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        """Return the bounds in words, such as `of at least 1`."""
+        low = f"of at least {self.least:g}" if self.least is not None else ""
+        low = f"above {self.above:g}" if self.above is not None else low
+        high = f"at most {self.most:g}" if self.most is not None else ""
+        high = f"below {self.below:g}" if self.below is not None else high
+        return " and ".join(filter(None, (low, high)))
+
+
+def expected(hint: Any, bounds: Range | None = None) -> str:
+    """Return a type and its bounds in words, such as `a whole number of at least 1 or null`; empty where unknown."""
+    words = []
+    for kind in _alternatives(hint):
+        if get_origin(kind) is Literal:
+            words += [str(value) for value in get_args(kind)]
+        elif kind not in NAMES:
+            return ""
+        else:
+            words.append(f"{NAMES[kind]} {bounds}".rstrip() if bounds and kind in (int, float) else NAMES[kind])
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def fits(value: Any, hint: Any, bounds: Range | None = None) -> bool:
+    """Return whether a value has a type and is within bounds; integers are numbers, truth values are not."""
+    return any(_is_a(value, kind, bounds or Range()) for kind in _alternatives(hint))
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _is_a(value: Any, kind: Any, bounds: Range) -> bool:
+    if get_origin(kind) is Literal:
+        return any(type(value) is type(choice) and value == choice for choice in get_args(kind))
+    if kind in (int, float):
+        number = Integral if kind is int else Real
+        return isinstance(value, number) and not isinstance(value, bool) and bounds.holds(value)
+    return kind not in NAMES or isinstance(value, kind)
+
+
+def setting(
+    default: Any,
+    text: str,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """Return a dataclass field that declares a setting; its annotation is the type.
+
+    Args:
+        default: The value where none is given.
+        text: One line of documentation.
+        least: The smallest value.
+        above: The bound that values exceed.
+        most: The largest value.
+        below: The bound that values stay below.
+    """
+    return field(default=default, metadata={"text": text, "bounds": Range(least, above, most, below)})
+
+
+class Setting(NamedTuple):
+    """A declared setting, as help and reference show it."""
+
+    key: str
+    kind: str
+    default: Any
+    text: str
+
+
+class Settings:
+    """A group of settings that are checked when an instance is made."""
+
+    group: ClassVar[str]
+
+    def __init_subclass__(cls, group: str) -> None:
+        """Name the group and document the fields as attributes."""
+        cls.group = group
+        lines = [
+            f"    {name}: {value.metadata['text']}" for name, value in vars(cls).items() if isinstance(value, Field)
+        ]
+        cls.__doc__ = "\n".join([f"{cls.__doc__}\n\nAttributes:", *lines])
+
+    @classmethod
+    def all_keys(cls) -> list[str]:
+        """Return the settings' keys, such as `fleet.cohort`."""
+        return [key for key, _, _ in _declarations(cls)]  # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        """Check types and ranges.
+
+        Raises:
+            ConfigurationError: A value does not fit its declaration.
+        """
+        for key, hint, declaration in _declarations(type(self)):  # type: ignore[arg-type]
+            value, bounds = getattr(self, declaration.name), declaration.metadata["bounds"]
+            if not fits(value, hint, bounds):
+                raise ConfigurationError(f"{key}: expected {expected(hint, bounds)}, found {value!r}")
+
+
+@cache
+def _declarations(kind: type[Settings]) -> list[tuple[str, Any, Field[Any]]]:
+    hints, prefix = get_type_hints(kind), f"{kind.group}." if kind.group else ""
+    return [(f"{prefix}{found.name}", hints[found.name], found) for found in fields(kind)]  # type: ignore[arg-type]
+
+
+def declared(kind: type[Settings]) -> list[Setting]:
+    """Return the settings that a class declares."""
+    return [
+        Setting(key, expected(hint, found.metadata["bounds"]), found.default, found.metadata["text"])
+        for key, hint, found in _declarations(kind)  # type: ignore[arg-type]
+    ]
+
+
+@dataclass(frozen=True)
+class General(Settings, group=""):
+    """Settings outside any group."""
+
+    seed: int = setting(0, "decides the partition, the splits, the cohorts and the batch orders", least=0)
+
+
+@dataclass(frozen=True)
+class Run(Settings, group="run"):
+    """Length, evaluation, early stopping and storage of a run."""
+
+    rounds: int = setting(40, "number of rounds", least=1)
+    evaluate_every: int | None = setting(None, "rounds between evaluations of all devices; null for about ten", least=1)
+    target: float | None = setting(
+        None, "accuracy from 0 to 1, or mean squared error, whose first round the summary reports; null for none"
+    )
+    until: Literal["target", "plateau"] | None = setting(
+        None, "stop early: at run.target, or when validation stops improving; null runs all rounds"
+    )
+    patience: int = setting(3, "evaluations without improvement after which run.until=plateau stops", least=1)
+    resume: str | None = setting(
+        None,
+        "folder of an unfinished run to resume; auto for the newest unfinished run of this configuration, or a new run",
+    )
+    storage: str | None = setting(
+        None, "folder or URI of the checkpoint, with a subfolder for each job of a sweep; null for the run's folder"
+    )
+
+    def __post_init__(self) -> None:
+        """Check types and ranges, and that early stopping has its target."""
+        super().__post_init__()
+        if self.until == "target" and self.target is None:
+            raise ConfigurationError("run.until: target needs run.target, found null; set it: run.target=0.9")
+
+
+@dataclass(frozen=True)
+class Fleet(Settings, group="fleet"):
+    """Devices that take part in training and evaluation."""
+
+    cohort: int | None = setting(None, "devices in a round; null for all seen devices", least=1)
+    unseen: int = setting(0, "devices kept out of training", least=0)
+    min_devices: int = setting(1, "fewest contributing devices; a round with fewer ends the run", least=0)
+    stragglers: float = setting(
+        0.0, "fraction of a round's devices that are slow; fedprox uses their partial work, others drop it",
+        least=0, below=1,
+    )  # fmt: skip
+    adaptation_steps: int = setting(
+        10, "local steps before unseen devices are evaluated a second time; 0 for no second time", least=0
+    )
+    evaluated: int | None = setting(
+        None, "devices that are evaluated, drawn once, seen and unseen in proportion; null for all", least=1
+    )
+    timeout: float | None = setting(
+        None, "seconds to train or evaluate one device before it is excluded; null for no limit",
+        above=0, most=LONGEST_TIMEOUT,
+    )  # fmt: skip
+    largest_update: float | None = setting(
+        1e6, "L2 norm of an update above which it is excluded; null for no limit", above=0
+    )
+    quarantine_after: int | None = setting(
+        3, "consecutive excluded rounds after which a device is quarantined; null for never", least=1
+    )
+
+    def check_size(self, devices: int) -> None:
+        """Check the settings that depend on the number of devices.
+
+        Raises:
+            ConfigurationError: A number is out of its range.
+        """
+        seen = devices - self.unseen
+        cohort = seen if self.cohort is None else self.cohort
+        evaluated = devices if self.evaluated is None else self.evaluated
+        ranges = {
+            "unseen": (self.unseen, 0, devices - 1),
+            "cohort": (cohort, 1, seen),
+            "min_devices": (self.min_devices, 0, cohort),
+            "evaluated": (evaluated, 1 + bool(self.unseen), devices),
+        }
+        for name, (value, least, most) in ranges.items():
+            if not least <= value <= most:
+                raise ConfigurationError(
+                    f"fleet.{name}: expected {least} to {most}, found {value}; there are {devices} devices, "
+                    f"{self.unseen} of them unseen (fleet.unseen)"
+                )
+
+
+@dataclass(frozen=True)
+class ConfiguredFleet(Fleet, group="fleet"):
+    """The fleet of a configuration, which also chooses the number of devices."""
+
+    devices: int | None = setting(20, "devices in the fleet; null for every user of partition=by_user", least=1)
+
+
+@dataclass(frozen=True)
+class Split(Settings, group="split"):
+    """The split of each device's examples."""
+
+    method: Literal["stratified", "random", "block"] = setting(
+        "stratified", "similar labels in each part; or random; or block: contiguous parts, for overlapping windows"
+    )
+    validation: float = setting(0.2, "fraction for model selection; 0 for none", least=0, below=1)
+    test: float = setting(0.2, "fraction for reported metrics; the rest is for training", above=0, below=1)
+    gap: int = setting(1, "examples that method block drops between two parts", least=0)
+
+    def __post_init__(self) -> None:
+        """Check types and ranges, and that examples for training remain."""
+        super().__post_init__()
+        if self.validation + self.test >= 1:
+            raise ConfigurationError(
+                f"split: expected validation and test to sum to below 1, found {self.validation} and {self.test}"
+            )

@@ -1,0 +1,50 @@
+"""Declared settings: types, ranges and the words of their errors."""
+
+import math
+
+import numpy as np
+import pytest
+
+from odt_sim import Fleet, TrainingPlan
+from odt_sim.errors import ConfigurationError
+from odt_sim.settings import General, Run, Split, declared
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "message"),
+    [
+        (General, {"seed": "a"}, "seed: expected a whole number of at least 0, found 'a'"),
+        (General, {"seed": True}, "seed: expected a whole number of at least 0, found True"),
+        (Run, {"rounds": 2.5}, "run.rounds: expected a whole number of at least 1, found 2.5"),
+        (Run, {"storage": 3}, "run.storage: expected text or null, found 3"),
+        (Run, {"until": "dawn"}, "run.until: expected target, plateau or null, found 'dawn'"),
+        (Run, {"until": "target"}, "run.until: target needs run.target, found null; set it: run.target=0.9"),
+        (Fleet, {"cohort": [1, 2]}, "fleet.cohort: expected a whole number of at least 1 or null, found [1, 2]"),
+        (Fleet, {"unseen": -1}, "fleet.unseen: expected a whole number of at least 0, found -1"),
+        (Fleet, {"stragglers": 1}, "fleet.stragglers: expected a number of at least 0 and below 1, found 1"),
+        (Fleet, {"timeout": 1e10}, "fleet.timeout: expected a number above 0 and at most 1e+07 or null, found 1e10"),
+        (Fleet, {"largest_update": math.inf}, "fleet.largest_update: expected a number above 0 or null, found inf"),
+        (Split, {"test": None}, "split.test: expected a number above 0 and below 1, found None"),
+        (Split, {"gap": -1}, "split.gap: expected a whole number of at least 0, found -1"),
+        (Split, {"test": 0.9}, "split: expected validation and test to sum to below 1, found 0.2 and 0.9"),
+        (TrainingPlan, {"learning_rate": "fast"}, "train.learning_rate: expected a number above 0 or null, found 'fast'"),
+        (TrainingPlan, {"steps": 1.0}, "train.steps: expected a whole number of at least 0 or null, found 1.0"),
+    ],
+)  # fmt: skip
+def test_value_that_does_not_fit_is_refused_in_one_line(kind, values, message):
+    with pytest.raises(ConfigurationError) as caught:
+        kind(**values)
+    assert str(caught.value) == message.replace("1e10", "10000000000.0")
+
+
+def test_numpy_numbers_and_bounds_are_accepted():
+    assert Fleet(cohort=np.int64(1), stragglers=0, timeout=1e7).cohort == 1
+    assert TrainingPlan(0, np.float32(0.5)).epochs == 0
+
+
+def test_declared_settings_have_one_line_of_documentation():
+    for kind in (General, Run, Fleet, Split, TrainingPlan):
+        for setting in declared(kind):
+            assert setting.kind, setting.key
+            assert setting.text[-1] != ".", setting.key
+            assert f"    {setting.key.rpartition('.')[2]}: {setting.text}" in kind.__doc__
