@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from odt_sim.errors import CheckpointError, ConfigurationError
-from odt_sim.persistence.records import SUMMARY
+from odt_sim.persistence.run_folder import SUMMARY
 
 AUTO = "auto"
 ELSEWHERE = ("hydra", "backend", "tracker")

@@ -35,7 +35,8 @@ from odt_sim.observers.base import Observer, RunInfo
 from odt_sim.observers.display import left_out, not_evaluated, shown
 from odt_sim.persistence.files import remove_temporaries, write_file
 from odt_sim.persistence.lock import locked
-from odt_sim.persistence.records import Row, RunFolder
+from odt_sim.persistence.records import Row
+from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.simulation.coordinator import holds_results
 from odt_sim.trackers.base import Tracker
 from odt_sim.trackers.flat import settings_of

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from odt_sim.errors import ConfigurationError, OdtSimError
-from odt_sim.persistence.records import Row
+from odt_sim.persistence.records import RoundRecord
+from odt_sim.persistence.summary import Summary
 from odt_sim.user_code import blamed
 
 
@@ -27,7 +28,7 @@ class RunInfo:
     settings: Mapping[str, Any]
     folder: Path
     rounds: int
-    recorded: Sequence[Row] = ()
+    recorded: Sequence[RoundRecord] = ()
 
 
 class Observer:
@@ -39,8 +40,8 @@ class Observer:
     Example:
         class StopOnDivergence(Observer):
             def on_round(self, record):
-                if record["train_loss"] > 10:
-                    self.reason = f"train loss above 10 in round {record['round']}"
+                if record.train_loss > 10:
+                    self.reason = f"train loss above 10 in round {record.round}"
                     return True
 
         simulation.run(observers=[StopOnDivergence()])
@@ -55,14 +56,14 @@ class Observer:
         """Called after all checks, before the first round; True runs no further rounds, only the final evaluation."""
         return None
 
-    def on_round(self, record: Row) -> bool | None:
+    def on_round(self, record: RoundRecord) -> bool | None:
         """Called with the record of each round that was committed; True makes this round the last."""
         return None
 
     def on_warning(self, message: str) -> None:
         """Called with one line, such as that the last commit is damaged."""
 
-    def on_end(self, summary: Row | None) -> None:
+    def on_end(self, summary: Summary | None) -> None:
         """Called once after `on_begin`, with the run's summary; None if the run failed or was interrupted."""
 
 
@@ -102,7 +103,7 @@ class Observers(Observer):
             raise
         return stop
 
-    def on_round(self, record: Row) -> bool:
+    def on_round(self, record: RoundRecord) -> bool:
         """Passes a record on; True if an observer stops the run."""
         stops = [self._attempt(observer, observer.on_round, record) for observer in list(self._begun)]
         return any(stops)
@@ -115,7 +116,7 @@ class Observers(Observer):
         for observer in listeners:
             observer.on_warning(message)
 
-    def on_end(self, summary: Row | None) -> None:
+    def on_end(self, summary: Summary | None) -> None:
         """Ends the observers that began, the last first."""
         while self._begun:
             observer = self._begun[-1]

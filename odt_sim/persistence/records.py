@@ -1,239 +1,141 @@
-"""What a run leaves on disk: `rounds.jsonl`, `devices.jsonl`, `summary.json`, or `failure.json`.
+"""The records of a run as types: a line of `rounds.jsonl`, and a line of `devices.jsonl`."""
 
-Everything is strict JSON: a number that is not finite is written as null. `rounds.jsonl` grows by one line a round, so
-its last line may be torn where a run was killed; the other files are replaced as a whole or not at all.
-"""
-
-import json
-import math
-import os
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-
-from odt_sim.errors import CheckpointError
-from odt_sim.persistence.files import sync_names, unwritable, write_file
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from typing import Annotated, Any, ClassVar, Self
 
 Row = Mapping[str, Any]
 
-RECORDS = ROUNDS, DEVICES, SUMMARY, FAILURE = "rounds.jsonl", "devices.jsonl", "summary.json", "failure.json"
 
-DEVICE_KEYS = ("device", "seen", "train_examples", "examples")
-"""What every line of `devices.jsonl` has."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Record(Mapping[str, Any]):
+    """A JSON object with typed fields; also a read-only mapping of its columns, in the order of the file.
 
-SUMMARY_KEYS = (
-    *("strategy", "seed", "task", "rounds", "devices", "cohort", "unseen", "train_examples", "examples"),
-    *("metrics", "metrics_unseen", "fraction_hurt_global", "fraction_hurt_local"),
-    *("excluded", "bytes_down", "bytes_up", "seconds"),
-)
-"""What every `summary.json` has; `odt_sim.persistence.summary.summarize` says what each is."""
-
-
-@dataclass(frozen=True)
-class RunFolder:
-    """Writes and reads the records of one run.
+    A field without a default is in every file; one with a default is absent from files of older versions.
 
     Attributes:
-        path: The run's folder; it exists before the first record is written.
+        figures: Columns without a field of their own.
+        order: All columns in the order of the file; empty for the order of the fields.
     """
 
-    path: Path
+    OPTIONAL: ClassVar[tuple[str, ...]] = ()
+    """Columns that the file leaves out where they are None; they come last."""
 
-    def append_round(self, row: Row) -> None:
-        """Adds one line to `rounds.jsonl`, which lasts; what was there stays whole even where the disk is full.
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    order: tuple[str, ...] = field(default=(), repr=False)
 
-        A run that goes on from an earlier one calls `truncate_rounds` first: that also drops a torn last line.
-
-        Args:
-            row: `round` (from 1), and the other columns that `docs/evaluation.md` defines; those of
-                `odt_sim.metrics.fleet.evaluation_columns` when evaluation is due.
-
-        Raises:
-            FileError: The file cannot be written.
-        """
-        path = self.path / ROUNDS
-        try:
-            with path.open("ab", buffering=0) as file:
-                size = file.tell()
-                line = _line(row)
-                try:
-                    if file.write(line) != len(line):
-                        raise OSError(None, "only a part of a line was written")
-                    os.fdatasync(file.fileno())
-                    if not size:
-                        sync_names(self.path)
-                except OSError:
-                    file.truncate(size)
-                    raise
-        except OSError as error:
-            raise unwritable(path, error) from error
-
-    def truncate_rounds(self, rounds: int) -> None:
-        """Keeps only the lines of the rounds 1 to `rounds`, the last that was committed.
+    @classmethod
+    def of(cls, columns: Mapping[str, Any]) -> Self:
+        """Return the record of a JSON object.
 
         Raises:
-            CheckpointError: The file is damaged before its last line.
-            FileError: The file cannot be written.
+            ValueError: A column is missing.
         """
-        if (self.path / ROUNDS).exists():
-            write_file(self.path / ROUNDS, _lines(row for row in self.rounds() if row["round"] <= rounds))
-            sync_names(self.path)
+        known = columns_of(cls)
+        if missing := [name for name, required in known.items() if required and name not in columns]:
+            raise ValueError(f"it lacks {missing[0]!r}")
+        typed = {name: columns[name] for name in known if name in columns}
+        figures = {name: value for name, value in columns.items() if name not in known}
+        return cls(**typed, figures=figures, order=tuple(columns))
 
-    def rounds(self) -> list[Row]:
-        """Returns the rounds' records in order; a torn last line is dropped; empty where there is no file.
+    def __getitem__(self, column: str) -> Any:
+        if column not in self._columns:
+            raise KeyError(column)
+        return getattr(self, column) if column in columns_of(type(self)) else self.figures[column]
 
-        Raises:
-            CheckpointError: The file is damaged before its last line.
-        """
-        path = self.path / ROUNDS
-        return _read_lines(path, ("round",), torn_end=True) if path.exists() else []
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
 
-    def write_devices(self, rows: Sequence[Row]) -> None:
-        """Writes `devices.jsonl`, a line a device.
+    def __len__(self) -> int:
+        return len(self._columns)
 
-        Args:
-            rows: What every line has, `DEVICE_KEYS`; the figures that `docs/evaluation.md` defines, of which `m`, `global_m`
-                and `local_m` are None where they are not known; and whatever scalars the strategy reports of a device.
-
-        Raises:
-            FileError: The file cannot be written.
-        """
-        write_file(self.path / DEVICES, _lines(rows))
-
-    def devices(self) -> list[Row]:
-        """Returns the devices' records in order; empty where there is no file.
-
-        Raises:
-            CheckpointError: The file is damaged.
-        """
-        path = self.path / DEVICES
-        return _read_lines(path, DEVICE_KEYS, torn_end=False) if path.exists() else []
-
-    def write_summary(self, summary: Row) -> None:
-        """Writes `summary.json`, as `odt_sim.persistence.summary.summarize` makes it, and drops an earlier failure.
-
-        Raises:
-            FileError: The file cannot be written.
-        """
-        write_file(self.path / SUMMARY, document(summary))
-        with suppress(FileNotFoundError):
-            (self.path / FAILURE).unlink()
-
-    def summary(self) -> Row | None:
-        """Returns the summary, or None where the run is not complete.
-
-        Raises:
-            CheckpointError: The file is damaged.
-        """
-        return _read_document(self.path / SUMMARY, SUMMARY_KEYS)
-
-    def reopen(self) -> None:
-        """Removes the end of a run that goes on: the summary first, since it makes devices' records those of its rounds.
-
-        Raises:
-            FileError: A file cannot be removed.
-        """
-        for name in (SUMMARY, DEVICES):
-            try:
-                (self.path / name).unlink(missing_ok=True)
-            except OSError as error:
-                raise unwritable(self.path / name, error) from error
-
-    def write_failure(self, error: str, overrides: Sequence[str]) -> None:
-        """Writes `failure.json`: the run ended early.
-
-        Args:
-            error: Why, in one line.
-            overrides: The Hydra overrides of the run, so that the comparison can name it.
-
-        Raises:
-            FileError: The file cannot be written.
-        """
-        write_file(self.path / FAILURE, document({"error": " ".join(error.split()), "overrides": list(overrides)}))
-
-    def failure(self) -> Row | None:
-        """Returns `error` and `overrides` of a run that ended early, or None.
-
-        Raises:
-            CheckpointError: The file is damaged.
-        """
-        return _read_document(self.path / FAILURE, ("error",))
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        if self.order:
+            return self.order
+        own = [name for name in columns_of(type(self)) if name not in self.OPTIONAL]
+        return (*own, *self.figures, *(name for name in self.OPTIONAL if getattr(self, name) is not None))
 
 
-def is_run_folder(path: Path) -> bool:
-    """Whether a folder holds a run's records."""
-    return any((path / name).is_file() for name in (SUMMARY, FAILURE, ROUNDS))
+@cache
+def columns_of(record: type[Record]) -> Mapping[str, bool]:
+    """Return the columns that have a field, and whether every file has them."""
+    own = [item for item in fields(record) if item.name not in ("figures", "order")]
+    return {item.name: item.default is MISSING and item.default_factory is MISSING for item in own}
 
 
-def _plain(value: Any) -> Any:
-    """Returns what strict JSON can hold."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def _by_device(reasons: Mapping[Any, str]) -> dict[int, str]:
+    return {int(device): reason for device, reason in reasons.items()}
 
 
-def _line(row: Row) -> bytes:
-    return json.dumps(_plain(row), allow_nan=False).encode() + b"\n"
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RoundRecord(Record):
+    """A round: a line of `rounds.jsonl`. `figures` holds `m` and the like where an evaluation was due."""
+
+    OPTIONAL = ("not_evaluated",)
+
+    round: Annotated[int, "number of the round, from 1"]
+    strategy: Annotated[str, "name of the strategy"]
+    devices: Annotated[int, "devices that contributed to the round"]
+    excluded: Annotated[int, "devices that were left out of the round"] = 0
+    excluded_devices: Annotated[Sequence[int], "ids of the devices that were left out"] = ()
+    excluded_reasons: Annotated[Mapping[int, str], "why each of them was left out, by id"] = field(default_factory=dict)
+    quarantined: Annotated[int, "devices of the cohort that were quarantined before the round"] = 0
+    newly_quarantined: Annotated[Sequence[int], "ids of the devices that later rounds go without"] = ()
+    stragglers: Annotated[int, "devices of the cohort that were too slow for all of their work"] = 0
+    train_loss: Annotated[float | None, "mean loss of the steps, each before its update; null without steps"]
+    bytes_down: Annotated[int, "bytes that the cohort received"]
+    bytes_up: Annotated[int, "bytes that the cohort sent"]
+    train_calls: Annotated[int | None, "training steps of the cohort"] = None
+    infer_calls: Annotated[int | None, "batches of inference of the cohort; embeddings count once a split and body"] = (
+        None
+    )
+    seconds: Annotated[float, "wall-clock time of the round, evaluation included"]
+    not_evaluated: Annotated[
+        Mapping[int, str] | None, "why devices could not be evaluated, by id; absent if all were"
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Make device ids numbers: JSON has text for keys."""
+        object.__setattr__(self, "excluded_reasons", _by_device(self.excluded_reasons))
+        if self.not_evaluated is not None:
+            object.__setattr__(self, "not_evaluated", _by_device(self.not_evaluated))
 
 
-def checksum(row: Row, before: int = 0) -> int:
-    """Returns the CRC-32 of a round's record but for its time, and of those before it, of which it is `before`."""
-    return zlib.crc32(_line({name: value for name, value in row.items() if name != "seconds"}), before)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DeviceRecord(Record):
+    """A device after the reported round: a line of `devices.jsonl`. `figures` holds its metrics, as `DEVICE_FIGURES` says."""
+
+    OPTIONAL = ("not_evaluated",)
+
+    device: Annotated[int, "id of the device"]
+    seen: Annotated[bool, "whether the device takes part in training"]
+    train_examples: Annotated[int, "training examples"]
+    examples: Annotated[int, "test examples"]
+    validation_examples: Annotated[int | None, "validation examples"] = None
+    state_bytes: Annotated[int | None, "bytes that the device keeps from round to round"] = None
+    deploy_train_calls: Annotated[int | None, "training steps that `deploy` takes"] = None
+    deploy_infer_calls: Annotated[int | None, "batches of inference that `deploy` takes, without the evaluation"] = None
+    not_evaluated: Annotated[str | None, "why the device could not be evaluated; absent if it was"] = None
 
 
-def _lines(rows: Iterable[Row]) -> bytes:
-    return b"".join(_line(row) for row in rows)
+ROUND_FIGURES: Mapping[str, str] = {
+    "m": "mean over the seen devices, weighted by their test examples",
+    "m_unweighted": "the same mean, every device counted once",
+    "m_unseen": "mean over the unseen devices, every device counted once",
+    "validation_m": "mean over the seen devices, weighted by their validation examples",
+    "validation_devices": "devices in the mean of the first metric on validation examples",
+}
+"""The columns of a round that was evaluated; one is absent where no device has a finite value."""
 
-
-def document(content: Row) -> bytes:
-    """Returns a JSON file's content."""
-    return json.dumps(_plain(content), allow_nan=False, indent=2).encode() + b"\n"
-
-
-def _read_lines(path: Path, keys: Sequence[str], *, torn_end: bool) -> list[Row]:
-    lines = _read(path).splitlines()
-    rows: list[Row] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            rows.append(_parse(line, keys))
-        except ValueError as error:
-            if torn_end and number == len(lines):
-                break
-            raise CheckpointError(f"{path}, line {number}: damaged ({error}); run again, or remove the file") from error
-    return rows
-
-
-def _read_document(path: Path, keys: Sequence[str]) -> Row | None:
-    if not path.exists():
-        return None
-    try:
-        return _parse(_read(path), keys)
-    except ValueError as error:
-        raise CheckpointError(f"{path}: damaged ({error}); run again, or remove the file") from error
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
-
-
-def _parse(text: bytes, keys: Sequence[str]) -> Row:
-    content = json.loads(text)
-    if not isinstance(content, dict):
-        raise ValueError(f"expected a JSON object, found {type(content).__name__}")
-    if missing := [key for key in keys if key not in content]:
-        raise ValueError(f"it lacks {missing[0]!r}")
-    return content
+DEVICE_FIGURES: Mapping[str, str] = {
+    "m": "deployed model on the test examples",
+    "train_m": "deployed model on the training examples",
+    "validation_m": "deployed model on the validation examples",
+    "global_m": "global model on the test examples, where the whole model travels",
+    "local_m": "model of a device that trains alone; only the strategy `local` records it",
+    "others_m": "deployed model on test examples of other devices",
+    "adapted_m": "unseen devices: deployed model after `fleet.adaptation_steps` more steps",
+}
+"""The metrics of a device, null or absent where not known. Further columns are what the strategy records."""

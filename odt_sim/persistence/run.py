@@ -7,7 +7,9 @@ from typing import Any
 
 from odt_sim.errors import CheckpointError
 from odt_sim.metrics.fleet import TASK_METRICS
-from odt_sim.persistence.records import Row, RunFolder
+from odt_sim.persistence.records import DeviceRecord, RoundRecord
+from odt_sim.persistence.run_folder import RunFolder
+from odt_sim.persistence.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -26,16 +28,16 @@ class Run:
     """
 
     path: Path
-    rounds: tuple[Row, ...]
-    devices: tuple[Row, ...]
-    summary: Row | None
+    rounds: tuple[RoundRecord, ...]
+    devices: tuple[DeviceRecord, ...]
+    summary: Summary | None
     error: str | None
     overrides: tuple[str, ...]
     config: Mapping[str, Any]
     choices: Mapping[str, Any]
 
     @property
-    def complete(self) -> Row:
+    def complete(self) -> Summary:
         """The summary of a run that is complete."""
         assert self.summary is not None, f"{self.path}: is not complete"
         return self.summary
@@ -43,12 +45,12 @@ class Run:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics of a complete run's task; strategies are compared by the first."""
-        return TASK_METRICS[self.complete["task"]]
+        return TASK_METRICS[self.complete.task]
 
     @property
     def settings(self) -> Mapping[str, str] | None:
         """All that decided the result but the seed; None where the summary does not say, or there is none."""
-        return (self.summary or {}).get("settings")
+        return self.summary.settings if self.summary else None
 
     @property
     def overridden(self) -> dict[str, str]:
@@ -59,7 +61,7 @@ class Run:
     @property
     def name(self) -> str:
         """The strategy's name as the run recorded it; as configured, or the folder's name, where it ended early."""
-        recorded = (self.summary or {}).get("strategy")
+        recorded = self.summary.strategy if self.summary else None
         return str(recorded or self.overridden.get("strategy") or self.choices.get("strategy") or self.path.name)
 
 

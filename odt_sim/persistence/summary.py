@@ -1,12 +1,60 @@
-"""One run in one JSON object: what stands in `summary.json`."""
+"""A run in one JSON object: the content of `summary.json`."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 from odt_sim.metrics.fleet import TASK_METRICS, Row, fleet_figures, fraction_hurt, gains, measured_as, split_seen
 from odt_sim.metrics.rounds import rounds_to_target
+from odt_sim.persistence.records import Record
+
+Metrics = Mapping[str, Mapping[str, Any] | None]
+"""For each metric of the task, the fields of `FleetFigures`; None where no device has a finite value."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Summary(Record):
+    """A complete run: the content of `summary.json`."""
+
+    strategy: Annotated[str, "name of the strategy"]
+    seed: Annotated[int, "seed of the run"]
+    task: Annotated[str, "`classification` or `regression`"]
+    rounds: Annotated[int, "rounds that were run"]
+    reported_round: Annotated[int | None, "round of the models behind all figures of devices: it validates best"] = None
+    devices: Annotated[int, "devices of the fleet"]
+    cohort: Annotated[int | None, "devices in a round; null for all seen devices"]
+    unseen: Annotated[int, "devices that take no part in training"]
+    evaluated: Annotated[int | None, "devices that were evaluated; all figures of devices are theirs"] = None
+    train_examples: Annotated[int, "training examples of the evaluated devices"]
+    examples: Annotated[int, "test examples of the evaluated devices"]
+    metrics: Annotated[Metrics, "distribution of `m` over the seen devices"]
+    metrics_train: Annotated[Metrics | None, "distribution of `train_m`, weighted by training examples"] = None
+    metrics_validation: Annotated[Metrics | None, "distribution of `validation_m`, weighted by validation examples"] = (
+        None
+    )
+    metrics_others: Annotated[Metrics | None, "distribution of `others_m`: what a personal model has forgotten"] = None
+    metrics_unseen: Annotated[Metrics, "distribution of `m` over the unseen devices"]
+    metrics_unseen_adapted: Annotated[Metrics | None, "distribution of `adapted_m` over the unseen devices"] = None
+    fraction_hurt_global: Annotated[float | None, "fraction of the seen devices that the global model serves better"]
+    fraction_hurt_local: Annotated[float | None, "fraction of the seen devices that training alone serves better"]
+    target: Annotated[float | None, "value of the first metric to reach (`run.target`)"] = None
+    rounds_to_target: Annotated[int | None, "first evaluated round with a weighted mean at the target or better"] = None
+    excluded: Annotated[int, "updates that were left out, over all rounds"]
+    excluded_reasons: Annotated[Sequence[tuple[str, int]], "reasons with their counts, the most frequent first"] = ()
+    quarantined: Annotated[Sequence[int], "ids of the devices that later rounds went without"] = ()
+    bytes_down: Annotated[int, "bytes that devices received, over all rounds"]
+    bytes_up: Annotated[int, "bytes that devices sent, over all rounds"]
+    train_calls: Annotated[int | None, "training steps of the cohorts, over all rounds"] = None
+    infer_calls: Annotated[int | None, "batches of inference of the cohorts, over all rounds"] = None
+    deploy_train_calls: Annotated[int | None, "training steps of one deployment to the evaluated devices"] = None
+    deploy_infer_calls: Annotated[int | None, "batches of inference of that deployment, without the evaluation"] = None
+    state_bytes: Annotated[float | None, "bytes that a device keeps from round to round, mean over devices"] = None
+    seconds: Annotated[float, "wall-clock time of all rounds, without the evaluation at the end"]
+    settings: Annotated[Mapping[str, str] | None, "all that decides the result but the seed, by dotted name"] = None
+    privacy: Annotated[Mapping[str, Any] | None, "epsilon, delta and neighbouring fleets; null without a promise"] = (
+        None
+    )
 
 
 def summarize(
@@ -22,8 +70,8 @@ def summarize(
     target: float | None = None,
     settings: Mapping[str, str] | None = None,
     privacy: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Returns the content of `summary.json`.
+) -> Summary:
+    """Return the summary of a complete run.
 
     Args:
         rounds: The lines of `rounds.jsonl`.
@@ -31,85 +79,58 @@ def summarize(
         strategy: The strategy's name.
         seed: The run's seed.
         task: A key of `TASK_METRICS`: `classification` or `regression`.
-        cohort: How many devices take part in a round; None is all that are seen.
-        fleet: How many devices there are, and how many of them took no part in training, where only some were evaluated;
-            None where `devices` are all.
+        cohort: How many devices take part in a round; None for all seen devices.
+        fleet: Numbers of all devices and of the unseen ones, if only some were evaluated; None if `devices` are all.
         reported_round: The round after which the devices were evaluated; None for the last one.
         target: A value of the task's first metric to reach, or None.
-        settings: All that decides the result but the seed, by dotted name; those of the strategy itself are named
-            `strategy` and `strategy.*`. By it runs are told apart, and joined with their local-only run.
-        privacy: What the aggregator promises users, as `Aggregator.privacy` returns it; None for nothing.
-
-    Returns:
-        | key | value |
-        |---|---|
-        | `strategy`, `seed`, `task`, `cohort`, `target`, `settings`, `privacy` | as given |
-        | `rounds` | how many rounds were run |
-        | `reported_round` | the round whose models all figures of devices are of |
-        | `devices`, `unseen` | devices of the fleet, and how many of them took no part in training |
-        | `evaluated` | how many of them were evaluated: all below is of these |
-        | `train_examples`, `examples` | of their train and test splits |
-        | `metrics` | for each metric, the `FleetFigures` over the seen devices, or null |
-        | `metrics_train` | the same on the devices' training examples, weighted by these |
-        | `metrics_validation` | the same on their validation examples, weighted by these: to choose settings by |
-        | `metrics_others` | the same on test examples of other devices: what a personal model has forgotten |
-        | `metrics_unseen` | as `metrics`, over the unseen devices |
-        | `metrics_unseen_adapted` | the same after `fleet.adaptation_steps` more local steps |
-        | `fraction_hurt_global`, `fraction_hurt_local` | of the seen devices, by the task's first metric, or null |
-        | `rounds_to_target` | the first evaluated round whose weighted mean over seen devices reaches it, or null |
-        | `excluded` | updates left out, over all rounds |
-        | `excluded_reasons` | each reason and how many of them it left out, the most frequent first |
-        | `quarantined` | the ids of the devices that later rounds went without, since they had failed in round after round |
-        | `bytes_down`, `bytes_up`, `train_calls`, `infer_calls`, `seconds` | sums over all rounds |
-        | `deploy_train_calls`, `deploy_infer_calls` | sums over devices, of what is done where the model is deployed |
-        | `state_bytes` | what a device keeps from round to round, mean over devices |
+        settings: All that decides the result but the seed, by dotted name. Reports group runs by it, and join them with
+            their local-only run.
+        privacy: What `Aggregator.privacy` returns; None for no promise.
     """
     seen, unseen = split_seen(devices)
-    return {
-        "strategy": strategy,
-        "seed": seed,
-        "task": task,
-        "rounds": len(rounds),
-        "reported_round": len(rounds) if reported_round is None else reported_round,
-        "devices": len(devices) if fleet is None else fleet[0],
-        "cohort": cohort,
-        "unseen": len(unseen) if fleet is None else fleet[1],
-        "evaluated": len(devices),
-        "train_examples": _total(devices, "train_examples"),
-        "examples": _total(devices, "examples"),
-        "metrics": _figures(seen, task),
-        "metrics_train": _figures(seen, task, "train", "train_examples"),
-        "metrics_validation": _figures(seen, task, "validation", "validation_examples"),
-        "metrics_others": _figures(seen, task, "others"),
-        "metrics_unseen": _figures(unseen, task),
-        "metrics_unseen_adapted": _figures(unseen, task, "adapted"),
-        "fraction_hurt_global": _fraction_hurt(seen, task, "global"),
-        "fraction_hurt_local": _fraction_hurt(seen, task, "local"),
-        "target": target,
-        "rounds_to_target": None if target is None else rounds_to_target(rounds, TASK_METRICS[task][0], target),
-        "excluded": _total(rounds, "excluded"),
-        "excluded_reasons": _reasons(rounds),
-        "quarantined": [device for row in rounds for device in row.get("newly_quarantined", ())],
-        "bytes_down": _total(rounds, "bytes_down"),
-        "bytes_up": _total(rounds, "bytes_up"),
-        "train_calls": _known_total(rounds, "train_calls"),
-        "infer_calls": _known_total(rounds, "infer_calls"),
-        "deploy_train_calls": _known_total(devices, "deploy_train_calls"),
-        "deploy_infer_calls": _known_total(devices, "deploy_infer_calls"),
-        "state_bytes": _known_total(devices, "state_bytes", mean=True),
-        "seconds": _total(rounds, "seconds"),
-        "settings": None if settings is None else dict(settings),
-        "privacy": None if privacy is None else dict(privacy),
-    }
+    return Summary(
+        strategy=strategy,
+        seed=seed,
+        task=task,
+        rounds=len(rounds),
+        reported_round=len(rounds) if reported_round is None else reported_round,
+        devices=len(devices) if fleet is None else fleet[0],
+        cohort=cohort,
+        unseen=len(unseen) if fleet is None else fleet[1],
+        evaluated=len(devices),
+        train_examples=_total(devices, "train_examples"),
+        examples=_total(devices, "examples"),
+        metrics=_figures(seen, task),
+        metrics_train=_figures(seen, task, "train", "train_examples"),
+        metrics_validation=_figures(seen, task, "validation", "validation_examples"),
+        metrics_others=_figures(seen, task, "others"),
+        metrics_unseen=_figures(unseen, task),
+        metrics_unseen_adapted=_figures(unseen, task, "adapted"),
+        fraction_hurt_global=_fraction_hurt(seen, task, "global"),
+        fraction_hurt_local=_fraction_hurt(seen, task, "local"),
+        target=target,
+        rounds_to_target=None if target is None else rounds_to_target(rounds, TASK_METRICS[task][0], target),
+        excluded=_total(rounds, "excluded"),
+        excluded_reasons=_reasons(rounds),
+        quarantined=[device for row in rounds for device in row.get("newly_quarantined", ())],
+        bytes_down=_total(rounds, "bytes_down"),
+        bytes_up=_total(rounds, "bytes_up"),
+        train_calls=_known_total(rounds, "train_calls"),
+        infer_calls=_known_total(rounds, "infer_calls"),
+        deploy_train_calls=_known_total(devices, "deploy_train_calls"),
+        deploy_infer_calls=_known_total(devices, "deploy_infer_calls"),
+        state_bytes=_known_total(devices, "state_bytes", mean=True),
+        seconds=_total(rounds, "seconds"),
+        settings=None if settings is None else dict(settings),
+        privacy=None if privacy is None else dict(privacy),
+    )
 
 
-def _figures(
-    rows: Sequence[Row], task: str, prefix: str | None = None, examples: str = "examples"
-) -> Mapping[str, Any]:
+def _figures(rows: Sequence[Row], task: str, prefix: str | None = None, examples: str = "examples") -> Metrics:
     if prefix is not None:
         rows = [measured_as(row, prefix, task, examples) for row in rows]
     figures = {metric: fleet_figures(rows, metric) for metric in TASK_METRICS[task]}
-    return {metric: asdict(found) if found else None for metric, found in figures.items()}
+    return {metric: asdict(figure) if figure else None for metric, figure in figures.items()}
 
 
 def _fraction_hurt(rows: Sequence[Row], task: str, reference: str) -> float | None:
@@ -122,12 +143,12 @@ def _total(rows: Sequence[Row], name: str) -> Any:
 
 
 def _reasons(rounds: Sequence[Row]) -> list[tuple[str, int]]:
-    return Counter(why for row in rounds for why in row.get("excluded_reasons", {}).values()).most_common()
+    return Counter(reason for row in rounds for reason in row.get("excluded_reasons", {}).values()).most_common()
 
 
-def _known_total(rows: Sequence[Row], name: str, *, mean: bool = False) -> float | None:
-    """Returns the sum or the mean of a column; None where no row has it, as in records that were made before it was."""
-    known: list[float] = [row[name] for row in rows if row.get(name) is not None]
+def _known_total(rows: Sequence[Row], name: str, *, mean: bool = False) -> Any:
+    """Return the sum or the mean of a column; None if no row has it, as in older records."""
+    known = [row[name] for row in rows if row.get(name) is not None]
     if not known:
         return None
     return sum(known) / len(known) if mean else sum(known)

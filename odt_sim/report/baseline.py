@@ -1,6 +1,6 @@
 """What each device gains over another model: the one it would have trained alone, or the one that all share."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.metrics.fleet import Row, gains
+from odt_sim.persistence.records import DeviceRecord
 from odt_sim.persistence.run import Run
 from odt_sim.report.conditions import digest
 from odt_sim.report.labels import overrides_of
@@ -66,7 +67,7 @@ def _joined(run: Run, baseline: Run) -> Run:
     )
 
 
-def _with_local(row: Row, local: Row | None, metrics: Sequence[str]) -> Mapping[str, Any]:
+def _with_local(row: DeviceRecord, local: DeviceRecord | None, metrics: Sequence[str]) -> DeviceRecord:
     if local is None or local["examples"] != row["examples"]:
         return row  # another split of the data: not the same device
-    return {**row, **{f"local_{metric}": local.get(metric) for metric in metrics}}
+    return DeviceRecord.of({**row, **{f"local_{metric}": local.get(metric) for metric in metrics}})

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from odt_sim.errors import CheckpointError
-from odt_sim.persistence.records import is_run_folder
 from odt_sim.persistence.run import Run
+from odt_sim.persistence.run_folder import is_run_folder
 
 _SILENT = re.compile(r"seed|strategy|run\.(storage|resume|evaluate_every|target)|hydra[./].*")
 

@@ -8,8 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from odt_sim.persistence.files import write_file
-from odt_sim.persistence.records import document
 from odt_sim.persistence.run import Run
+from odt_sim.persistence.run_folder import document
 from odt_sim.report.comparison import Comparison
 from odt_sim.report.comparison_file import comparison_document
 from odt_sim.report.facts import facts, finding, title

@@ -2,12 +2,12 @@
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -30,9 +30,10 @@ from odt_sim.persistence.checkpoint import Checkpoint
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.files import remove_temporaries, write_file
 from odt_sim.persistence.lock import locked
-from odt_sim.persistence.records import RECORDS, RunFolder, checksum
+from odt_sim.persistence.records import DeviceRecord, RoundRecord
+from odt_sim.persistence.run_folder import RECORDS, RunFolder, checksum
 from odt_sim.persistence.storage import storage_at
-from odt_sim.persistence.summary import summarize
+from odt_sim.persistence.summary import Summary, summarize
 from odt_sim.persistence.versions import Versions
 from odt_sim.settings import Fleet, General, Run
 from odt_sim.simulation.aggregation import aggregated
@@ -137,7 +138,7 @@ class Simulation:
         check_target(target, TASK_METRICS[self._task][0], "run.target")
         self._backend = backend or SerialBackend()
         self._records = RunFolder(self.directory)
-        self._evaluated: Sequence[Mapping[str, Any]] = ()  # the rounds' lines that say which one to report
+        self._evaluated: Sequence[RoundRecord] = ()  # the rounds' lines that say which one to report
         self._unseen = choose_unseen(data.devices, self._fleet.unseen, seed)
         seen = np.delete(np.arange(data.devices), self._unseen)
         self._participants = np.arange(data.devices) if strategy.alone else seen
@@ -149,7 +150,7 @@ class Simulation:
         """The devices' examples."""
         return self._job.data
 
-    def run(self, *, resume: bool = False, observers: Sequence[Observer] = ()) -> dict[str, Any]:
+    def run(self, *, resume: bool = False, observers: Sequence[Observer] = ()) -> Summary:
         """Run all rounds and evaluate the devices, or those of `fleet.evaluated`, after the round that validates best.
 
         Args:
@@ -182,18 +183,18 @@ class Simulation:
                 group.on_end(summary)
             return summary
 
-    def _info(self, recorded: Sequence[Mapping[str, Any]]) -> RunInfo:
+    def _info(self, recorded: Sequence[RoundRecord]) -> RunInfo:
         settings = {**self._settings, "run.rounds": self._rounds, "seed": self._seed}
         return RunInfo(self._job.strategy.name, settings, self.directory, self._rounds, recorded)
 
-    def _run(self, commit: Commit, observers: Observers, stopped: bool) -> dict[str, Any]:
+    def _run(self, commit: Commit, observers: Observers, stopped: bool) -> Summary:
         try:
             self._backend.open(self._job)
             hand_back()
             started, begun = time.perf_counter(), None if stopped else self._begun(commit)
             while begun and not stopped:  # where an observer stops the run, the round that was begun ahead is discarded
                 commit, record, begun = self._round(commit, begun, started)
-                started += record["seconds"]
+                started += record.seconds
                 stopped = observers.on_round(record)
             self._checkpoint.end()
             reported = self._checkpoint.reported
@@ -213,7 +214,7 @@ class Simulation:
                 f"{self._checkpoint.where}: a run is stored there already; resume it or choose another place (run.storage)"
             )
 
-    def _begin(self, observers: Observers) -> tuple[Commit, Sequence[Mapping[str, Any]]]:
+    def _begin(self, observers: Observers) -> tuple[Commit, Sequence[RoundRecord]]:
         committed = self._checkpoint.look()
         model = self._job.model
         verify(model.content, model.fingerprint, model.where)  # it may come of bytes that nobody has tried
@@ -263,7 +264,7 @@ class Simulation:
         dropped = len(slow - away) if not self._job.strategy.partial_work else 0
         return Begun(invited, len(cohort) - len(invited), len(slow - away), dropped, parts)
 
-    def _round(self, commit: Commit, begun: Begun, started: float) -> tuple[Commit, Row, Begun | None]:
+    def _round(self, commit: Commit, begun: Begun, started: float) -> tuple[Commit, RoundRecord, Begun | None]:
         """Ends a round, and has the next begin before this one is evaluated and committed: workers then never wait.
 
         A later round's states of devices stand beside those that commits refer to, so that a run that dies in between goes
@@ -277,25 +278,25 @@ class Simulation:
             evaluated = self._evaluate("evaluate", after)
         following = self._begun(after)
         rows = list(evaluated)
-        record: Row = {
-            "round": round,
-            "strategy": self._job.strategy.name,
-            "devices": len(trained.contributed),
-            "excluded": len(trained.excluded),
-            "excluded_devices": list(trained.excluded),
-            "excluded_reasons": trained.excluded,
-            "quarantined": begun.quarantined,
-            "newly_quarantined": sorted(self._away(after) - self._away(commit)),
-            "stragglers": begun.slow,
-            "train_loss": trained.loss_sum / trained.loss_weight if trained.loss_weight else None,
-            "bytes_down": self._bytes_down(commit.state.broadcast, begun.invited),
-            "bytes_up": trained.bytes_up,
-            "train_calls": trained.train_calls,
-            "infer_calls": trained.infer_calls,
-            "seconds": time.perf_counter() - started,
-            **evaluation_columns(rows, self._task),
-            **not_evaluated(rows),
-        }
+        record = RoundRecord(
+            round=round,
+            strategy=self._job.strategy.name,
+            devices=len(trained.contributed),
+            excluded=len(trained.excluded),
+            excluded_devices=list(trained.excluded),
+            excluded_reasons=trained.excluded,
+            quarantined=begun.quarantined,
+            newly_quarantined=sorted(self._away(after) - self._away(commit)),
+            stragglers=begun.slow,
+            train_loss=trained.loss_sum / trained.loss_weight if trained.loss_weight else None,
+            bytes_down=self._bytes_down(commit.state.broadcast, begun.invited),
+            bytes_up=trained.bytes_up,
+            train_calls=trained.train_calls,
+            infer_calls=trained.infer_calls,
+            seconds=time.perf_counter() - started,
+            figures=evaluation_columns(rows, self._task),
+            not_evaluated=not_evaluated(rows),
+        )
         self._records.append_round(record)
         after = replace(after, records=checksum(record, commit.records))
         if rows:
@@ -341,13 +342,13 @@ class Simulation:
         found = self._backend.evaluate(tasks, commit.state.broadcast)
         return ({"seen": not holds(self._unseen, row["device"]), **row} for rows in found for row in rows)
 
-    def _finish(self, rows: Sequence[Row], reported: int) -> dict[str, Any]:
+    def _finish(self, rows: Sequence[Row], reported: int) -> Summary:
         metrics = TASK_METRICS[self._task]
         known = {f"{prefix}{metric}": None for prefix in ("", "global_", "local_") for metric in metrics}
         for row in rows:
             alone = {f"local_{metric}": row.get(metric) for metric in metrics} if self._job.strategy.alone else {}
             row.update({**known, **row, **alone})
-        self._records.write_devices(rows)
+        self._records.write_devices(map(DeviceRecord.of, rows))
         summary = summarize(
             self._records.rounds(),
             rows,

@@ -97,10 +97,10 @@ def unmeasured(data: FederatedData, device: int, reason: str) -> Row:
     return {"device": device, **numbers, "not_evaluated": reason}
 
 
-def not_evaluated(rows: Sequence[Row]) -> Row:
-    """Returns the column of a round's record that says which devices could not be evaluated, and why; none where all were."""
+def not_evaluated(rows: Sequence[Row]) -> dict[int, str] | None:
+    """Return why devices could not be evaluated, by id; None if all were."""
     reasons = {row["device"]: row["not_evaluated"] for row in rows if "not_evaluated" in row}
-    return {"not_evaluated": reasons} if reasons else {}
+    return reasons or None
 
 
 def _adapt(device: Device, steps: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.persistence.records import document
+from odt_sim.persistence.run_folder import document
 from odt_sim.simulation.block import Job
 from odt_sim.simulation.strategy_errors import blamed
 

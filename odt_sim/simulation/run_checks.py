@@ -17,7 +17,8 @@ from odt_sim.model.contract import shape_text
 from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.commit import Commit
-from odt_sim.persistence.records import ROUNDS, Row, checksum
+from odt_sim.persistence.records import RoundRecord
+from odt_sim.persistence.run_folder import ROUNDS, checksum
 from odt_sim.settings import Fleet
 from odt_sim.simulation.attributes import plain_attributes
 from odt_sim.simulation.block import Job
@@ -100,7 +101,9 @@ def check_updates(aggregator: Aggregator, devices: int) -> None:
         aggregator.check(devices)
 
 
-def check_recorded(recorded: Sequence[Row], committed: int, directory: Path, checkpoint: str, commit: Commit) -> None:
+def check_recorded(
+    recorded: Sequence[RoundRecord], committed: int, directory: Path, checkpoint: str, commit: Commit
+) -> None:
     """Checks that a run's records and its checkpoint belong together; a run that died may have recorded a round more.
 
     Args:
@@ -113,7 +116,7 @@ def check_recorded(recorded: Sequence[Row], committed: int, directory: Path, che
     Raises:
         CheckpointError: One of the two was lost or damaged, or is of another run.
     """
-    found = [row["round"] for row in recorded]
+    found = [record.round for record in recorded]
     if found != list(range(1, len(found) + 1)) or not commit.round <= len(found) <= committed + 1:
         advice = "resume with the run's own run.storage, or start a new run in another folder"
         if checkpoint.startswith("memory:"):
@@ -122,7 +125,7 @@ def check_recorded(recorded: Sequence[Row], committed: int, directory: Path, che
             f"{directory / ROUNDS}: has {len(found)} rounds, the checkpoint in {checkpoint.rstrip('/')} has {commit.round}; "
             f"{advice}"
         )
-    if reduce(lambda before, row: checksum(row, before), recorded[: commit.round], 0) != commit.records:
+    if reduce(lambda before, record: checksum(record, before), recorded[: commit.round], 0) != commit.records:
         raise CheckpointError(
             f"{directory / ROUNDS}: damaged, its lines up to round {commit.round} are not those that were committed; "
             "start a new run in another folder"

@@ -11,7 +11,7 @@ from commands import FEW, lines, runs
 from omegaconf import OmegaConf
 
 from odt_sim.persistence.lock import LOCK
-from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.run_folder import RunFolder
 
 CONTROL = re.compile(r"[^\n -~│━╸╺–±…·]")
 

@@ -10,7 +10,7 @@ from odt_sim import TrainableModel
 from odt_sim.cli.build import federated
 from odt_sim.cli.run import launch
 from odt_sim.data.federated import FederatedData
-from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.run_folder import RunFolder
 
 CONF = Path(__file__).parents[2] / "conf"
 BASE = {"run.rounds": 1, "model": "softmax", "backend": "serial"}

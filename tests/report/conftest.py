@@ -1,119 +1,16 @@
-"""Run folders as a coordinator would leave them, with figures that only look like those of a real fleet."""
+"""A sweep on disk, shared by the tests of reports."""
 
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from omegaconf import OmegaConf
+from written_runs import SKILL, write_hydra, write_run
 
-from odt_sim.metrics.fleet import HIGHER_IS_BETTER, TASK_METRICS, evaluation_columns
-from odt_sim.persistence.records import RunFolder
-from odt_sim.persistence.summary import summarize
-
-SKILL = {"local": 0.72, "fedavg": 0.80, "fedavg_finetune": 0.88, "fedper": 0.92}
-"""The accuracy around which a strategy's devices lie."""
-
-
-def write_run(
-    path: Path,
-    strategy: str = "fedavg",
-    seed: int = 0,
-    *,
-    devices: int = 20,
-    unseen: int = 4,
-    rounds: int = 10,
-    task: str = "classification",
-    overrides: Sequence[str] = (),
-    hydra: bool = True,
-    references: bool = True,
-    settings: Mapping[str, str] | None = None,
-) -> Path:
-    """Writes a run: devices' figures are drawn at random, everything else is computed from them as a real run does."""
-    path.mkdir(parents=True)
-    folder = RunFolder(path)
-    rng = np.random.default_rng([seed, *strategy.encode(), *"".join(overrides).encode()])
-    fleet = np.random.default_rng(seed)
-    examples = fleet.integers(5, 40, devices)
-    hardness = fleet.normal(0, 0.06, devices)
-    skill = SKILL.get(strategy, 0.85)
-    rows: list[dict[str, Any]] = []
-    lines: list[dict[str, Any]] = []
-    for number in range(1, rounds + 1):
-        learned = 0.15 + (skill - 0.15) * (1 - np.exp(-number / 3))
-        values = learned + hardness + rng.normal(0, 0.04, devices)
-        rows = [_device(i, values[i], int(examples[i]), i < devices - unseen, task) for i in range(devices)]
-        seen = devices - unseen
-        line = {"round": number, "strategy": strategy, "devices": seen, "excluded": int(number == 2)}
-        line |= {"train_loss": 2.3 * np.exp(-number / 4), "bytes_down": 40_000 * seen, "bytes_up": 40_000 * seen}
-        line |= {"excluded_reasons": {"3": "timed out"} if number == 2 else {}}
-        lines.append(line | {"seconds": 0.8 + rng.random() / 10} | evaluation_columns(rows, task))
-        folder.append_round(lines[-1])
-    for row, shift in zip(rows, rng.normal(-0.06, 0.06, devices), strict=True):
-        for metric in TASK_METRICS[task]:
-            known = references and strategy != "local"
-            row[f"global_{metric}"] = _worsen(row[metric], shift, metric) if known else None
-            row[f"local_{metric}"] = None
-        if strategy == "fedavg_finetune":
-            row["epochs"] = int(rng.integers(0, 5))
-    folder.write_devices(rows)
-    summary = summarize(lines, rows, strategy=strategy, seed=seed, task=task, cohort=None, settings=settings)
-    folder.write_summary(summary)
-    if hydra:
-        write_hydra(path, [f"strategy={strategy}", f"seed={seed}", *overrides], devices, unseen, rounds)
-    return path
-
-
-def write_hydra(path: Path, overrides: Sequence[str], devices: int = 20, unseen: int = 4, rounds: int = 10) -> None:
-    """Writes what Hydra leaves in a run's folder."""
-    (path / ".hydra").mkdir(parents=True, exist_ok=True)
-    settings = dict(override.split("=", 1) for override in overrides)
-    choices = {
-        "model": "mlp",
-        "data": "digits",
-        "partition": "dirichlet",
-        "strategy": settings.get("strategy", "fedavg"),
-    }
-    config = {
-        "seed": settings.get("seed", 0),
-        "run": {"rounds": rounds, "storage": "${hydra:runtime.output_dir}"},
-        "fleet": {"devices": devices, "cohort": None, "unseen": unseen},
-        "train": {"epochs": 2, "learning_rate": 0.05},
-        "partition": {"_target_": "odt_sim.data.partition.dirichlet", "alpha": 0.3},
-    }
-    merged = OmegaConf.create(config)
-    for override in overrides:
-        key, _, value = override.lstrip("+").partition("=")
-        if "." in key:
-            OmegaConf.update(merged, key, value)
-    OmegaConf.save(merged, path / ".hydra" / "config.yaml")
-    OmegaConf.save(OmegaConf.create({"hydra": {"runtime": {"choices": choices}}}), path / ".hydra" / "hydra.yaml")
-    OmegaConf.save(OmegaConf.create(list(overrides)), path / ".hydra" / "overrides.yaml")
-
-
-def _device(index: int, value: float, examples: int, seen: bool, task: str) -> dict[str, Any]:
-    accuracy = float(np.clip(round(value * examples) / examples, 0, 1))
-    row: dict[str, Any] = {"device": index, "seen": seen, "train_examples": 4 * examples, "examples": examples}
-    error = float(np.exp(-4 * value))
-    if task == "classification":
-        more = {"balanced_accuracy": accuracy**2, "auc": (1 + accuracy) / 2}
-        return row | {"accuracy": accuracy, "loss": 2.3 * (1 - accuracy) + 0.05, **more}
-    return row | {"mse": error, "mae": float(np.sqrt(error)), "loss": error, "r2": 1 - error}
-
-
-def _worsen(value: float, shift: float, metric: str) -> float:
-    return float(np.clip(value + shift, 0, 1)) if HIGHER_IS_BETTER[metric] else float(value * np.exp(-3 * shift))
-
-
-@pytest.fixture(name="write_run")
-def write_run_fixture() -> Callable[..., Path]:
-    return write_run
+from odt_sim.persistence.run_folder import RunFolder
 
 
 @pytest.fixture(scope="session")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four strategies, three seeds, and one job that failed."""
+    """Return a folder with four strategies, three seeds each, and one failed job."""
     root = tmp_path_factory.mktemp("sweep")
     jobs = [(strategy, seed) for strategy in SKILL for seed in (0, 1, 2)]
     for number, (strategy, seed) in enumerate(jobs):

@@ -1,10 +1,11 @@
 import json
 
 import pytest
+from written_runs import write_run
 
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.fleet import TASK_METRICS
-from odt_sim.persistence.records import SUMMARY, RunFolder
+from odt_sim.persistence.run_folder import SUMMARY, RunFolder
 from odt_sim.report.columns import columns
 from odt_sim.report.comparison import compare
 
@@ -23,7 +24,7 @@ def extend_summary(path, **keys):
     RunFolder(path).write_summary({**RunFolder(path).summary(), **keys})
 
 
-def test_seeds_are_merged_into_mean_and_deviation(write_run, tmp_path):
+def test_seeds_are_merged_into_mean_and_deviation(tmp_path):
     for seed, mean in enumerate((0.5, 0.6, 0.7)):
         edit_summary(write_run(tmp_path / str(seed), "fedavg", seed), weighted_mean=mean)
     (row,) = compare([tmp_path]).rows
@@ -32,7 +33,7 @@ def test_seeds_are_merged_into_mean_and_deviation(write_run, tmp_path):
     assert (figure.mean, figure.std) == pytest.approx((0.6, 0.1))  # the sample deviation of 0.5, 0.6, 0.7
 
 
-def test_a_single_seed_has_no_deviation(write_run, tmp_path):
+def test_a_single_seed_has_no_deviation(tmp_path):
     path = write_run(tmp_path / "run", "fedavg", unseen=0, references=False)
     (row,) = compare([path]).rows
     summary = RunFolder(path).summary()
@@ -42,7 +43,7 @@ def test_a_single_seed_has_no_deviation(write_run, tmp_path):
     assert row.values["unseen"] is row.values["hurt_local"] is row.values["hurt_global"] is None
 
 
-def test_hurt_is_counted_device_by_device_against_the_local_run(write_run, tmp_path):
+def test_hurt_is_counted_device_by_device_against_the_local_run(tmp_path):
     paths = [write_run(tmp_path / name, name, references=False) for name in ("local", "fedavg")]
     local, fedavg = ({row["device"]: row for row in RunFolder(path).devices()} for path in paths)
     seen = [device for device, row in fedavg.items() if row["seen"]]
@@ -54,14 +55,14 @@ def test_hurt_is_counted_device_by_device_against_the_local_run(write_run, tmp_p
     assert alone.values["hurt_local"] is None
 
 
-def test_rows_are_told_apart_by_their_overrides(write_run, tmp_path):
+def test_rows_are_told_apart_by_their_overrides(tmp_path):
     for number, (strategy, alpha) in enumerate([("fedavg", 0.1), ("fedavg", 1.0), ("local", 0.1), ("local", 1.0)]):
         write_run(tmp_path / str(number), strategy, overrides=[f"partition.alpha={alpha}", "fleet.devices=20"])
     labels = [row.label for row in compare([tmp_path]).rows]
     assert labels == [f"{name} partition.alpha={alpha}" for name in ("fedavg", "local") for alpha in (0.1, 1.0)]
 
 
-def test_runs_from_python_are_told_apart_and_joined_by_their_settings(write_run, tmp_path):
+def test_runs_from_python_are_told_apart_and_joined_by_their_settings(tmp_path):
     for strategy in ("local", "fedavg"):
         for rounds in ("2", "5"):
             settings = {"strategy": strategy, "run.rounds": rounds}
@@ -77,7 +78,7 @@ def test_runs_from_python_are_told_apart_and_joined_by_their_settings(write_run,
             assert joined == [device["accuracy"] for device in alone.devices]
 
 
-def test_the_same_seed_run_twice_is_not_two_seeds(write_run, tmp_path):
+def test_the_same_seed_run_twice_is_not_two_seeds(tmp_path):
     for name in ("first", "second"):
         write_run(tmp_path / name, "fedavg", 0)
     rows = compare([tmp_path]).rows
@@ -85,7 +86,7 @@ def test_the_same_seed_run_twice_is_not_two_seeds(write_run, tmp_path):
     assert all(row.values["mean"].std is None for row in rows)
 
 
-def test_failed_and_damaged_runs_are_named_beside_the_others(sweep, write_run, tmp_path):
+def test_failed_and_damaged_runs_are_named_beside_the_others(sweep, tmp_path):
     damaged = write_run(tmp_path / "torn")
     (damaged / SUMMARY).write_text("{")
     found = compare([sweep, tmp_path])
@@ -98,7 +99,7 @@ def test_failed_and_damaged_runs_are_named_beside_the_others(sweep, write_run, t
     assert "damaged" in torn.error
 
 
-def test_the_best_of_a_column_follows_its_metric(write_run, tmp_path):
+def test_the_best_of_a_column_follows_its_metric(tmp_path):
     for number, (name, mse) in enumerate([("local", 0.5), ("fedavg", 0.25), ("fedper", 0.75)]):
         edit_summary(write_run(tmp_path / str(number), name, task="regression"), "mse", weighted_mean=mse)
     found = compare([tmp_path])
@@ -108,19 +109,19 @@ def test_the_best_of_a_column_follows_its_metric(write_run, tmp_path):
     assert [of_error[key].higher_is_better for key in ("worst", "r2", "mae")] == [False, True, False]
 
 
-def test_nothing_is_best_of_one(write_run, tmp_path):
+def test_nothing_is_best_of_one(tmp_path):
     found = compare([write_run(tmp_path / "run")])
     assert {found.best(column) for column in COLUMN.values()} == {None}
 
 
 @pytest.mark.parametrize(("calls", "best"), [((4, 4, 4), None), ((4, 4, 5), None), ((4, 4, 5, 6), 4), ((5, 4, 6), 4)])
-def test_what_most_have_is_no_distinction(write_run, tmp_path, calls, best):
+def test_what_most_have_is_no_distinction(tmp_path, calls, best):
     for number, count in enumerate(calls):
         extend_summary(write_run(tmp_path / str(number), f"strategy_{number}"), train_calls=count)
     assert compare([tmp_path]).best(COLUMN["train_calls"]) == best
 
 
-def test_the_fastest_is_not_the_best(write_run, tmp_path):
+def test_the_fastest_is_not_the_best(tmp_path):
     for name in ("local", "fedavg"):
         write_run(tmp_path / name, name)
     found = compare([tmp_path])
@@ -128,14 +129,14 @@ def test_the_fastest_is_not_the_best(write_run, tmp_path):
     assert found.best(COLUMN["seconds"]) is None
 
 
-def test_runs_of_different_tasks_are_refused(write_run, tmp_path):
+def test_runs_of_different_tasks_are_refused(tmp_path):
     write_run(tmp_path / "0")
     write_run(tmp_path / "1", task="regression")
     with pytest.raises(ConfigurationError, match=r"1 is regression and .*0 is classification"):
         compare([tmp_path])
 
 
-def test_an_unknown_task_is_refused(write_run, tmp_path):
+def test_an_unknown_task_is_refused(tmp_path):
     path = write_run(tmp_path / "0")
     RunFolder(path).write_summary({**RunFolder(path).summary(), "task": "ranking"})
     with pytest.raises(CheckpointError, match="its task is 'ranking', expected classification or regression"):
@@ -149,7 +150,7 @@ def test_only_failures_make_a_comparison_without_rows(tmp_path):
     assert [failure.label for failure in found.failures] == ["fedavg"]
 
 
-def test_every_figure_of_a_summary_has_its_column(write_run, tmp_path):
+def test_every_figure_of_a_summary_has_its_column(tmp_path):
     path = write_run(tmp_path / "0")
     edit_summary(path, part="metrics_unseen", mean=0.5, worst=0.25)
     edit_summary(path, part="metrics_unseen_adapted", mean=0.75, worst=0.375)
@@ -170,7 +171,7 @@ def test_every_figure_of_a_summary_has_its_column(write_run, tmp_path):
     assert set(row.values) == set(COLUMN)
 
 
-def test_columns_that_no_run_has_are_left_out(write_run, tmp_path):
+def test_columns_that_no_run_has_are_left_out(tmp_path):
     paths = [write_run(tmp_path / name, name) for name in ("local", "fedavg")]
     assert "train_calls" not in {column.key for column in compare(paths).columns}
     extend_summary(paths[0], train_calls=40)
@@ -189,7 +190,7 @@ def rounds(path, *accuracies):
         RunFolder(path).append_round({"round": number, "accuracy": value})
 
 
-def test_rounds_are_counted_to_a_target(write_run, tmp_path):
+def test_rounds_are_counted_to_a_target(tmp_path):
     paths = [write_run(tmp_path / str(seed), "fedavg", seed) for seed in (0, 1)]
     rounds(paths[0], 0.5, 0.75, 0.5, 0.75)
     rounds(paths[1], 0.5, None, 0.7, 0.8)
@@ -204,7 +205,7 @@ def test_rounds_are_counted_to_a_target(write_run, tmp_path):
     assert needed(None) is None
 
 
-def test_a_target_that_all_runs_recorded_counts_by_itself(write_run, tmp_path):
+def test_a_target_that_all_runs_recorded_counts_by_itself(tmp_path):
     paths = [write_run(tmp_path / str(seed), "fedavg", seed) for seed in (0, 1)]
     for path in paths:
         extend_summary(path, target=0.5)
@@ -216,7 +217,7 @@ def test_a_target_that_all_runs_recorded_counts_by_itself(write_run, tmp_path):
     assert (found.target, found.rows[0].values["rounds_to_target"]) == (None, None)
 
 
-def test_a_target_that_no_row_reaches_keeps_its_column(write_run, tmp_path):
+def test_a_target_that_no_row_reaches_keeps_its_column(tmp_path):
     path = write_run(tmp_path / "0")
     assert "rounds_to_target" in {column.key for column in compare([path], target=1.0).columns}
     assert "rounds_to_target" not in {column.key for column in compare([path]).columns}
@@ -226,7 +227,7 @@ def test_a_target_that_no_row_reaches_keeps_its_column(write_run, tmp_path):
 
 
 @pytest.fixture
-def rates(write_run, tmp_path):
+def rates(tmp_path):
     """Two strategies at two learning rates; validation and test disagree on which is better for fedavg."""
     figures = {
         ("local", "0.01"): (0.9, 0.5),

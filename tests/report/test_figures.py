@@ -10,8 +10,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
+from written_runs import write_run
 
-from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.comparison import compare
 from odt_sim.report.distribution_plot import draw_distribution
 from odt_sim.report.figures import pictures
@@ -48,7 +49,7 @@ def test_colors_stand_out_from_the_ground(theme):
         assert contrast(color, theme.background) >= 2.5
 
 
-def test_a_strategy_has_one_color_and_its_configurations_differ_in_line(write_run, tmp_path):
+def test_a_strategy_has_one_color_and_its_configurations_differ_in_line(tmp_path):
     for number, (name, alpha) in enumerate(itertools.product(("local", "fedavg", "fedper"), (0.1, 1.0))):
         write_run(tmp_path / str(number), name, overrides=[f"partition.alpha={alpha}"])
     styles = strokes(compare([tmp_path]).rows)
@@ -71,7 +72,7 @@ def test_lines_are_the_mean_over_seeds(sweep):
 
 
 @pytest.mark.parametrize("strategies", [4, 12])
-def test_names_of_lines_neither_overlap_nor_cover_data(write_run, tmp_path, strategies):
+def test_names_of_lines_neither_overlap_nor_cover_data(tmp_path, strategies):
     for number in range(strategies):
         write_run(tmp_path / str(number), "fedavg", overrides=[f"strategy.some_hyper_parameter={number}", "a=b"])
     figure, _ = draw(draw_rounds, tmp_path)
@@ -101,7 +102,7 @@ def test_labels_with_room_stay_where_they_are():
     assert spread([0.0, 1.0], [0.2] * 2) == pytest.approx([0.1, 0.9])
 
 
-def test_every_device_is_a_dot(write_run, tmp_path):
+def test_every_device_is_a_dot(tmp_path):
     paths = [write_run(tmp_path / name, name, devices=300, unseen=30) for name in ("local", "fedper")]
     figure, comparison = draw(draw_distribution, *paths)
     (axes,) = figure.axes
@@ -114,7 +115,7 @@ def test_every_device_is_a_dot(write_run, tmp_path):
     assert [text.get_text() for text in axes.get_yticklabels()] == ["local", "fedper"]
 
 
-def test_bars_are_what_each_device_gains_over_its_local_model(write_run, tmp_path):
+def test_bars_are_what_each_device_gains_over_its_local_model(tmp_path):
     paths = [write_run(tmp_path / name, name) for name in ("local", "fedavg")]
     local, fedavg = (RunFolder(path).devices() for path in paths)
     expected = [100 * (f["accuracy"] - a["accuracy"]) for f, a in zip(fedavg, local, strict=True) if f["seen"]]
@@ -127,7 +128,7 @@ def test_bars_are_what_each_device_gains_over_its_local_model(write_run, tmp_pat
     assert axes.texts[0].get_text() == f"{better} better, {16 - better - worse} equal, {worse} worse"
 
 
-def test_many_devices_become_one_shape(write_run, tmp_path):
+def test_many_devices_become_one_shape(tmp_path):
     paths = [write_run(tmp_path / name, name, devices=500) for name in ("local", "fedavg")]
     figure, _ = draw(draw_gains, *paths)
     (axes,) = figure.axes
@@ -137,7 +138,7 @@ def test_many_devices_become_one_shape(write_run, tmp_path):
     assert np.all(np.diff(values) <= 0)
 
 
-def test_colors_agree_between_pictures(write_run, tmp_path):
+def test_colors_agree_between_pictures(tmp_path):
     for name in ("fedavg", "local", "fedper"):
         write_run(tmp_path / name, name)
     rounds, comparison = draw(draw_rounds, tmp_path)
@@ -150,12 +151,12 @@ def test_colors_agree_between_pictures(write_run, tmp_path):
     assert lines["local"] == LOCAL
 
 
-def test_without_local_devices_are_compared_with_the_global_model(write_run, tmp_path):
+def test_without_local_devices_are_compared_with_the_global_model(tmp_path):
     assert gain_reference(compare([write_run(tmp_path / "0", "fedper")])) == "global"
     assert gain_reference(compare([write_run(tmp_path / "1", "fedper", references=False)])) is None
 
 
-def test_errors_of_very_different_sizes_stand_on_a_logarithmic_axis(write_run, tmp_path):
+def test_errors_of_very_different_sizes_stand_on_a_logarithmic_axis(tmp_path):
     path = write_run(tmp_path / "0", task="regression")
     devices = RunFolder(path).devices()
     RunFolder(path).write_devices([{**row, "mse": 10.0 ** (row["device"] - 10)} for row in devices])
@@ -166,7 +167,7 @@ def test_errors_of_very_different_sizes_stand_on_a_logarithmic_axis(write_run, t
 
 
 @pytest.mark.parametrize("kind", ["single", "one_round", "regression", "dollars"])
-def test_pictures_are_png_in_a_light_and_a_dark_version(write_run, tmp_path, kind):
+def test_pictures_are_png_in_a_light_and_a_dark_version(tmp_path, kind):
     options = {"one_round": {"rounds": 1}, "regression": {"task": "regression"}}.get(kind, {})
     overrides = ["data.name=$x_{$"] if kind == "dollars" else []
     paths = [write_run(tmp_path / name, name, overrides=overrides, **options) for name in ("local", "fedavg")]

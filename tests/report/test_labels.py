@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from odt_sim.errors import CheckpointError
-from odt_sim.persistence.records import RunFolder
 from odt_sim.persistence.run import Run
+from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.labels import details, differing_overrides, find_runs, short_names
 
 

@@ -2,9 +2,10 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from written_runs import write_run
 
 from odt_sim.errors import FileError
-from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.comparison import compare
 from odt_sim.report.facts import facts, finding, privacy
 from odt_sim.report.page import page_path, write_report
@@ -109,7 +110,7 @@ def test_each_question_has_its_table(page):
     assert "by more than chance (Holm's p below 0.05) better: fedavg_finetune, fedper; worse: local." in text
 
 
-def test_what_cannot_be_paired_is_said(write_run, tmp_path):
+def test_what_cannot_be_paired_is_said(tmp_path):
     for number, (name, data) in enumerate([("local", "digits"), ("fedavg", "digits"), ("fedper", "mnist")]):
         write_run(tmp_path / str(number), name, settings={"strategy": name, "data": data})
     text = " ".join(load(report([tmp_path]))[0].text)
@@ -120,7 +121,7 @@ def test_what_cannot_be_paired_is_said(write_run, tmp_path):
 
 
 @pytest.fixture
-def rates(write_run, tmp_path):
+def rates(tmp_path):
     """A strategy at two learning rates: the smaller one is better on the test examples, not on validation."""
     for rate, test in (("0.01", 0.9), ("0.1", 0.8)):
         path = write_run(tmp_path / rate, "fedavg", overrides=[f"train.learning_rate={rate}"])
@@ -142,7 +143,7 @@ def test_the_headline_is_not_chosen_on_the_test_examples(rates):
     assert "The mean test accuracy of the seen devices is 80.0" in found
 
 
-def test_a_single_run_gets_its_page_in_its_own_folder(write_run, tmp_path):
+def test_a_single_run_gets_its_page_in_its_own_folder(tmp_path):
     path = write_run(tmp_path / "run", unseen=0, references=False, hydra=False)
     output = report([path])
     assert output == path / "report.html"
@@ -159,7 +160,7 @@ def test_a_single_run_gets_its_page_in_its_own_folder(write_run, tmp_path):
     assert {picture.name for picture in (path / "figures").iterdir()} == {"rounds.png", "distribution.png"}
 
 
-def test_another_aggregator_and_its_privacy_are_said(write_run, tmp_path):
+def test_another_aggregator_and_its_privacy_are_said(tmp_path):
     private = {"aggregator": "differential_privacy", "aggregator.noise_multiplier": "2.0"}
     for name, settings in (("plain", {"aggregator": "mean"}), ("private", private)):
         write_run(tmp_path / name, "fedavg", settings={"strategy": "fedavg", **settings})
@@ -175,14 +176,14 @@ def test_another_aggregator_and_its_privacy_are_said(write_run, tmp_path):
     assert "epsilon infinite at" in privacy(compare([tmp_path]))
 
 
-def test_several_folders_are_reported_in_the_current_one(write_run, tmp_path, monkeypatch):
+def test_several_folders_are_reported_in_the_current_one(tmp_path, monkeypatch):
     paths = [write_run(tmp_path / name, name) for name in ("local", "fedavg")]
     monkeypatch.chdir(tmp_path)
     report(paths)
     assert (tmp_path / "report.html").is_file()
 
 
-def test_a_regression_has_its_own_units(write_run, tmp_path):
+def test_a_regression_has_its_own_units(tmp_path):
     for name in ("local", "fedavg"):
         write_run(tmp_path / name, name, task="regression")
     parsed, _ = load(report([tmp_path]))
@@ -192,7 +193,7 @@ def test_a_regression_has_its_own_units(write_run, tmp_path):
     assert "accuracy" not in text
 
 
-def test_whatever_a_user_types_is_only_text(write_run, tmp_path):
+def test_whatever_a_user_types_is_only_text(tmp_path):
     attack = "<script>alert('&')</script>"
     for number, name in enumerate((attack, "plain")):
         write_run(tmp_path / str(number), "fedavg", overrides=[f"data.name={name}"])
@@ -210,7 +211,7 @@ def test_only_failures_make_a_page_that_says_so(tmp_path):
     assert parsed.headings == ["No run was completed", "Failed runs"]
 
 
-def test_a_page_is_the_same_each_time(write_run, tmp_path):
+def test_a_page_is_the_same_each_time(tmp_path):
     path = write_run(tmp_path / "run")
     for name in ("a", "b"):
         report([path], tmp_path / name / "page.html")
@@ -218,7 +219,7 @@ def test_a_page_is_the_same_each_time(write_run, tmp_path):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_a_place_that_cannot_be_written_is_one_line(write_run, tmp_path):
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
     path = write_run(tmp_path / "run")
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match=r"file.*: cannot write it") as caught:
@@ -226,7 +227,7 @@ def test_a_place_that_cannot_be_written_is_one_line(write_run, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_the_command_of_a_run_that_went_on_has_its_rounds(write_run, tmp_path):
+def test_the_command_of_a_run_that_went_on_has_its_rounds(tmp_path):
     for seed, rounds in enumerate(("4", "6")):
         settings = {"strategy": "fedavg", "run.rounds": rounds}
         write_run(tmp_path / str(seed), seed=seed, overrides=["run.rounds=4"], rounds=4, settings=settings)

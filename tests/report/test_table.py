@@ -4,8 +4,9 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
+from written_runs import write_run
 
-from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.comparison import compare
 from odt_sim.report.paired_table import paired_table
 from odt_sim.report.table import comparison_table
@@ -24,7 +25,7 @@ def render_pairs(*folders, width=100, **options):
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
-def test_the_table_fits_100_columns_and_cuts_nothing(write_run, tmp_path, task):
+def test_the_table_fits_100_columns_and_cuts_nothing(tmp_path, task):
     names = ["local", "fedavg", "fedavg_finetune", "fedper", "a_strategy_with_a_rather_long_name"]
     for seed in (0, 1):
         for name in names:
@@ -38,14 +39,14 @@ def test_the_table_fits_100_columns_and_cuts_nothing(write_run, tmp_path, task):
     assert names[4] in folded  # folded over two lines, but whole
 
 
-def test_overrides_stand_below_the_name(write_run, tmp_path):
+def test_overrides_stand_below_the_name(tmp_path):
     for number, alpha in enumerate((0.1, 1.0)):
         write_run(tmp_path / str(number), "fedavg_finetune", overrides=[f"partition.alpha={alpha}"])
     text = render(tmp_path)
     assert re.search(r"^fedavg_finetune .*\n  partition\.alpha=0\.1 ", text, re.MULTILINE)
 
 
-def test_the_table_shows_the_figures_of_the_comparison(write_run, tmp_path):
+def test_the_table_shows_the_figures_of_the_comparison(tmp_path):
     write_run(tmp_path / "a", "local")
     write_run(tmp_path / "b", "fedper")
     rows = {row.label: row for row in compare([tmp_path]).rows}
@@ -65,7 +66,7 @@ def test_a_failed_run_is_named_with_its_error(sweep):
     assert "failed fedprox seed=1: fedprox needs 'set_gradient_offset'; export the model again" in text
 
 
-def test_only_what_is_shown_is_explained(write_run, tmp_path):
+def test_only_what_is_shown_is_explained(tmp_path):
     write_run(tmp_path / "local", "local", references=False)
     alone = render(tmp_path)
     assert "best of its column" not in alone
@@ -75,20 +76,20 @@ def test_only_what_is_shown_is_explained(write_run, tmp_path):
     assert "hurt:" in render(tmp_path)
 
 
-def test_markup_in_an_override_is_only_text(write_run, tmp_path):
+def test_markup_in_an_override_is_only_text(tmp_path):
     for number, name in enumerate(("[red]x[/red]", "plain")):
         write_run(tmp_path / str(number), "fedavg", overrides=[f"data.name={name}"])
     assert "data.name=[red]x[/red]" in render(tmp_path)
 
 
-def test_the_best_value_is_bold(write_run, tmp_path):
+def test_the_best_value_is_bold(tmp_path):
     write_run(tmp_path / "a", "local")
     write_run(tmp_path / "b", "fedper")
     assert re.search(r"\x1b\[1;32m\d+\.\d\*", render(tmp_path, color=True))
 
 
 @pytest.mark.parametrize("width", [60, 80, 99])
-def test_a_narrow_terminal_keeps_names_and_the_main_columns(write_run, tmp_path, width):
+def test_a_narrow_terminal_keeps_names_and_the_main_columns(tmp_path, width):
     for name in ("local", "fedavg_finetune"):
         for seed in (0, 1):
             write_run(tmp_path / f"{name}{seed}", name, seed, task="regression")
@@ -129,7 +130,7 @@ def test_pairs_fit_a_narrow_terminal(sweep, width):
     assert "…" not in text
 
 
-def test_what_cannot_be_paired_is_named(write_run, tmp_path):
+def test_what_cannot_be_paired_is_named(tmp_path):
     for number, (name, data) in enumerate([("fedavg", "digits"), ("fedper", "mnist")]):
         write_run(tmp_path / str(number), name, settings={"strategy": name, "data": data})
     text = " ".join(render_pairs(tmp_path).split())
@@ -137,7 +138,7 @@ def test_what_cannot_be_paired_is_named(write_run, tmp_path):
     assert paired_table(compare([tmp_path / "0"])) is None
 
 
-def test_an_error_has_its_own_unit(write_run, tmp_path):
+def test_an_error_has_its_own_unit(tmp_path):
     for name in ("local", "fedavg"):
         write_run(tmp_path / name, name, task="regression")
     assert "MSE, below zero is better" in render_pairs(tmp_path)
@@ -146,7 +147,7 @@ def test_an_error_has_its_own_unit(write_run, tmp_path):
 # --- choices and targets -----------------------------------------------------------------------------------------------
 
 
-def test_the_chosen_configuration_has_a_dagger(write_run, tmp_path):
+def test_the_chosen_configuration_has_a_dagger(tmp_path):
     for rate in ("0.01", "0.1"):
         path = write_run(tmp_path / rate, "fedavg", overrides=[f"train.learning_rate={rate}"])
         figures = {"devices": 16, "weighted_mean": float(rate)}
@@ -157,14 +158,14 @@ def test_the_chosen_configuration_has_a_dagger(write_run, tmp_path):
     assert "--best" in text
 
 
-def test_overrides_are_not_folded_for_the_sake_of_more_columns(write_run, tmp_path):
+def test_overrides_are_not_folded_for_the_sake_of_more_columns(tmp_path):
     for rate in ("0.01", "0.1"):
         path = write_run(tmp_path / rate, "fedavg", overrides=[f"train.learning_rate={rate}"])
         RunFolder(path).write_summary(RunFolder(path).summary() | {"train_calls": 400, "infer_calls": 300})
     assert re.search(r"^  train\.learning_rate=0\.01 ", render(tmp_path, width=80), re.MULTILINE)
 
 
-def test_a_wider_terminal_has_more_columns(write_run, tmp_path):
+def test_a_wider_terminal_has_more_columns(tmp_path):
     for name in ("local", "fedavg"):
         path = write_run(tmp_path / name, name)
         calls = {"train_calls": 400, "infer_calls": 300, "state_bytes": 1000}

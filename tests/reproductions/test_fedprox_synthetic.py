@@ -16,7 +16,7 @@ from odt_sim.cli.run import launch
 from odt_sim.data.federated import FederatedData
 from odt_sim.data.fedprox_synthetic import synthetic
 from odt_sim.device.runtime import Runtime
-from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.simulation.cohort import choose_cohort, choose_stragglers
 
 EXPERIMENT = Path(__file__).parents[2] / "conf" / "experiment" / "reproduce" / "fedprox_synthetic.yaml"

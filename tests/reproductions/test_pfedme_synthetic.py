@@ -14,7 +14,7 @@ from odt_sim.cli.build import federated
 from odt_sim.cli.run import launch
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.runtime import Runtime
-from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.simulation.cohort import choose_cohort
 
 ROUNDS, USERS, COHORT, STEPS, BATCH = 2, 4, 3, 15, 20

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from odt_sim.cli.build import federated
 from odt_sim.cli.run import composed, launch
 from odt_sim.data.federated import FederatedData
-from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.run_folder import RunFolder
 
 SCHOOL = Path(__file__).parents[3] / "shared" / "data" / "school.npz"
 ROUNDS, RATE, BATCH, SEED = 3, 0.03, 32, 5

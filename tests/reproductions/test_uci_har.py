@@ -8,7 +8,7 @@ import pytest
 from odt_sim.cli.build import federated
 from odt_sim.cli.run import composed, launch
 from odt_sim.data.leakage import find_leakage
-from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.run_folder import RunFolder
 
 HAR = Path(__file__).parents[3] / "shared" / "data" / "uci_har_raw.npz"
 

@@ -21,7 +21,7 @@ from odt_sim.observers.base import Observer
 from odt_sim.persistence.commit import CommitFile
 from odt_sim.persistence.lock import LOCK
 from odt_sim.persistence.object_store import ObjectStore
-from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.storage import Folder
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.serial import SerialBackend

@@ -1,11 +1,13 @@
 import pytest
+from written_runs import write_run
 
 from odt_sim.errors import CheckpointError
-from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run import load_run
+from odt_sim.persistence.run_folder import RunFolder
 
 
-def test_a_run_is_read_back_whole(write_run, tmp_path):
+def test_a_run_is_read_back_whole(tmp_path):
     run = load_run(write_run(tmp_path / "run", "fedper", 7, overrides=["fleet.devices=20", "+extra=a=b"]))
     assert (run.name, run.summary["seed"], run.error) == ("fedper", 7, None)
     assert (len(run.rounds), len(run.devices)) == (10, 20)
@@ -14,7 +16,7 @@ def test_a_run_is_read_back_whole(write_run, tmp_path):
     assert run.config["run"]["storage"] == "${hydra:runtime.output_dir}"  # as written: nothing is resolved
 
 
-def test_a_run_from_python_needs_no_hydra(write_run, tmp_path):
+def test_a_run_from_python_needs_no_hydra(tmp_path):
     run = load_run(write_run(tmp_path / "run", "fedavg", hydra=False))
     assert (run.name, run.overrides, run.overridden, run.config, run.choices) == ("fedavg", (), {}, {}, {})
 
@@ -27,14 +29,15 @@ def test_a_failed_run_says_why(tmp_path):
 
 
 def test_an_interrupted_run_is_a_failed_one(tmp_path):
-    RunFolder(tmp_path).append_round({"round": 1})
+    costs = {"devices": 3, "train_loss": 0.5, "bytes_down": 8, "bytes_up": 8, "seconds": 0.25}
+    RunFolder(tmp_path).append_round(RoundRecord.of({"round": 1, "strategy": "fedavg", **costs}))
     run = load_run(tmp_path)
     assert len(run.rounds) == 1
     assert "no summary.json" in run.error
     assert run.name == tmp_path.name
 
 
-def test_a_failure_after_a_completed_run_keeps_both(write_run, tmp_path):
+def test_a_failure_after_a_completed_run_keeps_both(tmp_path):
     path = write_run(tmp_path / "run")
     RunFolder(path).write_failure("the second half failed", [])
     run = load_run(path)
@@ -42,7 +45,7 @@ def test_a_failure_after_a_completed_run_keeps_both(write_run, tmp_path):
     assert run.error == "the second half failed"
 
 
-def test_damaged_settings_are_named(write_run, tmp_path):
+def test_damaged_settings_are_named(tmp_path):
     path = write_run(tmp_path / "run")
     (path / ".hydra" / "overrides.yaml").write_text("- [unclosed\n")
     with pytest.raises(CheckpointError, match=r"overrides\.yaml: cannot be read") as caught:

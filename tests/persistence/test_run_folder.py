@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odt_sim.errors import CheckpointError, FileError
-from odt_sim.persistence.records import DEVICES, FAILURE, ROUNDS, SUMMARY, SUMMARY_KEYS, RunFolder, is_run_folder
+from odt_sim.persistence.records import DeviceRecord, RoundRecord, columns_of
+from odt_sim.persistence.run_folder import DEVICES, FAILURE, ROUNDS, SUMMARY, RunFolder, is_run_folder
+from odt_sim.persistence.summary import Summary
 
 DEVICE = {"device": 0, "seen": True, "train_examples": 4, "examples": 1}
-COMPLETE = dict.fromkeys(SUMMARY_KEYS)
+COMPLETE = Summary.of(dict.fromkeys(columns_of(Summary)))
 
 
 @pytest.fixture
@@ -20,7 +22,8 @@ def folder(tmp_path):
 
 
 def line(number, **columns):
-    return {"round": number, "strategy": "fedavg", **columns}
+    costs = {"devices": 3, "train_loss": 0.5, "bytes_down": 8, "bytes_up": 8, "seconds": 0.25}
+    return RoundRecord.of({"round": number, "strategy": "fedavg", **costs, **columns})
 
 
 def test_rounds_are_read_back_in_order(folder):
@@ -39,7 +42,7 @@ def test_a_folder_without_records_is_empty(folder):
 @given(whole=st.integers(0, 3), cut=st.integers(1, 40))
 def test_a_torn_last_line_is_dropped_and_mended(tmp_path_factory, whole, cut):
     folder = RunFolder(tmp_path_factory.mktemp("torn"))
-    torn = json.dumps(line(whole + 1, train_loss=0.123456789)).encode()
+    torn = json.dumps(dict(line(whole + 1, train_loss=0.123456789))).encode()
     cut = min(cut, len(torn) - 1)
     for number in range(1, whole + 1):
         folder.append_round(line(number))
@@ -61,7 +64,7 @@ def test_truncating_keeps_the_committed_rounds(folder):
 
 
 def test_a_damaged_line_in_the_middle_is_named(folder):
-    (folder.path / ROUNDS).write_text('{"round": 1}\n{"rou\n{"round": 3}\n')
+    (folder.path / ROUNDS).write_text(f'{json.dumps(dict(line(1)))}\n{{"rou\n{json.dumps(dict(line(3)))}\n')
     with pytest.raises(CheckpointError, match=rf"{ROUNDS}, line 2: damaged"):
         folder.rounds()
 
@@ -85,8 +88,8 @@ def test_a_damaged_summary_is_named(folder, text):
 def test_what_is_not_finite_is_null(folder):
     values = {"a": float("nan"), "b": float("inf"), "c": np.float32("nan"), "d": [-np.inf, 1.0], "e": {"f": np.nan}}
     folder.append_round(line(1, **values))
-    folder.write_devices([DEVICE | values])
-    folder.write_summary(COMPLETE | values)
+    folder.write_devices([DeviceRecord.of(DEVICE | values)])
+    folder.write_summary(Summary.of({**COMPLETE, **values}))
     expected = {"a": None, "b": None, "c": None, "d": [None, 1.0], "e": {"f": None}}
 
     def strict(name):
@@ -98,9 +101,8 @@ def test_what_is_not_finite_is_null(folder):
 
 
 def test_numpy_values_are_plain_numbers(folder):
-    folder.write_devices(
-        [DEVICE | {"examples": np.int64(3), "seen": np.bool_(False), "m": np.float32(0.5), "v": np.arange(2)}]
-    )
+    values = {"examples": np.int64(3), "seen": np.bool_(False), "m": np.float32(0.5), "v": np.arange(2)}
+    folder.write_devices([DeviceRecord.of(DEVICE | values)])
     assert folder.devices() == [DEVICE | {"examples": 3, "seen": False, "m": 0.5, "v": [0, 1]}]
 
 
@@ -119,7 +121,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     for write in (
         lambda: folder.append_round(line(1)),
         lambda: folder.write_devices([]),
-        lambda: folder.write_summary({}),
+        lambda: folder.write_summary(COMPLETE),
     ):
         with pytest.raises(FileError, match=r"taken.*: cannot write it \((Not a directory|File exists)\)") as caught:
             write()
@@ -134,10 +136,10 @@ def test_a_full_disk_leaves_what_was_there(folder):
 import resource
 from pathlib import Path
 from odt_sim.errors import FileError
-from odt_sim.persistence.records import RunFolder
+from odt_sim.persistence.run_folder import RunFolder
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 folder = RunFolder(Path({str(folder.path)!r}))
-row = {{"round": 2, "text": "x" * 5000}}
+row = {{"round": 2, "text": "x" * 5000}}  # all that writing needs is a mapping
 for write in (lambda: folder.append_round(row), lambda: folder.write_summary(row), lambda: folder.write_devices([row])):
     try:
         write()
@@ -161,6 +163,6 @@ def test_a_failure_file_is_a_run_folder(folder):
 
 def test_records_import_nothing_heavy():
     heavy = {"matplotlib", "pandas", "rich", "tensorflow", "ray", "scipy"}
-    program = "import sys, odt_sim.persistence.records; print(*sys.modules)"
+    program = "import sys, odt_sim.persistence.run_folder; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not heavy & set(loaded)

@@ -1,0 +1,227 @@
+"""Write and read a run's records: `rounds.jsonl`, `devices.jsonl`, `summary.json`, `failure.json`.
+
+All are strict JSON: a number that is not finite becomes null. A killed run may leave a torn last line in `rounds.jsonl`;
+the other files are replaced as a whole or not at all.
+"""
+
+import json
+import math
+import os
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from odt_sim.errors import CheckpointError
+from odt_sim.persistence.files import sync_names, unwritable, write_file
+from odt_sim.persistence.records import DeviceRecord, RoundRecord
+from odt_sim.persistence.summary import Summary
+
+T = TypeVar("T")
+
+RECORDS = ROUNDS, DEVICES, SUMMARY, FAILURE = "rounds.jsonl", "devices.jsonl", "summary.json", "failure.json"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The records of one run on disk.
+
+    Attributes:
+        path: The run's folder; it exists before the first record is written.
+    """
+
+    path: Path
+
+    def append_round(self, record: RoundRecord) -> None:
+        """Append one line to `rounds.jsonl` durably; a full disk leaves the earlier lines whole.
+
+        A resumed run calls `truncate_rounds` first, which also drops a torn last line.
+
+        Raises:
+            FileError: The file cannot be written.
+        """
+        path = self.path / ROUNDS
+        try:
+            with path.open("ab", buffering=0) as file:
+                size = file.tell()
+                line = _line(record)
+                try:
+                    if file.write(line) != len(line):
+                        raise OSError(None, "only a part of a line was written")
+                    os.fdatasync(file.fileno())
+                    if not size:
+                        sync_names(self.path)
+                except OSError:
+                    file.truncate(size)
+                    raise
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+    def truncate_rounds(self, rounds: int) -> None:
+        """Keep only the lines of the rounds 1 to `rounds`, the last committed one.
+
+        Raises:
+            CheckpointError: The file is damaged before its last line.
+            FileError: The file cannot be written.
+        """
+        if (self.path / ROUNDS).exists():
+            write_file(self.path / ROUNDS, _lines(record for record in self.rounds() if record.round <= rounds))
+            sync_names(self.path)
+
+    def rounds(self) -> list[RoundRecord]:
+        """Return the rounds' records in order, without a torn last line; empty without a file.
+
+        Raises:
+            CheckpointError: The file is damaged before its last line.
+        """
+        return _read_lines(self.path / ROUNDS, RoundRecord.of, torn_end=True)
+
+    def write_devices(self, records: Iterable[DeviceRecord]) -> None:
+        """Write `devices.jsonl`.
+
+        Raises:
+            FileError: The file cannot be written.
+        """
+        write_file(self.path / DEVICES, _lines(records))
+
+    def devices(self) -> list[DeviceRecord]:
+        """Return the devices' records in order; empty without a file.
+
+        Raises:
+            CheckpointError: The file is damaged.
+        """
+        return _read_lines(self.path / DEVICES, DeviceRecord.of, torn_end=False)
+
+    def write_summary(self, summary: Summary) -> None:
+        """Write `summary.json`, and drop the record of an earlier failure.
+
+        Raises:
+            FileError: The file cannot be written.
+        """
+        write_file(self.path / SUMMARY, document(summary))
+        with suppress(FileNotFoundError):
+            (self.path / FAILURE).unlink()
+
+    def summary(self) -> Summary | None:
+        """Return the summary, or None if the run is not complete.
+
+        Raises:
+            CheckpointError: The file is damaged.
+        """
+        return _read_document(self.path / SUMMARY, Summary.of)
+
+    def reopen(self) -> None:
+        """Remove the summary and the devices' records of a run that resumes with more rounds.
+
+        The summary goes first: with it, the devices' records would count as those of the run.
+
+        Raises:
+            FileError: A file cannot be removed.
+        """
+        for name in (SUMMARY, DEVICES):
+            try:
+                (self.path / name).unlink(missing_ok=True)
+            except OSError as error:
+                raise unwritable(self.path / name, error) from error
+
+    def write_failure(self, error: str, overrides: Sequence[str]) -> None:
+        """Write `failure.json`: the run ended early.
+
+        Args:
+            error: Why, in one line.
+            overrides: The Hydra overrides of the run, by which a report labels it.
+
+        Raises:
+            FileError: The file cannot be written.
+        """
+        write_file(self.path / FAILURE, document({"error": " ".join(error.split()), "overrides": list(overrides)}))
+
+    def failure(self) -> Mapping[str, Any] | None:
+        """Return `error` and `overrides` of a run that ended early, or None.
+
+        Raises:
+            CheckpointError: The file is damaged.
+        """
+        return _read_document(self.path / FAILURE, _failure)
+
+
+def is_run_folder(path: Path) -> bool:
+    """Return whether a folder holds a run's records."""
+    return any((path / name).is_file() for name in (SUMMARY, FAILURE, ROUNDS))
+
+
+def checksum(record: Mapping[str, Any], before: int = 0) -> int:
+    """Return the CRC-32 of a round's record without its time, continued from that of the earlier rounds."""
+    return zlib.crc32(_line({name: value for name, value in record.items() if name != "seconds"}), before)
+
+
+def document(content: Mapping[str, Any]) -> bytes:
+    """Return the content of a JSON file."""
+    return json.dumps(_plain(content), allow_nan=False, indent=2).encode() + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    """Return what strict JSON can hold."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(_plain(record), allow_nan=False).encode() + b"\n"
+
+
+def _lines(records: Iterable[Mapping[str, Any]]) -> bytes:
+    return b"".join(map(_line, records))
+
+
+def _read_lines(path: Path, parse: Callable[[Mapping[str, Any]], T], *, torn_end: bool) -> list[T]:
+    records: list[T] = []
+    lines = _read(path).splitlines() if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(parse(_object(line)))
+        except ValueError as error:
+            if torn_end and number == len(lines):
+                break
+            raise CheckpointError(f"{path}, line {number}: damaged ({error}); run again, or remove the file") from error
+    return records
+
+
+def _read_document(path: Path, parse: Callable[[Mapping[str, Any]], T]) -> T | None:
+    if not path.exists():
+        return None
+    try:
+        return parse(_object(_read(path)))
+    except ValueError as error:
+        raise CheckpointError(f"{path}: damaged ({error}); run again, or remove the file") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+
+
+def _object(text: bytes) -> Mapping[str, Any]:
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError(f"expected a JSON object, found {type(content).__name__}")
+    return content
+
+
+def _failure(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "error" not in content:
+        raise ValueError("it lacks 'error'")
+    return content
