@@ -9,11 +9,43 @@ from omegaconf import OmegaConf
 
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER, TASK_METRICS, evaluation_columns
 from odt_sim.persistence.records import DeviceRecord, RoundRecord
+from odt_sim.persistence.run import Run
 from odt_sim.persistence.run_folder import RunFolder
-from odt_sim.persistence.summary import summarize
+from odt_sim.persistence.summary import Summary, summarize
 
 SKILL = {"local": 0.72, "fedavg": 0.80, "fedavg_finetune": 0.88, "fedper": 0.92}
 """The accuracy around which a strategy's devices lie."""
+
+
+BLANK = {
+    **{
+        "strategy": "fedavg",
+        "seed": 0,
+        "task": "classification",
+        "rounds": 1,
+        "devices": 4,
+        "cohort": None,
+        "unseen": 0,
+    },
+    **{"train_examples": 0, "examples": 0, "metrics": {}, "metrics_unseen": {}, "excluded": 0, "seconds": 0.0},
+    **{"fraction_hurt_global": None, "fraction_hurt_local": None, "bytes_down": 0, "bytes_up": 0},
+}
+"""A summary with nothing in it."""
+
+
+def complete_run(
+    path: str,
+    summary: Mapping[str, Any],
+    devices: Sequence[Mapping[str, Any]] = (),
+    overrides: Sequence[str] = (),
+    config: Mapping[str, Any] | None = None,
+    choices: Mapping[str, Any] | None = None,
+) -> Run:
+    """Return a complete run in memory; what is not given is blank."""
+    blank = {"train_examples": 40, "examples": 10}
+    rows = tuple(DeviceRecord.of({**blank, **device}) for device in devices)
+    whole = Summary.of({**BLANK, **summary})
+    return Run(Path(path), (), rows, whole, None, tuple(overrides), config or {}, choices or {})
 
 
 def write_run(

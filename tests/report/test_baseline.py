@@ -1,9 +1,7 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
+from written_runs import complete_run
 
-from odt_sim.persistence.run import Run
 from odt_sim.report.baseline import join_local, known_gains, same_training
 from odt_sim.report.conditions import same_conditions
 
@@ -16,7 +14,7 @@ def make(strategy, accuracies, *overrides, seed=0, examples=10, settings=None):
         for i, value in enumerate(accuracies)
     ]
     summary = {"strategy": strategy, "seed": seed, "settings": settings, "task": "classification"}
-    return Run(Path(strategy), (), tuple(devices), summary, None, (f"strategy={strategy}", *overrides), {}, {})
+    return complete_run(strategy, summary, devices, (f"strategy={strategy}", *overrides))
 
 
 def local_accuracies(run):

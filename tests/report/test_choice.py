@@ -1,9 +1,7 @@
-from pathlib import Path
-
 import pytest
+from written_runs import complete_run
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.persistence.run import Run
 from odt_sim.report.choice import choices, only_chosen
 
 SETTINGS = {"data": "digits", "partition": "dirichlet alpha=0.3", "fleet.devices": "4", "fleet.unseen": "0"}
@@ -20,7 +18,7 @@ def make(strategy, validation, test=0.5, *, seed=0, devices=4, task="classificat
         "metrics_validation": {metric: figures},
         "settings": SETTINGS | {"strategy": strategy} | {k.replace("__", "."): v for k, v in settings.items()},
     }
-    return Run(Path("run"), (), (), summary, None, (), {}, {})
+    return complete_run("run", summary)
 
 
 def chosen(groups):

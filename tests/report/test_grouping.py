@@ -1,8 +1,6 @@
-from pathlib import Path
-
 import pytest
+from written_runs import complete_run
 
-from odt_sim.persistence.run import Run
 from odt_sim.report.conditions import same_conditions
 from odt_sim.report.grouping import configurations
 
@@ -28,7 +26,7 @@ CONFIG = {
 def python(strategy="fedavg", seed=0, path="run", **changed):
     """A run that was started from Python: it has settings, and no overrides."""
     settings = {**SETTINGS, "strategy": strategy, **{key.replace("__", "."): value for key, value in changed.items()}}
-    return Run(Path(path), (), (), {"strategy": strategy, "seed": seed, "settings": settings}, None, (), {}, {})
+    return complete_run(path, {"strategy": strategy, "seed": seed, "settings": settings})
 
 
 def command(*overrides, strategy="fedavg", seed=0, path="run", config=CONFIG, **changed):
@@ -36,7 +34,7 @@ def command(*overrides, strategy="fedavg", seed=0, path="run", config=CONFIG, **
     summary = python(strategy, seed, **changed).summary
     choices = {"backend": "ray", "model": "digits_cnn"}
     choices |= dict(override.split("=", 1) for override in overrides if "." not in override.split("=")[0])
-    return Run(Path(path), (), (), summary, None, overrides, config, choices)
+    return complete_run(path, summary, (), overrides, config, choices)
 
 
 def seeds(runs):

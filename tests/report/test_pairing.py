@@ -1,9 +1,7 @@
-from pathlib import Path
-
 import pytest
+from written_runs import complete_run
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.persistence.run import Run
 from odt_sim.report.choice import Choice
 from odt_sim.report.pairing import paired
 
@@ -18,7 +16,7 @@ def make(strategy, accuracies, *, seed=0, task="classification", settings=SETTIN
         for i, value in enumerate((0.0, *accuracies))  # device 0 is unseen
     ]
     summary = {"strategy": strategy, "seed": seed, "task": task, "settings": settings}
-    return Run(Path(strategy), (), tuple(devices), summary, None, overrides, {}, {})
+    return complete_run(strategy, summary, devices, overrides)
 
 
 def pairs(groups, against=None, chosen=None):

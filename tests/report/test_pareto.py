@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import matplotlib
 import numpy as np
 import pytest
@@ -7,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from written_runs import complete_run
 
-from odt_sim.persistence.run import Run
 from odt_sim.report.choice import Choice
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.label_places import places
@@ -24,7 +22,7 @@ def row(label, score, megabytes, calls=None, *, std=None, data="digits"):
     summary = {"strategy": label.split(" ")[0], "seed": 0, "task": "classification", "settings": {"data": data}}
     summary |= {"bytes_down": 1e6 * megabytes, "bytes_up": 0}
     summary |= {} if calls is None else {"train_calls": calls, "deploy_train_calls": 10}
-    run = Run(Path(label), (), (), summary, None, (), {}, {})
+    run = complete_run(label, summary)
     return Configuration(label, (run,), {"weighted_mean": Spread(score, std)}, Choice(label, 1))
 
 
