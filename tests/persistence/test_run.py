@@ -1,8 +1,7 @@
 import pytest
-from written_runs import write_run
+from written_runs import round_record, write_run
 
 from odt_sim.errors import CheckpointError
-from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run import load_run
 from odt_sim.persistence.run_folder import RunFolder
 
@@ -29,8 +28,7 @@ def test_a_failed_run_says_why(tmp_path):
 
 
 def test_an_interrupted_run_is_a_failed_one(tmp_path):
-    costs = {"devices": 3, "train_loss": 0.5, "bytes_down": 8, "bytes_up": 8, "seconds": 0.25}
-    RunFolder(tmp_path).append_round(RoundRecord.of({"round": 1, "strategy": "fedavg", **costs}))
+    RunFolder(tmp_path).append_round(round_record(1))
     run = load_run(tmp_path)
     assert len(run.rounds) == 1
     assert "no summary.json" in run.error

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from written_runs import round_record
 
 from odt_sim.errors import CheckpointError, FileError
-from odt_sim.persistence.records import DeviceRecord, RoundRecord, columns_of
+from odt_sim.persistence.records import DeviceRecord, columns_of
 from odt_sim.persistence.run_folder import DEVICES, FAILURE, ROUNDS, SUMMARY, RunFolder, is_run_folder
 from odt_sim.persistence.summary import Summary
 
@@ -21,15 +22,10 @@ def folder(tmp_path):
     return RunFolder(tmp_path)
 
 
-def line(number, **columns):
-    costs = {"devices": 3, "train_loss": 0.5, "bytes_down": 8, "bytes_up": 8, "seconds": 0.25}
-    return RoundRecord.of({"round": number, "strategy": "fedavg", **costs, **columns})
-
-
 def test_rounds_are_read_back_in_order(folder):
     for number in (1, 2, 3):
-        folder.append_round(line(number, train_loss=0.5))
-    assert folder.rounds() == [line(number, train_loss=0.5) for number in (1, 2, 3)]
+        folder.append_round(round_record(number, train_loss=0.5))
+    assert folder.rounds() == [round_record(number, train_loss=0.5) for number in (1, 2, 3)]
 
 
 def test_a_folder_without_records_is_empty(folder):
@@ -42,21 +38,21 @@ def test_a_folder_without_records_is_empty(folder):
 @given(whole=st.integers(0, 3), cut=st.integers(1, 40))
 def test_a_torn_last_line_is_dropped_and_mended(tmp_path_factory, whole, cut):
     folder = RunFolder(tmp_path_factory.mktemp("torn"))
-    torn = json.dumps(dict(line(whole + 1, train_loss=0.123456789))).encode()
+    torn = json.dumps(dict(round_record(whole + 1, train_loss=0.123456789))).encode()
     cut = min(cut, len(torn) - 1)
     for number in range(1, whole + 1):
-        folder.append_round(line(number))
+        folder.append_round(round_record(number))
     with (folder.path / ROUNDS).open("ab") as file:
         file.write(torn[:cut])
     assert [row["round"] for row in folder.rounds()] == list(range(1, whole + 1))
     folder.truncate_rounds(whole)
-    folder.append_round(line(whole + 1))
+    folder.append_round(round_record(whole + 1))
     assert [row["round"] for row in folder.rounds()] == list(range(1, whole + 2))
 
 
 def test_truncating_keeps_the_committed_rounds(folder):
     for number in (1, 2, 3, 4):
-        folder.append_round(line(number))
+        folder.append_round(round_record(number))
     folder.truncate_rounds(2)
     assert [row["round"] for row in folder.rounds()] == [1, 2]
     folder.truncate_rounds(0)
@@ -64,7 +60,9 @@ def test_truncating_keeps_the_committed_rounds(folder):
 
 
 def test_a_damaged_line_in_the_middle_is_named(folder):
-    (folder.path / ROUNDS).write_text(f'{json.dumps(dict(line(1)))}\n{{"rou\n{json.dumps(dict(line(3)))}\n')
+    (folder.path / ROUNDS).write_text(
+        f'{json.dumps(dict(round_record(1)))}\n{{"rou\n{json.dumps(dict(round_record(3)))}\n'
+    )
     with pytest.raises(CheckpointError, match=rf"{ROUNDS}, line 2: damaged"):
         folder.rounds()
 
@@ -87,7 +85,7 @@ def test_a_damaged_summary_is_named(folder, text):
 
 def test_what_is_not_finite_is_null(folder):
     values = {"a": float("nan"), "b": float("inf"), "c": np.float32("nan"), "d": [-np.inf, 1.0], "e": {"f": np.nan}}
-    folder.append_round(line(1, **values))
+    folder.append_round(round_record(1, **values))
     folder.write_devices([DeviceRecord.of(DEVICE | values)])
     folder.write_summary(Summary.of({**COMPLETE, **values}))
     expected = {"a": None, "b": None, "c": None, "d": [None, 1.0], "e": {"f": None}}
@@ -115,11 +113,11 @@ def test_a_summary_ends_an_earlier_failure(folder):
     assert {path.name for path in folder.path.iterdir()} == {SUMMARY}
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+def test_a_folder_that_cannot_be_written_is_one_round_record(tmp_path):
     (tmp_path / "taken").touch()
     folder = RunFolder(tmp_path / "taken")
     for write in (
-        lambda: folder.append_round(line(1)),
+        lambda: folder.append_round(round_record(1)),
         lambda: folder.write_devices([]),
         lambda: folder.write_summary(COMPLETE),
     ):
@@ -130,7 +128,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
 
 def test_a_full_disk_leaves_what_was_there(folder):
     """A limit on the size of files makes the system refuse further bytes, as a full disk does."""
-    folder.append_round(line(1))
+    folder.append_round(round_record(1))
     folder.write_summary(COMPLETE)
     program = f"""
 import resource
@@ -150,7 +148,7 @@ for write in (lambda: folder.append_round(row), lambda: folder.write_summary(row
     messages = done.stdout.splitlines()
     assert len(messages) == 3
     assert all("cannot write it" in message for message in messages)
-    assert folder.rounds() == [line(1)]
+    assert folder.rounds() == [round_record(1)]
     assert folder.summary() == COMPLETE
     assert {path.name for path in folder.path.iterdir()} == {ROUNDS, SUMMARY}
 

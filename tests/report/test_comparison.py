@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from written_runs import write_run
+from written_runs import round_record, write_run
 
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.fleet import TASK_METRICS
@@ -187,7 +187,7 @@ def rounds(path, *accuracies):
     """Replaces the evaluated rounds of a run."""
     RunFolder(path).truncate_rounds(0)
     for number, value in enumerate(accuracies, 1):
-        RunFolder(path).append_round({"round": number, "accuracy": value})
+        RunFolder(path).append_round(round_record(number, accuracy=value))
 
 
 def test_rounds_are_counted_to_a_target(tmp_path):
