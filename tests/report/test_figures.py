@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 from io import BytesIO
 
 import matplotlib
@@ -175,7 +176,7 @@ def test_pictures_are_png_in_a_light_and_a_dark_version(tmp_path, kind):
         write_run(tmp_path / "other", "fedavg", overrides=["data.name=plain"])
     for number, path in enumerate(paths if kind == "one_round" else ()):  # these count their steps
         folder = RunFolder(path)
-        folder.write_summary(folder.summary() | {"train_calls": 40 + number, "deploy_train_calls": 2})
+        folder.write_summary(replace(folder.summary(), train_calls=40 + number, deploy_train_calls=2))
     drawn = pictures(compare([tmp_path] if overrides else paths[1:] if kind == "single" else paths))
     expected = ["rounds", "distribution", "gain", "pareto_megabytes", "pareto_train_calls"]
     assert [picture.name for picture in drawn] == expected[: {"single": 3, "one_round": 5}.get(kind, 4)]

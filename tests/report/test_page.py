@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -128,7 +129,7 @@ def rates(tmp_path):
         summary = RunFolder(path).summary()
         validation = {"accuracy": {"devices": 16, "weighted_mean": float(rate)}}
         summary["metrics"]["accuracy"]["weighted_mean"] = test
-        RunFolder(path).write_summary(summary | {"metrics_validation": validation})
+        RunFolder(path).write_summary(replace(summary, metrics_validation=validation))
     return tmp_path
 
 

@@ -1,5 +1,6 @@
 import itertools
 import re
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -151,7 +152,7 @@ def test_the_chosen_configuration_has_a_dagger(tmp_path):
     for rate in ("0.01", "0.1"):
         path = write_run(tmp_path / rate, "fedavg", overrides=[f"train.learning_rate={rate}"])
         figures = {"devices": 16, "weighted_mean": float(rate)}
-        RunFolder(path).write_summary(RunFolder(path).summary() | {"metrics_validation": {"accuracy": figures}})
+        RunFolder(path).write_summary(replace(RunFolder(path).summary(), metrics_validation={"accuracy": figures}))
     text = render(tmp_path)
     assert re.search(r"^fedavg † .*\n  train\.learning_rate=0\.1 ", text, re.MULTILINE)
     assert text.count("†") == 2  # and once in the caption
@@ -161,7 +162,7 @@ def test_the_chosen_configuration_has_a_dagger(tmp_path):
 def test_overrides_are_not_folded_for_the_sake_of_more_columns(tmp_path):
     for rate in ("0.01", "0.1"):
         path = write_run(tmp_path / rate, "fedavg", overrides=[f"train.learning_rate={rate}"])
-        RunFolder(path).write_summary(RunFolder(path).summary() | {"train_calls": 400, "infer_calls": 300})
+        RunFolder(path).write_summary(replace(RunFolder(path).summary(), train_calls=400, infer_calls=300))
     assert re.search(r"^  train\.learning_rate=0\.01 ", render(tmp_path, width=80), re.MULTILINE)
 
 
@@ -169,7 +170,7 @@ def test_a_wider_terminal_has_more_columns(tmp_path):
     for name in ("local", "fedavg"):
         path = write_run(tmp_path / name, name)
         calls = {"train_calls": 400, "infer_calls": 300, "state_bytes": 1000}
-        RunFolder(path).write_summary(RunFolder(path).summary() | calls)
+        RunFolder(path).write_summary(replace(RunFolder(path).summary(), **calls))
     headings = [set(render(tmp_path, width=width).splitlines()[2].split()) for width in (60, 80, 100, 140)]
     assert all(narrow <= wide for narrow, wide in itertools.pairwise(headings))
     assert "seconds" in headings[-1]
