@@ -21,8 +21,9 @@ from odt_sim import Fleet, TrainingPlan
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.runtime import Runtime
 from odt_sim.persistence.storage import Folder
-from odt_sim.simulation.block import Job, Task, join
+from odt_sim.simulation.job import Job, Task
 from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.sums import join
 from odt_sim.strategies.fedavg import FedAvg
 
 BLOCKS, DEVICES, BATCH = 16, 2, 32

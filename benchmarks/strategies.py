@@ -48,7 +48,9 @@ from odt_sim.errors import StrategyError
 from odt_sim.persistence.device_states import DeviceStore, RoundStates
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.versions import Versions
-from odt_sim.simulation.block import Job, Task, Worker, join, mean
+from odt_sim.simulation.job import Job, Task
+from odt_sim.simulation.sums import join, mean
+from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import ServerState, Strategy
 
 STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "strategy"

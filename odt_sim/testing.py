@@ -33,10 +33,12 @@ from odt_sim.export.cache import exported
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.settings import Fleet
 from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.block import Job, Task, Trained, Worker, join
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.simulation.evaluation import Row
+from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.serial import SerialBackend
+from odt_sim.simulation.sums import join
+from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Strategy, Tensors, array_of, read_only
 
 PLAN = TrainingPlan(epochs=2)

@@ -1,9 +1,9 @@
-"""A data function or a partition is often a user's own code: what it raises becomes one line that says where to look."""
+"""Errors in user code: data functions, partitions, strategies, aggregators, observers."""
 
 import functools
 import inspect
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,32 +11,52 @@ from odt_sim.errors import OdtSimError
 
 
 @contextmanager
-def blamed(function: Callable[..., Any], what: str, kind: type[OdtSimError]) -> Iterator[None]:
-    """Turns whatever the block raises, but for odt_sim's own errors, into one that names the function's file and line.
+def user_code_errors(
+    owner: Any,
+    subject: str,
+    kind: type[OdtSimError],
+    *,
+    passes: type[OdtSimError] = OdtSimError,
+    advice: str = "correct it",
+) -> Iterator[None]:
+    """Turn what user code raises, `SystemExit` included, into one line with type, message, file and line.
 
     Args:
-        function: Whose code the block runs.
-        what: What the message begins with.
+        owner: The function or object of the user, which names the file to look at.
+        subject: How the message begins, such as `partition: failed`.
         kind: The error to raise.
+        passes: Errors that are raised unchanged.
+        advice: How the message ends.
 
     Raises:
-        OdtSimError: Of that kind; the block raised something.
+        OdtSimError: The block raised; the error is of `kind`.
     """
     try:
         yield
-    except OdtSimError:
+    except passes:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        raise kind(f"{what}: failed with {message}{_place(function, error)}; correct it") from error
+        raise kind(f"{subject} with {message}{_place(owner, error)}; {advice}") from error
 
 
-def _place(function: Callable[..., Any], error: Exception) -> str:
-    """Returns the innermost line of the function's own file that led to the error; nothing where there is none."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if code and frame.filename == code.co_filename
-    ]
-    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+def _place(owner: Any, error: BaseException) -> str:
+    """Return the innermost line of the owner's own code that led to the error; empty if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    for files in _files(owner):
+        lines = [f" ({frame.filename}:{frame.lineno})" for frame in frames if frame.filename in files]
+        if lines:
+            return lines[-1]
+    return ""
+
+
+def _files(owner: Any) -> Iterator[set[str]]:
+    """Yield the files of a function, or of an object's class and then of its base classes."""
+    while isinstance(owner, functools.partial):
+        owner = owner.func
+    if code := getattr(inspect.unwrap(owner), "__code__", None):
+        yield {code.co_filename}
+        return
+    for base in type(owner).__mro__:
+        codes = (getattr(member, "__code__", None) for member in vars(base).values())
+        yield {code.co_filename for code in codes if code}

@@ -29,7 +29,7 @@ from odt_sim.settings import ConfiguredFleet, expected, fits
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.strategies.base import Strategy
-from odt_sim.user_code import blamed
+from odt_sim.user_code import user_code_errors
 
 Result = TypeVar("Result")
 
@@ -133,7 +133,7 @@ def federated(config: DictConfig) -> FederatedData:
     _check_numbers(partition, "partition")
     _check_numbers(drift, "drift")
     split = config.split
-    with blamed(partition, "partition", ConfigurationError):
+    with user_code_errors(partition, "partition: failed", ConfigurationError):
         data = federate(
             dataset,
             partition,
@@ -144,7 +144,7 @@ def federated(config: DictConfig) -> FederatedData:
             method=split.method,
             gap=split.gap,
         )
-    with blamed(drift, "drift", ConfigurationError):
+    with user_code_errors(drift, "drift: failed", ConfigurationError):
         changed: FederatedData = drift(data, config.seed)
     told = changed is data or changed.spread != data.spread
     return changed if told else replace(changed, spread=f"{data.spread} drift={described(drift)}")

@@ -17,7 +17,7 @@ from odt_sim.data.dataset import Array, Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.keras_cache import cached_keras_file
 from odt_sim.errors import DataError
-from odt_sim.user_code import blamed
+from odt_sim.user_code import user_code_errors
 
 
 def digits() -> Dataset:
@@ -137,7 +137,7 @@ def function(target: str, **arguments: Any) -> Dataset:
         inspect.signature(call).bind(**arguments)
     except TypeError as error:
         raise DataError(f"{where}: {error}; the function takes {inspect.signature(call)}") from error
-    with blamed(call, where, DataError):
+    with user_code_errors(call, f"{where}: failed", DataError):
         result = call(**arguments)
     if isinstance(result, Dataset):
         return check(result)

@@ -9,7 +9,7 @@ from typing import Any
 from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
-from odt_sim.user_code import blamed
+from odt_sim.user_code import user_code_errors
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Observers(Observer):
         run, stop = replace(run, **self._changes), False
         try:
             for observer in self._members:
-                with blamed(observer.on_begin, f"{_name(observer)}.on_begin", ConfigurationError):
+                with user_code_errors(observer, f"{_name(observer)}.on_begin: failed", ConfigurationError):
                     stop |= self._stops(observer, observer.on_begin(run))
                 self._begun.append(observer)
         except BaseException:
@@ -125,7 +125,7 @@ class Observers(Observer):
 
     def _attempt(self, observer: Observer, method: Callable[..., bool | None], *arguments: Any) -> bool:
         try:
-            with blamed(method, f"{_name(observer)}.{method.__name__}", ConfigurationError):
+            with user_code_errors(observer, f"{_name(observer)}.{method.__name__}: failed", ConfigurationError):
                 return self._stops(observer, method(*arguments))
         except OdtSimError as error:
             self._members.remove(observer)

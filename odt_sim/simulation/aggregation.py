@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from odt_sim.device.random import generator_for
 from odt_sim.errors import ConfigurationError, SimulationError
-from odt_sim.simulation.block import Job, Trained, mean
+from odt_sim.simulation.job import Job, Trained
 from odt_sim.simulation.round_in_flight import Begun
 from odt_sim.simulation.run_checks import check_updates
-from odt_sim.simulation.strategy_errors import blamed, check_finite
+from odt_sim.simulation.sums import check_finite, mean
 from odt_sim.strategies.base import Updates
 
 
@@ -19,10 +19,10 @@ def aggregated(job: Job, round: int, trained: Trained, begun: Begun) -> Updates:
     """
     aggregator = job.effective_aggregator
     try:
-        check_updates(aggregator, len(trained.contributed))
+        check_updates(job, len(trained.contributed))
     except ConfigurationError as error:
         raise SimulationError(f"round {round}: {error}; {begun.missing(trained)}") from error
-    with blamed(aggregator, f"in round {round}"):
+    with job.aggregator_errors(f"in round {round}"):
         random = generator_for(job.seed, round, "aggregator")
         updates = aggregator.combine(mean(trained, job.participants), job.cohort, random)
         check_finite(updates.mean, "the combined update's")

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from odt_sim.simulation.block import Job, Task, Trained
 from odt_sim.simulation.evaluation import Row
+from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.strategies.base import Tensors
 
 

@@ -38,7 +38,6 @@ from odt_sim.persistence.versions import Versions
 from odt_sim.settings import Fleet, General, Run
 from odt_sim.simulation.aggregation import aggregated
 from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.block import Job, Task, Trained, join
 from odt_sim.simulation.cohort import (
     blocks,
     choose_cohort,
@@ -48,6 +47,7 @@ from odt_sim.simulation.cohort import (
     holds,
 )
 from odt_sim.simulation.evaluation import Row, not_evaluated
+from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.native_output import quiet
 from odt_sim.simulation.privacy import promised
 from odt_sim.simulation.quarantine import failures_after, quarantined
@@ -61,7 +61,7 @@ from odt_sim.simulation.run_checks import (
     settings,
 )
 from odt_sim.simulation.serial import SerialBackend
-from odt_sim.simulation.strategy_errors import blamed, check_tensors
+from odt_sim.simulation.sums import check_tensors, join
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, array_of, read_only
 
 Kind = Literal["evaluate", "final"]
@@ -241,7 +241,7 @@ class Simulation:
         return commit, recorded[: commit.round]
 
     def _fresh(self, initial: Weights) -> Commit:
-        with blamed(self._job.strategy, "in init"):
+        with self._job.strategy_errors("in init"):
             own = Weights(initial.layout, initial.vector.copy())  # which the strategy may change
             state = _checked(self._job.strategy.init(own))
         return Commit(0, state, Versions(), {})
@@ -306,7 +306,7 @@ class Simulation:
         return after, record, following
 
     def _bytes_down(self, broadcast: Tensors, cohort: Sequence[int]) -> int:
-        with blamed(self._job.strategy, "in message"):
+        with self._job.strategy_errors("in message"):
             return sum(_size(self._job.strategy.message(broadcast, device)) for device in cohort)
 
     def _cohort(self, round: int) -> list[int]:
@@ -332,7 +332,7 @@ class Simulation:
         if not trained.contributed:
             return Commit(round, commit.state, versions, failures)
         updates = aggregated(self._job, round, trained, begun)
-        with blamed(self._job.strategy, f"in aggregate in round {round}"):
+        with self._job.strategy_errors(f"in aggregate in round {round}"):
             before = ServerState(read_only(commit.state.broadcast), read_only(commit.state.private))
             return Commit(round, _checked(self._job.strategy.aggregate(before, updates)), versions, failures)
 

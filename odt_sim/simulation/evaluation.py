@@ -10,11 +10,10 @@ from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.model.weights import Weights
-from odt_sim.settings import Fleet
 from odt_sim.simulation.cohort import choose_unseen, holds
 from odt_sim.simulation.common_examples import CommonExamples
-from odt_sim.simulation.strategy_errors import blamed
-from odt_sim.strategies.base import Strategy, Tensors, array_of
+from odt_sim.simulation.job import Job
+from odt_sim.strategies.base import Tensors, array_of
 
 Row = dict[str, Any]
 
@@ -25,18 +24,11 @@ PREFIXES = ("train_", "validation_", "global_", "local_", "others_", "adapted_",
 class Evaluation:
     """Measures devices, one after the other."""
 
-    def __init__(self, data: FederatedData, strategy: Strategy, fleet: Fleet, seed: int) -> None:
-        """Draws what is common to all devices.
-
-        Args:
-            data: The devices' examples.
-            strategy: Says what is deployed.
-            fleet: How many devices are unseen, and how long these adapt.
-            seed: The run's seed.
-        """
-        self._data, self._strategy, self._steps = data, strategy, fleet.adaptation_steps
-        self._unseen = choose_unseen(data.devices, fleet.unseen, seed)
-        self._common = CommonExamples.drawn(data, seed)
+    def __init__(self, job: Job) -> None:
+        """Draw the examples that all devices share."""
+        self._job, self._data, self._strategy = job, job.data, job.strategy
+        self._unseen = choose_unseen(job.data.devices, job.fleet.unseen, job.seed)
+        self._common = CommonExamples.drawn(job.data, job.seed)
 
     def row(self, device: Device, broadcast: Tensors, *, final: bool) -> Row:
         """Deploys to a device and measures what it then has; `docs/evaluation.md` defines each column.
@@ -56,7 +48,7 @@ class Evaluation:
             SimulationError: The strategy failed.
         """
         cost = {"state_bytes": sum(array_of(tensor).nbytes for tensor in device.state.values())}
-        with blamed(self._strategy, f"on device {device.id} after round {device.round}"):
+        with self._job.strategy_errors(f"on device {device.id} after round {device.round}"):
             device.restore(self._strategy.deploy(device, self._strategy.message(broadcast, device.id)))
         cost |= {"deploy_train_calls": device.calls.train, "deploy_infer_calls": device.calls.infer}
         self._test_on(device, self._data.test(device.id))
@@ -64,7 +56,7 @@ class Evaluation:
         row["validation_examples"] = len(device.validation_examples)
         if len(device.validation_examples):
             row |= _prefixed("validation", device.evaluate("validation"))
-        with blamed(self._strategy, f"on device {device.id} after round {device.round}"):
+        with self._job.strategy_errors(f"on device {device.id} after round {device.round}"):
             row |= _own_records(device, row)
         return {**row, **cost, **self._once(device, broadcast)} if final else row
 
@@ -79,8 +71,8 @@ class Evaluation:
             self._test_on(device, others)
             row |= _without_examples("others", device.evaluate())
             device.test_examples = own
-        if self._steps and holds(self._unseen, device.id):
-            _adapt(device, self._steps)
+        if self._job.fleet.adaptation_steps and holds(self._unseen, device.id):
+            _adapt(device, self._job.fleet.adaptation_steps)
             row |= _without_examples("adapted", device.evaluate())
         shared = broadcast.get("weights")
         if isinstance(shared, Weights) and shared.layout == device.model.moving:

@@ -8,8 +8,7 @@ import numpy as np
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.persistence.run_folder import document
-from odt_sim.simulation.block import Job
-from odt_sim.simulation.strategy_errors import blamed
+from odt_sim.simulation.job import Job
 
 
 def promised(job: Job, rounds: int) -> Mapping[str, Any] | None:
@@ -20,7 +19,7 @@ def promised(job: Job, rounds: int) -> Mapping[str, Any] | None:
         SimulationError: The aggregator failed, or says what it must not.
     """
     aggregator = job.effective_aggregator
-    with blamed(aggregator, "in privacy", passes=ConfigurationError):
+    with job.aggregator_errors("in privacy", passes=ConfigurationError):
         found = aggregator.privacy(rounds, job.cohort, job.participants)
         if found is not None:
             _check(found)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from odt_sim.simulation.block import Trained
 from odt_sim.simulation.exclusion import advice, told
+from odt_sim.simulation.job import Trained
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
 from odt_sim.data.dataset_checks import check_against
 from odt_sim.data.digest import digest_of
@@ -21,9 +20,8 @@ from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run_folder import ROUNDS, checksum
 from odt_sim.settings import Fleet
 from odt_sim.simulation.attributes import plain_attributes
-from odt_sim.simulation.block import Job
 from odt_sim.simulation.cohort import straggler_count
-from odt_sim.simulation.strategy_errors import blamed
+from odt_sim.simulation.job import Job
 
 
 def check_parts(fleet: Fleet, plan: TrainingPlan) -> None:
@@ -87,18 +85,18 @@ def check_aggregator(job: Job) -> None:
             "choose aggregator=mean or another strategy"
         )
     slow = 0 if strategy.partial_work else straggler_count(job.cohort, fleet.stragglers)
-    check_updates(aggregator, job.cohort - slow)
+    check_updates(job, job.cohort - slow)
 
 
-def check_updates(aggregator: Aggregator, devices: int) -> None:
-    """Checks that an aggregator can combine the updates of so many devices.
+def check_updates(job: Job, devices: int) -> None:
+    """Checks that the aggregator can combine the updates of so many devices.
 
     Raises:
         ConfigurationError: They are too few for it.
         SimulationError: Its check failed.
     """
-    with blamed(aggregator, f"in check of {devices} updates", passes=ConfigurationError):
-        aggregator.check(devices)
+    with job.aggregator_errors(f"in check of {devices} updates", passes=ConfigurationError):
+        job.effective_aggregator.check(devices)
 
 
 def check_recorded(

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from odt_sim.errors import SimulationError
 from odt_sim.persistence.storage import check_writable
-from odt_sim.simulation.block import Job, Task, Trained, Worker
 from odt_sim.simulation.evaluation import Row
+from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.time_limit import check_interruptible
+from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors, read_only
 
 

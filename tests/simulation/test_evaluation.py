@@ -11,9 +11,11 @@ from odt_sim import Device, Fleet, TrainingPlan
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import SimulationError
 from odt_sim.metrics.fleet import TASK_METRICS
+from odt_sim.persistence.storage import storage_at
 from odt_sim.simulation.cohort import choose_unseen
 from odt_sim.simulation.common_examples import MOST, CommonExamples
 from odt_sim.simulation.evaluation import Evaluation
+from odt_sim.simulation.job import Job
 from odt_sim.strategies.base import Strategy
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
@@ -32,7 +34,8 @@ def measured(model, data, strategy, id, *, fleet=None, final=True, state=None):
     device = device_of(model, data, id)
     device.state = dict(state or {})
     broadcast = strategy.init(device.parameters()).broadcast
-    return Evaluation(data, strategy, fleet or Fleet(), seed=0).row(device, broadcast, final=final)
+    job = Job(model, data, strategy, PLAN, 0, storage_at("unused"), fleet or Fleet())
+    return Evaluation(job).row(device, broadcast, final=final)
 
 
 def figures(row, prefix):

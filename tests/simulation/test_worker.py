@@ -11,7 +11,9 @@ from odt_sim.errors import SimulationError
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.versions import Version
-from odt_sim.simulation.block import Job, Task, Trained, Worker, join, mean
+from odt_sim.simulation.job import Job, Task, Trained
+from odt_sim.simulation.sums import join, mean
+from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Update
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import ray
 
 from odt_sim.model.verification import memory_needed
-from odt_sim.simulation.block import Job, Task, Trained, Worker
 from odt_sim.simulation.cohort import LARGEST_BLOCK
 from odt_sim.simulation.evaluation import Row
+from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.ray.actors import Actors
 from odt_sim.simulation.ray.calls import JOINED, Calls, Method
 from odt_sim.simulation.ray.capacity import (
@@ -29,6 +29,7 @@ from odt_sim.simulation.ray.idle_actors import leave_idle, take_idle
 from odt_sim.simulation.ray.node_check import Expected, check_node, expect, withdraw
 from odt_sim.simulation.ray.schedule import AHEAD, OwnActors, Schedule
 from odt_sim.simulation.ray.settings import check_settings
+from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
 
 

@@ -5,11 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from odt_sim.simulation.block import Job, Task, Trained, join
 from odt_sim.simulation.evaluation import unmeasured
+from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.ray.actors import TRIES, Actors, Call
 from odt_sim.simulation.ray.call_errors import LOST, is_workers, result
 from odt_sim.simulation.ray.schedule import OwnActors, Schedule
+from odt_sim.simulation.sums import join
 from odt_sim.simulation.time_limit import GRACE
 
 Method = Literal["train", "evaluate"]

@@ -1,0 +1,140 @@
+"""The work of one block of devices, the same on every backend."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from odt_sim.data.dataset import Indices
+from odt_sim.device.device import Device
+from odt_sim.device.examples import Examples
+from odt_sim.device.inference import Calls
+from odt_sim.device.runtime import RuntimePool
+from odt_sim.errors import InvocationError
+from odt_sim.model.weights import Weights
+from odt_sim.persistence.device_states import DeviceStore, RoundStates
+from odt_sim.simulation.evaluation import Evaluation, Row, unmeasured
+from odt_sim.simulation.exclusion import TIMED_OUT, Sick, failed, unusable
+from odt_sim.simulation.job import Job, Task, Trained
+from odt_sim.simulation.sums import check_finite, check_tensors, join
+from odt_sim.simulation.time_limit import OutOfTime, timed
+from odt_sim.strategies.base import Tensors, Update, array_of
+
+Result = TypeVar("Result")
+
+
+class Worker:
+    """Does blocks of a job, one device after the other, in interpreters that they share."""
+
+    def __init__(self, job: Job, *, replaceable: bool = False) -> None:
+        """Starts no interpreter yet.
+
+        Args:
+            job: Whose blocks.
+            replaceable: Whether this process may end where a device does not come back in time; another takes its place.
+        """
+        self._job, self._replaceable = job, replaceable
+        self._pool = RuntimePool(job.model)
+        self._store = DeviceStore(job.storage, job.model)
+        self._evaluation = Evaluation(job)
+
+    def train(self, task: Task, broadcast: Tensors) -> Trained:
+        """Trains the devices of a block and returns their sum.
+
+        Raises:
+            SimulationError: The strategy failed on a device.
+        """
+        states = RoundStates(self._store, task.round)
+        parts = self._on_each(task, lambda device: self._train(device, task, broadcast, states))
+        if len(task.devices) > 1:
+            trained = join(parts)
+        else:
+            [trained] = parts
+        states.write()
+        return trained
+
+    def evaluate(self, task: Task, broadcast: Tensors) -> list[Row]:
+        """Evaluates what each device of a block would deploy; keeps nothing.
+
+        Returns:
+            A row a device, as `Evaluation.row` or, where that fails, `unmeasured` makes it.
+
+        Raises:
+            SimulationError: The strategy failed on a device.
+        """
+        return list(self._on_each(task, lambda device: self._evaluate(device, task, broadcast)))
+
+    def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[Result]:
+        # All parts at once: after a device's training nothing that splits another's is in the processor's caches.
+        parts = [self._job.data.parts(id) for id in task.devices]
+        for id, (train, validation, _) in zip(task.devices, parts, strict=True):
+            device = self._device(id, task.round, train, validation)
+            device.state = self._store.load(id, task.versions.get(id))
+            try:
+                yield work(device)
+            finally:
+                device.release()
+
+    def _device(self, id: int, round: int, *parts: Indices) -> Device:
+        job, data = self._job, self._job.data
+        train, validation = (Examples(data.x, data.y, rows) for rows in parts)
+        plan, pool = job.plan, self._pool
+        return Device(job.model, train, validation, seed=job.seed, id=id, round=round, plan=plan, pool=pool)
+
+    def _within_limits(self, work: Callable[[], Result]) -> Result | Sick:
+        """Does a device's own part of the work; what it leaves half done in an interpreter goes with that."""
+        seconds = self._job.fleet.timeout
+        try:
+            return work() if seconds is None else timed(work, seconds, ends_process=self._replaceable)
+        except (InvocationError, OutOfTime) as error:
+            self._pool = RuntimePool(self._job.model)
+            return Sick(TIMED_OUT) if isinstance(error, OutOfTime) else failed(error)
+
+    def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
+        final = task.kind == "final"
+        row = self._within_limits(lambda: self._evaluation.row(device, broadcast, final=final))
+        return unmeasured(self._job.data, device.id, row.reason) if isinstance(row, Sick) else row
+
+    def _train(self, device: Device, task: Task, broadcast: Tensors, states: RoundStates) -> Trained:
+        strategy, aggregator = self._job.strategy, self._job.effective_aggregator
+        if device.id in task.stragglers:
+            device.plan = device.plan.part(device.random("stragglers"))
+        update = self._within_limits(lambda: self._local(device, task, broadcast))
+        if isinstance(update, Sick):
+            calls = Calls() if update.reason == TIMED_OUT else device.calls
+            excluded = {device.id: update.reason}
+            return Trained(excluded=excluded, train_calls=calls.train, infer_calls=calls.infer)
+        with self._job.aggregator_errors(f"on device {device.id} in round {task.round}"):
+            update = replace(update, tensors=aggregator.limit(update.tensors))
+            check_finite(update.tensors, "the limited update's")
+        tensors = update.tensors.items()
+        summed = {} if aggregator.keeps_updates else update.tensors
+        writes = device.state or device.id in task.versions  # also that it keeps nothing any more
+        return Trained(
+            sums={name: array_of(tensor) for name, tensor in summed.items()},
+            layouts={name: tensor.layout if isinstance(tensor, Weights) else None for name, tensor in tensors},
+            weight=update.weight,
+            contributed=(device.id,),
+            stateful={device.id: states.add(device.id, device.state)} if writes else {},
+            loss_sum=update.weight * float(update.losses.sum() / len(update.losses)) if len(update.losses) else 0.0,
+            loss_weight=update.weight if len(update.losses) else 0.0,
+            bytes_up=sum(array_of(tensor).nbytes for _, tensor in tensors),
+            train_calls=device.calls.train,
+            infer_calls=device.calls.infer,
+            each={device.id: update} if strategy.keeps_updates or aggregator.keeps_updates else {},
+            single=True,
+            unweighted=frozenset(update.tensors) if aggregator.unweighted else strategy.unweighted,
+        )
+
+    def _local(self, device: Device, task: Task, broadcast: Tensors) -> Update | Sick:
+        strategy = self._job.strategy
+        with self._job.strategy_errors(f"on device {device.id} in round {task.round}"):
+            update = strategy.local(device, strategy.message(broadcast, device.id))
+            if not isinstance(update, Update):
+                raise TypeError(f"local returned {type(update).__name__}, expected an Update")
+            if not isinstance(update.losses, np.ndarray):
+                raise TypeError(f"the update's losses are a {type(update.losses).__name__}, expected a numpy array")
+            check_tensors(update.tensors, "the update's")
+            check_tensors(device.state, "device.state's")
+            return unusable(update, device.state, self._job.fleet.largest_update) or update
