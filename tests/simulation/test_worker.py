@@ -276,7 +276,7 @@ def test_a_misused_part_of_odt_sim_names_the_strategy_too(job):
             return device.parameters()["no such"]
 
     with pytest.raises(
-        SimulationError, match=r"strategy Misuses: .*device 0 in round 1 .*ModelError: .*'no such'.*test_block"
+        SimulationError, match=r"strategy Misuses: .*device 0 in round 1 .*ModelError: .*'no such'.*test_worker"
     ):
         Worker(job(Misuses())).train(Task("train", 1, (0,)), {})
 
