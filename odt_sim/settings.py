@@ -4,6 +4,7 @@
 """
 
 import types
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from numbers import Integral, Real
@@ -11,7 +12,17 @@ from typing import Any, ClassVar, Literal, NamedTuple, Union, get_args, get_orig
 
 from odt_sim.errors import ConfigurationError
 
-NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+NAMES = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    list: "a list",
+    dict: "a mapping",
+    type(None): "null",
+}
+CONTAINERS: dict[Any, type] = {list: list, Sequence: list, tuple: list, dict: dict, Mapping: dict}
+REQUIRED = "???"  # a value that Hydra asks for
 LONGEST_TIMEOUT = 1e7  # seconds; timers overflow far above
 
 
@@ -43,16 +54,14 @@ class Range(NamedTuple):
 
 
 def expected(hint: Any, bounds: Range | None = None) -> str:
-    """Return a type and its bounds in words, such as `a whole number of at least 1 or null`; empty where unknown."""
+    """Return a type and its bounds in words, such as `a whole number of at least 1 or null`; other types are left out."""
     words = []
     for kind in _alternatives(hint):
         if get_origin(kind) is Literal:
             words += [str(value) for value in get_args(kind)]
-        elif kind not in NAMES:
-            return ""
-        else:
+        elif kind in NAMES:
             words.append(f"{NAMES[kind]} {bounds}".rstrip() if bounds and kind in (int, float) else NAMES[kind])
-    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    return " or ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def fits(value: Any, hint: Any, bounds: Range | None = None) -> bool:
@@ -61,7 +70,8 @@ def fits(value: Any, hint: Any, bounds: Range | None = None) -> bool:
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return tuple(CONTAINERS.get(get_origin(kind) or kind, kind) for kind in kinds)
 
 
 def _is_a(value: Any, kind: Any, bounds: Range) -> bool:
@@ -259,3 +269,34 @@ class Split(Settings, group="split"):
             raise ConfigurationError(
                 f"split: expected validation and test to sum to below 1, found {self.validation} and {self.test}"
             )
+
+
+@dataclass(frozen=True)
+class ModelFile(Settings, group="model"):
+    """A trainable `.tflite` file."""
+
+    path: str = setting(REQUIRED, "the file")
+    loss: str | None = setting(None, "loss of a file without a manifest, such as mean_squared_error")
+    from_logits: bool = setting(True, "whether that loss takes the model's output as logits")
+
+
+@dataclass(frozen=True)
+class ExportedModel(Settings, group="model"):
+    """A Keras model that is exported before the run."""
+
+    name: str = setting(REQUIRED, "name in files and messages")
+    build: Mapping[str, Any] = setting(REQUIRED, "function that returns the model as _target_, and its arguments")
+    loss: str = setting(REQUIRED, "sparse_categorical_crossentropy, mean_squared_error, huber, ...")
+    optimizer: Mapping[str, Any] = setting(REQUIRED, "name of a class of keras.optimizers, and its settings")
+    batch_size: int | None = setting(16, "examples in a training step; null exports a file for any number", least=1)
+    seed: int = setting(0, "decides the initial weights", least=0)
+    sys_path: Sequence[str] | None = setting(
+        None, "folders to search for the build function, besides the working folder"
+    )
+    head: str | None = setting(None, "layer that begins the head; null for the last layer with weights")
+    class_weight: Mapping[Any, float] | None = setting(None, "factor of each class in the loss, such as {0:1,1:5}")
+    train_groups: Sequence[str] | None = setting(
+        None, "groups with a training signature of their own: head, body, norm"
+    )
+    embed: bool = setting(False, "export a signature that returns the input of the head")
+    gradient_offset: bool = setting(False, "export steps that take a gradient offset, as proximal strategies need")

@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.cli import interrupt
 from odt_sim.cli.overrides import check_added
-from odt_sim.cli.settings import DECLARED, KEYS
+from odt_sim.cli.settings import DECLARED
 from odt_sim.data.federated import FederatedData, described, federate
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import ConfigurationError, OdtSimError
@@ -171,12 +171,13 @@ def check(config: DictConfig) -> None:
         ConfigurationError: A value is missing or does not fit, or a key is unknown.
     """
     model = {f"model.{name}" for name in (*SETTINGS, *OPTIONS, *OF_FILES)}
-    for key in KEYS:
+    keys = [key for kind in DECLARED for key in kind.all_keys()]
+    for key in keys:
         group, _, name = key.rpartition(".")
         holder = OmegaConf.select(config, group) if group else config
         if isinstance(holder, DictConfig) and name not in holder:
             raise ConfigurationError(f"{key}: expected in the configuration, found nothing; add it: +{key}=...")
-    check_added(config, {*KEYS, *model})
+    check_added(config, {*keys, *model})
     for kind in DECLARED:
         kind(**(config[kind.group] if kind.group else {"seed": config.seed}))
 

@@ -1,17 +1,25 @@
-"""The command's settings: groups with declared settings, and groups that choose a component."""
+"""The command's settings: those that classes declare, and those of a group's component.
 
+A component is what the `_target_` of a group such as `strategy` names; its settings are the target's parameters, with the
+annotation as type and the docstring's `Args:` as documentation.
+"""
+
+import inspect
+import re
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple, get_type_hints
 
 from hydra.core.config_store import ConfigStore
+from hydra.utils import get_object
 
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.settings import ConfiguredFleet, General, Run, Settings, Split
+from odt_sim.settings import REQUIRED, ConfiguredFleet, General, Run, Setting, Settings, Split, expected
 
 DECLARED: tuple[type[Settings], ...] = (General, Run, ConfiguredFleet, Split, TrainingPlan)
-"""The settings that classes declare; those of a component are the parameters of its constructor or function."""
-
-KEYS = frozenset(key for kind in DECLARED for key in kind.all_keys())
+COMPONENTS = ("strategy", "aggregator", "data", "partition", "drift", "backend", "tracker")
+SUPPLIED = {"partition": 3, "drift": 2}
+"""How many arguments of a group's function are no settings: data, devices and seed."""
 
 
 def defaults() -> dict[str, Any]:
@@ -20,4 +28,57 @@ def defaults() -> dict[str, Any]:
     return {**groups.pop(""), **groups}
 
 
-ConfigStore.instance().store(name="settings", node=defaults())  # conf/config.yaml begins with it
+ConfigStore.instance().store(name="settings", node=defaults())  # the first entry of conf/config.yaml
+
+
+class Component(NamedTuple):
+    """The settings of a component.
+
+    Attributes:
+        settings: What help shows of each.
+        hints: The type of each, by name.
+        open: Whether the component takes further settings.
+    """
+
+    settings: list[Setting]
+    hints: Mapping[str, Any]
+    open: bool
+
+
+def component(group: str, target: str) -> Component:
+    """Return the settings of a group's component.
+
+    Args:
+        group: One of `COMPONENTS`.
+        target: The dotted name of a class or function.
+
+    Raises:
+        Exception: The target cannot be imported, or has no signature.
+    """
+    call = get_object(target)
+    made = call.__init__ if inspect.isclass(call) else call
+    parameters = list(inspect.signature(call).parameters.values())
+    leading = SUPPLIED.get(group, 0)
+    named = [each for each in parameters[leading:] if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    hints, texts = get_type_hints(made), {**_texts(call), **_texts(made)}
+    settings = [
+        Setting(
+            f"{group}.{each.name}",
+            expected(hints.get(each.name, Any)),
+            REQUIRED if each.default is each.empty else each.default,
+            texts.get(each.name, ""),
+        )
+        for each in named
+    ]
+    return Component(settings, hints, any(each.kind is each.VAR_KEYWORD for each in parameters))
+
+
+def _texts(documented: Any) -> dict[str, str]:
+    return argument_texts(inspect.getdoc(documented) or "")
+
+
+def argument_texts(docstring: str) -> dict[str, str]:
+    """Return the documentation of arguments or attributes, by name, from a clean Google-style docstring."""
+    section = re.search(r"^(?:Args|Attributes):\n((?:[ ]{4}.*\n?|\n)*)", docstring, re.M)
+    entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section[1] if section else "", re.M)
+    return {name: " ".join(text.split()).rstrip(".") for name, text in entries}

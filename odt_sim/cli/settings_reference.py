@@ -1,0 +1,159 @@
+"""The reference of all settings: `odt-sim run --help` as text, `python -m odt_sim.cli.settings_reference` as Markdown."""
+
+import ast
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import yaml  # type: ignore[import-untyped]
+
+from odt_sim.cli.settings import COMPONENTS, DECLARED, argument_texts, component
+from odt_sim.settings import ConfiguredFleet, ExportedModel, ModelFile, Setting, declared
+
+HELP = """usage: odt-sim run [-m] [OVERRIDE ...]
+
+Run an experiment; with -m a sweep over values that commas separate.
+
+  odt-sim run strategy=fedper fleet.devices=50       choose an option of a group, set a key
+  odt-sim run -m strategy=local,fedavg seed=0,1,2    sweep
+  odt-sim run +experiment=demo                       run a shipped experiment
+  odt-sim run +user.note=mine                        add a key of your own, which settings may refer to: ${user.note}
+  odt-sim run --cfg job                              print the configuration
+  odt-sim run --config-dir DIR                       add a folder with options of your own
+"""
+OPTIONS = ("strategy", "aggregator", "data", "partition", "drift", "model", "fleet", "backend", "tracker", "experiment")
+SAME = ("name", "build", "seed", "sys_path")
+"""Settings of a model that are not repeated for each option."""
+
+
+class Section(NamedTuple):
+    """A group of settings, or one of its options."""
+
+    name: str
+    summary: str
+    settings: list[Setting]
+
+
+def groups() -> list[Section]:
+    """Return the declared settings by group, with the defaults of the command."""
+    fleet = _values("fleet", "default")
+    sections = [Section(kind.group or "general", _summary(kind), declared(kind)) for kind in DECLARED]
+    sections.append(Section("model", _summary(ExportedModel), declared(ExportedModel)))
+    return [
+        section._replace(settings=_with_values(section.settings, fleet)) if section.name == "fleet" else section
+        for section in sections
+    ]
+
+
+def options(group: str) -> list[Section]:
+    """Return the shipped options of a group, such as `conf/strategy/fedavg.yaml`."""
+    folder = files("odt_sim.conf").joinpath(group)
+    nested = [
+        f"{folder_.name}/{file.name}" for folder_ in folder.iterdir() if folder_.is_dir() for file in folder_.iterdir()
+    ]
+    names = sorted([file.name for file in folder.iterdir()] + nested)
+    return [_option(group, name.removesuffix(".yaml")) for name in names if name.endswith(".yaml")]
+
+
+def _option(group: str, name: str) -> Section:
+    comments = [line for line in _text(group, name).splitlines() if line.startswith("# ") and "@package" not in line]
+    values = _values(group, name)
+    settings: list[Setting] = []
+    if group == "model":
+        own = _with_values(declared(ExportedModel if "build" in values else ModelFile), values)
+        shown = [f"model.{key}" for key in values if key not in SAME]
+        settings = [*_arguments(values.get("build", {})), *(each for each in own if each.key in shown)]
+    elif group == "fleet":
+        settings = [each for each in _with_values(declared(ConfiguredFleet), values) if each.key[6:] in values]
+    elif group in COMPONENTS:
+        settings = _with_values(component(group, values["_target_"]).settings, values)
+    return Section(f"{group}={name}", comments[0].removeprefix("# "), settings)
+
+
+def _text(group: str, name: str) -> str:
+    return files("odt_sim.conf").joinpath(group, *f"{name}.yaml".split("/")).read_text()
+
+
+def _values(group: str, name: str) -> dict[str, Any]:
+    values: dict[str, Any] = yaml.safe_load(_text(group, name)) or {}
+    return values
+
+
+def _with_values(settings: Iterable[Setting], values: Mapping[str, Any]) -> list[Setting]:
+    """Return settings with the values of an option's file as defaults."""
+    return [each._replace(default=values.get(each.key.partition(".")[2], each.default)) for each in settings]
+
+
+def _arguments(build: Mapping[str, Any]) -> list[Setting]:
+    """Return the arguments of a model's function, documented where `odt_sim.export.zoo` holds it."""
+    texts = _zoo_texts().get(str(build.get("_target_", "")).rpartition(".")[2], {})
+    required = {key: value for key, value in build.items() if key != "_target_" or value == "???"}
+    return [Setting(f"model.build.{key}", "", value, texts.get(key, "")) for key, value in required.items()]
+
+
+@cache
+def _zoo_texts() -> dict[str, dict[str, str]]:
+    """Return the documentation of the arguments of the shipped models; importing them would import TensorFlow."""
+    tree = ast.parse(files("odt_sim.export").joinpath("zoo.py").read_text())
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return {node.name: argument_texts(ast.get_docstring(node) or "") for node in functions}
+
+
+def _summary(kind: type) -> str:
+    return (kind.__doc__ or "").partition("\n")[0]
+
+
+def _defaults() -> dict[str, str]:
+    """Return the default option of each group."""
+    entries = yaml.safe_load(files("odt_sim.conf").joinpath("config.yaml").read_text())["defaults"]
+    return {group: name for entry in entries if isinstance(entry, dict) for group, name in entry.items()}
+
+
+def _shown(value: Any) -> str:
+    return (
+        value
+        if isinstance(value, str)
+        else str(yaml.safe_dump(value, default_flow_style=True, width=999)).split("\n")[0]
+    )
+
+
+def help_text() -> str:
+    """Return the help of `odt-sim run`: every group, option and key."""
+    lines, chosen = [HELP], _defaults()
+    for section in groups():
+        lines += [f"{section.name}: {section.summary}", *(_line(each, "  ") for each in section.settings), ""]
+    for group in OPTIONS:
+        lines.append(f"{group}: choose one; {chosen[group]} by default" if group in chosen else f"+{group}: choose one")
+        for option in options(group):
+            lines += [f"  {option.name}: {option.summary}", *(_line(each, "      ") for each in option.settings)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _line(setting: Setting, indent: str) -> str:
+    kind = f" ({setting.kind})" if setting.kind else ""
+    return f"{f'{indent}{setting.key}={_shown(setting.default)}':<40} {setting.text}{kind}".rstrip()
+
+
+def markdown() -> str:
+    """Return the reference of all settings as Markdown."""
+    lines = ["# Settings", "", "Set a key by `odt-sim run key=value`, choose an option by `group=option`.", ""]
+    chosen = _defaults()
+    for section in groups():
+        lines += [f"## {section.name}", "", section.summary, "", *_table(section.settings)]
+    for group in OPTIONS:
+        lines += [f"## Options of {group}", ""]
+        lines += [f"Default: `{group}={chosen[group]}`.", ""] if group in chosen else []
+        for option in options(group):
+            lines += [f"### `{option.name}`", "", option.summary, "", *_table(option.settings)]
+    return "\n".join(lines)
+
+
+def _table(settings: Iterable[Setting]) -> list[str]:
+    rows = [f"| `{each.key}` | {each.kind} | `{_shown(each.default)}` | {each.text} |" for each in settings]
+    return ["| key | type | default | meaning |", "|---|---|---|---|", *rows, ""] if rows else []
+
+
+if __name__ == "__main__":
+    print(markdown())
