@@ -7,7 +7,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,8 @@ from odt_sim.cli.sweep import sweepable
 from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import CheckpointError, ConfigurationError, FileError, OdtSimError
 from odt_sim.metrics.fleet import TASK_METRICS
-from odt_sim.observers.base import Observer, RunInfo
-from odt_sim.observers.display import left_out, not_evaluated, shown
+from odt_sim.observers.base import Observer, Observers, RunInfo
+from odt_sim.observers.display import Display
 from odt_sim.persistence.files import remove_temporaries, write_file
 from odt_sim.persistence.lock import locked
 from odt_sim.persistence.records import Row
@@ -40,7 +40,6 @@ from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.simulation.coordinator import holds_results
 from odt_sim.trackers.base import Tracker
 from odt_sim.trackers.flat import settings_of
-from odt_sim.trackers.tracking import tracked
 
 CONFIG = {"version_base": "1.3", "config_name": "config"}
 
@@ -280,13 +279,26 @@ def _title(strategy: str, overrides: Sequence[str]) -> str:
     return " ".join([target, *(override for override in overrides if not override.startswith(known))])
 
 
+class _Begin(Observer):
+    """Keeps the configuration of a resumed run once it begins, and what an interrupt from then on prints."""
+
+    def __init__(self, keep: Callable[[], None], folder: Path) -> None:
+        self._keep, self._folder = keep, folder
+
+    def on_begin(self, run: RunInfo) -> None:
+        self._keep()
+
+    def on_round(self, record: Row) -> None:
+        interrupt.tell(_way_on(self._folder))
+
+
 def run(config: DictConfig, folder: Path, name: str, on_begin: Callable[[], None]) -> Row:
-    """Runs one simulation with a live display, and says which devices were left out.
+    """Run one simulation with a live display and the configured tracker.
 
     Args:
         config: The configuration.
         folder: The run's folder.
-        name: What the display calls it.
+        name: The run's title.
         on_begin: Called once nothing refuses the run any more.
 
     Returns:
@@ -295,30 +307,14 @@ def run(config: DictConfig, folder: Path, name: str, on_begin: Callable[[], None
     configuration.add_working_folder()
     tracker: Tracker = configuration.build(config.tracker, "tracker")
     settings = settings_of(config)
-    with tracked(tracker, name, settings, folder) as tracking, shown(name, config.run.rounds) as progress:
-
-        class Follow(Observer):
-            def on_begin(self, run: RunInfo) -> None:
-                on_begin()
-
-            def on_round(self, record: Row) -> None:
-                interrupt.tell(_way_on(folder))
-                progress.on_round(record)
-                tracking.round(record)
-
-            def on_warning(self, message: str) -> None:
-                progress.warn(message)
-
+    with closing(Display()) as display:
+        display.show(name, config.run.rounds)
         simulation = configuration.simulation(config, folder)
         if message := find_leakage(simulation.data).message:
-            progress.warn(message)
-        resume = config.run.resume is not None
-        tracking.summary = summary = simulation.run(resume=resume, observers=[Follow()])
-    if message := left_out(RunFolder(folder).rounds()):
-        _print(f"[yellow]left out[/yellow] {message}")
-    if message := not_evaluated(RunFolder(folder).devices()):
-        _print(f"[yellow]not evaluated[/yellow] {message}")
-    return summary
+            display.on_warning(message)
+        members = [_Begin(on_begin, folder), display, tracker]
+        observers = Observers(members, name=name, settings=settings)
+        return simulation.run(resume=config.run.resume is not None, observers=[observers])
 
 
 def _print(message: str) -> None:

@@ -1,113 +1,125 @@
-"""The live display of a run."""
+"""The progress of a run, in a terminal or a notebook."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from odt_sim.simulation.exclusion import told
+from odt_sim.observers.base import Observer, RunInfo
+from odt_sim.persistence.records import RoundRecord
+from odt_sim.persistence.run_folder import RunFolder
+from odt_sim.persistence.summary import Summary
 
-FIGURES_WIDTH = 60  # of a line without its name: the bar at its shortest, the rounds, the time and the figures
-NAMED = 10  # devices that were left out, at most, in the line that names them
+BAR_FROM, TIME_FROM = 80, 60  # columns of a terminal that has room for the bar, for the time
+FIGURES_WIDTH = 64  # columns of a line without its name
+MAX_NAMED = 10  # excluded devices in the line that names them
 
 
-class RunProgress:
-    """One line for a run: a bar of rounds, and the last known figures."""
+class Display(Observer):
+    """One line for a run: a bar of rounds, the time and the last known figures; then the devices that were excluded."""
 
-    def __init__(self, progress: Progress, name: str, rounds: int) -> None:
-        """Shows the line, as one that is being set up.
+    def __init__(self) -> None:
+        """Shows nothing before `show` or `on_begin`."""
+        self._console = Console(stderr=True, force_jupyter=False)
+        self._line: Progress | None = None
+        self._metric: list[str] = []
+        self._excluded: dict[int, Counter[str]] = {}
+
+    def show(self, name: str, rounds: int) -> None:
+        """Shows the line of a run, unless it is shown already.
 
         Args:
-            progress: Where it is shown.
-            name: What is run.
+            name: The run's title.
             rounds: How many rounds it has.
         """
-        self._progress, self._metric = progress, ""
-        self._task = progress.add_task(name, total=rounds, figures="setting up")
+        if self._line is None:
+            self._line = _line(self._console)
+            self._task = self._line.add_task(_shortened(name, self._console.width), total=rounds, figures="setting up")
+            self._line.start()
 
-    def on_round(self, record: Mapping[str, Any]) -> None:
-        """Shows a round's record."""
+    def on_begin(self, run: RunInfo) -> None:
+        """Shows the run's line, with the rounds that it has already."""
+        self._folder = run.folder
+        self.show(run.name, run.rounds)
+        for record in run.recorded:
+            self._count(record)
+        self._update(completed=len(run.recorded))
+
+    def on_round(self, record: RoundRecord) -> None:
+        """Shows a round's figures, and names the devices that later rounds go without."""
+        self._count(record)
         for metric in ("accuracy", "mse"):
             if metric in record:
-                self._metric = f"  {metric} {record[metric]:.3f}"
-        loss = record["train_loss"]
-        text = f"train loss {loss:.4g}{self._metric}" if loss is not None else self._metric
-        if record["excluded"]:
-            text += f"  [red]{record['excluded']} left out[/red]"
-        if record["newly_quarantined"]:
-            reasons = {device: record["excluded_reasons"][device] for device in record["newly_quarantined"]}
-            self.warn(f"quarantined after round {record['round']}: {told(reasons)}")
-        self._progress.update(self._task, completed=record["round"], figures=text)
+                self._metric = [f"{metric} {record[metric]:.3f}"]
+        excluded = [f"[red]{record.excluded} excluded[/red]"] if record.excluded else []
+        loss = [f"train loss {record.train_loss:.4g}"] if record.train_loss is not None else []
+        figures = [*self._metric, *excluded, *loss]
+        if record.newly_quarantined:
+            reasons = {device: record.excluded_reasons[device] for device in record.newly_quarantined}
+            self.on_warning(f"quarantined after round {record.round}: {_named(reasons)}")
+        self._update(completed=record.round, figures="  ".join(figures))
 
-    def warn(self, message: str) -> None:
-        """Prints a line above that of the run."""
-        self._progress.print(f"[yellow]warning[/yellow] {escape(message)}", highlight=False, soft_wrap=True)
+    def on_warning(self, message: str) -> None:
+        """Prints a warning above the line."""
+        self._print(f"[yellow]warning[/yellow] {escape(message)}")
 
-    def end(self, how: str) -> None:
-        """Shows that the run ended early."""
-        self._progress.update(self._task, figures=f"[red]{how}[/red]")
+    def on_end(self, summary: Summary | None) -> None:
+        """Ends the line, and names the devices that were excluded or not evaluated."""
+        self.close(finished=summary is not None)
+        if summary is None:
+            return
+        if self._excluded:
+            reasons = {device: _counted(times) for device, times in self._excluded.items()}
+            self._print(f"[yellow]excluded[/yellow] {_named(reasons)}; see rounds.jsonl")
+        devices = RunFolder(self._folder).devices()
+        if missing := {each.device: each.not_evaluated for each in devices if each.not_evaluated}:
+            self._print(f"[yellow]not evaluated[/yellow] {_named(missing)}")
+
+    def close(self, finished: bool = False) -> None:
+        """Ends the line, which stays on the terminal."""
+        if self._line is not None and self._line.live.is_started:
+            if not finished:
+                self._update(figures="[red]unfinished[/red]")
+            self._line.stop()
+
+    def _update(self, **changes: Any) -> None:
+        if self._line is not None:
+            self._line.update(self._task, **changes)
+
+    def _count(self, record: RoundRecord) -> None:
+        for device, reason in record.excluded_reasons.items():
+            self._excluded.setdefault(device, Counter())[reason] += 1
+
+    def _print(self, message: str) -> None:
+        self._console.print(message, highlight=False, soft_wrap=True)
 
 
-@contextmanager
-def shown(name: str, rounds: int) -> Iterator[RunProgress]:
-    """Shows a run's progress while the block runs; its line stays afterwards.
-
-    Args:
-        name: What is run.
-        rounds: How many rounds it has.
-    """
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(table_column=Column(no_wrap=True)),
-        TimeElapsedColumn(table_column=Column(no_wrap=True)),
-        TextColumn("{task.fields[figures]}"),
-    )
-    with Progress(*columns, console=console) as progress:
-        line = RunProgress(progress, _shortened(name, console.width - FIGURES_WIDTH), rounds)
-        try:
-            yield line
-        except BaseException as error:
-            line.end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
-            raise
+def _line(console: Console) -> Progress:
+    whole, rest = Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis", ratio=1)
+    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False, table_column=whole)]
+    if console.width >= BAR_FROM:
+        columns.append(BarColumn(bar_width=16))
+    columns.append(MofNCompleteColumn(table_column=whole))
+    if console.width >= TIME_FROM:
+        columns.append(TimeElapsedColumn(table_column=whole))
+    return Progress(*columns, TextColumn("{task.fields[figures]}", table_column=rest), console=console, expand=True)
 
 
 def _shortened(name: str, width: int) -> str:
-    width = max(width, 12)
-    return name if len(name) <= width else f"{name[: width - 1]}…"
+    """Cuts a run's title to its share of a line, but never the strategy, its first word."""
+    room = max(len(name.split(" ")[0]) + 1, width - FIGURES_WIDTH)
+    return name if len(name) <= room else f"{name[: room - 1].rstrip()}…"
 
 
-def left_out(rounds: Sequence[Mapping[str, Any]]) -> str | None:
-    """Returns what to say of devices that were left out of rounds; None where none was.
-
-    Args:
-        rounds: The lines of `rounds.jsonl`.
-    """
-    times: dict[int, Counter[str]] = {}
-    for row in rounds:
-        for device, reason in row["excluded_reasons"].items():
-            times.setdefault(int(device), Counter())[reason] += 1
-    if not times:
-        return None
-    first = ", ".join(f"{device} ({_told(times[device])})" for device in sorted(times)[:NAMED])
-    more = f" and {len(times) - NAMED} more" if len(times) > NAMED else ""
-    return f"device {first}{more}; rounds.jsonl names them round by round"
+def _named(reasons: Mapping[int, str]) -> str:
+    first = ", ".join(f"{device} ({reasons[device]})" for device in sorted(reasons)[:MAX_NAMED])
+    more = f" and {len(reasons) - MAX_NAMED} more" if len(reasons) > MAX_NAMED else ""
+    return f"device {first}{more}"
 
 
-def not_evaluated(devices: Iterable[Mapping[str, Any]]) -> str | None:
-    """Returns what to say of devices that could not be evaluated; None where all were.
-
-    Args:
-        devices: The lines of `devices.jsonl`.
-    """
-    return told({row["device"]: row["not_evaluated"] for row in devices if "not_evaluated" in row}) or None
-
-
-def _told(times: Counter[str]) -> str:
+def _counted(times: Counter[str]) -> str:
     return ", ".join(f"{reason} in {count} round{'s' if count > 1 else ''}" for reason, count in times.items())

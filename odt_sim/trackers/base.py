@@ -1,37 +1,45 @@
-"""The contract of a tracker: a tool that shows a run's figures beside those of other runs."""
+"""The base of trackers: tools that show a run's figures beside those of other runs."""
 
-from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
-from odt_sim.persistence.records import Row
+from odt_sim.errors import ConfigurationError
+from odt_sim.observers.base import Observer, RunInfo
 
 
-class Tracker:
-    """Receives what a run records; as it stands, it tracks nothing.
+class Tracker(Observer):
+    """An observer that is chosen with `tracker._target_=package.module.Class`; it tracks nothing by default."""
 
-    One object tracks one run. What it raises in `start` ends the run before anything has begun; what it raises later is
-    reported once, and the run goes on without it: the run's records on disk are complete in any case.
 
-    A new tracker overrides what it needs and is chosen with `tracker._target_=package.module.Class`.
+def required(module: str, extra: str) -> ModuleType:
+    """Imports a module of an optional dependency.
+
+    Args:
+        module: The module.
+        extra: The extra of odt_sim that installs it.
+
+    Raises:
+        ConfigurationError: It is not installed, or cannot be imported.
     """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"tracker={extra}: cannot import {module} ({error}); run: pip install 'odt_sim[{extra}]'"
+        ) from error
 
-    def start(self, name: str, settings: Mapping[str, Any], folder: Path) -> None:
-        """Begins a run, or goes on with the one that an interrupted process began in the same folder.
 
-        Args:
-            name: What the run is called; in a sweep it names the job.
-            settings: The configuration, flat: `{"run.rounds": 40, "strategy._target_": "..."}`. Values are numbers,
-                text, booleans, None or lists.
-            folder: The run's folder, which exists, for what the tool keeps on disk.
-        """
+def earlier_run_id(run: RunInfo, tool: str) -> str | None:
+    """Returns the id that a tool gave to the run that is resumed; None for a new run."""
+    file = _file(run.folder, tool)
+    return file.read_text().strip() if run.recorded and file.exists() else None
 
-    def round(self, record: Row) -> None:
-        """Takes a line of `rounds.jsonl`, once the round is committed."""
 
-    def end(self, summary: Row | None) -> None:
-        """Closes the run.
+def keep_run_id(run: RunInfo, tool: str, run_id: str) -> None:
+    """Keeps a tool's id of the run in the run's folder."""
+    _file(run.folder, tool).write_text(f"{run_id}\n")
 
-        Args:
-            summary: What stands in `summary.json`; None where the run failed or was interrupted.
-        """
+
+def _file(folder: Path, tool: str) -> Path:
+    return folder / f"{tool}_run_id.txt"

@@ -4,14 +4,13 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from odt_sim.persistence.records import Row
-from odt_sim.trackers.base import Tracker
-from odt_sim.trackers.extra import required
+from odt_sim.observers.base import RunInfo
+from odt_sim.persistence.records import RoundRecord
+from odt_sim.persistence.summary import Summary
+from odt_sim.trackers.base import Tracker, earlier_run_id, keep_run_id, required
 from odt_sim.trackers.flat import round_figures, summary_figures
-from odt_sim.trackers.run_id import earlier_run_id, keep_run_id
 
 MAX_PARAMETERS = 100
 """How many parameters MLflow takes in one call."""
@@ -40,28 +39,28 @@ class MLflow(Tracker):
         self._library = required("mlflow", "mlflow")
         self._uri, self._experiment = tracking_uri, experiment
 
-    def start(self, name: str, settings: Mapping[str, Any], folder: Path) -> None:
+    def on_begin(self, run: RunInfo) -> None:
         """Creates the run, or sets the one of the same folder to running again; a server that refuses is soon given up."""
         self._client = self._library.MlflowClient(tracking_uri=self._uri)
-        earlier = earlier_run_id(settings, folder, "mlflow")
+        earlier = earlier_run_id(run, "mlflow")
         with _few_retries():
             if earlier:
                 self._run = earlier
                 self._client.update_run(earlier, status="RUNNING")
                 return
-            tags = {"odt_sim.folder": str(folder.absolute())}
-            self._run = self._client.create_run(self._experiment_id(), run_name=name, tags=tags).info.run_id
-        keep_run_id(folder, "mlflow", self._run)
-        self._log_parameters(settings)
+            tags = {"odt_sim.folder": str(run.folder.absolute())}
+            self._run = self._client.create_run(self._experiment_id(), run_name=run.name, tags=tags).info.run_id
+        keep_run_id(run, "mlflow", self._run)
+        self._log_parameters(run.settings)
 
-    def round(self, record: Row) -> None:
+    def on_round(self, record: RoundRecord) -> None:
         """Logs the round's figures, with the round as their step."""
-        self._log_metrics(round_figures(record), record["round"])
+        self._log_metrics(round_figures(record), record.round)
 
-    def end(self, summary: Row | None) -> None:
+    def on_end(self, summary: Summary | None) -> None:
         """Logs the summary's figures and ends the run, as finished or failed."""
         if summary is not None:
-            self._log_metrics(summary_figures(summary), summary["rounds"])
+            self._log_metrics(summary_figures(summary), summary.rounds)
         self._client.set_terminated(self._run, "FAILED" if summary is None else "FINISHED")
 
     def _experiment_id(self) -> str:

@@ -1,13 +1,11 @@
 """TensorBoard: event files in the run's folder."""
 
 import re
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
-from odt_sim.persistence.records import Row
-from odt_sim.trackers.base import Tracker
-from odt_sim.trackers.extra import required
+from odt_sim.observers.base import RunInfo
+from odt_sim.persistence.records import RoundRecord
+from odt_sim.persistence.summary import Summary
+from odt_sim.trackers.base import Tracker, required
 from odt_sim.trackers.flat import round_figures, summary_figures
 
 END = ".end"
@@ -25,28 +23,28 @@ class TensorBoard(Tracker):
         """
         required("tensorboard", "tensorboard")
 
-    def start(self, name: str, settings: Mapping[str, Any], folder: Path) -> None:
+    def on_begin(self, run: RunInfo) -> None:
         """Begins an event file; that of a resumed run is beside the earlier one, so that they are one run."""
         from odt_sim.trackers.event_file import EventFile
 
-        self._folder = folder / "tensorboard" / re.sub(r"[^\w.,=+ -]", "_", name, flags=re.ASCII)[:100]
+        self._folder = run.folder / "tensorboard" / re.sub(r"[^\w.,=+ -]", "_", run.name, flags=re.ASCII)[:100]
         for end in self._folder.glob(f"*{END}"):
             end.unlink()  # the run goes on, and TensorBoard would believe the first end that it reads
         self._events = EventFile(self._folder)
         self._events.add_hyper_parameters(
-            {key: value if isinstance(value, int | float | str) else str(value) for key, value in settings.items()}
+            {key: value if isinstance(value, int | float | str) else str(value) for key, value in run.settings.items()}
         )
 
-    def round(self, record: Row) -> None:
+    def on_round(self, record: RoundRecord) -> None:
         """Writes the round's figures; a page that is open shows them soon."""
-        self._events.add_scalars(round_figures(record), record["round"])
+        self._events.add_scalars(round_figures(record), record.round)
 
-    def end(self, summary: Row | None) -> None:
+    def on_end(self, summary: Summary | None) -> None:
         """Writes the summary's figures and whether the run succeeded."""
         from odt_sim.trackers.event_file import EventFile
 
         if summary is not None:
-            self._events.add_scalars(summary_figures(summary), summary["rounds"])
+            self._events.add_scalars(summary_figures(summary), summary.rounds)
         self._events.close()
         end = EventFile(self._folder, END)
         end.add_end(succeeded=summary is not None)

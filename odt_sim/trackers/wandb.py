@@ -1,16 +1,13 @@
 """Weights & Biases: a run in a project, on its server or in files that `wandb sync` sends later."""
 
 import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.persistence.records import Row
-from odt_sim.trackers.base import Tracker
-from odt_sim.trackers.extra import required
+from odt_sim.observers.base import RunInfo
+from odt_sim.persistence.records import RoundRecord
+from odt_sim.persistence.summary import Summary
+from odt_sim.trackers.base import Tracker, earlier_run_id, keep_run_id, required
 from odt_sim.trackers.flat import round_figures, summary_figures
-from odt_sim.trackers.run_id import earlier_run_id, keep_run_id
 
 MODES = ("online", "offline")
 
@@ -35,26 +32,26 @@ class WandB(Tracker):
         self._library = required("wandb", "wandb")
         self._project, self._mode = project, mode
 
-    def start(self, name: str, settings: Mapping[str, Any], folder: Path) -> None:
+    def on_begin(self, run: RunInfo) -> None:
         """Begins the run, or goes on with the one of the same folder."""
-        earlier = earlier_run_id(settings, folder, "wandb")
+        earlier = earlier_run_id(run, "wandb")
         self._run = self._library.init(
             project=self._project,
-            name=name,
-            config=dict(settings),
-            dir=folder,
+            name=run.name,
+            config=dict(run.settings),
+            dir=run.folder,
             mode=self._mode,
             id=earlier,
             resume="allow" if earlier else None,
             settings=self._library.Settings(console="off"),  # capturing the terminal would disturb the live display
         )
-        keep_run_id(folder, "wandb", self._run.id)
+        keep_run_id(run, "wandb", self._run.id)
 
-    def round(self, record: Row) -> None:
+    def on_round(self, record: RoundRecord) -> None:
         """Logs the round's figures, with the round as their step."""
-        self._run.log(round_figures(record), step=record["round"])
+        self._run.log(round_figures(record), step=record.round)
 
-    def end(self, summary: Row | None) -> None:
+    def on_end(self, summary: Summary | None) -> None:
         """Adds the summary's figures and ends the run, as finished or failed."""
         if summary is not None:
             self._run.summary.update(summary_figures(summary))

@@ -11,7 +11,6 @@ from odt_sim.cli import build as config
 from odt_sim.cli.resume import resumed
 from odt_sim.cli.run import composed
 from odt_sim.errors import ConfigurationError, DataError, ModelError
-from odt_sim.observers.display import RunProgress, left_out, not_evaluated, shown
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 
 # --- types of keys -----------------------------------------------------------------------------------------------------
@@ -240,74 +239,6 @@ def test_a_sweep_is_not_resumed(kept):
 def test_a_folder_of_no_run(tmp_path):
     with pytest.raises(ConfigurationError, match=rf"^run\.resume: {tmp_path} is no folder of a run; give one"):
         resumed([f"run.resume={tmp_path}"])
-
-
-# --- the display -------------------------------------------------------------------------------------------------------
-
-
-def record(round, excluded=(), **more):
-    left_out = {"excluded": len(excluded), "excluded_reasons": dict.fromkeys(excluded, "loss not finite")}
-    return {"round": round, "train_loss": 1.5, **left_out, "newly_quarantined": [], **more}
-
-
-def test_the_line_of_a_run(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    with shown("fedavg seed=[1]", 2) as progress:
-        progress.on_round(record(1, accuracy=0.25))
-        progress.on_round(record(2, excluded=(3, 4)))
-    line = capsys.readouterr().err
-    assert line.startswith("fedavg seed=[1] ")
-    assert " ".join(line.split()[3:]) == "2/2 0:00:00 train loss 1.5 accuracy 0.250 2 left out"
-
-
-@pytest.mark.parametrize(("error", "word"), [(ValueError, "failed"), (KeyboardInterrupt, "interrupted")])
-def test_the_line_of_a_run_that_ended_early(error, word, capsys):
-    with pytest.raises(error), shown("fedavg", 2):
-        raise error
-    assert capsys.readouterr().err.split()[-1] == word
-
-
-@pytest.mark.parametrize("width", [60, 80, 100])
-def test_a_narrow_terminal_keeps_the_figures(width, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
-    with shown("fedavg_finetune model=softmax seed=0 fleet.devices=50", 1000) as progress:
-        progress.on_round(record(999, accuracy=0.25))
-    [line] = capsys.readouterr().err.splitlines()
-    assert len(line) <= width
-    assert line.startswith("fedavg_fine")
-    assert line.rstrip().endswith("999/1000 0:00:00 train loss 1.5  accuracy 0.250") or width == 60
-
-
-def test_a_round_in_which_nothing_was_learned(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    with shown("fedavg", 1) as progress:
-        assert isinstance(progress, RunProgress)
-        progress.on_round(record(1, excluded=(0,)) | {"train_loss": None})
-    assert capsys.readouterr().err.rstrip().endswith("1 left out")
-
-
-def test_devices_that_were_left_out_are_named():
-    assert left_out([record(1), record(2)]) is None
-    rounds = [record(1, (7,)), record(2, (3, 7)), record(3) | {"excluded_reasons": {"7": "timed out"}}]
-    assert left_out(rounds) == (
-        "device 3 (loss not finite in 1 round), 7 (loss not finite in 2 rounds, timed out in 1 round); "
-        "rounds.jsonl names them round by round"
-    )
-    many = left_out([record(1, range(30))])
-    assert "9 (loss not finite in 1 round) and 20 more;" in many
-
-
-def test_devices_that_could_not_be_evaluated_are_named():
-    assert not_evaluated([{"device": 0}, {"device": 1}]) is None
-    rows = [{"device": 0}, {"device": 3, "not_evaluated": "timed out"}]
-    assert not_evaluated(rows) == "timed out on device 3"
-
-
-def test_a_device_that_is_quarantined_is_named_with_the_reason(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    with shown("fedavg", 1) as progress:
-        progress.on_round(record(1, excluded=(3, 4), newly_quarantined=[4]))
-    assert "warning quarantined after round 1: loss not finite on device 4\n" in capsys.readouterr().err
 
 
 def test_the_working_folder_is_searched_first(tmp_path, monkeypatch):

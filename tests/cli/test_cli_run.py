@@ -29,7 +29,7 @@ def test_a_run_leaves_its_records_and_prints_the_comparison(odt_sim, folder):
     assert (len(lines(run / "rounds.jsonl")), len(lines(run / "devices.jsonl"))) == (2, 4)
     assert "fedper" in out
     assert out.rstrip().endswith(f"report: {run / 'report.html'}")
-    assert re.match(r"fedper model=\S+ .*2/2 0:00:\d\d train loss [\d.]+  accuracy 0\.\d{3}\s*$", err.splitlines()[-1])
+    assert re.match(r"fedper model=\S+ .*2/2 0:00:\d\d accuracy 0\.\d{3}  train loss [\d.]+\s*$", err.splitlines()[-1])
 
 
 def test_the_configuration_is_kept_as_hydra_keeps_it(odt_sim, folder):
@@ -163,8 +163,8 @@ def test_a_device_that_diverges_is_left_out_and_the_run_says_so(odt_sim, folder,
     given = ["data=npz", "data.path=data.npz", "data.users=writer", "partition=by_user", "fleet.unseen=0"]
     code, _, err = odt_sim("run", *FEW, *given, "fleet.devices=null", "strategy=fedavg")
     assert code == 0
-    assert re.search(r"2/2 .*  1 left out\s*$", err, re.M)
-    named = "left out device 2 (loss not finite in 2 rounds); rounds.jsonl names them round by round\n"
+    assert re.search(r"2/2 .*  1 excluded ", err, re.M)
+    named = "excluded device 2 (loss not finite in 2 rounds); see rounds.jsonl\n"
     assert err.endswith(named)
     [run] = runs(folder)
     assert [(row["excluded"], row["excluded_devices"]) for row in lines(run / "rounds.jsonl")] == [(1, [2])] * 2

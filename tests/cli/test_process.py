@@ -37,7 +37,7 @@ def test_a_terminal_without_colours(folder):
     text = shown.decode()
     assert "setting up" in text
     assert "XNNPACK" not in text  # nothing else writes into the live line
-    assert re.search(r"2/2 0:00:\d\d train loss", text)
+    assert re.search(r"2/2 0:00:\d\d accuracy", text)
     assert "\x1b[?25l" in text  # live: the cursor is hidden, and shown again
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
     assert not re.search(r"\x1b\[[\d;]*[34]\d[\d;]*m", text)

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
+from written_runs import BLANK, round_record
+
+from odt_sim.persistence.summary import Summary
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # before it is imported
 
@@ -20,28 +23,19 @@ CONFIG = {
     "tracker": {"tracking_uri": "http://user:password@host"},
 }
 
-RECORDS: list[dict[str, Any]] = [
-    {"round": 1, "strategy": "fedavg", "devices": 3, "excluded_devices": [], "train_loss": None, "seconds": 0.5},
-    {"round": 2, "strategy": "fedavg", "devices": 2, "excluded_devices": [1], "train_loss": 0.25, "accuracy": 0.75},
+RECORDS = [
+    round_record(1, devices=3, train_loss=None),
+    round_record(2, devices=2, excluded_devices=[1], train_loss=0.25, accuracy=0.75),
 ]
+SUMMARY = Summary.of({**BLANK, "rounds": 2, "metrics": {"accuracy": {"mean": 0.75, "worst": 0.5}, "loss": None}})
 
-SUMMARY: dict[str, Any] = {
-    "strategy": "fedavg",
-    "rounds": 2,
-    "cohort": None,
-    "metrics": {"accuracy": {"mean": 0.75, "worst": 0.5}, "loss": None},
-}
-
-FIGURES = {
-    1: {"devices": 3.0, "seconds": 0.5},
-    2: {"devices": 2.0, "train_loss": 0.25, "accuracy": 0.75},
-}
-"""What a tracker gets of each of `RECORDS`."""
+COSTS = {"bytes_down": 8.0, "bytes_up": 8.0, "seconds": 0.25}
+FIGURES = {1: {"devices": 3.0, **COSTS}, 2: {"devices": 2.0, "train_loss": 0.25, "accuracy": 0.75, **COSTS}}
+"""The numbers in each of `RECORDS`."""
 
 SUMMARY_FIGURES = {
-    "summary/rounds": 2.0,
-    "summary/metrics/accuracy/mean": 0.75,
-    "summary/metrics/accuracy/worst": 0.5,
+    **{f"summary/{name}": float(value) for name, value in BLANK.items() if isinstance(value, int | float)},
+    **{"summary/rounds": 2.0, "summary/metrics/accuracy/mean": 0.75, "summary/metrics/accuracy/worst": 0.5},
 }
 
 Track = Callable[..., None]
@@ -49,17 +43,16 @@ Track = Callable[..., None]
 
 @pytest.fixture
 def track() -> Track:
-    """Returns a function that lets a tracker follow the run, up to a round that fails where one is named."""
+    """Returns a function that lets a tracker follow the run, which fails after a round where one is given."""
+    from odt_sim.observers.base import Observers, RunInfo
     from odt_sim.trackers.flat import settings_of
-    from odt_sim.trackers.tracking import tracked
 
     def run(tracker: Any, folder: Path, *, name: str = "fedavg seed=0", fails_after: int | None = None) -> None:
-        with tracked(tracker, name, settings_of(OmegaConf.create(CONFIG)), folder) as tracking:
-            for record in RECORDS[:fails_after]:
-                tracking.round(record)
-            if fails_after is not None:
-                raise RuntimeError("the run failed")
-            tracking.summary = SUMMARY
+        observers = Observers([tracker])
+        observers.on_begin(RunInfo(name, settings_of(OmegaConf.create(CONFIG)), folder, rounds=2))
+        for record in RECORDS[:fails_after]:
+            observers.on_round(record)
+        observers.on_end(SUMMARY if fails_after is None else None)
 
     return run
 

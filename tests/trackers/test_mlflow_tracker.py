@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from written_runs import BLANK, round_record
 
 from odt_sim.errors import ConfigurationError
+from odt_sim.observers.base import RunInfo
+from odt_sim.persistence.summary import Summary
 from odt_sim.trackers.mlflow import MAX_PARAMETER_LENGTH, RETRIES, MLflow
 
 Track = Callable[..., None]
@@ -71,11 +74,10 @@ def test_parameters_and_metrics(
     assert history(run.info.run_id) == {1: rounds[1], 2: {**rounds[2], **expected["summary"]}}
 
 
-def test_a_run_that_fails_is_marked_as_failed(
+def test_failed_run_is_marked_as_failed(
     track: Track, uri: str, runs: Callable[..., Any], history: Callable[..., Any], expected: Expected, tmp_path: Path
 ) -> None:
-    with pytest.raises(RuntimeError, match="the run failed"):
-        track(MLflow(uri, "failed"), tmp_path, fails_after=1)
+    track(MLflow(uri, "failed"), tmp_path, fails_after=1)
     (run,) = runs("failed")
     assert run.info.status == "FAILED"
     assert history(run.info.run_id) == {1: expected["rounds"][1]}
@@ -88,45 +90,47 @@ def test_each_job_is_one_run(track: Track, uri: str, runs: Callable[..., Any], t
     assert {run.info.run_name for run in runs("sweep")} == {"seed=0", "seed=1"}
 
 
-def test_a_resumed_run_goes_on_and_another_one_in_its_folder_does_not(
+def test_resumed_run_keeps_its_id_and_a_new_run_in_the_folder_does_not(
     uri: str, runs: Callable[..., Any], history: Callable[..., Any], tmp_path: Path
 ) -> None:
     first, second, third = (MLflow(uri, "resumed") for _ in range(3))
-    first.start("local", {"run.resume": None}, tmp_path)
-    first.round({"round": 1, "train_loss": 0.5})
-    second.start("local", {"run.resume": str(tmp_path), "backend": "other"}, tmp_path)
+    first.on_begin(RunInfo("local", {}, tmp_path, rounds=2))
+    first.on_round(round_record(1, train_loss=0.5))
+    second.on_begin(RunInfo("local", {}, tmp_path, rounds=2, recorded=[round_record(1)]))
     assert [run.info.status for run in runs("resumed")] == ["RUNNING"]
-    second.round({"round": 2, "train_loss": 0.25})
-    second.end({"rounds": 2})
+    second.on_round(round_record(2, train_loss=0.25))
+    second.on_end(Summary.of(BLANK))
     (run,) = runs("resumed")
     assert run.info.status == "FINISHED"
-    assert history(run.info.run_id) == {1: {"train_loss": 0.5}, 2: {"train_loss": 0.25, "summary/rounds": 2.0}}
-    third.start("local", {"run.resume": None}, tmp_path)
-    third.end(None)
+    losses = {step: values.get("train_loss") for step, values in history(run.info.run_id).items()}
+    assert losses == {1: 0.5, 2: 0.25}
+    third.on_begin(RunInfo("local", {}, tmp_path, rounds=2))
+    third.on_end(None)
     assert len(runs("resumed")) == 2
 
 
 def test_many_and_long_settings_fit(uri: str, runs: Callable[..., Any], tmp_path: Path) -> None:
     tracker = MLflow(uri, "many")
-    tracker.start("fedavg", {f"strategy.value{i}": i * "x" for i in (*range(230), 7000)}, tmp_path)
-    tracker.end({"rounds": 0})
+    settings = {f"strategy.value{i}": i * "x" for i in (*range(230), 7000)}
+    tracker.on_begin(RunInfo("fedavg", settings, tmp_path, rounds=1))
+    tracker.on_end(None)
     (run,) = runs("many")
     assert {key: len(value) for key, value in run.data.params.items()} == {
         f"strategy.value{i}": min(i, MAX_PARAMETER_LENGTH) for i in (*range(230), 7000)
     }
 
 
-def test_an_address_that_is_none_ends_the_run_before_it_begins(track: Track, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"tracker MLflow: failed \(.*\) at the start; correct tracker"):
+def test_invalid_address_ends_the_run_at_its_start(track: Track, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"^MLflow\.on_begin: failed with "):
         track(MLflow("nowhere://", "x"), tmp_path)
 
 
-def test_a_server_that_refuses_is_soon_given_up(track: Track, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_server_ends_the_run_soon(track: Track, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(RETRIES, raising=False)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]  # closed again below: nothing listens there
     started = time.monotonic()
-    with pytest.raises(ConfigurationError, match=r"tracker MLflow: failed \(.*Connection refused.* at the start"):
+    with pytest.raises(ConfigurationError, match=r"^MLflow\.on_begin: failed with .*Connection refused"):
         track(MLflow(f"http://127.0.0.1:{port}", "x"), tmp_path)
     assert time.monotonic() - started < 30
     assert RETRIES not in os.environ

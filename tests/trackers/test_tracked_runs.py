@@ -22,14 +22,15 @@ class Mine(Tracker):
     def __init__(self, greeting):
         self.calls = [greeting]
 
-    def start(self, name, settings, folder):
-        self.calls.append(["start", name, settings["train.epochs"], sorted(key for key in settings if "tracker" in key)])
-        self.file = folder / "mine.json"
+    def on_begin(self, run):
+        own = sorted(key for key in run.settings if "tracker" in key)
+        self.calls.append(["begin", run.name, run.settings["train.epochs"], own])
+        self.file = run.folder / "mine.json"
 
-    def round(self, record):
+    def on_round(self, record):
         self.calls.append(["round", record["round"]])
 
-    def end(self, summary):
+    def on_end(self, summary):
         self.calls.append(["end", summary and summary["strategy"]])
         self.file.write_text(json.dumps(self.calls))
 """
@@ -46,17 +47,18 @@ def test_a_sweep_is_one_run_a_job(read: Callable[[Path], Any], tmp_path: Path) -
         "import json, sys; from odt_sim.cli.main import main; status = main(json.loads(sys.argv[1]));"
         "print(status, sorted({'tensorflow', 'mlflow'} & set(sys.modules)))"
     )
-    overrides = ["-m", "tracker=tensorboard", *SMALL, "fleet.cohort=3,7", f"hydra.sweep.dir={tmp_path}"]
+    overrides = ["-m", "tracker=tensorboard", *SMALL, "train.learning_rate=0.1,1e38", f"hydra.sweep.dir={tmp_path}"]
     command = [sys.executable, "-c", program, json.dumps(["run", *overrides])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "1 []", done.stderr
-    name = "fedavg model=softmax fleet.devices=4 fleet.unseen=1 fleet.cohort="
-    events = read(tmp_path / "0" / "tensorboard" / f"{name}3")
+    name = "fedavg model=softmax fleet.devices=4 fleet.unseen=1 train.learning_rate="
+    events = read(tmp_path / "0" / "tensorboard" / f"{name}0.1")
     lines = [json.loads(line) for line in (tmp_path / "0" / "rounds.jsonl").read_text().splitlines()]
     found = [(event.step, event.value) for event in events.Scalars("train_loss")]
     assert found == [(line["round"], pytest.approx(line["train_loss"])) for line in lines]
     assert (tmp_path / "0" / "summary.json").exists()
-    failed = read(tmp_path / "1" / "tensorboard" / f"{name}7")
+    [folder] = (tmp_path / "1" / "tensorboard").iterdir()
+    failed = read(folder)
     assert failed.Tags()["scalars"] == []
     assert (tmp_path / "1" / "failure.json").exists()
 
@@ -70,5 +72,5 @@ def test_a_tracker_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ).folder
     assert folder is not None
     name = "local model=softmax fleet.devices=4 fleet.unseen=1"
-    calls = ["hello", ["start", name, 1, []], ["round", 1], ["round", 2], ["end", "local"]]
+    calls = ["hello", ["begin", name, 1, []], ["round", 1], ["round", 2], ["end", "local"]]
     assert json.loads((folder / "mine.json").read_text()) == calls

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from written_runs import round_record
 
 from odt_sim.errors import ConfigurationError
+from odt_sim.observers.base import RunInfo
 from odt_sim.trackers.wandb import WandB
 
 Track = Callable[..., None]
@@ -77,28 +79,27 @@ def test_settings_and_figures(track: Track, expected: Expected, tmp_path: Path) 
     assert exit_code(found) == 0
 
 
-def test_a_run_that_fails_is_marked_as_failed(track: Track, expected: Expected, tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="the run failed"):
-        track(WandB("odt_sim", "offline"), tmp_path, fails_after=1)
+def test_failed_run_is_marked_as_failed(track: Track, expected: Expected, tmp_path: Path) -> None:
+    track(WandB("odt_sim", "offline"), tmp_path, fails_after=1)
     found = records(tmp_path)
     assert history(found) == {1: expected["rounds"][1]}
     assert exit_code(found) == 1
 
 
-def test_a_resumed_run_keeps_its_id(tmp_path: Path) -> None:
+def test_resumed_run_keeps_its_id(tmp_path: Path) -> None:
     first, second, third = (WandB("odt_sim", "offline") for _ in range(3))
-    first.start("local", {"run.resume": None}, tmp_path)
-    first.end(None)
-    second.start("local", {"run.resume": str(tmp_path)}, tmp_path)
-    second.end(None)
+    first.on_begin(RunInfo("local", {}, tmp_path, rounds=2))
+    first.on_end(None)
+    second.on_begin(RunInfo("local", {}, tmp_path, rounds=2, recorded=[round_record(1)]))
+    second.on_end(None)
     names = [path.stem for path in tmp_path.glob("wandb/offline-run-*/run-*.wandb")]
     assert len(names) in (1, 2)  # wandb names its folder by the second
     assert len(set(names)) == 1
-    third.start("local", {"run.resume": None}, tmp_path)
-    third.end(None)
+    third.on_begin(RunInfo("local", {}, tmp_path, rounds=2))
+    third.on_end(None)
     assert len({path.stem for path in tmp_path.glob("wandb/offline-run-*/run-*.wandb")}) == 2
 
 
-def test_another_mode_is_refused() -> None:
+def test_unknown_mode_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"tracker\.mode: expected online or offline, found 'dryrun'"):
         WandB("odt_sim", "dryrun")

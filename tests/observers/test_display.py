@@ -1,0 +1,80 @@
+"""The line of a run in terminals of any width, and what follows it."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odt_sim.observers.base import RunInfo
+from odt_sim.observers.display import Display
+from odt_sim.persistence.records import RoundRecord
+
+
+def record(round: int, excluded: Any = (), **more: Any) -> RoundRecord:
+    reasons = {"excluded": len(excluded), "excluded_reasons": dict.fromkeys(excluded, "loss not finite")}
+    common = {"strategy": "fedavg", "devices": 3, "bytes_down": 0, "bytes_up": 0, "seconds": 0.5, "train_loss": 1.5}
+    return RoundRecord.of({**common, "round": round, **reasons, **more})
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Returns a function that displays a run and returns the lines on standard error."""
+
+    def show(*records: Any, name: str = "fedavg", rounds: int = 2, width: int = 120, summary: Any = None) -> list[str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        with closing(Display()) as display:
+            display.on_begin(RunInfo(name, {}, tmp_path, rounds))
+            for each in records:
+                display.on_round(each)
+            display.on_end({"rounds": rounds} if summary is None else summary or None)
+        return [line.rstrip() for line in capsys.readouterr().err.splitlines()]
+
+    return show
+
+
+def test_line_shows_rounds_time_and_figures(shown: Any) -> None:
+    line, _ = shown(record(1, accuracy=0.25), record(2, excluded=(3, 4)), name="fedavg seed=[1]")
+    assert line.startswith("fedavg seed=[1] ")
+    assert line.split(maxsplit=3)[3] == "2/2 0:00:00 accuracy 0.250  2 excluded  train loss 1.5"
+
+
+def test_run_without_a_summary_is_unfinished(shown: Any) -> None:
+    assert shown(record(1), summary={})[-1].endswith("1/2 0:00:00 unfinished")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_narrow_terminal_keeps_strategy_and_accuracy(shown: Any, width: int) -> None:
+    name = "fedavg_finetune model=softmax seed=0 fleet.devices=50"
+    [line] = shown(record(39, accuracy=0.25), name=name, rounds=40, width=width)
+    assert len(line) <= width
+    assert line.startswith("fedavg_finetune")
+    assert "39/40" in line
+    assert "accuracy 0.250" in line
+    assert ("train loss 1.5" in line) == (width >= 80)
+
+
+def test_round_without_a_loss_shows_the_exclusions(shown: Any) -> None:
+    assert shown(record(1, excluded=(0,), train_loss=None), rounds=1)[0].endswith("1/1 0:00:00 1 excluded")
+
+
+def test_excluded_devices_are_named_after_the_run(shown: Any) -> None:
+    rounds = [record(1, (7,)), record(2, (3, 7)), record(3, excluded_reasons={"7": "timed out"})]
+    assert shown(*rounds)[1:] == [
+        "excluded device 3 (loss not finite in 1 round), 7 (loss not finite in 2 rounds, timed out in 1 round); "
+        "see rounds.jsonl"
+    ]
+    assert "9 (loss not finite in 1 round) and 20 more; see rounds.jsonl" in shown(record(1, range(30)))[1]
+
+
+def test_devices_that_were_not_evaluated_are_named(shown: Any, tmp_path: Path) -> None:
+    rows = [{"device": 0}, {"device": 3, "not_evaluated": "timed out"}]
+    common = {"seen": True, "train_examples": 1, "examples": 1}
+    (tmp_path / "devices.jsonl").write_text("".join(json.dumps(row | common) + "\n" for row in rows))
+    assert shown(record(1))[1:] == ["not evaluated device 3 (timed out)"]
+
+
+def test_quarantined_device_is_named_with_the_reason(shown: Any) -> None:
+    lines = shown(record(1, excluded=(3, 4), newly_quarantined=[4]))
+    assert "warning quarantined after round 1: device 4 (loss not finite)" in lines
