@@ -5,8 +5,19 @@ from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import OdtSimError
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
+from odt_sim.results import Results
 from odt_sim.settings import Fleet
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.strategies.base import Strategy
 
-__all__ = ["Device", "Fleet", "OdtSimError", "Simulation", "Strategy", "TrainableModel", "TrainingPlan", "Weights"]
+__all__ = [
+    "Device",
+    "Fleet",
+    "OdtSimError",
+    "Results",
+    "Simulation",
+    "Strategy",
+    "TrainableModel",
+    "TrainingPlan",
+    "Weights",
+]

@@ -1,6 +1,8 @@
 """One run as it is read back from disk, with the configuration that Hydra kept beside it."""
 
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 from odt_sim.errors import CheckpointError
 from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.persistence.records import DeviceRecord, RoundRecord
-from odt_sim.persistence.run_folder import RunFolder
+from odt_sim.persistence.run_folder import RunFolder, is_run_folder
 from odt_sim.persistence.summary import Summary
 
 
@@ -85,6 +87,33 @@ def load_run(path: Path) -> Run:
         config=_read_yaml(path / ".hydra" / "config.yaml") or {},
         choices=hydra.get("hydra", {}).get("runtime", {}).get("choices", {}),
     )
+
+
+def find_runs(folders: Sequence[Path]) -> list[Path]:
+    """Return the run folders at or below some folders, each once, in natural order (2 before 10).
+
+    Raises:
+        CheckpointError: A folder is missing or holds no run.
+    """
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        below = sorted(_runs_below(folder), key=_natural_order)
+        if not below:
+            raise CheckpointError(f"{folder}: no run found there; give a run's folder, or one that holds runs")
+        for path in below:
+            found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def _runs_below(folder: Path) -> Iterator[Path]:
+    for parent, below, _ in os.walk(folder):
+        if is_run_folder(Path(parent)):
+            below.clear()  # folders inside a run hold no runs
+            yield Path(parent)
+
+
+def _natural_order(path: Path) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path))]
 
 
 def _read_yaml(path: Path) -> Any:

@@ -7,13 +7,13 @@ from pathlib import Path
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.metrics.rounds import check_target
-from odt_sim.persistence.run import Run, load_run
+from odt_sim.persistence.run import Run, find_runs, load_run
 from odt_sim.report.baseline import join_local, same_training
 from odt_sim.report.choice import Choice, choices, only_chosen
 from odt_sim.report.columns import Column, columns
 from odt_sim.report.conditions import same_conditions
 from odt_sim.report.grouping import configurations
-from odt_sim.report.labels import details, differing_overrides, find_runs
+from odt_sim.report.labels import details, differing_overrides
 from odt_sim.report.pairing import Paired, paired
 from odt_sim.report.values import Spread, over_seeds, run_values
 

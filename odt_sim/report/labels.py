@@ -1,31 +1,14 @@
-"""Finding runs, and naming each by what sets it apart from the others."""
+"""Label runs by the overrides in which they differ."""
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from odt_sim.errors import CheckpointError
 from odt_sim.persistence.run import Run
-from odt_sim.persistence.run_folder import is_run_folder
 
 _SILENT = re.compile(r"seed|strategy|run\.(storage|resume|evaluate_every|target)|hydra[./].*")
-
-
-def find_runs(folders: Sequence[Path]) -> list[Path]:
-    """Returns the run folders at or below some folders, each once, in natural order (2 before 10).
-
-    Raises:
-        CheckpointError: A folder is missing or holds no run.
-    """
-    found: dict[Path, Path] = {}
-    for folder in folders:
-        below = sorted(_runs_below(folder), key=_natural)
-        if not below:
-            raise CheckpointError(f"{folder}: no run found there; give a run's folder, or one that holds runs")
-        found |= {path.resolve(): path for path in below if path.resolve() not in found}
-    return list(found.values())
 
 
 def overrides_of(run: Run) -> dict[str, str]:
@@ -56,17 +39,6 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     """Returns the part of each path that is below the folder common to all."""
     common = os.path.commonpath([path.resolve() for path in paths])
     return [str(path.resolve().relative_to(common)) for path in paths]
-
-
-def _runs_below(folder: Path) -> Iterable[Path]:
-    for parent, below, _ in os.walk(folder):
-        if is_run_folder(Path(parent)):
-            below.clear()  # what is inside a run is not a run
-            yield Path(parent)
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path))]
 
 
 def _value(run: Run, key: str) -> str | None:

@@ -2,7 +2,7 @@ import pytest
 from written_runs import round_record, write_run
 
 from odt_sim.errors import CheckpointError
-from odt_sim.persistence.run import load_run
+from odt_sim.persistence.run import find_runs, load_run
 from odt_sim.persistence.run_folder import RunFolder
 
 
@@ -49,3 +49,33 @@ def test_damaged_settings_are_named(tmp_path):
     with pytest.raises(CheckpointError, match=r"overrides\.yaml: cannot be read") as caught:
         load_run(path)
     assert "\n" not in str(caught.value)
+
+
+def make(path):
+    path.mkdir(parents=True)
+    RunFolder(path).write_failure("none", [])
+    return path
+
+
+def test_runs_are_found_in_natural_order(tmp_path):
+    for name in ("10", "9", "1", "0", "2"):
+        make(tmp_path / "sweep" / name)
+    (tmp_path / "sweep" / "figures").mkdir()
+    assert [path.name for path in find_runs([tmp_path])] == ["0", "1", "2", "9", "10"]
+
+
+def test_a_run_given_twice_counts_once(tmp_path):
+    path = make(tmp_path / "run")
+    assert find_runs([path, tmp_path, tmp_path / "run" / ".." / "run"]) == [path]
+
+
+def test_what_is_inside_a_run_is_no_run(tmp_path):
+    outer = make(tmp_path / "run")
+    make(outer / "checkpoint")
+    assert find_runs([tmp_path]) == [outer]
+
+
+@pytest.mark.parametrize("name", [".", "missing"])
+def test_a_folder_without_runs_is_named(tmp_path, name):
+    with pytest.raises(CheckpointError, match="no run found there"):
+        find_runs([tmp_path / name])

@@ -1,0 +1,95 @@
+"""Results of runs as pandas frames."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from odt_sim.errors import ConfigurationError
+from odt_sim.persistence.run import Run, find_runs, load_run
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+class Results:
+    """The records of some runs as frames; all frames begin with the columns `run`, `strategy`, `seed`, `overrides`.
+
+    `run` is the run's folder, as found below the given one. `seed` is missing where a run from Python is not complete.
+    `overrides` are the Hydra overrides without strategy and seed, joined by spaces.
+
+    Example:
+        results = odt_sim.Results.load("multirun/2026-11-22/12-00-00")
+        results.devices.groupby("strategy")["accuracy"].describe()
+
+    Attributes:
+        runs: The folders of the runs.
+    """
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        """Take runs that were read from disk."""
+        self._runs = tuple(runs)
+        self.runs = tuple(run.path for run in self._runs)
+
+    @classmethod
+    def load(cls, *folders: str | os.PathLike[str]) -> Self:
+        """Read all runs at or below some folders: a run's folder, a sweep's, or several of them.
+
+        Raises:
+            CheckpointError: A folder is missing or holds no run, or a run's records are damaged.
+        """
+        return cls(load_run(path) for path in find_runs([Path(folder) for folder in folders]))
+
+    @cached_property
+    def rounds(self) -> "DataFrame":
+        """A row per round and run: the columns of `rounds.jsonl`, also of runs that are not complete.
+
+        Raises:
+            ConfigurationError: pandas is not installed.
+        """
+        return self._frame(lambda run: run.rounds)
+
+    @cached_property
+    def devices(self) -> "DataFrame":
+        """A row per device and complete run: the columns of `devices.jsonl`.
+
+        Raises:
+            ConfigurationError: pandas is not installed.
+        """
+        return self._frame(lambda run: run.devices)
+
+    @cached_property
+    def summaries(self) -> "DataFrame":
+        """A row per complete run: `summary.json`, nested values by dotted name, such as `metrics.accuracy.worst`.
+
+        Raises:
+            ConfigurationError: pandas is not installed.
+        """
+        return self._frame(lambda run: [dict(_flat(run.summary))] if run.summary else [])
+
+    def _frame(self, records: Callable[[Run], Iterable[Mapping[str, Any]]]) -> "DataFrame":
+        try:
+            import pandas
+        except ImportError as error:
+            raise ConfigurationError(
+                "odt_sim.Results: pandas is missing; run: pip install 'odt_sim[results]'"
+            ) from error
+        return pandas.DataFrame([{**_common(run), **record} for run in self._runs for record in records(run)])
+
+    def __repr__(self) -> str:
+        return f"Results of {len(self.runs)} runs"
+
+
+def _common(run: Run) -> dict[str, Any]:
+    seed = run.summary.seed if run.summary else run.config.get("seed")
+    others = (text for text in run.overrides if text.partition("=")[0] not in ("strategy", "seed"))
+    return {"run": str(run.path), "strategy": run.name, "seed": seed, "overrides": " ".join(others)}
+
+
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
