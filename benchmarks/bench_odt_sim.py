@@ -1,7 +1,7 @@
-"""odt_sim's side of the peers' workload, in the form of the peers' own scripts; `peers.py` runs it.
+"""The odt_sim side of the peers' workload, in the form of the peers' own scripts; run by `peers.py`.
 
-BACKEND=ray (one actor a core) | serial. MODEL is the file of the peers' model: what ships to phones is exported once, before.
-A round is measured to its commit on disk. odt_sim evaluates after the last round, so it runs one more than is measured.
+BACKEND=ray (one actor a core) | serial. MODEL is the `.tflite` file of the peers' model, exported beforehand. A round ends
+with its commit on disk. odt_sim evaluates after the last round, so the run has one round more than is measured.
 """
 
 import os
@@ -30,7 +30,7 @@ MARKS: list[float] = []
 
 
 class Kept(FedAvg):
-    """FedAvg that keeps the last global weights at hand, for their hash."""
+    """FedAvg that stores the last global weights, for their hash."""
 
     weights: Weights
 

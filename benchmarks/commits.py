@@ -1,8 +1,8 @@
-"""What committing a round costs where devices keep states, by the size of the fleet; nothing trains.
+"""The cost of committing a round with device states, by the size of the fleet; nothing trains.
 
-Each round a cohort is drawn, the versions of its states are looked up, and the round is committed with new ones; every 50th
-is the one to report. Told are the CPU time of such a round, the bytes that the commit writes, the memory that has come to the
-process since the first round, and the CPU time of going on from the last commit.
+Each round draws a cohort, looks up its states' versions, and commits new ones; every 50th is the one to report. The output
+is the CPU time of a round, the bytes a commit writes, the growth of memory since the first round, and the CPU time of
+resuming from the last commit.
 
     python benchmarks/commits.py [--devices 1000 100000 1000000] [--cohort 100] [--rounds 3000] [--folder /dev/shm]
 """
@@ -33,7 +33,7 @@ REPORTED = 50
 
 @dataclass(frozen=True)
 class CountingFolder(Folder):
-    """A folder that tells how many bytes were written to it."""
+    """A folder that counts the bytes written to it."""
 
     sizes: list[int] = field(default_factory=list)
 
@@ -47,7 +47,7 @@ class CountingFolder(Folder):
 
 
 def row(model: TrainableModel, devices: int, cohort: int, rounds: int, folder: Path) -> list[str]:
-    """Runs the commits of a fleet and returns a row of the table."""
+    """Run the commits of a fleet and return a row of the table."""
     storage, seen = CountingFolder(folder), np.arange(devices)
     checkpoint, commit = Checkpoint(storage, model, {}), Commit(0, ServerState({}), Versions(), {})
     checkpoint.begin(commit, None, None)
@@ -64,9 +64,7 @@ def row(model: TrainableModel, devices: int, cohort: int, rounds: int, folder: P
         written.append(sum(storage.sizes))
     checkpoint.end()
     memory = psutil.Process().memory_info().rss - before
-    for name in map(
-        state_name, commit.versions.files()
-    ):  # going on looks whether all are there, the last round's whole
+    for name in map(state_name, commit.versions.files()):  # resuming checks that all files exist
         storage.add(name, pack_state(name, {}, model))
     started = time.process_time()
     again = Checkpoint(storage, model, {})

@@ -1,16 +1,14 @@
-"""What coordination costs: updates a second through the Ray backend, against bare loops in as many processes.
+"""The cost of coordination: updates a second on the Ray backend against bare loops in as many processes.
 
-Both train the same `.tflite` file, the same devices, the same number of steps, in turn within one process: some rounds of a
-`Simulation` (FedAvg, `devices_per_actor: auto`, every round committed) between its first ones and its last, then, once it has
-ended and its actors rest, the same devices in bare loops. A bare loop
-is LiteRT and nothing else: restore the weights, three steps on batches as they stand, read the weights; no shuffling, no
-sum, no wait for the other processes at the end of a round.
+Both train the same `.tflite` file on the same devices for the same number of steps, in turn within one process. A turn of
+the simulation (FedAvg, `devices_per_actor: auto`, every round committed) is some rounds between its first and its last. The
+bare loops run after the simulation, while its actors are idle. A bare loop is LiteRT alone: restore the weights, three steps
+on fixed batches, read the weights; no shuffling, no sum, no synchronization at the end of a round.
 
-The CPU time that each kind of process takes is measured, too: where other programs use the machine, it tells more than the
-wall clock.
+The CPU time of each kind of process is measured too: on a loaded machine it says more than the wall clock.
 
-Last comes an empty device: a cohort of 1,000 whose devices train nothing, of a model of 650 parameters. What is left is what
-a device costs in blocks, beside its training.
+The last measurement is an empty device: a cohort of 1,000 devices that train nothing, with a model of 650 parameters. It is
+the cost of a device beside its training.
 
     python benchmarks/coordination.py [--cohort 10] [--repetitions 11] [--seconds 2]
 """
@@ -41,14 +39,14 @@ from odt_sim.strategies.fedavg import FedAvg
 DEVICES, EXAMPLES, LEARNING_RATE = 100, 96, 0.05
 EMPTY = 1000  # devices that train nothing
 WARM_UP = 3  # rounds
-WORKER_NICENESS = 15  # Ray gives it to its workers: without it, whatever else runs would slow only them
+WORKER_NICENESS = 15  # Ray's niceness for its workers: other load then slows both alike
 
 
 class Bare:
-    """Processes that each train their share of the devices in a loop over one interpreter."""
+    """Processes that train their share of the devices in a loop over one interpreter."""
 
     def __init__(self, model: TrainableModel, data: FederatedData, processes: int) -> None:
-        """Starts the processes, which is not measured."""
+        """Start the processes; not measured."""
         spawn = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
         for _ in range(processes):
@@ -56,17 +54,17 @@ class Bare:
             arguments = (theirs, model.content, model.batch_size, data.x, data.y)
             spawn.Process(target=_loop, args=arguments, daemon=True).start()
             self._pipes.append(ours)
-        self._ask([[0]] * processes)  # until they answer, they are starting
+        self._ask([[0]] * processes)  # wait until they have started
 
     def seconds(self, devices: list[int]) -> float:
-        """Returns how long it takes to train each of the devices once."""
+        """Return the seconds in which each device is trained once."""
         count = len(self._pipes)
         started = time.perf_counter()
         self._ask([devices[i::count] for i in range(count)])
         return time.perf_counter() - started
 
     def close(self) -> None:
-        """Ends the processes."""
+        """End the processes."""
         for pipe in self._pipes:
             pipe.send(None)
 
@@ -96,7 +94,7 @@ def _loop(pipe: Connection, content: bytes, batch: int, x: NDArray[np.float32], 
 
 
 def cpu_seconds() -> Counter[str]:
-    """Returns the CPU time that this run has taken so far, by kind of process."""
+    """Return the CPU time of this run so far, by kind of process."""
     seconds = Counter[str]()
     own = psutil.Process()
     for process in (own, *own.children(recursive=True)):
@@ -110,24 +108,24 @@ def cpu_seconds() -> Counter[str]:
 
 
 class TrainsNothing(FedAvg):
-    """Sends no change."""
+    """Send no change."""
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         return Update({"weights": Weights.zeros(weights_of(broadcast).layout)}, 1.0, np.zeros(0, np.float32))
 
 
 class Turns(Observer):
-    """Measures some rounds of a simulation, then lets the bare loops train as many devices, again and again.
+    """Alternate between some rounds of a simulation and as many devices in the bare loops.
 
     Attributes:
         coordinated: Updates a second of each turn of the simulation.
         bare: Updates a second of each turn of the bare loops.
         coordinated_cpu: CPU seconds of the simulation's turns, by kind of process.
-        bare_cpu: The same of the bare loops' turns.
+        bare_cpu: CPU seconds of the bare loops' turns.
     """
 
     def __init__(self, bare: Bare, cohort: int, rounds: int) -> None:
-        """Measures nothing yet.
+        """Set the sizes.
 
         Args:
             bare: The bare loops.
@@ -142,7 +140,7 @@ class Turns(Observer):
         self._started, self._before = 0.0, Counter[str]()
 
     def on_round(self, record: Row) -> None:
-        """Begins a turn of the simulation after its first rounds, and ends it before its last."""
+        """Start a turn of the simulation after its first rounds, and end it before its last."""
         if record["round"] == WARM_UP:
             self._started, self._before = time.perf_counter(), cpu_seconds()
         if record["round"] == WARM_UP + self._rounds:
@@ -150,19 +148,19 @@ class Turns(Observer):
             self.coordinated_cpu += cpu_seconds() - self._before
 
     def train_bare(self) -> None:
-        """Has the bare loops take their turn."""
+        """Run the turns of the bare loops."""
         before = cpu_seconds()
         self.bare.append(len(self._devices) / self._loops.seconds(self._devices))
         self.bare_cpu += cpu_seconds() - before
 
     def milliseconds(self, cpu: Counter[str]) -> dict[str, float]:
-        """Returns CPU milliseconds an update, by kind of process."""
+        """Return CPU milliseconds an update, by kind of process."""
         updates = len(self._devices) * len(self.bare)
         return {kind: 1e3 * seconds / updates for kind, seconds in cpu.most_common()}
 
 
 def measure(cohort: int, repetitions: int, seconds: float, processes: int) -> Turns:
-    """Returns the measured turns of one cohort size, each about `seconds` long."""
+    """Return the turns of one cohort size, each about `seconds` long."""
     model, data = shipped_model("mnist_cnn"), fleet_of(*random_images(DEVICES * EXAMPLES), DEVICES)
     bare = Bare(model, data, processes)
     devices = list(range(max(10, processes)))
@@ -189,7 +187,7 @@ def measure(cohort: int, repetitions: int, seconds: float, processes: int) -> Tu
 
 
 def print_turns(cohort: int, processes: int, turns: Turns) -> None:
-    """Prints the medians and where the CPU time went."""
+    """Print the medians and the split of the CPU time."""
     ratios = np.divide(turns.coordinated, turns.bare)
     low, high = np.quantile(ratios, [0.25, 0.75])
     print(f"cohort {cohort}, {processes} processes, {len(ratios)} turns each, load {os.getloadavg()[0]:.1f}")
@@ -204,7 +202,7 @@ def print_turns(cohort: int, processes: int, turns: Turns) -> None:
 
 
 def print_empty(repetitions: int, processes: int) -> None:
-    """Prints what a device costs that trains nothing: of the wall clock, with all processes at it, and of all CPUs."""
+    """Print the cost of an empty device: wall clock with all processes busy, and CPU time of all."""
     x = np.random.default_rng(0).standard_normal((EMPTY, 8, 8, 1), np.float32)
     wall, cpu = [time.perf_counter()], [sum(cpu_seconds().values())]
 

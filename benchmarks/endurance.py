@@ -1,8 +1,8 @@
-"""Whether memory stays flat over a long run: 500 rounds on Ray, each process weighed every 20 rounds.
+"""Memory over a long run: 500 rounds on Ray, each process weighed every 20 rounds.
 
-The peers' workload: 100 devices with 96 images each, 10 a round, a CNN of 56,714 parameters, here a step each; every round
-is committed, and every 20th evaluated. Weighed is what the coordinator and each actor hold alone (USS), and what Ray says
-its object store holds.
+The workload is that of the peers: 100 devices with 96 images each, 10 a round, a CNN of 56,714 parameters, here one step
+each; every round is committed and every 20th evaluated. Measured are the private memory (USS) of the coordinator and of each
+actor, and the contents of Ray's object store.
 
     python benchmarks/endurance.py [--rounds 500] [--strategy fedavg] [--backend ray]
 """
@@ -27,7 +27,7 @@ from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.serial import SerialBackend
 
 DEVICES, EXAMPLES, COHORT = 100, 96, 10
-FIRST = 20  # the round that later ones are compared with; between two weighings there are as many
+FIRST = 20  # first weighing, and the rounds between two weighings
 STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "strategy"
 
 
@@ -35,15 +35,15 @@ class Scale(Observer):
     """Weighs this process, the actors and the object store.
 
     Attributes:
-        weights: Megabytes by what was weighed, one for each weighing.
+        weights: Megabytes of each weighing, by what was weighed.
     """
 
     def __init__(self) -> None:
-        """Has weighed nothing."""
+        """Start without a weighing."""
         self.weights: dict[str, list[float]] = {}
 
     def on_round(self, record: Row) -> None:
-        """Weighs every 20 rounds."""
+        """Weigh every 20 rounds."""
         if record["round"] % FIRST:
             return
         found = {"coordinator": own()} | {f"actor {pid}": own(pid) for pid in actors()}
@@ -55,13 +55,13 @@ class Scale(Observer):
 
 
 def actors() -> list[int]:
-    """Returns the processes of the Ray actors."""
+    """Return the processes of the Ray actors."""
     children = psutil.Process().children(recursive=True)
     return sorted(process.pid for process in children if "_Host" in " ".join(process.cmdline()))
 
 
 def object_store() -> int:
-    """Returns the bytes of all objects in the store of this node."""
+    """Return the bytes of all objects in this node's store."""
     import ray
     from ray._private.internal_api import node_stats
 
@@ -71,7 +71,7 @@ def object_store() -> int:
 
 
 def backend(name: str) -> Backend:
-    """Returns the backend; Ray is imported only where it is used."""
+    """Return the backend; Ray is imported only when used."""
     if name == "serial":
         return SerialBackend()
     from odt_sim.simulation.ray import RayBackend

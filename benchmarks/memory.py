@@ -1,10 +1,10 @@
-"""What a device costs in memory, and what importing odt_sim costs in time.
+"""The memory of a device and the time of `import odt_sim`.
 
     python benchmarks/memory.py
 
-Measured, each in processes of its own: the resident memory of a plain process with one `Device` of the digits model that has
-trained and evaluated; that of each Ray actor after two rounds and an evaluation of the demo's fleet; which large packages
-these processes have imported; and how long `import odt_sim` takes.
+Measured in separate processes: the resident memory of a process with one `Device` of the digits model after training and
+evaluation; that of each Ray actor after two rounds and an evaluation of the demo's fleet; the large packages imported by
+these processes; and the time of `import odt_sim`.
 """
 
 import argparse
@@ -81,14 +81,14 @@ Simulation(shipped_model("digits_cnn"), data, Observed(), rounds=2, directory=fo
 
 
 def child(code: str, *arguments: str) -> list[str]:
-    """Returns the words that a program prints in a process of its own."""
+    """Return the words that a program prints in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OPENBLAS_NUM_THREADS": "1"}
     run = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, stdout=subprocess.PIPE, check=True)
     return run.stdout.decode().split()
 
 
 def large(modules: list[str]) -> str:
-    """Returns which of the large packages are among the modules."""
+    """Return the large packages among the modules."""
     return ", ".join(name for name in LARGE if name in modules) or "none"
 
 

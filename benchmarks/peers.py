@@ -1,7 +1,7 @@
 """The same work on odt_sim and on other simulators, side by side in one run.
 
 The peers' folder holds the workload (`bench_common.py`: data, memory sampler, report) and a script for each peer. Every
-measurement is a process of its own; they take turns, so that all of them see the same state of the machine.
+measurement is a process of its own; the processes take turns, so that all see the same state of the machine.
 
     python benchmarks/peers.py [--peers ../shared/peers] [--repetitions 3]
         [--with pfl=/path/to/its/python flower=/path/to/its/python fedjax=/path/to/its/python bare=...]
@@ -36,7 +36,7 @@ Result = dict[str, Any]
 
 
 def measured(python: str, script: Path, settings: dict[str, str], peers: Path) -> Result | None:
-    """Returns what a script reports, or None after saying why it has failed."""
+    """Return the report of a script, or None after printing why it failed."""
     environment = {name: value for name, value in os.environ.items() if name != "BENCH_TAG"}
     environment |= {**settings, "PYTHONPATH": str(peers)}
     run = subprocess.run([python, script], env=environment, capture_output=True, text=True, check=False)
@@ -50,7 +50,7 @@ def measured(python: str, script: Path, settings: dict[str, str], peers: Path) -
 
 
 def table_of(results: dict[str, list[Result]]) -> Table:
-    """Returns a row for each simulator: the median of its repetitions and, in brackets, the smallest and the largest."""
+    """Return a row for each simulator: the median of its repetitions, with minimum and maximum in brackets."""
     table = Table("simulator", *COLUMNS)
     for name, runs in results.items():
         cells = []

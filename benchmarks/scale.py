@@ -1,23 +1,22 @@
-"""How time and memory grow with the fleet, the cohort, or the parameters of the model.
+"""Growth of time and memory with the fleet, the cohort, or the parameters of the model.
 
-Fleets of 1e3 to 1e6 devices with 4 examples of 16 features each, and a softmax regression of 170 parameters, so that what
-coordination does for a whole fleet cannot hide behind training; with --hidden perceptrons of one hidden layer, which have 27
-parameters for each of its units, and 10. Each fleet is a run in a process of its own; the runs take turns of a few rounds, so
-that whatever else the machine does meets all of them. Where several numbers are given, each is one run.
+Fleets of 1e3 to 1e6 devices with 4 examples of 16 features each, and a softmax regression of 170 parameters, so that
+training does not hide the cost of coordination. With --hidden the models are perceptrons with one hidden layer (27 parameters
+a unit, and 10). Each fleet runs in a process of its own; the runs take turns of a few rounds, so that other load affects all
+alike. With several numbers, each is one run.
 
-- set-up: from the data set in memory to the first round: spreading it, looking for leakage, every check, the first commit.
-  Its memory is the peak of the whole process, data set included.
-- a round: the median of the rounds without an evaluation, by the clock and in CPU time of the coordinator's process.
-- evaluation: what a round takes longer in which the devices of `fleet.evaluated` are measured.
-- memory of the rounds: the coordinator's peak since the set-up, without the data set and its index, that is the bytes of its
-  arrays, and without the shared memory that it has touched; and what each Ray actor holds alone. Actors map the data set from
-  the object store.
-- disk: what is below the checkpoint's folder at the end.
+- set-up: from the data set in memory to the first round: spreading it, leakage check, all checks, the first commit. Its
+  memory is the peak of the whole process, data set included.
+- round: the median of the rounds without evaluation, wall clock and CPU time of the coordinator's process.
+- evaluation: the additional time of a round that evaluates the devices of `fleet.evaluated`.
+- memory of the rounds: the coordinator's peak since the set-up, without the data set and its index (the bytes of its arrays)
+  and without shared memory; and the private memory of each Ray actor. Actors map the data set from the object store.
+- disk: the size of the checkpoint's folder at the end.
 
     python benchmarks/scale.py [--devices 1000 10000 100000 1000000] [--cohort 100] [--hidden 0] [--epochs 1]
         [--strategy fedavg] [--backend serial] [--output figures.json]
 
-The figures that are put out are those that `scaling_picture.py` draws.
+`scaling_picture.py` draws the output.
 """
 
 import argparse
@@ -56,14 +55,14 @@ STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "strategy"
 
 @dataclass(frozen=True)
 class Case:
-    """One run to measure.
+    """A run to measure.
 
     Attributes:
         devices: Devices of the fleet.
         cohort: Devices of a round.
-        strategy: The name of a strategy of `conf/strategy`.
+        strategy: Name of a strategy of `conf/strategy`.
         backend: `serial` or `ray`.
-        turns: How many turns.
+        turns: Number of turns.
         rounds: Rounds of a turn.
         hidden: Units of the model's hidden layer; 0 for none.
         model: The `.tflite` file.
@@ -83,17 +82,17 @@ class Case:
 
 @dataclass
 class Measured:
-    """What one run took: seconds and bytes.
+    """The seconds and bytes of a run.
 
     Attributes:
         setup_seconds: From the data set to the first round.
-        setup_peak: Of the whole process.
-        seconds: Of each round without an evaluation.
-        cpu_seconds: CPU time of the coordinator's process in each of these.
-        evaluation_seconds: Of each round with one.
+        setup_peak: Peak memory of the whole process.
+        seconds: Seconds of each round without evaluation.
+        cpu_seconds: CPU time of the coordinator's process in each of these rounds.
+        evaluation_seconds: Seconds of each round with evaluation.
         coordinator: The coordinator's peak in the rounds, without the data set.
-        actors: What each Ray actor holds alone, the most of all turns.
-        disk: Below the checkpoint's folder.
+        actors: Maximum private memory of each Ray actor over all turns.
+        disk: Size of the checkpoint's folder.
     """
 
     setup_seconds: float = 0.0
@@ -107,13 +106,13 @@ class Measured:
 
 
 def model_file(hidden: int) -> str:
-    """Returns a model on 16 features whose steps take a gradient offset, as Ditto wants it."""
+    """Return a model on 16 features with a gradient offset, which Ditto needs."""
     build = {"_target_": "odt_sim.export.zoo.mlp", "input_shape": list(SHAPE), "classes": CLASSES}
     return str(shipped_file("digits_mlp", build={**build, "hidden": [hidden] if hidden else []}, gradient_offset=True))
 
 
 def drawn(devices: int) -> Dataset:
-    """Returns 4 examples a device that a softmax regression can learn."""
+    """Return 4 examples a device that a softmax regression can learn."""
     generator = np.random.default_rng(0)
     centers = generator.normal(size=(CLASSES, *SHAPE)).astype(np.float32)
     y = generator.integers(0, CLASSES, EXAMPLES * devices).astype(np.int32)
@@ -123,10 +122,10 @@ def drawn(devices: int) -> Dataset:
 
 
 class Turns(Observer):
-    """Measures a run's rounds, a turn of them whenever the parent asks."""
+    """Measure a run's rounds, one turn for each request of the parent."""
 
     def __init__(self, data: FederatedData, case: Case, started: float) -> None:
-        """Notes when the set-up began, and what the data set holds."""
+        """Record the start of the set-up and the size of the data set."""
         self.measured = Measured()
         late = data.late.strata if data.late else None
         arrays = {id(a): a.nbytes for a in (data.x, data.y, data.indices, data.offsets, late) if a is not None}
@@ -135,7 +134,7 @@ class Turns(Observer):
         self._started, self._cpu = started, time.process_time()
 
     def on_round(self, record: Row) -> None:
-        """Notes what a round took; at the end of a turn waits for the next one."""
+        """Record the time of a round; at the end of a turn wait for the next request."""
         seconds, cpu = time.perf_counter() - self._started, time.process_time() - self._cpu
         counted = record["round"] - WARM_UP
         if record["round"] == 1:
@@ -166,7 +165,7 @@ def _wait() -> None:
 
 
 def backend(name: str) -> Backend:
-    """Returns the backend; Ray is imported only where it is used."""
+    """Return the backend; Ray is imported only when used."""
     if name == "serial":
         return SerialBackend()
     from odt_sim.simulation.ray import RayBackend
@@ -175,7 +174,7 @@ def backend(name: str) -> Backend:
 
 
 def child(case: Case) -> None:
-    """Runs one fleet, a turn at a time, and prints what it took."""
+    """Run one fleet, one turn at a time, and print the measurements."""
     dataset = drawn(case.devices)
     used = backend(case.backend)
     used.start()
@@ -203,10 +202,10 @@ def child(case: Case) -> None:
 
 
 def run(cases: list[Case]) -> list[Measured]:
-    """Runs all cases, which take turns."""
+    """Run all cases in turns."""
     command = [sys.executable, __file__, "--child"]
     processes = []
-    for case in cases:  # one set-up after the other
+    for case in cases:  # set-ups run one after the other
         arguments = [*command, json.dumps(vars(case))]
         process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         processes.append(process)
@@ -231,7 +230,7 @@ def _end(process: "subprocess.Popen[str]") -> Measured:
 
 
 def figures(case: Case, measured: Measured) -> dict[str, float]:
-    """Returns what one run took, by the name of the column."""
+    """Return the measurements of a run by column."""
     milliseconds = [1e3 * statistics.median(s) for s in (measured.seconds, measured.cpu_seconds)]
     return {
         "devices": case.devices,
@@ -249,13 +248,13 @@ def figures(case: Case, measured: Measured) -> dict[str, float]:
 
 
 def parameters(hidden: int) -> int:
-    """Returns the number of parameters of a model with so many hidden units."""
+    """Return the number of parameters of a model with a number of hidden units."""
     inputs = math.prod(SHAPE)
     return hidden * (inputs + 1 + CLASSES) + CLASSES if hidden else (inputs + 1) * CLASSES
 
 
 def print_table(rows: list[dict[str, float]]) -> None:
-    """Prints a line a run, with some figures' ratio to those of the first run in brackets."""
+    """Print a line a run, with ratios to the first run in brackets."""
     print(f"| {' | '.join(rows[0])} |\n{'|---' * len(rows[0])}|")
     for row in rows:
         shown = {name: f"{value:,}" if isinstance(value, int) else f"{value:.3g}" for name, value in row.items()}

@@ -1,8 +1,8 @@
-"""Whether slow blocks idle the other cores: a round whose blocks differ ten times against one of equal blocks.
+"""Idle cores beside slow blocks: a round with blocks that differ ten times against one with equal blocks.
 
-Both rounds have 16 blocks of 2 devices and the same number of steps, on the peers' CNN through the Ray backend, in turn. In
-the uneven one a quarter of the blocks, drawn at random for each turn, has devices with ten times the examples of the others:
-its time would be that of the even one if nobody ever waited.
+Both rounds have 16 blocks of 2 devices and the same number of steps, on the peers' CNN with the Ray backend, in turn. In the
+uneven round a quarter of the blocks, drawn at random for each turn, has devices with ten times the examples of the others.
+Without idle time both would take equally long.
 
     python benchmarks/stragglers.py [--repetitions 11]
 """
@@ -32,7 +32,7 @@ EVEN = (SMALL * 3 + LARGE) / 4
 
 
 def fleet(turns: int) -> FederatedData:
-    """Returns devices that share examples: those of the even round, then for each turn those of an uneven one."""
+    """Return devices that share examples: those of the even round, then those of the uneven round of each turn."""
     generator = np.random.default_rng(0)
     steps = [np.tile([6, 7], BLOCKS * DEVICES // 2)]  # 6.5 a device: EVEN
     for _ in range(turns):
@@ -47,7 +47,7 @@ def fleet(turns: int) -> FederatedData:
 
 
 def tasks(round: int, first: int) -> Sequence[Task]:
-    """Returns the blocks of a round, of devices from `first` on."""
+    """Return the blocks of a round, starting with device `first`."""
     return [
         Task("train", round, tuple(range(start, start + DEVICES)))
         for start in range(first, first + BLOCKS * DEVICES, DEVICES)

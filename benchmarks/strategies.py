@@ -1,23 +1,22 @@
-"""What each strategy's own arithmetic costs, beside the training that it asks for.
+"""The cost of each strategy's own arithmetic, beside the training that it requests.
 
 Every strategy of `conf/strategy` trains the peers' CNN on a cohort of 10 devices with 96 examples each: batches of 32, one
 epoch, in this process. A round is the cohort's `local` and the server's `aggregate`; a deployment is `deploy` on the same
-devices, which have 32 examples to choose by. Strategies take turns, so that whatever else the machine does meets all of them;
-the medians of the turns are told, in CPU time.
+devices, with 32 validation examples. Strategies take turns, so that other load affects all alike. The output is the median
+CPU time of the turns.
 
-The time is parted by what it goes into:
+The time is split into:
 
-- model: LiteRT's calls that train, infer or embed, and of those that write and read weights the one of each that FedAvg makes
-  for a device.
-- disk: what devices keep from round to round, as it is loaded and saved with its checksum.
-- own: all the rest. Orders and batches, sums of updates, `aggregate`, which FedAvg has, too; and each further read or write
-  of weights, and each gradient offset that is set.
+- model: LiteRT's calls that train, infer or embed, and one write and one read of the weights per device, as FedAvg needs.
+- disk: loading and saving of device states with their checksum.
+- own: the rest. Orders and batches, sums of updates and `aggregate`, which FedAvg has too; each further read or write of
+  weights, and each gradient offset.
 
     python benchmarks/strategies.py [STRATEGY ...] [--turns 7] [--plain]
 
-The model is exported with a gradient offset in its steps, and with train groups or embeddings for the strategies that need
-these. With `--plain` it is exported as `conf/model/mnist_cnn.yaml` has it: the host makes up for gradient offsets, and
-strategies that need more are left out.
+The model is exported with a gradient offset, and with train groups or embeddings for the strategies that need them. With
+`--plain` it is exported as in `conf/model/mnist_cnn.yaml`: the host adds gradient offsets, and strategies that need more are
+left out.
 """
 
 import argparse
@@ -61,7 +60,7 @@ EXPORTS = (
     OFFSET | {"train_groups": ["head", "body"], "embed": True},
 )
 COHORT, EXAMPLES, HELD_OUT = 10, 96, 32
-FIRST_ROUND, WARM_UP = 10, 2  # IFCA's devices choose their cluster after round 5
+FIRST_ROUND, WARM_UP = 10, 2  # IFCA's devices choose clusters after round 5
 NEEDED = ("parameters", "restore")  # by FedAvg, once a device
 OWN = (*NEEDED, "set_gradient_offset")
 TRAINING = ("train", "head_train")
@@ -73,9 +72,9 @@ class Part:
 
     Attributes:
         model: Milliseconds in LiteRT.
-        disk: Milliseconds for the devices' states.
-        own: The other milliseconds.
-        steps: How many training steps there were.
+        disk: Milliseconds for device states.
+        own: All other milliseconds.
+        steps: Number of training steps.
     """
 
     model: float
@@ -85,15 +84,15 @@ class Part:
 
     @property
     def fraction(self) -> float:
-        """The strategy's own part of what is not disk."""
+        """The strategy's own fraction of the time without disk."""
         return self.own / (self.model + self.own)
 
 
 class Meter:
-    """Tells what the time of a block of code goes into."""
+    """Split the time of a block of code."""
 
     def __init__(self) -> None:
-        """Begins to listen to all interpreters and stores of the process."""
+        """Instrument all interpreters and stores of the process."""
         self._seconds, self._calls = Counter[str](), Counter[str]()
         self._listen(Runtime, "call", lambda signature, **_: signature)
         self._listen(DeviceStore, "load", lambda *_: "disk")
@@ -115,7 +114,7 @@ class Meter:
         setattr(owner, method, timed)
 
     def measure(self, work: Callable[[], object]) -> Part:
-        """Does some work for the cohort and tells where its time went."""
+        """Run work for the cohort and return the split of its time."""
         self._seconds.clear()
         self._calls.clear()
         started = time.process_time()
@@ -132,7 +131,7 @@ class Run:
     """A strategy on the cohort, from round to round."""
 
     def __init__(self, strategy: Strategy, model: TrainableModel, data: FederatedData, folder: Path) -> None:
-        """Does the rounds before those that are measured."""
+        """Run the rounds before the measured ones."""
         self._strategy = strategy
         self._model, self._data, self._plan = model, data, TrainingPlan(1, 0.01)
         self._worker = Worker(Job(model, data, strategy, self._plan, 0, Folder(folder), Fleet()))
@@ -144,7 +143,7 @@ class Run:
         self.deploy()
 
     def round(self) -> None:
-        """Trains the cohort and aggregates."""
+        """Train the cohort and aggregate."""
         task = Task("train", self._next, tuple(range(COHORT)), self._versions.of(range(COHORT)))
         trained = join([self._worker.train(task, self._state.broadcast)])
         assert len(trained.contributed) == COHORT
@@ -153,7 +152,7 @@ class Run:
         self._next += 1
 
     def deploy(self) -> None:
-        """Deploys to the cohort."""
+        """Deploy to the cohort."""
         x, y = self._data.x, self._data.y
         versions = self._versions.of(range(COHORT))
         for id in range(COHORT):
@@ -167,7 +166,7 @@ class Run:
 
 
 def fleet() -> FederatedData:
-    """Returns the cohort's data: random images that a model can learn."""
+    """Return the cohort's data: random images that a model can learn."""
     size = EXAMPLES + 2 * HELD_OUT
     x, y = random_images(COHORT * size)
     starts = np.arange(COHORT) * size
@@ -177,7 +176,7 @@ def fleet() -> FederatedData:
 
 @contextmanager
 def runs_of(names: list[str], models: list[TrainableModel]) -> Iterator[dict[str, Run]]:
-    """Yields a run of each strategy with the first of the models that has what it needs; says where none has."""
+    """Yield a run of each strategy with the first model that has its needs; print the strategies without one."""
     data = fleet()
     with tempfile.TemporaryDirectory() as folder:
         runs = {}
@@ -192,7 +191,7 @@ def runs_of(names: list[str], models: list[TrainableModel]) -> Iterator[dict[str
 
 
 def can_train(strategy: Strategy, model: TrainableModel) -> bool:
-    """Whether a model has what a strategy needs."""
+    """Return whether a model has the needs of a strategy."""
     try:
         strategy.check(model)
     except StrategyError:
@@ -201,13 +200,13 @@ def can_train(strategy: Strategy, model: TrainableModel) -> bool:
 
 
 def median(parts: list[Part]) -> Part:
-    """Returns the median of each figure."""
+    """Return the median of each figure."""
     model, disk, own = (float(np.median([getattr(part, name) for part in parts])) for name in ("model", "disk", "own"))
     return Part(model, disk, own, parts[0].steps)
 
 
 def table_of(rounds: dict[str, Part], deployments: dict[str, Part]) -> Table:
-    """Returns a row for each strategy; `times FedAvg` compares model and own time a training step with FedAvg's."""
+    """Return a row for each strategy; `times FedAvg` compares model and own time a training step with FedAvg's."""
     table = Table("strategy", "steps", "model, ms", "own, ms", "own part", "times FedAvg", "disk, ms")
     for title in ("deployment: steps", "model, ms", "own, ms", "own part"):
         table.add_column(title)

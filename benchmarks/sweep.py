@@ -1,8 +1,8 @@
-"""How soon the next job of a sweep begins: from the end of one job to the first blocks of the next.
+"""The gap between two jobs of a sweep: from the end of one job to the first blocks of the next.
 
-A sweep of small jobs in one process, by `odt-sim run -m` with the Ray backend: each job ends with its summary; the next is
-composed by Hydra, spreads its data, finds its model in the cache, opens the actors of the job before, and hands out blocks.
-The wall clock and the CPU time of the coordinator are told; the first job, which starts Ray, is left out.
+A sweep of small jobs in one process, by `odt-sim run -m` on the Ray backend: each job ends with its summary; the next is
+composed by Hydra, spreads its data, finds its model in the cache, reuses the actors, and hands out blocks. The output is the
+wall clock and the coordinator's CPU time; the first job, which starts Ray, is left out.
 
     python benchmarks/sweep.py [--jobs 8]
 """
@@ -23,20 +23,20 @@ Moment = tuple[float, float]
 
 
 def now() -> Moment:
-    """Returns the wall clock and this process's CPU time, seconds."""
+    """Return the wall clock and this process's CPU time in seconds."""
     return time.perf_counter(), time.process_time()
 
 
 class Listening:
-    """Listens to all jobs of this process.
+    """Record the jobs of this process.
 
     Attributes:
-        ends: When each job ended.
-        begins: When each job handed out its first blocks.
+        ends: End of each job.
+        begins: Time at which each job handed out its first blocks.
     """
 
     def __init__(self) -> None:
-        """Begins to listen."""
+        """Start to record."""
         self.ends, self.begins = list[Moment](), list[Moment]()
         run, train = Simulation.run, RayBackend.train
 

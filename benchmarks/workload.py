@@ -1,4 +1,4 @@
-"""What the benchmarks share: the peers' model, and a fleet of devices with equally many examples."""
+"""The workload that benchmarks share: the peers' model, and a fleet of devices with equally many examples."""
 
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ MODELS = Path(__file__).resolve().parents[1] / "conf" / "model"
 
 
 def shipped_file(name: str, **changed: Any) -> Path:
-    """Returns the `.tflite` file of a model of `conf/model`; it is exported at its first use and cached, as in a run.
+    """Return the `.tflite` file of a model of `conf/model`, exported at its first use and cached as in a run.
 
     Args:
-        name: The model's name.
-        changed: Settings that differ from its file, or stand beside them, such as `gradient_offset=True`.
+        name: Name of the model.
+        changed: Settings that replace or extend those of its file, such as `gradient_offset=True`.
     """
     spec = OmegaConf.to_container(OmegaConf.load(MODELS / f"{name}.yaml"))
     assert isinstance(spec, dict)
@@ -27,17 +27,17 @@ def shipped_file(name: str, **changed: Any) -> Path:
 
 
 def shipped_model(name: str) -> TrainableModel:
-    """Returns a model of `conf/model`."""
+    """Return a model of `conf/model`."""
     return TrainableModel.load(shipped_file(name))
 
 
 def fleet_of(x: NDArray[np.float32], y: NDArray[np.int32], devices: int) -> FederatedData:
-    """Returns a fleet whose devices train on equally many examples, in order, and test on the first of their own.
+    """Return a fleet of devices that train on equally many examples, in order, and test on the first of their own.
 
     Args:
         x: `[devices * examples, ...]`.
         y: `[devices * examples]`.
-        devices: How many devices.
+        devices: Number of devices.
     """
     size = len(x) // devices
     own = np.arange(devices * size).reshape(devices, size)
@@ -48,7 +48,7 @@ def fleet_of(x: NDArray[np.float32], y: NDArray[np.int32], devices: int) -> Fede
 
 
 def random_images(examples: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Returns `[examples, 28, 28, 1]` images and their labels, which a model can learn."""
+    """Return `[examples, 28, 28, 1]` images and labels that a model can learn."""
     generator = np.random.default_rng(0)
     templates = generator.normal(size=(10, 28, 28, 1)).astype(np.float32)
     y = generator.integers(0, 10, examples).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Models that tests share, exported once by content in another process; TensorFlow stays out of this one."""
+"""Session fixtures: models that tests share, exported once in another process so that TensorFlow stays out of this one."""
 
 import hashlib
 import os
@@ -45,7 +45,7 @@ SMALL = {"loss": "sparse_categorical_crossentropy", "batch_size": 4, "seed": 0}
 
 @pytest.fixture(scope="session", autouse=True)
 def one_exporter() -> Iterator[None]:
-    """Lets one process export all shipped models; what a test builds of its own is exported as ever."""
+    """Export all shipped models in one process; models built by a test are exported as usual."""
     alone = cache._export
     with pytest.MonkeyPatch.context() as patch, closing(Exporter()) as exporter:
 
@@ -59,7 +59,7 @@ def one_exporter() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def configured() -> Callable[[str], TrainableModel]:
-    """Returns a function that exports a model of `conf/model` by name."""
+    """Return a function that exports a model of `conf/model` by name."""
     return lambda name: TrainableModel.load(exported(_plain(CONFIGURED / f"{name}.yaml")))
 
 
@@ -83,39 +83,39 @@ def softmax(configured: Callable[[str], TrainableModel]) -> TrainableModel:
 
 @pytest.fixture(scope="session")
 def softmax_with_offset() -> TrainableModel:
-    """The same whose steps take a gradient offset; with `softmax` it is the host that adds one."""
+    """Softmax regression with a gradient offset in its steps; for `softmax` the host adds it."""
     spec = {**_plain(CONFIGURED / "softmax.yaml"), "name": "softmax_with_offset", "gradient_offset": True}
     return TrainableModel.load(exported(spec))
 
 
 @pytest.fixture(scope="session")
 def softmax_with_embedding() -> TrainableModel:
-    """The same that can embed: an embedding is the flattened example."""
+    """Softmax regression with an embedding, the flattened example."""
     spec = {**_plain(CONFIGURED / "softmax.yaml"), "name": "softmax_with_embedding", "embed": True}
     return TrainableModel.load(exported(spec))
 
 
 @pytest.fixture(scope="session")
 def momentum() -> TrainableModel:
-    """A small perceptron, [4, 6] to 3 classes, whose optimizer keeps one slot for each parameter."""
+    """A small perceptron, [4, 6] to 3 classes, with one optimizer slot per parameter."""
     return _small("momentum", SMALL_MLP, {"name": "SGD", "momentum": 0.9})
 
 
 @pytest.fixture(scope="session")
 def adam() -> TrainableModel:
-    """A small perceptron, [4, 6] to 3 classes, whose optimizer keeps two slots for each parameter and a step count."""
+    """A small perceptron, [4, 6] to 3 classes, with two optimizer slots per parameter and a step count."""
     return _small("adam", SMALL_MLP, {"name": "Adam"})
 
 
 @pytest.fixture(scope="session")
 def small_mlp() -> TrainableModel:
-    """A small perceptron, [16, 6] to 3 classes, plain SGD, with steps of its head and of its body; see `NumpyPerceptron`."""
+    """A small perceptron, [16, 6] to 3 classes, plain SGD, with train groups head and body; see `NumpyPerceptron`."""
     return _small("small_mlp", SMALL_MLP, {"name": "SGD"}, batch_size=16, train_groups=["head", "body"])
 
 
 @pytest.fixture(scope="session")
 def regression() -> TrainableModel:
-    """Linear regression, [4, 6] to 2 values, of the mean squared error."""
+    """Linear regression, [4, 6] to 2 values, with the mean squared error."""
     return _small("regression", LINEAR, {"name": "SGD"}, loss="mean_squared_error")
 
 
@@ -127,13 +127,13 @@ def any_rows() -> TrainableModel:
 
 @pytest.fixture(scope="session")
 def rows_of_32() -> TrainableModel:
-    """The same, [32, 6] to 3 classes."""
+    """Softmax regression, [32, 6] to 3 classes, plain SGD."""
     return _small("rows_of_32", CLOUDS, {"name": "SGD"}, batch_size=32)
 
 
 @pytest.fixture(scope="session")
 def dropout() -> TrainableModel:
-    """A small transformer, [4, 4] words of 10 to 3 classes, that drops half of what its blocks add."""
+    """A small transformer with Dropout 0.5, [4, 4] words of 10 to 3 classes."""
     sizes = {"length": 4, "words": 10, "classes": 3, "width": 4, "heads": 1, "blocks": 1, "dropout": 0.5}
     build = {"_target_": "odt_sim.export.zoo.transformer_encoder", **sizes}
     return _small("dropout", build, {"name": "SGD"})
@@ -141,31 +141,31 @@ def dropout() -> TrainableModel:
 
 @pytest.fixture(scope="session")
 def grouped() -> TrainableModel:
-    """`networks/transfer.py`, [4, 6] to 3 classes, plain SGD: steps of each group, on embeddings, with a gradient offset."""
+    """`networks/transfer.py`, [4, 6] to 3 classes, plain SGD, with all train groups, embeddings and a gradient offset."""
     return _transfer("grouped", embed=True, gradient_offset=True)
 
 
 @pytest.fixture(scope="session")
 def grouped_without_offset() -> TrainableModel:
-    """The same with steps that take no gradient offset, and none on embeddings."""
+    """`networks/transfer.py` without gradient offset and embeddings."""
     return _transfer("grouped_without_offset")
 
 
 @pytest.fixture(scope="session")
 def frozen() -> TrainableModel:
-    """The same network with a frozen body: a step on its head, from examples or from embeddings."""
+    """`networks/transfer.py` with a frozen body: the head trains on examples or embeddings."""
     return _transfer("frozen", {"frozen": True}, train_groups=[], embed=True)
 
 
 @pytest.fixture(scope="session")
 def adam_with_offset() -> TrainableModel:
-    """The perceptron of `adam` whose steps take a gradient offset."""
+    """The perceptron of `adam` with a gradient offset."""
     return _small("adam_with_offset", SMALL_MLP, {"name": "Adam"}, gradient_offset=True)
 
 
 @pytest.fixture(scope="session")
 def foreign() -> Path:
-    """Returns the folder of the files that another tool exported, without a manifest; see `model/foreign_models.py`."""
+    """Return the folder of files exported by another tool, without a manifest; see `model/foreign_models.py`."""
     key = hashlib.sha256(FOREIGN.read_bytes() + version("tensorflow").encode()).hexdigest()[:16]
     folder = default_directory() / f"foreign-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -203,7 +203,7 @@ class NumpySoftmax:
         return cls.of(flat[:-classes].reshape(-1, classes), flat[-classes:])
 
     def flat(self) -> NDArray[np.float64]:
-        """Kernel and bias in one vector, in the order of the model's own weights."""
+        """Kernel and bias in one vector, in the order of the model's weights."""
         return np.concatenate([self.kernel.ravel(), self.bias])
 
     def logits(self, x: NDArray[Any]) -> NDArray[np.float64]:
@@ -213,7 +213,7 @@ class NumpySoftmax:
         return -np.log(self._probabilities(x)[np.arange(len(y)), y])
 
     def step(self, x: NDArray[Any], y: NDArray[Any], rate: float) -> float:
-        """Descends once and returns the loss before."""
+        """Take one descent step and return the loss before it."""
         loss = float(self.losses(x, y).mean())
         gradient = self.gradient(x, y)
         self.kernel -= rate * gradient.kernel

@@ -1,7 +1,6 @@
-"""A process that exports one model after another: TensorFlow, which takes seconds to start, starts once for many.
+"""A process that exports one model after another, so that TensorFlow starts once for many.
 
-Run as a program it reads a line of JSON for each model, its specification, its path and the folder to work in, and answers
-with null or the error.
+As a program it reads a line of JSON for each model (specification, path, working folder) and answers with null or the error.
 """
 
 import json
@@ -17,12 +16,12 @@ from odt_sim.export.cache import QUIET
 
 
 class Exporter:
-    """Starts the process when the first model is asked for."""
+    """Starts the process at the first model."""
 
     _child: subprocess.Popen[str] | None = None
 
     def export(self, spec: Mapping[str, Any], path: Path) -> None:
-        """Writes the model of a specification, as `odt_sim.export.cache` does in a process for each."""
+        """Write the model of a specification, as `odt_sim.export.cache` does in a process of its own."""
         if self._child is None:
             environment = {**os.environ, **QUIET}
             command = [sys.executable, __file__]

@@ -1,4 +1,4 @@
-"""Damaged files, one after the other, in a process that must outlive them: a few in each test run, all by `make fuzz`."""
+"""Damaged files, one after the other, in a process that must survive them: a few in each test run, all by `make fuzz`."""
 
 import os
 import sys
@@ -23,13 +23,13 @@ def audit() -> None:
 
 @pytest.fixture
 def many() -> Callable[[int, int], int]:
-    """Returns a function that chooses how many cases there are: of a test run, or of the long form."""
+    """Return a function that chooses the number of cases: for a test run, or for the long form."""
     return lambda few, all: all if LONG else few
 
 
 @pytest.fixture
 def outcomes(tmp_path: Path, capfd: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> Iterator[Outcomes]:
-    """What becomes of a test's cases, which may write below its folder, and export a model; told at its end."""
+    """The outcomes of a test's cases, which may write to its folder and export a model; printed at the end."""
     found = Outcomes(tmp_path, cache_folder("models"))
     yield found
     with capfd.disabled():
@@ -38,7 +38,7 @@ def outcomes(tmp_path: Path, capfd: pytest.CaptureFixture[str], request: pytest.
 
 @pytest.fixture
 def forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
-    """Lets a fork try each file; the machine has tried none before."""
+    """Verify each file in a fork of one server process, with an empty cache of verified files."""
     monkeypatch.setenv("ODT_SIM_CACHE", str(tmp_path / "cache"))
     with closing(ForkServer()) as server:
         monkeypatch.setattr(verification, "tried", server.tried)

@@ -1,6 +1,6 @@
-"""A process that forks one for each trial of a file: `odt_sim.model.verification` would start a Python each time.
+"""A process that forks for each trial of a file, in place of a new Python for each.
 
-The fork runs what `python -m odt_sim.device.trial` runs. Run as a program it reads requests, a line of JSON and then the
+The fork runs the code of `python -m odt_sim.device.trial`. As a program it reads requests, a line of JSON followed by the
 file, and answers each with a line of JSON.
 """
 
@@ -16,12 +16,12 @@ from odt_sim.model.verification import PATIENCE, Ending
 
 
 class ForkServer:
-    """Starts the process when the first file is tried."""
+    """Starts the process at the first trial."""
 
     _child: "subprocess.Popen[bytes] | None" = None
 
     def tried(self, content: bytes, where: str, seconds: float) -> Ending:
-        """Takes the place of `odt_sim.model.verification.tried`."""
+        """Replace `odt_sim.model.verification.tried`."""
         if self._child is None:
             pipe = subprocess.PIPE
             self._child = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe)
@@ -54,7 +54,7 @@ def serve() -> None:
 
 
 def _ending(child: int, reader: int, seconds: float) -> tuple[int | None, str]:
-    """Waits until the fork closes its output, and so ends."""
+    """Wait until the fork closes its output."""
     until, output = time.monotonic() + seconds, b""
     while select.select([reader], [], [], max(0.0, until - time.monotonic()))[0]:
         piece = os.read(reader, 1 << 16)

@@ -1,4 +1,4 @@
-"""Damage to files: seeded, so that a case can be told and had again."""
+"""Seeded damage to files, so that every case is reproducible."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ def cut(content: bytearray, random: Random, others: Sequence[bytes]) -> None:
 
 
 def splice(content: bytearray, random: Random, others: Sequence[bytes]) -> None:
-    """Puts a piece of a file, be it this one, over a place of this one, aligned as numbers are."""
+    """Copy a piece of a file, possibly this one, over a part of this one, aligned to words."""
     source = others[int(random.integers(len(others)))]
     size = 4 * int(random.integers(1, 65))
     start, to = (4 * int(random.integers(max(1, (len(data) - size) // 4))) for data in (source, content))
@@ -32,14 +32,14 @@ def splice(content: bytearray, random: Random, others: Sequence[bytes]) -> None:
 
 
 def set_words(content: bytearray, random: Random, others: Sequence[bytes]) -> None:
-    """Sets words, which may be lengths, offsets, shapes or indices, to odd numbers."""
+    """Set words, which may be lengths, offsets, shapes or indices, to odd numbers."""
     for _ in range(int(random.integers(1, 4))):
         place = 4 * int(random.integers(max(1, len(content) // 4 - 1)))
         struct.pack_into("<I", content, place, ODD[int(random.integers(len(ODD)))])
 
 
 def shift_words(content: bytearray, random: Random, others: Sequence[bytes]) -> None:
-    """Changes small words by a little, as a wrong offset or index is: most others would break the file at once."""
+    """Change small words slightly, like a wrong offset or index; other words would break the file at once."""
     small = [i for i in range(0, len(content) - 4, 4) if 0 < struct.unpack_from("<I", content, i)[0] < 4096]
     for i in random.choice(small, size=2) if small else ():
         value = struct.unpack_from("<I", content, int(i))[0] + int(random.integers(-16, 17))
@@ -52,7 +52,7 @@ def insert(content: bytearray, random: Random, others: Sequence[bytes]) -> None:
 
 
 def edit_graph(content: bytearray, random: Random, others: Sequence[bytes]) -> None:
-    """Changes what the file declares, and writes it as a file that any parser reads: what is wrong only running it tells."""
+    """Change the declared graph and write a well-formed file, so that only running it shows the damage."""
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(bytes(content), 0))
     for _ in range(int(random.integers(1, 4))):
         graph = _one(model.subgraphs, random)
@@ -98,7 +98,7 @@ def _one(choices: Sequence[Any], random: Random) -> Any:
 
 
 def _changed(numbers: Any, choices: Sequence[int], random: Random) -> Any:
-    """Returns a copy of which one number is another."""
+    """Return a copy with one number changed."""
     changed = np.array(numbers if numbers is not None else [], np.int32)
     if len(changed):
         changed[int(random.integers(len(changed)))] = _one(choices, random)
@@ -115,12 +115,12 @@ KINDS = (*BYTES, edit_graph)
 
 
 def mutated(case: int, files: Sequence[bytes], kinds: Sequence[Kind] = KINDS) -> bytes:
-    """Returns a damaged copy of one of the files; each case is another, of each kind equally many.
+    """Return a damaged copy of one of the files; cases differ and cover all kinds evenly.
 
     Args:
-        case: From 0.
-        files: What is damaged, and where pieces come from.
-        kinds: What happens to them.
+        case: Index from 0.
+        files: Files to damage, and sources of pieces.
+        kinds: Kinds of damage.
     """
     random = np.random.default_rng((7, case))
     content = bytearray(files[case // len(kinds) % len(files)])

@@ -1,4 +1,4 @@
-"""How damaged files are taken: each in success or in one clear line, soon, with nothing written but where it may be."""
+"""Expected handling of damaged files: success or one clear line, quickly, without writing elsewhere."""
 
 import os
 import time
@@ -14,7 +14,7 @@ _seen: list[str] = []  # what Python has unpickled, and which files it has opene
 
 
 def note(event: str, given: tuple[object, ...]) -> None:
-    """An audit hook; Python never removes one."""
+    """Record unpickling and files opened for writing; an audit hook, which Python never removes."""
     if event == "pickle.find_class":
         _seen.append(f"unpickles {given}")
     if (
@@ -27,19 +27,19 @@ def note(event: str, given: tuple[object, ...]) -> None:
 
 
 class Outcomes:
-    """What became of cases.
+    """Outcomes of cases.
 
     Attributes:
-        counts: How many ended how.
+        counts: Number of cases by outcome.
     """
 
     def __init__(self, *folders: Path) -> None:
-        """Takes the folders where cases may write."""
+        """Set the folders to which cases may write."""
         self.counts = Counter[str]()
         self._may = tuple(map(str, (*folders, "/dev/")))
 
     def of(self, case: object, work: Callable[[], str]) -> str:
-        """Runs a case; `work` says how it ended, where it ends well.
+        """Run a case; `work` returns the outcome of a success.
 
         Returns:
             The error's line; empty for none.

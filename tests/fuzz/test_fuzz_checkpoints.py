@@ -1,4 +1,4 @@
-"""Damaged checkpoints and records: a run goes on with what is whole, to the same bits, or says which file it is."""
+"""Damaged checkpoints and records: a run resumes to the same bits, or names the damaged file."""
 
 import shutil
 from functools import partial
@@ -13,12 +13,14 @@ from odt_sim.data import federate, iid
 from odt_sim.data.dataset import Dataset
 from odt_sim.strategies.fedper import FedPer
 
+pytestmark = pytest.mark.slow
+
 DIED, ROUNDS = 3, 4
 
 
 @pytest.fixture(scope="module")
 def simulation(momentum):
-    """Returns a function that makes a simulation of a small fleet whose devices keep something."""
+    """Return a function that creates a simulation of a small fleet with device states."""
     random = np.random.default_rng(0)
     examples = Dataset("made", random.random((40, 6), np.float32), np.arange(40, dtype=np.int32) % 3, classes=3)
     settings = {"rounds": ROUNDS, "fleet": Fleet(unseen=1), "plan": TrainingPlan(1, 0.05), "evaluate_every": 1}
@@ -27,7 +29,7 @@ def simulation(momentum):
 
 @pytest.fixture(scope="module")
 def whole(simulation, tmp_path_factory):
-    """What a run that nothing disturbed says of its devices."""
+    """The device records of an undisturbed run."""
     folder = tmp_path_factory.mktemp("whole")
     simulation(directory=folder).run()
     return (folder / "devices.jsonl").read_bytes()
@@ -35,7 +37,7 @@ def whole(simulation, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def died(simulation, tmp_path_factory):
-    """The folder of one that died."""
+    """The folder of an interrupted run."""
     folder = tmp_path_factory.mktemp("fuzz") / "died"
     with pytest.raises(DeathError):
         simulation(directory=folder).run(observers=[DiesAfterRound(DIED)])
@@ -43,7 +45,7 @@ def died(simulation, tmp_path_factory):
 
 
 @pytest.mark.usefixtures("forks")
-def test_no_damaged_checkpoint_is_taken_for_a_whole_one(simulation, whole, died, many, outcomes, tmp_path):
+def test_damaged_checkpoint_resumes_or_is_refused(simulation, whole, died, many, outcomes, tmp_path):
     names = sorted(path.relative_to(died) for path in (died / "checkpoint").rglob("*.safetensors"))
     files = [(died / name).read_bytes() for name in names]
     folder = tmp_path / "run"
@@ -66,7 +68,7 @@ def test_no_damaged_checkpoint_is_taken_for_a_whole_one(simulation, whole, died,
 
 
 @pytest.mark.usefixtures("forks")
-def test_damaged_records_are_no_others(simulation, whole, died, many, outcomes, tmp_path):
+def test_damaged_records_are_refused_or_equal(simulation, whole, died, many, outcomes, tmp_path):
     content, folder = (died / "rounds.jsonl").read_bytes(), tmp_path / "run"
 
     def go_on():

@@ -1,4 +1,4 @@
-"""Damaged configurations, of a user's own or kept with a run: a run, or one line."""
+"""Damaged configurations, the user's or those kept with a run: a run, or one line."""
 
 import shutil
 from pathlib import Path
@@ -8,6 +8,8 @@ from mutations import BYTES, Random, mutated
 
 from odt_sim.cli.main import main
 from odt_sim.errors import OdtSimError
+
+pytestmark = pytest.mark.slow
 
 OWN = """# @package _global_
 defaults:
@@ -66,7 +68,7 @@ PIECES = (
 
 
 def put_piece(content: bytearray, random: Random, others: object) -> None:
-    """Puts a piece at the end of a word, or in place of a value."""
+    """Append a piece to a word, or replace a value by it."""
     places = [i for i, byte in enumerate(content) if byte in b" \n:"]
     place = places[int(random.integers(len(places)))] if places else 0
     end = content.find(b"\n", place) if random.integers(2) else place
@@ -78,7 +80,7 @@ KINDS = (*BYTES, put_piece, put_piece, put_piece)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, softmax) -> Path:
-    """A working folder with a configuration of the user's own, and a run by it that has ended; the model is exported."""
+    """A working folder with a user's configuration and a finished run; the model is exported."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own" / "experiment").mkdir(parents=True)
     (tmp_path / "own" / "experiment" / "own.yaml").write_text(OWN)
@@ -87,7 +89,7 @@ def folder(tmp_path, monkeypatch, softmax) -> Path:
 
 
 def said(arguments, capfd):
-    """Runs the command; what it says in its last line is an error."""
+    """Run the command and return the error in its last line."""
     capfd.readouterr()
     code = main(arguments)
     out, err = capfd.readouterr()
@@ -99,7 +101,7 @@ def said(arguments, capfd):
     raise OdtSimError(err.splitlines()[-1])
 
 
-def test_no_damaged_configuration_ends_in_anything_but_a_line(folder, many, outcomes, capfd):
+def test_damaged_configuration_runs_or_is_refused_in_one_line(folder, many, outcomes, capfd):
     own, earlier = folder / "own" / "experiment" / "own.yaml", folder / "earlier" / ".hydra"
     cases = [
         (own, [*RUN, "hydra.run.dir=out"]),
