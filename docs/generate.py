@@ -1,0 +1,104 @@
+"""Hook of MkDocs: makes pages from the code, from the notebook, and from files outside this folder."""
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+SOURCES = {
+    "index.md": "README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+    "benchmarks.md": "benchmarks/README.md",
+    "tutorial.md": "docs/tutorial.ipynb",
+}
+"""The pages of the site whose source has another name or folder."""
+
+COMMANDS = ("run", "report", "export", "inspect")
+MODULES = {
+    "reference/settings.md": "odt_sim.cli.settings_reference",
+    "reference/records.md": "odt_sim.persistence.records_reference",
+}
+"""Pages that a module prints."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    for page, source in SOURCES.items():
+        if source.endswith(".md"):
+            files.append(File.generated(config, page, content=(ROOT / source).read_text()))
+    for path, content in from_notebook(ROOT / SOURCES["tutorial.md"]):
+        files.append(File.generated(config, path, content=content))
+    files.append(File.generated(config, "reference/command-line.md", content=command_line()))
+    for page, module in {}.items():
+        files.append(File.generated(config, page, content=output("-m", module)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Point links at pages of the site, as they are written for the files of the repository."""
+    source = SOURCES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+
+    def link(match: re.Match[str]) -> str:
+        target = site_path(os.path.normpath(Path(source).parent / match[1]))
+        return f"]({os.path.relpath(target, Path(page.file.src_uri).parent)}{match[2] or ''})"
+
+    return re.sub(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)", link, markdown)
+
+
+def site_path(source: str) -> str:
+    """Return the page that a file of the repository becomes."""
+    pages = {file: page for page, file in SOURCES.items()}
+    return pages.get(source, source.removeprefix("docs/"))
+
+
+def from_notebook(path: Path) -> Iterator[tuple[str, str | bytes]]:
+    """Yield the page of a notebook and its pictures, each with its path in the site."""
+    blocks, pictures = [], 0
+    for cell in json.loads(path.read_text())["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            blocks.append(source)
+            continue
+        blocks.append(f"```python\n{source}\n```")
+        for result in cell["outputs"]:
+            data = result.get("data", {})
+            if "image/png" in data:
+                pictures += 1
+                name = f"{path.stem}-{pictures}.png"
+                blocks.append(f"![Output of the cell above]({name})")
+                yield f"{name}", base64.b64decode(data["image/png"])
+            elif text := "".join(result.get("text") or data.get("text/plain", "")).rstrip():
+                blocks.append(f"```text\n{text}\n```")
+    yield f"{path.stem}.md", "\n\n".join(blocks)
+
+
+def command_line() -> str:
+    """Return the page of the command: what each subcommand prints for `--help`."""
+    page = ["# Command line", "What each command prints for `--help`.", usage()]
+    page += [f"## odt-sim {name}\n\n{usage(name)}" for name in COMMANDS]
+    return "\n\n".join(page)
+
+
+def usage(*command: str) -> str:
+    """Return a command's help as a block of text."""
+    script = Path(sys.executable).with_name("odt-sim")
+    return f"```text\n{output(str(script), *command, '--help').strip()}\n```"
+
+
+def output(*arguments: str) -> str:
+    """Return what Python prints."""
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
