@@ -1,0 +1,109 @@
+"""The examples of the README and the docs run as they are shown.
+
+A block with a title is a file, an untitled `python` block runs, and so does each `odt-sim` line of a `sh` block, with
+settings that make it small. A `console` block is not run.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from odt_sim import TrainableModel
+from odt_sim.cli.main import main
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
+SMALL = {"run.rounds": "2", "backend": "serial", "model": "digits_mlp"}
+"""Settings of every command that the page does not give."""
+
+Blocks = list[tuple[str, str, str]]
+"""The language, the title and the content of each block of a page."""
+
+
+def blocks_of(page: str) -> Blocks:
+    return BLOCK.findall((ROOT / page).read_text())
+
+
+def write_files(blocks: Blocks, folder: Path) -> None:
+    for _, title, content in blocks:
+        if title:
+            (folder / title).parent.mkdir(parents=True, exist_ok=True)
+            (folder / title).write_text(content)
+
+
+def commands_of(blocks: Blocks) -> list[str]:
+    return [
+        line.partition("#")[0]
+        for language, _, content in blocks
+        for line in content.splitlines()
+        if language == "sh" and line.startswith("odt-sim ")
+    ]
+
+
+def run_command(line: str) -> int:
+    _, command, *arguments = line.split()
+    given = " ".join(arguments)
+    small = [f"{key}={value}" for key, value in SMALL.items() if not re.search(rf"(^| ){key}=", given)]
+    return main([command, *arguments, *(small if command == "run" else [])])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits_mlp: TrainableModel) -> Path:
+    """A working folder with `digits.tflite`, from which modules are imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "digits.tflite").write_bytes(digits_mlp.content)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "docs/aggregation.md",
+        pytest.param("docs/how-to/own-model.md", marks=pytest.mark.slow),
+        "docs/how-to/own-data.md",
+        "docs/how-to/own-strategy.md",
+        "docs/how-to/own-metric.md",
+        "docs/how-to/sweeps.md",
+        "docs/how-to/results.md",
+        "docs/how-to/resume.md",
+    ],
+)
+def test_examples_of_a_page_run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = blocks_of(page)
+    write_files(blocks, folder)
+    for _, title, _ in blocks:
+        monkeypatch.delitem(sys.modules, Path(title).stem, raising=False)
+    for command in commands_of(blocks):
+        assert run_command(command) == 0, command
+    program = "\n".join(content for language, title, content in blocks if language == "python" and not title)
+    if "keras" in program:
+        (folder / "example.py").write_text(program)
+        subprocess.run([sys.executable, "example.py"], check=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+    else:
+        exec(program, {"__name__": "__main__"})
+    for _, title, _ in blocks:
+        if title.startswith("test_"):
+            subprocess.run([sys.executable, "-m", "pytest", "-q", title], check=True)
+
+
+def test_tutorial_runs(tmp_path: Path) -> None:
+    notebook = nbformat.read(DOCS / "tutorial.ipynb", as_version=4)
+    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": tmp_path}}).execute()
+    before, after = re.findall(r"0\.\d+|1\.0+", notebook.cells[-2].outputs[-1].text)
+    assert float(after) >= float(before) > 0.5
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *map(str, DOCS.rglob("*.md"))])
+def test_links_between_files_exist(page: str) -> None:
+    path = ROOT / page
+    for link in re.findall(r"\]\((?![a-z]+:|#)([^)#\s]+)", path.read_text()):
+        assert (path.parent / link).exists(), link
