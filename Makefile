@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 FLEX_BIN := .venv-flex/bin
 
-.PHONY: demo test test-slow test-flex test-all fuzz torture check benchmarks clean
+.PHONY: demo docs test test-slow test-flex test-all fuzz torture check benchmarks clean
 
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
@@ -28,6 +28,9 @@ check: .venv/.dev-installed  ## lint, check the formatting and the types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+docs: .venv/.dev-installed  ## build the documentation site into build/site, offline
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 benchmarks: .venv/.dev-installed  ## measure; see benchmarks/README.md
 	$(BIN)/python benchmarks/memory.py
