@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ SOURCES = {
 """The pages of the site whose source has another name or folder."""
 
 COMMANDS = ("run", "report", "export", "inspect")
+PACKAGES = ("odt_sim", "odt_sim.data", "odt_sim.export", "odt_sim.strategies", "odt_sim.aggregators")
+"""The packages whose public names are described."""
+
 MODULES = {
     "reference/settings.md": "odt_sim.cli.settings_reference",
     "reference/records.md": "odt_sim.persistence.records_reference",
@@ -40,7 +44,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, content in from_notebook(ROOT / SOURCES["tutorial.md"]):
         files.append(File.generated(config, path, content=content))
     files.append(File.generated(config, "reference/command-line.md", content=command_line()))
-    for page, module in {}.items():
+    files.append(File.generated(config, "reference/python.md", content=python()))
+    for page, module in MODULES.items():
         files.append(File.generated(config, page, content=output("-m", module)))
     return files
 
@@ -81,6 +86,16 @@ def from_notebook(path: Path) -> Iterator[tuple[str, str | bytes]]:
             elif text := "".join(result.get("text") or data.get("text/plain", "")).rstrip():
                 blocks.append(f"```text\n{text}\n```")
     yield f"{path.stem}.md", "\n\n".join(blocks)
+
+
+def python() -> str:
+    """Return the page of the public names: a directive of mkdocstrings for each."""
+    parts = ["# Python", "The public names. Everything else may change between versions."]
+    for package in PACKAGES:
+        names = sorted(import_module(package).__all__, key=str.lower)
+        parts += [f"## {package}", *(f"::: {package}.{name}" for name in names)]
+    parts += ["## odt_sim.testing", "::: odt_sim.testing.StrategyConformance"]
+    return "\n\n".join(parts)
 
 
 def command_line() -> str:
