@@ -42,7 +42,8 @@ from workload import random_images, shipped_file
 from odt_sim import Device, Fleet, TrainableModel, TrainingPlan
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.examples import Examples
-from odt_sim.device.runtime import Runtime, RuntimePool
+from odt_sim.device.runtime import Runtime
+from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.errors import StrategyError
 from odt_sim.persistence.device_states import DeviceStore, RoundStates
 from odt_sim.persistence.storage import Folder

@@ -43,9 +43,9 @@ class Examples:
         rows = self.index if order is None else order if self.index is None else self.index[order]
         return (self.x, self.y) if rows is None else (read_only(self.x[rows]), read_only(self.y[rows]))
 
-    def with_features(self, features: Array) -> "Examples":
-        """Returns the examples with something else in place of `x`, `[examples, ...]` in their order."""
-        return Examples(features, self.y if self.index is None else self.y[self.index])
+    def with_embeddings(self, embeddings: Array) -> "Examples":
+        """Return the examples with embeddings `[examples, ...]`, in their order, in place of `x`."""
+        return Examples(embeddings, self.y if self.index is None else self.y[self.index])
 
     @classmethod
     def checked(cls, model: TrainableModel, x: Any, y: Any, what: str) -> "Examples":

@@ -1,15 +1,13 @@
 """Interpreters: what really runs a device's model."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, SignatureRunner
 from numpy.typing import NDArray
 
 from odt_sim.device.batches import Batch
-from odt_sim.device.features import FeatureCache
 from odt_sim.errors import InvocationError, ModelError
 from odt_sim.model.contract import answer_of
 from odt_sim.model.trainable import TrainableModel
@@ -145,71 +143,6 @@ class Runtime:
         """Sets the optimizer's slots."""
         if self._slot_names:
             self.call("restore_optimizer_state", **dict(zip(self._slot_names, slots, strict=True)))
-
-
-class Tenant(Protocol):
-    """Who lives in an interpreter: told to put its values in, and to take them out before another moves in."""
-
-    def move_in(self, runtime: Runtime) -> None:
-        """Writes the tenant's weights and slots into the runtime."""
-
-    def move_out(self, runtime: Runtime) -> None:
-        """Reads the tenant's weights and slots out of the runtime."""
-
-
-class RuntimePool:
-    """At most `capacity` live interpreters, lent to the devices that ran most recently.
-
-    A device whose interpreter is taken away keeps its weights and slots on the host and gets an interpreter again when
-    it next runs: nothing but time tells the difference.
-
-    Attributes:
-        model: What the interpreters run.
-        features: What the model's body said of the devices' examples, where it was asked.
-    """
-
-    def __init__(self, model: TrainableModel, capacity: int = 1) -> None:
-        """Starts no interpreter yet."""
-        self.model = model
-        self.features = FeatureCache()
-        self._capacity = capacity
-        self._lent: OrderedDict[Tenant, Runtime] = OrderedDict()
-        self._free: list[Runtime] = []
-        self._first: Runtime | None = None
-
-    @property
-    def first(self) -> Runtime:
-        """A runtime to read the initial weights and slots from."""
-        if self._first is None:
-            self._first = Runtime(self.model)
-            self._free.append(self._first)
-        return self._first
-
-    def acquire(self, tenant: Tenant) -> Runtime:
-        """Returns the tenant's runtime, moving it in first where it is not there."""
-        if tenant in self._lent:
-            self._lent.move_to_end(tenant)
-            return self._lent[tenant]
-        runtime = self._vacant()
-        tenant.move_in(runtime)
-        self._lent[tenant] = runtime
-        return runtime
-
-    def release(self, tenant: Tenant) -> None:
-        """Frees the tenant's runtime without reading anything out of it."""
-        runtime = self._lent.pop(tenant, None)
-        if runtime is not None:
-            self._free.append(runtime)
-
-    def _vacant(self) -> Runtime:
-        if self._free or self._first is None:
-            _ = self.first  # the first one that is started serves as the reference of the initial values, too
-            return self._free.pop()
-        if len(self._lent) < self._capacity:
-            return Runtime(self.model)
-        tenant, runtime = self._lent.popitem(last=False)
-        tenant.move_out(runtime)
-        return runtime
 
 
 def _one_line(error: Exception) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from odt_sim.device.trial import try_out
+from odt_sim.device.verification_process import call_signatures
 from odt_sim.errors import ExportError, OdtSimError
 from odt_sim.export.cache import ERROR_MARK, OPTIONS
 from odt_sim.model.verification import remember
@@ -33,7 +33,7 @@ def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
         name=spec["name"],
         **_options(spec),
     )
-    remember(try_out(exported.read_bytes(), f"model {spec['name']!r}"))
+    remember(call_signatures(exported.read_bytes(), f"model {spec['name']!r}"))
     return exported
 
 

@@ -1,7 +1,7 @@
-"""Lets LiteRT meet a `.tflite` file in a process of its own first: what crashes or hangs there ends nothing else.
+"""Verification of a `.tflite` file in a subprocess before LiteRT loads it in this process.
 
-LiteRT is native code that believes a file's offsets, shapes and indices. A damaged or hostile file can crash it, keep it busy
-for ever, or have it ask for all memory. What `odt_sim.device.trial` does in the other process is what a device would do.
+LiteRT is native code that trusts a file's offsets, shapes and indices. A damaged or hostile file can crash it, hang it or
+exhaust the memory. `odt_sim.device.verification_process` is the subprocess.
 """
 
 import signal
@@ -105,7 +105,7 @@ def tried(content: bytes, where: str, seconds: float) -> Ending:
     """Returns how the trial of a file ended; it is killed where it takes more than some seconds of the processor's time."""
     quiet = environment({"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"})
     # -P: nothing of the working folder takes the place of a module.
-    command = [sys.executable, "-P", "-m", "odt_sim.device.trial", where, str(seconds)]
+    command = [sys.executable, "-P", "-m", "odt_sim.device.verification_process", where, str(seconds)]
     try:
         child = subprocess.run(
             command,

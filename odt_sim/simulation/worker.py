@@ -10,7 +10,7 @@ from odt_sim.data.dataset import Indices
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.inference import Calls
-from odt_sim.device.runtime import RuntimePool
+from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.errors import InvocationError
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.device_states import DeviceStore, RoundStates

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from odt_sim import Device, TrainableModel
-from odt_sim.device.runtime import RuntimePool
+from odt_sim.device.runtime_pool import RuntimePool
 
 Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
 

@@ -95,5 +95,5 @@ def test_splits_that_are_not_there(softmax: TrainableModel, rows: Draw) -> None:
         device.evaluate()
     with pytest.raises(DataError, match="device 6: has no validation examples"):
         device.loss("validation")
-    with pytest.raises(DataError, match="device 6: no split 'holdout'; there are test, validation, train"):
+    with pytest.raises(DataError, match="device 6: unknown split 'holdout'; expected one of test, validation, train"):
         device.evaluate("holdout")

@@ -234,14 +234,14 @@ def test_settings_out_of_range(softmax: TrainableModel, rows: Draw) -> None:
     for rate in (np.nan, np.inf):
         with pytest.raises(ConfigurationError, match="device 0: expected a finite learning rate, found"):
             device.train(learning_rate=rate)
-    with pytest.raises(ConfigurationError, match="seed -1, id 0 and round 0 should be at least 0"):
+    with pytest.raises(ConfigurationError, match="expected seed, id and round of at least 0, found -1, 0, 0"):
         Device(softmax, rows(softmax, 2), seed=-1)
 
 
 def test_rows_that_are_no_batch(softmax: TrainableModel, rows: Draw) -> None:
     device = Device(softmax, rows(softmax, 2), id=4)
     for count in (0, 17):
-        with pytest.raises(DataError, match=f"device 4: a batch has 1 to 16 rows, found {count}"):
+        with pytest.raises(DataError, match=f"device 4: expected a batch of 1 to 16 rows, found {count}"):
             device.train_batch(*rows(softmax, count))
     with pytest.raises(DataError, match="device 4, batch: x has 3 examples and y has 2"):
         device.train_batch(rows(softmax, 3)[0], rows(softmax, 2)[1])
@@ -253,7 +253,9 @@ def test_data_that_does_not_fit(softmax: TrainableModel, rows: Draw) -> None:
         Device(softmax, (x.reshape(5, 64), y), id=3)
     with pytest.raises(DataError, match="device 3, test: label 10 is out of range"):
         Device(softmax, (x, y), test=(x, [0, 1, 2, 10, 0]), id=3)
-    with pytest.raises(DataError, match="device 3: has no training example; give it some or leave it out"):
+    with pytest.raises(
+        DataError, match="device 3: expected at least 1 training example, found 0; leave the device out"
+    ):
         Device(softmax, (x[:0], y[:0]), id=3)
 
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from odt_sim import Device, TrainableModel, Weights
-from odt_sim.device.runtime import RuntimePool
+from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.errors import ConfigurationError, ModelError
 
 Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]

@@ -58,7 +58,7 @@ def test_a_group_that_the_model_cannot_train_alone(
     ):
         Device(grouped, rows(grouped, 2)).train_batch(*rows(grouped, 2), group="head_norm")
     for group in ("step", ""):
-        with pytest.raises(ModelError, match=f"no group '{group}' of parameters; expected "):
+        with pytest.raises(ModelError, match=f"unknown parameter group '{group}'; expected "):
             Device(grouped, rows(grouped, 2)).train(group=group)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from odt_sim import Device, TrainableModel
-from odt_sim.device.runtime import RuntimePool
+from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.strategies.base import keep_optimizer, recall_optimizer
 
 X = np.arange(12).reshape(3, 4) % 10

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from odt_sim import Device, TrainableModel
 from odt_sim.device.batches import Batch
-from odt_sim.device.runtime import Runtime, RuntimePool
+from odt_sim.device.runtime import Runtime
+from odt_sim.device.runtime_pool import ModelState, RuntimePool
 from odt_sim.errors import ModelError
 
 Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
@@ -110,29 +111,30 @@ def test_sharing_interpreters_changes_no_bit(
         assert run(fleet([shared] * DEVICES), steps, folder) == own
 
 
+def states(pool: RuntimePool, count: int) -> list[ModelState]:
+    return [ModelState(pool, pool.first.initial, pool.first.initial_slots) for _ in range(count)]
+
+
 @pytest.mark.parametrize("capacity", [1, 2, 3])
-def test_a_pool_starts_no_more_than_it_may(momentum: TrainableModel, rows: Draw, capacity: int) -> None:
+def test_pool_starts_at_most_its_capacity(momentum: TrainableModel, capacity: int) -> None:
     pool = RuntimePool(momentum, capacity)
-    devices = [Device(momentum, rows(momentum, 5), id=i, pool=pool) for i in range(4)]
-    assert len({pool.first, *(pool.acquire(device) for device in devices * 2)}) == capacity
+    assert len({pool.first, *(state.runtime() for state in states(pool, 4) * 2)}) == capacity
 
 
-def test_the_device_that_ran_last_stays(momentum: TrainableModel, rows: Draw) -> None:
-    pool = RuntimePool(momentum, 2)
-    one, two, three = (Device(momentum, rows(momentum, 5), id=i, pool=pool) for i in range(3))
-    first = pool.acquire(one)
-    second = pool.acquire(two)
-    assert pool.acquire(one) is first
-    assert pool.acquire(three) is second
-    assert pool.acquire(one) is first
+def test_least_recently_used_interpreter_is_taken(momentum: TrainableModel) -> None:
+    one, two, three = states(RuntimePool(momentum, 2), 3)
+    first, second = one.runtime(), two.runtime()
+    assert one.runtime() is first
+    assert three.runtime() is second
+    assert one.runtime() is first
 
 
-def test_a_released_interpreter_is_used_again(momentum: TrainableModel, rows: Draw) -> None:
+def test_released_interpreter_is_reused(momentum: TrainableModel) -> None:
     pool = RuntimePool(momentum, 1)
-    one, two = (Device(momentum, rows(momentum, 5), id=i, pool=pool) for i in range(2))
-    one.train(1, 0.1)
-    runtime = pool.acquire(one)
+    one, two = states(pool, 2)
+    one.replace(pool.first.initial * 2, one.slots)
+    runtime = one.runtime(changes=True)
     one.release()
-    one.release()  # once more does no harm
-    assert pool.acquire(two) is runtime
-    np.testing.assert_array_equal(runtime.read().vector, two.parameters().vector)
+    one.release()  # idempotent
+    assert two.runtime() is runtime
+    np.testing.assert_array_equal(runtime.read().vector, pool.first.initial.vector)

@@ -1,7 +1,7 @@
 """A process that forks for each trial of a file, in place of a new Python for each.
 
-The fork runs the code of `python -m odt_sim.device.trial`. As a program it reads requests, a line of JSON followed by the
-file, and answers each with a line of JSON.
+The fork runs the code of `python -m odt_sim.device.verification_process`. As a program it reads requests, a line of JSON
+followed by the file, and answers each with a line of JSON.
 """
 
 import json
@@ -36,7 +36,7 @@ class ForkServer:
 
 
 def serve() -> None:
-    from odt_sim.device import trial
+    from odt_sim.device import verification_process
 
     while line := sys.stdin.buffer.readline():
         where, seconds, size = json.loads(line)
@@ -46,7 +46,7 @@ def serve() -> None:
         if not child:
             os.dup2(writer, 1)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-            code = trial.main(content, where, seconds)
+            code = verification_process.main(content, where, seconds)
             sys.stdout.flush()
             os._exit(code)
         os.close(writer)

@@ -114,7 +114,7 @@ def test_what_litert_fails_at_tells_the_memory_it_had(edited, softmax, tmp_path)
     content = edited(softmax.content, reshape("infer", "inputs", "x", [8192, 8, 8, 1]))
     ending = verification.tried(content, "large.tflite", 60)
     assert ending.code == verification.REFUSED
-    assert re.search(r"failed to prepare\.; it had \d+ GB of memory here, export it again, or", ending.output)
+    assert re.search(r"failed to prepare\.; it ran with \d+ GB of memory, export it again, or", ending.output)
 
 
 def test_the_memory_needed_is_that_of_the_trial_alone(softmax):
@@ -126,8 +126,8 @@ def test_the_memory_needed_is_that_of_the_trial_alone(softmax):
 
 CONFINED = """
 import sys, numpy as np
-from odt_sim.device.trial import confine
-memory = confine(10)
+from odt_sim.device.verification_process import limit_resources
+memory = limit_resources(10)
 try:
     np.empty(memory, np.uint8)
 except MemoryError:

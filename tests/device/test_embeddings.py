@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from odt_sim import Device, TrainableModel, Weights
 from odt_sim.data.dataset import read_only
+from odt_sim.device.embedding_cache import EmbeddingCache, digest_of_body
 from odt_sim.device.examples import Examples
-from odt_sim.device.features import FeatureCache, digest_of_body
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.device.runtime import Runtime, RuntimePool
+from odt_sim.device.runtime import Runtime
+from odt_sim.device.runtime_pool import RuntimePool
 
 Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
 RATE = 0.1
@@ -159,7 +160,7 @@ class Asked:
     """Features of 100 bytes a device, and whose were computed."""
 
     def __init__(self, limit: int) -> None:
-        self.cache, self.computed = FeatureCache(limit), []
+        self.cache, self.computed = EmbeddingCache(limit), []
         self.examples = Examples(np.zeros((25, 1), np.float32), np.zeros(25, np.int32))
 
     def __call__(self, device: int, body: str = "a", size: int = 25) -> None:
@@ -167,7 +168,7 @@ class Asked:
             self.computed.append(device)
             return np.full((size, 1), device, np.float32)
 
-        found = self.cache.features(device, "train", self.examples, body, embed)
+        found = self.cache.get(device, "train", self.examples, body, embed)
         assert (found == device).all()
 
 

@@ -1,0 +1,97 @@
+"""A cache of embeddings that an unchanged body computed from devices' examples."""
+
+import hashlib
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.device.examples import Examples
+from odt_sim.model.weights import Weights
+
+LIMIT = 256 << 20
+"""The default limit of a cache's embeddings, in bytes."""
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    """Embeddings and what they were computed from.
+
+    Attributes:
+        x: A weak reference to the array with the embedded rows, compared by identity.
+        index: The embedded rows; None for all.
+        body: The digest of the body's parameters.
+        embeddings: `[examples, ...]`.
+    """
+
+    x: "weakref.ref[Array]"
+    index: NDArray[np.int64] | None
+    body: str
+    embeddings: Array
+
+    def matches(self, examples: Examples, body: str) -> bool:
+        """Whether the entry belongs to these examples and this body."""
+        if self.body != body or self.x() is not examples.x:
+            return False
+        if self.index is None or examples.index is None:
+            return self.index is examples.index
+        return np.array_equal(self.index, examples.index)
+
+
+class EmbeddingCache:
+    """Embeddings by device and split, with least-recently-used eviction.
+
+    An entry holds a whole split in its own order, so a cached result equals a computed one.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        """Create an empty cache of at most `limit` bytes."""
+        self._limit = limit
+        self._bytes = 0
+        self._entries: OrderedDict[tuple[int, str], _Entry] = OrderedDict()
+
+    def get(self, device: int, split: str, examples: Examples, body: str, embed: Callable[[], Array]) -> Array:
+        """Return the embeddings `[examples, ...]` of a device's split; compute them on a miss.
+
+        Args:
+            device: The device's id.
+            split: The split's name.
+            examples: Its examples.
+            body: The digest of the body's parameters.
+            embed: Computes the embeddings.
+        """
+        key = device, split
+        entry = self._entries.get(key)
+        if entry is not None and entry.matches(examples, body):
+            self._entries.move_to_end(key)
+            return entry.embeddings
+        embeddings = embed()
+        self._drop(key)
+        self._keep(key, _Entry(weakref.ref(examples.x), examples.index, body, embeddings))
+        return embeddings
+
+    def _keep(self, key: tuple[int, str], entry: _Entry) -> None:
+        size = entry.embeddings.nbytes
+        if size > self._limit:
+            return
+        while self._bytes + size > self._limit:
+            self._drop(next(iter(self._entries)))
+        self._entries[key] = entry
+        self._bytes += size
+
+    def _drop(self, key: tuple[int, str]) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._bytes -= entry.embeddings.nbytes
+
+
+def digest_of_body(weights: Weights) -> str:
+    """Return a digest of the parameters outside the head."""
+    body = weights.select(weights.layout.select(lambda p: p.group != "head"))
+    return hashlib.blake2b(body.vector.data).hexdigest()  # twice as fast as SHA-256 without SHA instructions

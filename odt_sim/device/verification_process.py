@@ -1,0 +1,99 @@
+"""The subprocess of `odt_sim.model.verification`: `python -m odt_sim.device.verification_process NAME SECONDS`.
+
+It reads a `.tflite` file from standard input and calls on zeros whatever devices call. Native code may crash here.
+"""
+
+import math
+import resource
+import sys
+import time
+
+import numpy as np
+
+from odt_sim.device.runtime import Array, Runtime
+from odt_sim.errors import InvocationError, ModelError
+from odt_sim.memory import memory_limit, peak_memory
+from odt_sim.model.contract import REQUIRED, answer_of, shape_text
+from odt_sim.model.flatbuffer import TensorInfo
+from odt_sim.model.optional import ON_EMBEDDINGS, parts_of
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.verification import ACCEPTED, REFUSED
+
+OPTIONAL = ("optimizer_state", "restore_optimizer_state", "set_gradient_offset", *ON_EMBEDDINGS)
+LEAST_MEMORY = 2 << 30
+
+
+def call_signatures(content: bytes, where: str) -> str:
+    """Call every signature of the contract once and return the file's fingerprint.
+
+    Args:
+        content: The file's bytes.
+        where: The file's name, for errors.
+
+    Raises:
+        ModelError: The file is not a trainable model, or LiteRT cannot load or run it.
+    """
+    model = TrainableModel.from_content(content, where=where)
+    runtime = Runtime(model)
+    for name, signature in model.signatures.items():
+        if name in (*REQUIRED, *OPTIONAL) or (name.startswith("train_") and parts_of(name.removeprefix("train_"))):
+            inputs = {key: _zeros(tensor, model.batch_size) for key, tensor in signature.inputs.items()}
+            outputs = runtime.call(name, **inputs)
+            if name == "infer":
+                _check_rows(outputs[answer_of(signature).name], len(inputs["x"]), where)
+    return model.fingerprint
+
+
+def _check_rows(output: Array, rows: int, where: str) -> None:
+    if output.shape[:1] != (rows,):
+        raise ModelError(
+            f"{where}: 'infer' returns {shape_text(output.shape)} for {rows} examples; expected one row for each, "
+            "export it again"
+        )
+
+
+def _zeros(tensor: TensorInfo, rows: int) -> Array:
+    return np.zeros([size if size >= 0 else rows for size in tensor.shape], tensor.dtype)
+
+
+def limit_resources(seconds: float) -> int:
+    """Limit this process to `seconds` of CPU time and three quarters of the memory, without writing files.
+
+    Returns:
+        The memory limit in bytes.
+    """
+    memory = max(memory_limit() * 3 // 4, LEAST_MEMORY)
+    for kind, limit in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_CPU, math.ceil(time.process_time() + seconds)),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(kind)
+        resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+    return memory
+
+
+def main(content: bytes, where: str, seconds: float) -> int:
+    """Print the peak memory in bytes, or why the file is refused; return the exit code."""
+    memory = f"{limit_resources(seconds) / 1e9:.0f} GB of memory"
+    try:
+        call_signatures(content, where)
+        print(peak_memory())
+        return ACCEPTED
+    except InvocationError as error:  # LiteRT rarely reports a lack of memory as such
+        reason = f"{error}; it ran with {memory}, export it again, or with a smaller batch_size"
+    except ModelError as error:
+        reason = str(error)
+    except MemoryError as error:
+        reason = (
+            f"{where}: needs more than {memory} ({error}); use a larger machine, or export it with a smaller batch_size"
+        )
+    except Exception as error:  # a damaged file may cause any exception
+        reason = f"{where}: damaged .tflite file ({type(error).__name__}: {error}); export it again"
+    print(" ".join(reason.split()))
+    return REFUSED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.stdin.buffer.read(), sys.argv[1], float(sys.argv[2])))
