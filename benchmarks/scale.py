@@ -127,7 +127,7 @@ class Turns(Observer):
     def __init__(self, data: FederatedData, case: Case, started: float) -> None:
         """Record the start of the set-up and the size of the data set."""
         self.measured = Measured()
-        late = data.late.strata if data.late else None
+        late = data.deferred.strata if data.deferred else None
         arrays = {id(a): a.nbytes for a in (data.x, data.y, data.indices, data.offsets, late) if a is not None}
         self._data = sum(arrays.values())
         self._rounds, self._last = case.rounds, case.rounds * case.turns

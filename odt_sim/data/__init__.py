@@ -1,20 +1,18 @@
 """Data: where it comes from, how it is spread over devices, and how each device splits its own."""
 
 from odt_sim.data.activity_windows import uci_har
+from odt_sim.data.converters import hugging_face, tf_data
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import check_against
 from odt_sim.data.drift import Drift, colour, label_permutation, rotation
 from odt_sim.data.federated import FederatedData, Partition, federate
-from odt_sim.data.fedprox_synthetic import synthetic
-from odt_sim.data.hugging_face import hugging_face
-from odt_sim.data.larger_synthetic import pfedme_synthetic
+from odt_sim.data.fedprox_synthetic import pfedme_synthetic, synthetic
 from odt_sim.data.leaf import femnist, sent140, shakespeare
 from odt_sim.data.leakage import Leakage, LeakageWarning, check_leakage, find_leakage
 from odt_sim.data.partition import by_user, dirichlet, iid, pathological, quantity_skew
 from odt_sim.data.school_scores import school
 from odt_sim.data.sources import digits, function, keras_dataset, npz
 from odt_sim.data.tables import table
-from odt_sim.data.tf_data import tf_data
 
 __all__ = [
     "Dataset",

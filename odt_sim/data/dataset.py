@@ -1,5 +1,6 @@
 """A data set before it is spread over devices."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,3 +80,14 @@ class Dataset:
             f"if its rows are one-hot, say so: data.classes={classes} of an .npz, or return "
             f"odt_sim.data.Dataset(name, x, y, classes={classes}) from a function; else "
         )
+
+
+def digest_of(*arrays: Array | None) -> str:
+    """Returns 16 hexadecimal digits that differ where a value, a shape or a dtype does; None is like no array."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        if array is not None:
+            plain = np.ascontiguousarray(array.astype(np.str_) if array.dtype.kind == "O" else array)
+            digest.update(f"{plain.dtype.str} {plain.shape}".encode())
+            digest.update(plain.view(np.uint8).data if plain.size else b"")
+    return digest.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""A data set spread over a fleet: index lists over shared arrays, never copies."""
+"""A data set partitioned over a fleet: index lists over shared arrays."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -7,34 +7,28 @@ from typing import Any, Literal
 
 import numpy as np
 
-from odt_sim.data.dataset import Array, Dataset, Indices, read_only
-from odt_sim.data.digest import digest_of
-from odt_sim.data.rows import Rows
-from odt_sim.data.split import part_sizes, split, split_by_block
-from odt_sim.data.standardize import standardized
+from odt_sim.data.dataset import Array, Dataset, Indices, digest_of, read_only
+from odt_sim.data.index_lists import IndexLists
+from odt_sim.data.split import Parts, part_sizes, split, split_by_block
 from odt_sim.errors import DataError
 from odt_sim.settings import Split
 
 SPLIT_AT_ONCE = 10_000
-"""Devices, at most, whose examples are split when the data is spread, 0.1 ms each; in larger fleets when a device runs."""
+"""The largest fleet that is split in advance, at 0.1 ms a device; devices of larger fleets are split when they run."""
 
 Partition = Callable[[Dataset, int | None, int], Sequence[Indices]]
-"""Spreads a data set over a number of devices, with a seed: one index array for each device."""
-
-
-Parts = tuple[Indices, Indices, Indices]
-"""A device's train, validation and test examples."""
+"""Distributes a data set over a number of devices, with a seed: one index array for each device."""
 
 
 @dataclass(frozen=True, eq=False)
-class LateSplit:
-    """How devices' examples are split when they are asked for: what `odt_sim.data.split.split` takes.
+class DeferredSplit:
+    """Splits a device's examples on demand, by `odt_sim.data.split.split`.
 
     Attributes:
-        strata: The label, or the value to regress, of each example as it was before any drift; None for none.
+        strata: The label, or the value to regress, of each example before any drift; None for a random split.
         seed: The seed.
-        validation: The fraction to choose hyper-parameters on.
-        test: The fraction to evaluate on.
+        validation: The fraction for model selection.
+        test: The fraction for reported results.
     """
 
     strata: Array | None
@@ -43,27 +37,27 @@ class LateSplit:
     test: float
 
     def parts(self, indices: Indices, device: int) -> Parts:
-        """Splits a device's examples."""
+        """Split a device's examples."""
         return split(indices, self.strata, self.seed, device, validation=self.validation, test=self.test)
 
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
-    """The examples of all devices, in compressed rows: a million devices are two arrays.
+    """The examples of all devices, as index lists in two arrays.
 
-    The arrays are read-only views, because all devices of a process share them.
+    All arrays are read-only, because the devices of a process share them.
 
     Attributes:
         name: The data set's name.
         x: `[examples, ...]` inputs of the whole data set.
         y: `[examples, ...]` targets.
         classes: The number of classes; None for regression.
-        indices: `[used examples]` int64, device by device: the train, then the validation, then the test examples. Where
-            `late` is given, a device's are in the order of the partition.
-        offsets: `[devices, 4]` int64, where in `indices` a device's three parts start, and where the last one ends.
-        spread: How the data was spread and split, such as `dirichlet alpha=0.3 validation=0.2 test=0.2`; for records.
-        late: How a device's examples become its parts; None where they have been split.
-        digest: `odt_sim.data.digest.digest_of` the data set, before it was spread and drifted; empty where nobody knows it.
+        indices: `[used examples]` int64, device by device: train, validation, then test examples. With `deferred`, a
+            device's examples are in the order of the partition.
+        offsets: `[devices, 4]` int64, the starts of a device's three parts in `indices`, and the end of the last.
+        spread: The partition and the split in words, such as `dirichlet alpha=0.3 validation=0.2 test=0.2`.
+        deferred: The split of devices that are split on demand; None if all have been split.
+        digest: The digest of the data set before partition and drift; empty if unknown.
     """
 
     name: str
@@ -73,7 +67,7 @@ class FederatedData:
     indices: Indices
     offsets: Indices
     spread: str = ""
-    late: LateSplit | None = None
+    deferred: DeferredSplit | None = None
     digest: str = ""
 
     def __post_init__(self) -> None:
@@ -88,26 +82,26 @@ class FederatedData:
 
     @property
     def train_sizes(self) -> Indices:
-        """`[devices]`: how many train examples each device has."""
+        """`[devices]`: the number of each device's training examples."""
         return self.offsets[:, 1] - self.offsets[:, 0]
 
     def parts(self, device: int) -> Parts:
-        """Returns the indices of a device's train, validation and test examples: views, unless they are split only now."""
+        """Return the indices of a device's train, validation and test examples."""
         first, second, third, end = self.offsets[device].tolist()
-        if self.late:
-            return self.late.parts(self.indices[first:end], device)
+        if self.deferred:
+            return self.deferred.parts(self.indices[first:end], device)
         return self.indices[first:second], self.indices[second:third], self.indices[third:end]
 
     def train(self, device: int) -> Indices:
-        """Returns the indices of a device's train examples."""
+        """Return the indices of a device's training examples."""
         return self.parts(device)[0]
 
     def validation(self, device: int) -> Indices:
-        """Returns the indices of a device's validation examples."""
+        """Return the indices of a device's validation examples."""
         return self.parts(device)[1]
 
     def test(self, device: int) -> Indices:
-        """Returns the indices of a device's test examples."""
+        """Return the indices of a device's test examples."""
         return self.parts(device)[2]
 
 
@@ -122,79 +116,105 @@ def federate(
     method: Literal["stratified", "random", "block"] = Split.method,
     gap: int = Split.gap,
 ) -> FederatedData:
-    """Spreads a data set over devices and splits each device's examples.
+    """Partition a data set over devices and split each device's examples.
 
     Args:
         dataset: The data.
-        partition: How to spread it.
-        devices: How many devices; None lets a partition by natural users decide.
+        partition: Distributes the examples over devices.
+        devices: The number of devices; None lets a partition by natural users decide.
         seed: The seed of the partition and the splits.
-        validation: The fraction of a device's examples to choose hyper-parameters on.
-        test: The fraction to evaluate on.
+        validation: The fraction of a device's examples for model selection.
+        test: The fraction for reported results.
         method: `stratified` (each part has about the same mix of labels, or of values to regress), `random`, or `block`
-            (each sequence's beginning, middle and end).
-        gap: The examples that `block` leaves out at each border between two parts.
+            (the beginning, middle and end of each sequence).
+        gap: The examples that `block` leaves out between two parts.
 
     Raises:
-        DataError: The partition cannot be made, uses an example twice, or leaves a device fewer than 3 examples, or no
-            sequence that is long enough for blocks.
+        DataError: The partition is invalid, uses an example twice, or leaves a device too few examples for its parts.
         ConfigurationError: A setting is out of range.
     """
     Split(method, validation, test, gap)
-    rows = Rows.of(partition(dataset, devices, seed))
-    _check_partition(dataset, rows, devices)
-    late = LateSplit(_strata(dataset) if method == "stratified" else None, seed, validation, test)
-    by_block = functools.partial(split_by_block, validation=validation, test=test, gap=gap)
-    how = {"stratified": "", "random": " split=random", "block": f" split=block gap={gap}"}[method]
-    spread = f"{described(partition)} validation={validation} test={test}{how}"
+    lists = _partitioned(dataset, partition, devices, seed)
+    suffix = {"stratified": "", "random": " split=random", "block": f" split=block gap={gap}"}[method]
+    spread = f"{described(partition)} validation={validation} test={test}{suffix}"
     digest = digest_of(dataset.x, dataset.y, dataset.users, dataset.sequences)
+    by_label = DeferredSplit(_strata(dataset) if method == "stratified" else None, seed, validation, test)
     if method == "block":
-        indices, offsets = _all_parts([by_block(part, dataset.sequences, device) for device, part in enumerate(rows)])
-    elif dataset.standardize or len(rows) <= SPLIT_AT_ONCE:
-        indices, offsets = _all_parts([late.parts(part, device) for device, part in enumerate(rows)])
+        by_block = functools.partial(split_by_block, validation=validation, test=test, gap=gap)
+        parts = [by_block(indices, dataset.sequences, device) for device, indices in enumerate(lists)]
+    elif dataset.standardize or len(lists) <= SPLIT_AT_ONCE:
+        parts = [by_label.parts(indices, device) for device, indices in enumerate(lists)]
     else:
-        offsets = _offsets(part_sizes(rows.sizes, validation, test))
+        offsets = _offsets(part_sizes(lists.sizes, validation, test))
         return FederatedData(
-            dataset.name, dataset.x, dataset.y, dataset.classes, rows.values, offsets, spread, late, digest
+            dataset.name, dataset.x, dataset.y, dataset.classes, lists.values, offsets, spread, by_label, digest
         )
+    indices = np.concatenate([part for of_device in parts for part in of_device])
+    offsets = _offsets(np.array([[len(part) for part in of_device] for of_device in parts], np.int64))
     x = standardized(dataset.x, indices, offsets) if dataset.standardize else dataset.x
     return FederatedData(dataset.name, x, dataset.y, dataset.classes, indices, offsets, spread, digest=digest)
 
 
-def _all_parts(found: Sequence[Parts]) -> tuple[Indices, Indices]:
-    """Returns the indices and offsets of devices that have been split."""
-    sizes = np.array([[len(piece) for piece in of_device] for of_device in found], np.int64)
-    return np.concatenate([piece for of_device in found for piece in of_device]), _offsets(sizes)
+def standardized(x: Array, indices: Indices, offsets: Indices) -> Array:
+    """Return a copy of `x` in which each feature has mean 0 and deviation 1 over each device's training examples.
+
+    The device's other examples are scaled alike. A feature that is constant in training is only centered.
+
+    Args:
+        x: `[examples, ...]` float32 inputs.
+        indices: `[used examples]`, see `FederatedData`.
+        offsets: `[devices, 4]`, see `FederatedData`.
+    """
+    scaled = x.copy()
+    for start, validation, _, end in offsets:
+        train, own = x[indices[start:validation]], indices[start:end]
+        varies = np.ptp(train, axis=0) > 0
+        center = np.where(varies, train.mean(axis=0, dtype=np.float64), train[0])
+        deviation = np.where(varies, train.std(axis=0, dtype=np.float64), 1.0)
+        scaled[own] = (x[own] - center) / deviation
+    return scaled
 
 
-def _offsets(sizes: Indices) -> Indices:
-    """Returns `[devices, 4]` where parts of these `[devices, 3]` sizes start, and where the last one of a device ends."""
-    ends = np.cumsum(sizes).reshape(sizes.shape)
-    return np.concatenate([ends[:, 2:] - sizes.sum(axis=1, keepdims=True), ends], axis=1)
-
-
-def described(how: Callable[..., Any]) -> str:
-    """Returns the name and the settings of a partition or a drift; those of a `functools.partial` alone are known."""
-    function = how.func if isinstance(how, functools.partial) else how
-    settings = how.keywords if isinstance(how, functools.partial) else {}
+def described(function: Callable[..., Any]) -> str:
+    """Return the name of a partition or a drift, and its settings if it is a `functools.partial`."""
+    settings: dict[str, Any] = {}
+    if isinstance(function, functools.partial):
+        settings, function = function.keywords, function.func
     name = getattr(function, "__name__", type(function).__name__)
     return " ".join([name, *(f"{key}={value}" for key, value in sorted(settings.items()))])
 
 
-def _check_partition(dataset: Dataset, rows: Rows, devices: int | None) -> None:
+def _partitioned(dataset: Dataset, partition: Partition, devices: int | None, seed: int) -> IndexLists:
+    """Return the partition's index lists, once they are checked."""
     where = f"the partition of data {dataset.name}"
-    if not len(rows) or (devices is not None and len(rows) != devices):
-        raise DataError(f"{where}: made {len(rows)} devices, expected {devices or 'at least 1'}; correct the partition")
-    used = rows.values
+    parts = partition(dataset, devices, seed)
+    if not hasattr(parts, "__len__"):
+        raise DataError(
+            f"{where}: returned a {type(parts).__name__}, expected a list of index arrays, one for each device; "
+            "return list(...)"
+        )
+    if not len(parts) or (devices is not None and len(parts) != devices):
+        raise DataError(
+            f"{where}: made {len(parts)} devices, expected {devices or 'at least 1'}; correct the partition"
+        )
+    lists = IndexLists.of(parts)
+    used = lists.values
     if len(used) and (used.min() < 0 or used.max() >= len(dataset.x)):
         raise DataError(f"{where}: has indices {used.min()}..{used.max()}, expected 0..{len(dataset.x) - 1}")
     times = np.bincount(used, minlength=1)
     if times.max() > 1:
         raise DataError(f"{where}: uses example {times.argmax()} {times.max()} times, expected at most once")
+    return lists
 
 
 def _strata(dataset: Dataset) -> Array | None:
-    """What each device's parts shall have alike: the label or, in regression, the value; None for what has no order."""
+    """Return the labels, or the values to regress, to stratify by; None if the targets have no order."""
     if dataset.has_labels:
         return dataset.labels()
     return dataset.y if dataset.y.ndim == 1 else None
+
+
+def _offsets(sizes: Indices) -> Indices:
+    """Return the offsets `[devices, 4]` of parts with the sizes `[devices, 3]`."""
+    ends = np.cumsum(sizes).reshape(sizes.shape)
+    return np.concatenate([ends[:, 2:] - sizes.sum(axis=1, keepdims=True), ends], axis=1)

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.data.dataset import Dataset, Indices
-from odt_sim.data.rows import Rows
+from odt_sim.data.index_lists import IndexLists
 from odt_sim.errors import ConfigurationError, DataError
 
 _STREAM = 1  # keeps these random numbers apart from those of the splits
 _MAX_REDRAWS = 300
 
 
-def iid(dataset: Dataset, devices: int | None, seed: int) -> Rows:
+def iid(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
     """Spreads the examples at random, equally many to each device (give or take one).
 
     Raises:
@@ -30,10 +30,10 @@ def iid(dataset: Dataset, devices: int | None, seed: int) -> Rows:
         )
     owner = np.empty(examples, np.int64)
     owner[_generator(seed).permutation(examples)] = np.arange(examples) * devices // examples
-    return Rows.grouped(owner, devices)
+    return IndexLists.grouped(owner, devices)
 
 
-def dirichlet(dataset: Dataset, devices: int | None, seed: int, *, alpha: float, min_examples: int = 10) -> Rows:
+def dirichlet(dataset: Dataset, devices: int | None, seed: int, *, alpha: float, min_examples: int = 10) -> IndexLists:
     """Skews labels and quantities: each class is spread in shares drawn from Dirichlet(alpha) over the devices.
 
     For each class k, `p_k ~ Dirichlet(alpha * 1)` over the devices, and device j gets the share `p_kj` of the examples
@@ -56,7 +56,9 @@ def dirichlet(dataset: Dataset, devices: int | None, seed: int, *, alpha: float,
     return _dirichlet(dataset.name, labels, _required(devices), seed, alpha, min_examples)
 
 
-def quantity_skew(dataset: Dataset, devices: int | None, seed: int, *, alpha: float, min_examples: int = 10) -> Rows:
+def quantity_skew(
+    dataset: Dataset, devices: int | None, seed: int, *, alpha: float, min_examples: int = 10
+) -> IndexLists:
     """Skews quantities only: device j gets the share `q_j`, `q ~ Dirichlet(alpha * 1)`, of the shuffled examples.
 
     Li et al., "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE 2022, section IV-D. As in
@@ -76,7 +78,7 @@ def quantity_skew(dataset: Dataset, devices: int | None, seed: int, *, alpha: fl
     return _dirichlet(dataset.name, one_class, _required(devices), seed, alpha, min_examples)
 
 
-def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_per_device: int) -> Rows:
+def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_per_device: int) -> IndexLists:
     """Gives each device examples of exactly `classes_per_device` classes.
 
     After McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017,
@@ -96,10 +98,10 @@ def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_pe
     for label, held_by in zip(present, holders, strict=True):
         examples = generator.permutation(np.flatnonzero(labels == label))
         owner[examples] = held_by[np.arange(len(examples)) * len(held_by) // len(examples)]
-    return Rows.grouped(owner, devices)
+    return IndexLists.grouped(owner, devices)
 
 
-def by_user(dataset: Dataset, devices: int | None, seed: int) -> Rows:
+def by_user(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
     """Makes each user of the data a device, in the order of their ids.
 
     Args:
@@ -124,7 +126,7 @@ def by_user(dataset: Dataset, devices: int | None, seed: int) -> Rows:
     chosen = np.sort(_generator(seed).permutation(len(ids))[:devices])
     device = np.full(len(ids), -1, np.int64)
     device[chosen] = np.arange(devices)
-    return Rows.grouped(device[user], devices)
+    return IndexLists.grouped(device[user], devices)
 
 
 def _required(devices: int | None) -> int:
@@ -140,7 +142,9 @@ def _generator(seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, _STREAM])
 
 
-def _dirichlet(name: str, labels: NDArray[np.int32], devices: int, seed: int, alpha: float, min_examples: int) -> Rows:
+def _dirichlet(
+    name: str, labels: NDArray[np.int32], devices: int, seed: int, alpha: float, min_examples: int
+) -> IndexLists:
     if not 0 < alpha < np.inf:
         raise ConfigurationError(f"partition.alpha is {alpha}, expected a number above 0")
     generator = _generator(seed)
@@ -150,7 +154,7 @@ def _dirichlet(name: str, labels: NDArray[np.int32], devices: int, seed: int, al
     order = order[np.argsort(label[order], kind="stable")]  # class by class, shuffled within
     owner = np.empty(len(labels), np.int64)
     owner[order] = np.repeat(np.tile(np.arange(devices), len(classes)), counts.ravel())
-    return Rows.grouped(owner, devices)
+    return IndexLists.grouped(owner, devices)
 
 
 def _draw_counts(

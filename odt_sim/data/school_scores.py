@@ -21,7 +21,7 @@ def school(path: str | os.PathLike[str]) -> Dataset:
     """Reads the School data; each school is a user.
 
     Scores are brought from 1..70 to 0..1. Features stay as they are until each school standardizes them by its training
-    examples: see `odt_sim.data.standardize`.
+    examples: see `odt_sim.data.federated`.
 
     Args:
         path: An `.npz` file with `x` `[students, features]`, `y` `[students]` scores and `school` `[students]` integers.

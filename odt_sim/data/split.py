@@ -8,10 +8,13 @@ from odt_sim.errors import DataError
 _STREAM = 2  # keeps these random numbers apart from those of the partitions
 MIN_EXAMPLES = 3
 
+Parts = tuple[Indices, Indices, Indices]
+"""The indices of a device's train, validation and test examples."""
+
 
 def split(
     indices: Indices, labels: Array | None, seed: int, device: int, *, validation: float = 0.2, test: float = 0.2
-) -> tuple[Indices, Indices, Indices]:
+) -> Parts:
     """Splits a device's examples so that each part asked for has at least one, and about the same mix of labels.
 
     The examples are put in the order of their labels, at random within a label; every `1/test`-th from a random start is
@@ -49,7 +52,7 @@ def split(
 
 def split_by_block(
     indices: Indices, sequences: Array | None, device: int, *, validation: float = 0.2, test: float = 0.2, gap: int = 1
-) -> tuple[Indices, Indices, Indices]:
+) -> Parts:
     """Splits each sequence of a device's examples into three blocks: training first, then validation, the end for the test.
 
     Between two blocks `gap` examples are left out, so that windows that overlap do not tell one part about another. A
@@ -82,7 +85,7 @@ def split_by_block(
     return train, for_validation, for_test
 
 
-def _blocks(sequence: Indices, validation: float, test: float, gap: int) -> tuple[Indices, Indices, Indices]:
+def _blocks(sequence: Indices, validation: float, test: float, gap: int) -> Parts:
     used = len(sequence) - 2 * gap
     if used < MIN_EXAMPLES:
         return sequence, sequence[:0], sequence[:0]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.data.dataset import read_only
-from odt_sim.data.targets import as_targets
+from odt_sim.data.dataset_checks import as_targets
 from odt_sim.model.trainable import TrainableModel
 
 Array = NDArray[Any]
@@ -38,7 +38,7 @@ def batches(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
     Args:
         model: The model to train.
         x: `[rows, ...]`.
-        y: `[rows, ...]`; `[rows]` also where the model takes `[batch, 1]`: see `odt_sim.data.targets`.
+        y: `[rows, ...]`; `[rows]` also where the model takes `[batch, 1]`: see `odt_sim.data.dataset_checks`.
     """
     y = as_targets(y, model.y.shape[1:], model.y.dtype)
     size = model.batch_size

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.data.dataset import read_only
-from odt_sim.data.targets import as_targets
+from odt_sim.data.dataset_checks import as_targets
 from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.trainable import TrainableModel

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.data.digest import digest_of
+from odt_sim.data.dataset import digest_of
 
 
 def plain_attributes(owner: Any) -> dict[str, str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from odt_sim.aggregators.mean import Mean
+from odt_sim.data.dataset import digest_of
 from odt_sim.data.dataset_checks import check_against
-from odt_sim.data.digest import digest_of
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ModelError, StrategyError

@@ -1,7 +1,7 @@
 import numpy as np
 
 from odt_sim.data import Dataset, federate, iid
-from odt_sim.data.digest import digest_of
+from odt_sim.data.dataset import digest_of
 
 X, Y = np.arange(12, dtype=np.float32).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1], np.int32)
 

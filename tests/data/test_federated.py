@@ -141,6 +141,24 @@ def test_a_wrong_partition_is_named(parts, message):
         federate(make(), lambda dataset, devices, seed: arrays, 2, 0)
 
 
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (
+            (part for part in [[0, 1, 2]]),
+            r"d: returned a generator, expected a list of index arrays, .*list\(\.\.\.\)$",
+        ),
+        (None, "d: returned a NoneType, expected a list of index arrays, one for each device"),
+        ([[0.0, 1.0, 2.0]], r"gave device 0 float64 \[3\], expected a list of example indices$"),
+        ([0], r"gave device 0 int64 \[\], expected a list of example indices$"),
+    ],
+)
+def test_partition_of_another_type_is_refused_in_one_line(parts, message):
+    with pytest.raises(DataError, match=message) as caught:
+        federate(make(), lambda dataset, devices, seed: parts, 1, 0)
+    assert "\n" not in str(caught.value)
+
+
 def test_fractions_are_checked_before_the_partition_is_made():
     message = r"split: expected validation and test to sum to below 1, found 0\.6 and 0\.4"
     with pytest.raises(ConfigurationError, match=message):
@@ -177,8 +195,8 @@ def test_a_large_fleet_is_split_as_a_small_one(method, fractions):
     of, validation, test = partial(federate, dataset, method=method), *fractions
     large = of(by_user, None, 7, validation=validation, test=test)
     small = of(first, 4, 7, validation=validation, test=test)
-    assert large.late
-    assert not small.late
+    assert large.deferred
+    assert not small.deferred
     for device in range(4):
         assert listed(large.parts(device)) == listed(small.parts(device))
     np.testing.assert_array_equal(np.diff(large.offsets), [[len(part) for part in large.parts(d)] for d in range(MANY)])
@@ -200,5 +218,5 @@ def test_changed_labels_do_not_change_who_is_in_which_part():
 
 def test_devices_that_standardize_are_split_at_once():
     data = federate(replace(make(3 * MANY), standardize=True), iid, MANY, 0)
-    assert data.late is None
+    assert data.deferred is None
     assert data.x[data.train(5)].tolist() == [[0.0]]  # one training example: centered

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from odt_sim.data.hugging_face import hugging_face
+from odt_sim.data.converters import hugging_face
 from odt_sim.errors import DataError
 
 

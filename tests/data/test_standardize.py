@@ -1,6 +1,6 @@
 import numpy as np
 
-from odt_sim.data.standardize import standardized
+from odt_sim.data.federated import standardized
 
 
 def test_a_device_knows_only_its_own_training_examples():

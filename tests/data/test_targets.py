@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.dataset_checks import check, check_against
-from odt_sim.data.targets import as_targets
+from odt_sim.data.dataset_checks import as_targets, check, check_against
 from odt_sim.errors import DataError
 
 X = np.zeros((3, 2), np.float32)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from odt_sim.data.tf_data import tf_data
+from odt_sim.data.converters import tf_data
 from odt_sim.errors import DataError
 from odt_sim.export.cache import QUIET
 
