@@ -1,4 +1,4 @@
-"""A data set before it is spread over devices."""
+"""A data set before it is partitioned over devices."""
 
 import hashlib
 from dataclasses import dataclass
@@ -23,18 +23,18 @@ def read_only(array: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """All examples of a data set. What a source returns went through `odt_sim.data.dataset_checks.check`.
+    """All examples of a data set, as read-only arrays. Sources return it checked by `odt_sim.data.dataset_checks.check`.
 
     Attributes:
-        name: What messages and reports call it.
+        name: The name in messages and reports.
         x: `[examples, ...]` float32 or int32 inputs; images have a channel axis.
         y: Targets: `[examples]` int32 class labels; `[examples, classes]` float32 class probabilities (one-hot);
             `[examples, ...]` int32 labels of each position of a sequence; or `[examples, ...]` float32 values.
-        users: `[examples]` whose example each is, as integers or strings; None where the data knows no users.
+        users: `[examples]` the user id of each example, integers or strings; None if there are no natural users.
         classes: The number of classes; None for regression.
-        sequences: `[examples]` integers, the recording or text that each example is a part of, whose parts stand in the
-            order of time; a split by block cuts each. None where all that a device has is one sequence.
-        standardize: Whether each device brings its inputs to one scale by its own training examples, once they are split.
+        sequences: `[examples]` integers, the recording or text of each example. The examples of a sequence are in the
+            order of time, and a split by block cuts each sequence. None if a device's examples are one sequence.
+        standardize: Whether each device standardizes its inputs by its own training examples, after the split.
     """
 
     name: str
@@ -57,33 +57,33 @@ class Dataset:
         return self.classes is not None and (self.y.ndim == 1 or self.y.dtype == np.float32)
 
     def labels(self) -> NDArray[np.int32]:
-        """Returns the `[examples]` class of each example; that of the largest value where `y` is one-hot.
+        """Return the class of each example, `[examples]`; the largest value's class if `y` is one-hot.
 
         Raises:
-            DataError: The examples have no single class each.
+            DataError: The examples do not have one class each.
         """
         if not self.has_labels:
             kind = "values to regress" if self.classes is None else f"labels of shape {list(self.y.shape[1:])}"
             raise DataError(
-                f"data {self.name}: each example needs one class label, found {kind}; {self._if_one_hot()}"
+                f"data {self.name}: expected one class label for each example, found {kind}; {self._one_hot_advice()}"
                 "use a partition that needs no labels: iid, quantity_skew or by_user"
             )
         return self.y if self.y.ndim == 1 else self.y.argmax(axis=1).astype(np.int32)
 
-    def _if_one_hot(self) -> str:
-        """Returns the advice for rows that look like class probabilities while nobody said how many classes there are."""
+    def _one_hot_advice(self) -> str:
+        """Return advice for rows that look one-hot while the number of classes is missing."""
         y = self.y
         if y.ndim != 2 or y.shape[1] < 2 or y.dtype != np.float32 or (y < 0).any() or not np.allclose(y.sum(axis=1), 1):
             return ""
         classes = y.shape[1]
         return (
-            f"if its rows are one-hot, say so: data.classes={classes} of an .npz, or return "
+            f"if its rows are one-hot, set data.classes={classes} for an .npz file, or return "
             f"odt_sim.data.Dataset(name, x, y, classes={classes}) from a function; else "
         )
 
 
 def digest_of(*arrays: Array | None) -> str:
-    """Returns 16 hexadecimal digits that differ where a value, a shape or a dtype does; None is like no array."""
+    """Return 16 hexadecimal digits of a hash of the values, shapes and dtypes; None counts as no array."""
     digest = hashlib.sha256()
     for array in arrays:
         if array is not None:

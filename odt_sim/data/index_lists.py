@@ -39,7 +39,9 @@ class IndexLists(Sequence[Indices]):
                     "expected a list of example indices"
                 )
         ends = np.cumsum([0, *(len(array) for array in arrays)], dtype=np.int64)
-        return cls(np.concatenate([np.zeros(0, np.int64), *(array.astype(np.int64, copy=False) for array in arrays)]), ends)
+        return cls(
+            np.concatenate([np.zeros(0, np.int64), *(array.astype(np.int64, copy=False) for array in arrays)]), ends
+        )
 
     @classmethod
     def grouped(cls, owner: Indices, devices: int) -> "IndexLists":

@@ -46,7 +46,7 @@ def test_float_targets_are_regression():
     assert dataset.y.dtype == np.float32
     assert dataset.classes is None
     with pytest.raises(
-        DataError, match=r"data d: each example needs one class label, found values to regress; use .*iid"
+        DataError, match=r"data d: expected one class label for each example, found values to regress; use .*iid"
     ):
         dataset.labels()
 

@@ -201,7 +201,7 @@ def test_alpha_out_of_range_is_refused(alpha):
 def test_regression_has_no_labels_to_skew():
     dataset = Dataset("school", np.zeros((9, 1)), np.zeros(9, np.float32))
     for partition in (ALL["dirichlet"], ALL["pathological"]):
-        with pytest.raises(DataError, match="data school: each example needs one class label"):
+        with pytest.raises(DataError, match="data school: expected one class label for each example"):
             partition(dataset, 2, 0)
     assert_all_used_once(quantity_skew(dataset, 2, 0, alpha=1, min_examples=1), 9)
 
