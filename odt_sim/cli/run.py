@@ -37,7 +37,7 @@ from odt_sim.persistence.files import remove_temporaries, write_file
 from odt_sim.persistence.lock import locked
 from odt_sim.persistence.records import Row
 from odt_sim.persistence.run_folder import RunFolder
-from odt_sim.simulation.coordinator import holds_results
+from odt_sim.simulation.start import holds_results
 from odt_sim.trackers.base import Tracker
 from odt_sim.trackers.flat import settings_of
 

@@ -14,7 +14,6 @@ from odt_sim.model.weights import Weights
 from odt_sim.persistence.device_states import StateFile, pack_state
 from odt_sim.persistence.storage import Storage
 from odt_sim.persistence.versions import Segment, Versions
-from odt_sim.simulation.quarantine import Failures
 from odt_sim.strategies.base import ServerState, array_of
 
 
@@ -33,7 +32,7 @@ class Commit:
     round: int
     state: ServerState
     versions: Versions
-    failures: Failures
+    failures: Mapping[int, int]
     records: int = 0
 
 

@@ -23,6 +23,7 @@ from odt_sim.persistence.summary import Summary
 
 T = TypeVar("T")
 
+INITIAL_MODEL, TRAINED_MODEL = "initial.tflite", "model.tflite"
 RECORDS = ROUNDS, DEVICES, SUMMARY, FAILURE = "rounds.jsonl", "devices.jsonl", "summary.json", "failure.json"
 
 
@@ -115,14 +116,14 @@ class RunFolder:
         return _read_document(self.path / SUMMARY, Summary.of)
 
     def reopen(self) -> None:
-        """Remove the summary and the devices' records of a run that resumes with more rounds.
+        """Remove the summary, the devices' records and the trained model of a run that resumes with more rounds.
 
         The summary goes first: with it, the devices' records would count as those of the run.
 
         Raises:
             FileError: A file cannot be removed.
         """
-        for name in (SUMMARY, DEVICES):
+        for name in (SUMMARY, DEVICES, TRAINED_MODEL):
             try:
                 (self.path / name).unlink(missing_ok=True)
             except OSError as error:

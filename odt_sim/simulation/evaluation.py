@@ -1,17 +1,19 @@
 """What is measured of one device: the model that its user gets, on its own examples and on those of others."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.model.weights import Weights
+from odt_sim.model.weights import Weights, is_finite
 from odt_sim.simulation.cohort import choose_unseen, holds
-from odt_sim.simulation.common_examples import CommonExamples
+from odt_sim.simulation.exclusion import Excluded
 from odt_sim.simulation.job import Job
 from odt_sim.strategies.base import Tensors, array_of
 
@@ -30,7 +32,7 @@ class Evaluation:
         self._unseen = choose_unseen(job.data.devices, job.fleet.unseen, job.seed)
         self._common = CommonExamples.drawn(job.data, job.seed)
 
-    def row(self, device: Device, broadcast: Tensors, *, final: bool) -> Row:
+    def row(self, device: Device, broadcast: Tensors, *, final: bool) -> Row | Excluded:
         """Deploys to a device and measures what it then has; `docs/evaluation.md` defines each column.
 
         Args:
@@ -49,7 +51,12 @@ class Evaluation:
         """
         cost = {"state_bytes": sum(array_of(tensor).nbytes for tensor in device.state.values())}
         with self._job.strategy_errors(f"on device {device.id} after round {device.round}"):
-            device.restore(self._strategy.deploy(device, self._strategy.message(broadcast, device.id)))
+            weights = self._strategy.deploy(device, self._strategy.message(broadcast, device.id))
+            if not isinstance(weights, Weights):
+                raise TypeError(f"deploy returned {type(weights).__name__}, expected Weights")
+            device.restore(weights)
+        if not is_finite(device.weights.vector):
+            return Excluded("deployed weights not finite")
         cost |= {"deploy_train_calls": device.calls.train, "deploy_infer_calls": device.calls.infer}
         self._test_on(device, self._data.test(device.id))
         row: Row = {"device": device.id, "train_examples": len(device.train_examples), **device.evaluate()}
@@ -119,3 +126,36 @@ def _own_records(device: Device, row: Row) -> Row:
         if not isinstance(value, int | float | np.number):
             raise TypeError(f"device.records[{name!r}] is a {type(value).__name__}, expected a number")
     return device.records
+
+
+MOST = 256
+"""The examples that are drawn at most: their cost is the same for every device, in a fleet of any size."""
+
+
+@dataclass(frozen=True, eq=False)
+class CommonExamples:
+    """Test examples that were drawn from all devices' at once, so that devices are measured on nearly the same ones.
+
+    Attributes:
+        rows: `[drawn]` int64, in the data's arrays.
+        owners: `[drawn]` int64, the device that each is of.
+    """
+
+    rows: NDArray[np.int64]
+    owners: NDArray[np.int64]
+
+    @classmethod
+    def drawn(cls, data: FederatedData, seed: int) -> "CommonExamples":
+        """Draws at most 256 of all test examples, each with the same chance; the run's seed decides which."""
+        sizes = data.offsets[:, 3] - data.offsets[:, 2]
+        ends = np.cumsum(sizes)
+        generator = np.random.default_rng([seed, *b"others"])
+        chosen = np.sort(generator.choice(ends[-1], min(MOST, ends[-1]), replace=False))
+        owners = np.searchsorted(ends, chosen, side="right")
+        places = chosen - (ends - sizes)[owners]
+        rows = [data.test(owner)[place] for owner, place in zip(owners.tolist(), places.tolist(), strict=True)]
+        return cls(np.array(rows, np.int64), owners)
+
+    def of_others(self, device: int) -> NDArray[np.int64]:
+        """Returns the rows that are not a device's own; none in a fleet of one."""
+        return np.asarray(self.rows[self.owners != device])

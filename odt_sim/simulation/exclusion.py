@@ -1,7 +1,7 @@
 """Why a device's work does not count: an aggregate goes on without what would ruin it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from odt_sim.errors import InvocationError
@@ -24,7 +24,7 @@ NAMED = 5  # devices, at most, that a line names for each reason
 
 
 @dataclass(frozen=True)
-class Sick:
+class Excluded:
     """What takes the place of a device's result.
 
     Attributes:
@@ -34,13 +34,13 @@ class Sick:
     reason: str
 
 
-def failed(error: InvocationError) -> Sick:
+def failed(error: InvocationError) -> Excluded:
     """Returns what LiteRT told, without the model's path: the same on every machine."""
     lines = [line.strip() for line in str(error.__cause__).splitlines() if line.strip()]
-    return Sick(f"failed in LiteRT: {lines[0] if lines else 'no reason given'}")
+    return Excluded(f"failed in LiteRT: {lines[0] if lines else 'no reason given'}")
 
 
-def unusable(update: Update, state: Tensors, largest: float | None) -> Sick | None:
+def unusable(update: Update, state: Tensors, largest: float | None) -> Excluded | None:
     """Returns why a device is to be left out of the round; None where it is not.
 
     Args:
@@ -50,22 +50,22 @@ def unusable(update: Update, state: Tensors, largest: float | None) -> Sick | No
     """
     sent = [array_of(tensor) for tensor in update.tensors.values()]
     if not is_finite(update.losses):
-        return Sick("loss not finite")
+        return Excluded("loss not finite")
     if not all(map(is_finite, sent)):
-        return Sick("update not finite")
+        return Excluded("update not finite")
     if not 0 < update.weight < math.inf:
-        return Sick("weight not finite or not above 0")
+        return Excluded("weight not finite or not above 0")
     if not all(is_finite(array_of(tensor)) for tensor in state.values()):
-        return Sick("state not finite")
-    return Sick("update too large") if largest is not None and exceeds(sent, largest) else None
+        return Excluded("state not finite")
+    return Excluded("update too large") if largest is not None and exceeds(sent, largest) else None
 
 
-def told(excluded: Mapping[int, str]) -> str:
+def listed(excluded: Mapping[int, str]) -> str:
     """Returns which devices were left out, and why, in words; empty where none was."""
     by_reason: dict[str, list[int]] = {}
     for device, reason in excluded.items():
         by_reason.setdefault(reason, []).append(device)
-    return "; ".join(f"{reason} on device {_listed(devices)}" for reason, devices in by_reason.items())
+    return "; ".join(f"{reason} on device {_first(devices)}" for reason, devices in by_reason.items())
 
 
 def advice(excluded: Mapping[int, str]) -> str:
@@ -74,6 +74,30 @@ def advice(excluded: Mapping[int, str]) -> str:
     return "; ".join(dict.fromkeys(found))
 
 
-def _listed(devices: list[int]) -> str:
+def failures_after(
+    failures: Mapping[int, int], contributed: Collection[int], excluded: Collection[int]
+) -> Mapping[int, int]:
+    """Returns what holds after a round.
+
+    Args:
+        failures: What held before.
+        contributed: The ids of the devices whose updates were used; each begins anew.
+        excluded: The ids of those that were left out.
+    """
+    kept = {device: failures[device] for device in failures.keys() - set(contributed)}
+    return dict(sorted({**kept, **{device: failures.get(device, 0) + 1 for device in excluded}}.items()))
+
+
+def quarantined(failures: Mapping[int, int], after: int | None) -> set[int]:
+    """Returns the ids of the devices that take part in no further round.
+
+    Args:
+        failures: What holds after the last round.
+        after: The failures in a row; None for never.
+    """
+    return set() if after is None else {device for device, times in failures.items() if times >= after}
+
+
+def _first(devices: list[int]) -> str:
     more = f" and {len(devices) - NAMED} more" if len(devices) > NAMED else ""
     return ", ".join(map(str, devices[:NAMED])) + more

@@ -12,6 +12,7 @@ from odt_sim.aggregators.mean import Mean
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import InvocationError, OdtSimError, SimulationError
+from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout
 from odt_sim.persistence.storage import Storage
@@ -56,6 +57,11 @@ class Job:
     def cohort(self) -> int:
         """The number of devices that each round is begun with."""
         return self.participants if self.strategy.alone else self.fleet.cohort or self.participants
+
+    @property
+    def task(self) -> str:
+        """The kind of task: `classification` or `regression`."""
+        return "regression" if self.model.loss in REGRESSIONS else "classification"
 
     @property
     def effective_aggregator(self) -> Aggregator:

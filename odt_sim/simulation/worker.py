@@ -15,7 +15,7 @@ from odt_sim.errors import InvocationError
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.device_states import DeviceStore, RoundStates
 from odt_sim.simulation.evaluation import Evaluation, Row, unmeasured
-from odt_sim.simulation.exclusion import TIMED_OUT, Sick, failed, unusable
+from odt_sim.simulation.exclusion import TIMED_OUT, Excluded, failed, unusable
 from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.sums import check_finite, check_tensors, join
 from odt_sim.simulation.time_limit import OutOfTime, timed
@@ -82,26 +82,26 @@ class Worker:
         plan, pool = job.plan, self._pool
         return Device(job.model, train, validation, seed=job.seed, id=id, round=round, plan=plan, pool=pool)
 
-    def _within_limits(self, work: Callable[[], Result]) -> Result | Sick:
+    def _within_limits(self, work: Callable[[], Result]) -> Result | Excluded:
         """Does a device's own part of the work; what it leaves half done in an interpreter goes with that."""
         seconds = self._job.fleet.timeout
         try:
             return work() if seconds is None else timed(work, seconds, ends_process=self._replaceable)
         except (InvocationError, OutOfTime) as error:
             self._pool = RuntimePool(self._job.model)
-            return Sick(TIMED_OUT) if isinstance(error, OutOfTime) else failed(error)
+            return Excluded(TIMED_OUT) if isinstance(error, OutOfTime) else failed(error)
 
     def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
         final = task.kind == "final"
         row = self._within_limits(lambda: self._evaluation.row(device, broadcast, final=final))
-        return unmeasured(self._job.data, device.id, row.reason) if isinstance(row, Sick) else row
+        return unmeasured(self._job.data, device.id, row.reason) if isinstance(row, Excluded) else row
 
     def _train(self, device: Device, task: Task, broadcast: Tensors, states: RoundStates) -> Trained:
         strategy, aggregator = self._job.strategy, self._job.effective_aggregator
         if device.id in task.stragglers:
             device.plan = device.plan.part(device.random("stragglers"))
         update = self._within_limits(lambda: self._local(device, task, broadcast))
-        if isinstance(update, Sick):
+        if isinstance(update, Excluded):
             calls = Calls() if update.reason == TIMED_OUT else device.calls
             excluded = {device.id: update.reason}
             return Trained(excluded=excluded, train_calls=calls.train, infer_calls=calls.infer)
@@ -127,7 +127,7 @@ class Worker:
             unweighted=frozenset(update.tensors) if aggregator.unweighted else strategy.unweighted,
         )
 
-    def _local(self, device: Device, task: Task, broadcast: Tensors) -> Update | Sick:
+    def _local(self, device: Device, task: Task, broadcast: Tensors) -> Update | Excluded:
         strategy = self._job.strategy
         with self._job.strategy_errors(f"on device {device.id} in round {task.round}"):
             update = strategy.local(device, strategy.message(broadcast, device.id))

@@ -38,7 +38,7 @@ class Run:
 
     @property
     def model(self) -> TrainableModel:
-        return TrainableModel.load(self.folder / "model.tflite")
+        return TrainableModel.load(self.folder / "initial.tflite")
 
     def data(self) -> FederatedData:
         """Makes the data again, and checks that it is as large, device by device, as what the devices had."""

@@ -94,7 +94,7 @@ def test_agrees_with_numpy(runs: list[Path], numpy_softmax: Any) -> None:
     for run in runs:
         config: Any = OmegaConf.load(run / ".hydra" / "config.yaml")
         data, mu = federated(config), config.strategy.get("mu", 0)
-        initial = Runtime(TrainableModel.load(run / "model.tflite")).initial.vector
+        initial = Runtime(TrainableModel.load(run / "initial.tflite")).initial.vector
         w = Rounds(config, data, numpy_softmax, mu, mu > 0).weights(initial.astype(np.float64))
         for row in RunFolder(run).devices():
             index = data.test(row["device"])

@@ -91,7 +91,7 @@ def test_agrees_with_numpy(strategy: str, tmp_path: Path, numpy_softmax: Any) ->
     run = f"hydra.run.dir={tmp_path}"
     assert launch(["+experiment=reproduce/pfedme_synthetic", *chosen, *FEW, "run.evaluate_every=2", run]).failed == 0
     data = federated(OmegaConf.load(tmp_path / ".hydra" / "config.yaml"))
-    initial = Runtime(TrainableModel.load(tmp_path / "model.tflite")).initial.vector
+    initial = Runtime(TrainableModel.load(tmp_path / "initial.tflite")).initial.vector
     models = Twin(data, numpy_softmax, rate).deployed(strategy, initial.astype(np.float64))
     rows = {row["device"]: row for row in RunFolder(tmp_path).devices()}
     assert RunFolder(tmp_path).summary()["reported_round"] == ROUNDS

@@ -114,12 +114,14 @@ def test_a_line_a_device_at_the_end(four, fleet_data):
 def test_the_folder_holds_what_the_design_says(four, momentum):
     summary = json.loads((four / "summary.json").read_text())
     assert (summary["strategy"], summary["rounds"], summary["devices"], summary["unseen"]) == ("fedavg", 4, 7, 1)
-    assert (four / "model.tflite").read_bytes() == momentum.content
+    assert (four / "initial.tflite").read_bytes() == momentum.content
     assert summary["reported_round"] in (2, 4)
     commits = [
         f"checkpoint/server.{round}.safetensors" for round in (2, 3, 4)
     ]  # the best before the last, and the last two
-    assert list(contents(four)) == [".lock", *commits, "devices.jsonl", "model.tflite", "rounds.jsonl", "summary.json"]
+    assert list(contents(four)) == [
+        *(".lock", *commits, "devices.jsonl", "initial.tflite", "model.tflite", "rounds.jsonl", "summary.json")
+    ]
 
 
 def test_the_evaluation_of_the_reported_round_is_that_of_the_devices(four):

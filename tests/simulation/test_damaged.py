@@ -13,7 +13,7 @@ from odt_sim.persistence.commit import CommitFile
 from odt_sim.persistence.object_store import ObjectStore
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.tensor_file import TensorFile, packed
-from odt_sim.simulation.run_checks import identity
+from odt_sim.simulation.run_settings import identity
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
 

@@ -13,8 +13,7 @@ from odt_sim.errors import SimulationError
 from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.persistence.storage import storage_at
 from odt_sim.simulation.cohort import choose_unseen
-from odt_sim.simulation.common_examples import MOST, CommonExamples
-from odt_sim.simulation.evaluation import Evaluation
+from odt_sim.simulation.evaluation import MOST, CommonExamples, Evaluation
 from odt_sim.simulation.job import Job
 from odt_sim.strategies.base import Strategy
 from odt_sim.strategies.fedavg import FedAvg

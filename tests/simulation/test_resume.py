@@ -114,7 +114,15 @@ def test_what_a_run_did_not_write_stays_in_its_storage(simulation, tmp_path):
 def test_what_killed_writes_left_in_a_runs_folder_goes_when_the_run_goes_on(simulation, tmp_path):
     simulation(FedAvg(), tmp_path, rounds=1).run()
     before = sorted(path.name for path in tmp_path.iterdir())
-    for name in ("model.tflite", "rounds.jsonl", "devices.jsonl", "summary.json", "failure.json", "notes"):
+    for name in (
+        "initial.tflite",
+        "model.tflite",
+        "rounds.jsonl",
+        "devices.jsonl",
+        "summary.json",
+        "failure.json",
+        "notes",
+    ):
         (tmp_path / f".{name}.0a1b2c3d.part").touch()
     simulation(FedAvg(), tmp_path, rounds=1).run(resume=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*before, ".notes.0a1b2c3d.part"])

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from odt_sim.simulation.attributes import in_words, plain_attributes
+from odt_sim.simulation.run_settings import in_words, plain_attributes
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,120 @@
+"""Checks of a run before it starts: model, data, training plan and aggregator."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from odt_sim.aggregators.mean import Mean
+from odt_sim.data.dataset_checks import check_against
+from odt_sim.data.federated import FederatedData
+from odt_sim.device.plan import TrainingPlan
+from odt_sim.errors import ConfigurationError, DataError, ModelError, StrategyError
+from odt_sim.model.contract import shape_text
+from odt_sim.model.manifest import REGRESSIONS
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.persistence.run_folder import document
+from odt_sim.settings import Fleet
+from odt_sim.simulation.cohort import straggler_count
+from odt_sim.simulation.job import Job
+
+
+def check_parts(fleet: Fleet, plan: TrainingPlan) -> None:
+    """Checks that stragglers can do a part of their work.
+
+    Raises:
+        ConfigurationError: The work is a single epoch or step, or none.
+    """
+    if fleet.stragglers and plan.amount < 2:
+        name = "epochs" if plan.steps is None else "steps"
+        raise ConfigurationError(
+            f"train.{name}: expected at least 2 where fleet.stragglers is {fleet.stragglers}, found {plan.amount}; "
+            f"a straggler does fewer {name} than planned"
+        )
+
+
+def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) -> None:
+    """Checks that devices can train a model on their data, and evaluate it.
+
+    Raises:
+        ConfigurationError: The plan names a learning rate and the model's is fixed.
+        DataError: A shape, a dtype or a label does not fit, or a device has no training or no test example.
+        ModelError: The model's loss is not known, or does not fit its answers.
+    """
+    if model.loss is None:
+        raise ModelError(f"{model.where}: has no manifest, so its loss is not known; say it: model.loss=...")
+    if model.loss not in (*REGRESSIONS, "binary_crossentropy") and len(model.output.shape) < 2:
+        raise ModelError(
+            f"{model.where}: 'infer' answers with {shape_text(model.output.shape)}; its loss {model.loss} asks for a number "
+            "for each class; choose another loss, or return them"
+        )
+    if plan.learning_rate is not None and "learning_rate" not in model.capabilities:
+        raise ConfigurationError(
+            f"train.learning_rate: expected null, since the step size of {model.where} is fixed, "
+            f"found {plan.learning_rate}"
+        )
+    x, y = model.x, model.y
+    check_against(data, x.shape[1:], x.dtype, y.shape[1:], y.dtype, model.classes)
+    for column, split in ((0, "training"), (2, "test")):
+        empty = np.flatnonzero(data.offsets[:, column + 1] == data.offsets[:, column])
+        if len(empty):
+            raise DataError(
+                f"data {data.name}: device {empty[0]} has no {split} example; use fewer devices or another partition"
+            )
+
+
+def check_aggregator(job: Job) -> None:
+    """Checks that a strategy leaves the combining of updates to the aggregator, and that a round brings enough of them.
+
+    Raises:
+        StrategyError: It combines single updates itself.
+        ConfigurationError: A round has too few devices.
+        SimulationError: The aggregator's check failed.
+    """
+    aggregator, strategy, fleet = job.effective_aggregator, job.strategy, job.fleet
+    if type(aggregator) is Mean:
+        return
+    if strategy.keeps_updates:
+        raise StrategyError(
+            f"strategy {strategy.name}: combines single updates itself, so that aggregator {aggregator.name} has no say; "
+            "choose aggregator=mean or another strategy"
+        )
+    slow = 0 if strategy.partial_work else straggler_count(job.cohort, fleet.stragglers)
+    check_updates(job, job.cohort - slow)
+
+
+def check_updates(job: Job, devices: int) -> None:
+    """Checks that the aggregator can combine the updates of so many devices.
+
+    Raises:
+        ConfigurationError: They are too few for it.
+        SimulationError: Its check failed.
+    """
+    with job.aggregator_errors(f"in check of {devices} updates", passes=ConfigurationError):
+        job.effective_aggregator.check(devices)
+
+
+def promised(job: Job, rounds: int) -> Mapping[str, Any] | None:
+    """Returns what the aggregator says of the privacy of a run of so many rounds; None where it promises none.
+
+    Raises:
+        ConfigurationError: What the aggregator needs for it is missing.
+        SimulationError: The aggregator failed, or says what it must not.
+    """
+    aggregator = job.effective_aggregator
+    with job.aggregator_errors("in privacy", passes=ConfigurationError):
+        promise = aggregator.privacy(rounds, job.cohort, job.participants)
+        if promise is not None:
+            _check_promise(promise)
+        return promise
+
+
+def _check_promise(promise: Mapping[str, Any]) -> None:
+    if not isinstance(promise, Mapping):
+        raise TypeError(f"it returned {type(promise).__name__}, expected a mapping or None")
+    for name, most in (("epsilon", math.inf), ("delta", 1.0)):
+        value = promise.get(name)
+        if not isinstance(value, int | float | np.floating) or not 0 <= value <= most:
+            raise ValueError(f"{name!r} is {value!r}, expected a number from 0 to {most:g}")
+    document(promise)  # what the summary cannot hold is told now, not after all rounds

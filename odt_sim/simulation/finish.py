@@ -1,0 +1,77 @@
+"""The end of a run: the devices' records, the summary and the trained model."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from odt_sim.device.runtime import Runtime
+from odt_sim.errors import ModelError
+from odt_sim.metrics.fleet import TASK_METRICS
+from odt_sim.model.initial_weights import with_initial_weights
+from odt_sim.model.weights import Weights
+from odt_sim.persistence.commit import Commit
+from odt_sim.persistence.files import write_file
+from odt_sim.persistence.records import DeviceRecord
+from odt_sim.persistence.run_folder import TRAINED_MODEL, RunFolder
+from odt_sim.persistence.summary import Summary, summarize
+from odt_sim.simulation.evaluation import Row
+from odt_sim.simulation.job import Job
+from odt_sim.simulation.native_output import quiet
+
+
+def write_results(
+    job: Job,
+    folder: RunFolder,
+    rows: Sequence[Row],
+    reported: Commit,
+    settings: Mapping[str, str],
+    *,
+    target: float | None,
+    privacy: Mapping[str, Any] | None,
+) -> Summary:
+    """Write the devices' records and the summary; return the summary.
+
+    Args:
+        job: The run's job.
+        folder: The run's folder.
+        rows: The rows of the final evaluation.
+        reported: The commit of the round that is reported.
+        settings: The run's settings.
+        target: The value of the first metric to reach; None for none.
+        privacy: The aggregator's promise; None for none.
+    """
+    metrics = TASK_METRICS[job.task]
+    unknown = {f"{prefix}{metric}": None for prefix in ("", "global_", "local_") for metric in metrics}
+    for row in rows:
+        alone = {f"local_{metric}": row.get(metric) for metric in metrics} if job.strategy.alone else {}
+        row.update({**unknown, **row, **alone})
+    folder.write_devices(map(DeviceRecord.of, rows))
+    summary = summarize(
+        folder.rounds(),
+        rows,
+        strategy=job.strategy.name,
+        seed=job.seed,
+        task=job.task,
+        fleet=(job.data.devices, job.fleet.unseen),
+        cohort=job.fleet.cohort,
+        reported_round=reported.round,
+        target=target,
+        settings=settings,
+        privacy=privacy,
+    )
+    folder.write_summary(summary)
+    return summary
+
+
+def write_model(job: Job, folder: RunFolder, reported: Commit, warn: Callable[[str], None]) -> None:
+    """Write the trained global model, if the whole model travels; else the server has none."""
+    shared = reported.state.broadcast.get("weights")
+    if not isinstance(shared, Weights) or shared.layout != job.model.moving:
+        return
+    with quiet():
+        weights = Runtime(job.model).initial.replace(shared)  # frozen parameters do not travel
+    try:
+        content = with_initial_weights(job.model.content, weights, job.model.where)
+    except ModelError as error:
+        warn(f"{error}; the run's folder has no {TRAINED_MODEL}")
+    else:
+        write_file(folder.path / TRAINED_MODEL, content)

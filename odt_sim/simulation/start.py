@@ -1,0 +1,132 @@
+"""The start of a run: in an unused folder, or after the last commit of an interrupted run."""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from pathlib import Path
+
+from odt_sim.device.runtime import Runtime
+from odt_sim.errors import CheckpointError, ConfigurationError
+from odt_sim.metrics.rounds import reported_round
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.verification import verify
+from odt_sim.model.weights import Weights
+from odt_sim.persistence.checkpoint import Checkpoint
+from odt_sim.persistence.commit import Commit
+from odt_sim.persistence.files import remove_temporaries, write_file
+from odt_sim.persistence.records import RoundRecord
+from odt_sim.persistence.run_folder import INITIAL_MODEL, RECORDS, ROUNDS, TRAINED_MODEL, RunFolder, checksum
+from odt_sim.simulation.job import Job
+from odt_sim.simulation.native_output import quiet
+
+
+def holds_results(directory: Path) -> bool:
+    """Return whether a folder holds rounds of a run, or its summary; a failure alone is no result.
+
+    Raises:
+        CheckpointError: They are damaged.
+    """
+    folder = RunFolder(directory)
+    return bool(folder.rounds()) or folder.summary() is not None
+
+
+def check_unused(folder: RunFolder, checkpoint: Checkpoint) -> None:
+    """Check that neither a run's folder nor its storage holds a run.
+
+    Raises:
+        CheckpointError: One of them does.
+    """
+    committed = checkpoint.look()
+    if holds_results(folder.path):
+        raise CheckpointError(f"{folder.path}: this folder holds a run already; resume it or choose another folder")
+    if committed:
+        raise CheckpointError(
+            f"{checkpoint.where}: a run is stored there already; resume it or choose another place (run.storage)"
+        )
+
+
+def initial_weights(model: TrainableModel) -> Weights:
+    """Return a copy of the weights that a model starts with."""
+    with quiet():
+        initial = Runtime(model).initial
+    return Weights(initial.layout, initial.vector.copy())
+
+
+def start(
+    job: Job,
+    folder: RunFolder,
+    checkpoint: Checkpoint,
+    rounds: int,
+    warn: Callable[[str], None],
+    first: Callable[[], Commit],
+) -> tuple[Commit, list[RoundRecord]]:
+    """Prepare a run's folder and checkpoint for the next round; nothing is written before all checks pass.
+
+    Args:
+        job: The run's job.
+        folder: The run's folder.
+        checkpoint: The run's checkpoint.
+        rounds: The number of rounds to run.
+        warn: Receives a line for each commit that is damaged.
+        first: Returns the state before the first round.
+
+    Returns:
+        The last commit that is whole, or that of `first`, and the records of the rounds up to it.
+
+    Raises:
+        CheckpointError: No commit is whole, or the folder or the checkpoint is damaged or of another run.
+        ConfigurationError: The run has more rounds already.
+        ModelError: LiteRT cannot run the model.
+    """
+    verify(job.model.content, job.model.fingerprint, job.model.where)  # `from_content` takes unverified bytes
+    committed, recorded = checkpoint.look(), folder.rounds()
+
+    def check(commit: Commit) -> None:
+        _check_recorded(recorded, committed, folder.path, job.storage.where(""), commit)
+
+    commit = checkpoint.read(warn, check) or first()
+    check(commit)
+    if commit.round > rounds:
+        raise ConfigurationError(
+            f"run.rounds: {folder.path} has {commit.round} rounds already, found {rounds}; ask for more"
+        )
+    recorded = recorded[: commit.round]
+    checkpoint.begin(commit, reported_round(recorded, job.task), reported_round(recorded[:-1], job.task))
+    # Truncate the records first: they fit the checkpoint with later commits and without.
+    folder.truncate_rounds(commit.round)
+    checkpoint.clean()
+    if commit.round < rounds:
+        folder.reopen()
+    remove_temporaries(folder.path, (INITIAL_MODEL, TRAINED_MODEL, *RECORDS))
+    write_file(folder.path / INITIAL_MODEL, job.model.content)
+    return commit, recorded
+
+
+def _check_recorded(
+    recorded: Sequence[RoundRecord], committed: int, directory: Path, checkpoint: str, commit: Commit
+) -> None:
+    """Check that records and checkpoint are of one run; a killed run may have recorded one round more.
+
+    Args:
+        recorded: The lines of `rounds.jsonl`.
+        committed: The last round of the checkpoint, even if damaged; 0 for none.
+        directory: The run's folder.
+        checkpoint: The checkpoint's place.
+        commit: The commit to resume after.
+
+    Raises:
+        CheckpointError: One of the two was lost or damaged, or is of another run.
+    """
+    numbers = [record.round for record in recorded]
+    if numbers != list(range(1, len(numbers) + 1)) or not commit.round <= len(numbers) <= committed + 1:
+        advice = "resume with the run's own run.storage, or start a new run in another folder"
+        if checkpoint.startswith("memory:"):
+            advice = "it lives as long as its process; start a new run in another folder, with a run.storage that lasts"
+        raise CheckpointError(
+            f"{directory / ROUNDS}: has {len(numbers)} rounds, the checkpoint in {checkpoint.rstrip('/')} has "
+            f"{commit.round}; {advice}"
+        )
+    if reduce(lambda before, record: checksum(record, before), recorded[: commit.round], 0) != commit.records:
+        raise CheckpointError(
+            f"{directory / ROUNDS}: damaged, its lines up to round {commit.round} are not those that were committed; "
+            "start a new run in another folder"
+        )
