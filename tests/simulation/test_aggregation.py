@@ -239,7 +239,7 @@ def test_a_user_s_own(moved):
         (
             LimitsToNothing,
             r"aggregator LimitsToNothing: failed on device 0 in round 1 with ValueError: the limited update's 'weights' "
-            r"holds NaN or infinity, expected finite numbers \(",
+            r"holds NaN or infinity, expected finite numbers; correct it",
         ),
         (
             Explodes,

@@ -1,13 +1,10 @@
 """Going on with a run that died, to the same bits; and refusing what would mix two runs."""
 
 import json
-import os
-import re
 import shutil
 import time
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from unittest.mock import ANY
 
 import numpy as np
@@ -21,7 +18,6 @@ from odt_sim.observers.base import Observer
 from odt_sim.persistence.commit import CommitFile
 from odt_sim.persistence.lock import LOCK
 from odt_sim.persistence.object_store import ObjectStore
-from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.storage import Folder
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.serial import SerialBackend
@@ -39,9 +35,6 @@ def contents(folder):
     """All files but the empty ones by which processes keep out of each other's way."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != LOCK)
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
-TEMPORARY, FINAL = re.compile(r"\.(.*)\.[0-9a-f]{8}\.part"), r"\1"
 
 
 @pytest.mark.parametrize("strategy", [Local(), FedPer(), FedAvg()], ids=lambda s: s.name)
@@ -140,33 +133,6 @@ def test_states_are_on_the_disk_before_a_commit_refers_to_them(simulation, tmp_p
     order.clear()
     simulation(FedAvg(), tmp_path / "fedavg", rounds=2, evaluate_every=2).run()
     assert order == [1, 2]  # devices that keep nothing have nothing to wait for
-
-
-def test_a_rounds_line_and_commit_last_before_the_next_rounds(simulation, tmp_path, monkeypatch):
-    """What a power failure may lose is told by the calls alone: a name, too, is on the disk once its folder was synced."""
-    order = []
-
-    def noted(name, call):
-        def done(file, *given):
-            path = Path(os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else given[0])
-            order.append(f"{name} {TEMPORARY.sub(FINAL, path.name)}")
-            return call(file, *given)
-
-        return done
-
-    for name in ("fsync", "fdatasync", "replace"):
-        monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
-    run = tmp_path / "run"
-    simulation(FedAvg(), run, rounds=2, evaluate_every=2).run()
-    first, second = (
-        [f"fsync server.{round}.safetensors", f"replace server.{round}.safetensors", "fsync checkpoint"]
-        for round in (1, 2)
-    )
-    line = "fdatasync rounds.jsonl"
-    assert order[order.index(line) : order.index("fsync devices.jsonl")] == [line, "fsync run", *first, line, *second]
-    order.clear()
-    RunFolder(run).truncate_rounds(1)
-    assert order == ["fsync rounds.jsonl", "replace rounds.jsonl", "fsync run"]
 
 
 def test_the_next_round_begins_before_the_last_one_is_evaluated_and_committed(simulation, tmp_path, monkeypatch):
