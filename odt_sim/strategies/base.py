@@ -9,7 +9,6 @@ McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Dece
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,31 +16,16 @@ from numpy.typing import NDArray
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
 from odt_sim.model.manifest import Parameter
+from odt_sim.model.tensors import ServerState as ServerState
+from odt_sim.model.tensors import Tensors as Tensors
+from odt_sim.model.tensors import array_of as array_of
+from odt_sim.model.tensors import read_only as read_only
+from odt_sim.model.tensors import weights_of as weights_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights, is_finite
 
-Tensors = Mapping[str, Weights | NDArray[Any]]
-
 NOTHING = Layout(())
 """The layout of what travels where nothing does."""
-
-
-@dataclass(frozen=True)
-class ServerState:
-    """The coordinator's state between two rounds.
-
-    Attributes:
-        broadcast: Tensors sent to the devices of a cohort; see `Strategy.message`.
-        private: Tensors that never leave the coordinator.
-    """
-
-    broadcast: Tensors
-    private: Tensors = field(default_factory=dict)
-
-    @property
-    def weights(self) -> Weights:
-        """The entry `weights` of the broadcast."""
-        return weights_of(self.broadcast)
 
 
 @dataclass(frozen=True)
@@ -179,37 +163,6 @@ class Strategy:
                 f"strategy {self.name}: needs {', '.join(missing)}, which the model {model.name} lacks (it has {has}); "
                 "export the model with it or choose another strategy"
             )
-
-
-def weights_of(tensors: Tensors, name: str = "weights") -> Weights:
-    """Return a named entry as `Weights`.
-
-    Raises:
-        StrategyError: The entry is missing or an array.
-    """
-    found = tensors.get(name)
-    if not isinstance(found, Weights):
-        raise StrategyError(f"expected {name!r} to be Weights, found {type(found).__name__}; set it in init and local")
-    return found
-
-
-def array_of(tensor: Weights | NDArray[Any]) -> NDArray[Any]:
-    """Return a tensor's values as an array."""
-    return tensor.vector if isinstance(tensor, Weights) else tensor
-
-
-def read_only(tensors: Tensors) -> Tensors:
-    """Return views that cannot be written to."""
-
-    def view(array: NDArray[Any]) -> NDArray[Any]:
-        array = array.view()
-        array.flags.writeable = False
-        return array
-
-    return {
-        name: Weights(tensor.layout, view(tensor.vector)) if isinstance(tensor, Weights) else view(tensor)
-        for name, tensor in tensors.items()
-    }
 
 
 def trained_by_gradients(layout: Layout) -> Layout:

@@ -1,0 +1,61 @@
+"""Named weights and arrays: what strategies send, keep and receive."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from odt_sim.errors import StrategyError
+from odt_sim.model.weights import Weights
+
+Tensors = Mapping[str, Weights | NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """The coordinator's state between two rounds.
+
+    Attributes:
+        broadcast: Tensors sent to the devices of a cohort; see `Strategy.message`.
+        private: Tensors that never leave the coordinator.
+    """
+
+    broadcast: Tensors
+    private: Tensors = field(default_factory=dict)
+
+    @property
+    def weights(self) -> Weights:
+        """The entry `weights` of the broadcast."""
+        return weights_of(self.broadcast)
+
+
+def weights_of(tensors: Tensors, name: str = "weights") -> Weights:
+    """Return a named entry as `Weights`.
+
+    Raises:
+        StrategyError: The entry is missing or an array.
+    """
+    found = tensors.get(name)
+    if not isinstance(found, Weights):
+        raise StrategyError(f"expected {name!r} to be Weights, found {type(found).__name__}; set it in init and local")
+    return found
+
+
+def array_of(tensor: Weights | NDArray[Any]) -> NDArray[Any]:
+    """Return a tensor's values as an array."""
+    return tensor.vector if isinstance(tensor, Weights) else tensor
+
+
+def read_only(tensors: Tensors) -> Tensors:
+    """Return views that cannot be written to."""
+
+    def view(array: NDArray[Any]) -> NDArray[Any]:
+        array = array.view()
+        array.flags.writeable = False
+        return array
+
+    return {
+        name: Weights(tensor.layout, view(tensor.vector)) if isinstance(tensor, Weights) else view(tensor)
+        for name, tensor in tensors.items()
+    }
