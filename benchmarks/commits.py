@@ -22,7 +22,7 @@ from workload import shipped_model
 from odt_sim import TrainableModel
 from odt_sim.persistence.checkpoint import Checkpoint
 from odt_sim.persistence.commit import Commit
-from odt_sim.persistence.device_states import pack_state, state_name
+from odt_sim.persistence.device_states import pack_state, state_names
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.versions import Versions
 from odt_sim.simulation.cohort import blocks, choose_cohort
@@ -62,10 +62,9 @@ def row(model: TrainableModel, devices: int, cohort: int, rounds: int, folder: P
         checkpoint.write(commit, best=round % REPORTED == 0)
         seconds.append(time.process_time() - started)
         written.append(sum(storage.sizes))
-    checkpoint.end()
     memory = psutil.Process().memory_info().rss - before
-    for name in map(state_name, commit.versions.files()):  # resuming checks that all files exist
-        storage.add(name, pack_state(name, {}, model))
+    for name in state_names(commit.versions.files):  # resuming checks that all files exist
+        storage.add(name, pack_state(name, {}, model, {}))
     started = time.process_time()
     again = Checkpoint(storage, model, {})
     again.look()

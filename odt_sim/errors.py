@@ -7,7 +7,6 @@ OdtSimError
 │   └── InvocationError  LiteRT fails while it runs a signature on what it is given
 ├── DataError            examples, labels, a partition or a split are unusable
 ├── CheckpointError      a checkpoint or a run's record is missing, damaged or of another model
-│   ├── MissingError     a checkpoint, or a part of one, is not there: it may be put back
 │   └── VersionError     a checkpoint is of another version of its format
 ├── FileError            a file cannot be written, or cannot be read for now
 ├── StrategyError        a strategy needs what the model or the fleet lacks
@@ -43,10 +42,6 @@ class DataError(OdtSimError):
 
 class CheckpointError(OdtSimError):
     """A checkpoint or a run's record is missing, damaged or of another model."""
-
-
-class MissingError(CheckpointError):
-    """A checkpoint, or a part of one, is not there: it may be put back."""
 
 
 class VersionError(CheckpointError):

@@ -259,12 +259,14 @@ def test_a_damaged_checkpoint(refused, folder, capfd):
     last.write_bytes(last.read_bytes()[:-7])
     capfd.readouterr()
     assert main(["run", "run.resume=damaged"]) == 0
-    warning = rf"^warning {last}: damaged, .*; put back a whole copy if there is one: the run goes on after round 1$"
+    warning = rf"^warning {last}: damaged, .*; restore it from a backup: the run resumes after round 1$"
     assert re.search(warning, capfd.readouterr().err, re.M)
     for path in (before, last):
         path.write_bytes(path.read_bytes()[:-7])
     found = refused("run", "run.resume=damaged")
-    assert re.match(r"\S+damaged/checkpoint/server\.2\.safetensors: damaged, .*; put back a whole copy", found), found
+    assert re.match(r"\S+damaged/checkpoint/server\.2\.safetensors: damaged, .*; restore it from a backup", found), (
+        found
+    )
 
 
 def test_an_error_that_speaks_in_several_lines_is_one(refused):

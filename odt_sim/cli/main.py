@@ -10,8 +10,8 @@ from typing import Any
 from odt_sim.cli.interrupt import Interrupted, interruptible, leave
 from odt_sim.cli.streams import finish, say, take_output
 from odt_sim.errors import ConfigurationError, OdtSimError
+from odt_sim.files import write_file
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.persistence.files import write_file
 
 USAGE = """usage: odt-sim COMMAND ...
 

@@ -30,10 +30,10 @@ from odt_sim.cli.resume import kept_overrides, resumed, run_folder, settle
 from odt_sim.cli.sweep import sweepable
 from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import CheckpointError, ConfigurationError, FileError, OdtSimError
+from odt_sim.files import remove_temporaries, write_file
 from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.observers.base import Observer, Observers, RunInfo
 from odt_sim.observers.display import Display
-from odt_sim.persistence.files import remove_temporaries, write_file
 from odt_sim.persistence.lock import locked
 from odt_sim.persistence.records import Row
 from odt_sim.persistence.run_folder import RunFolder

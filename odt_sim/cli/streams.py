@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from odt_sim.errors import FileError
-from odt_sim.persistence.files import unwritable
+from odt_sim.files import unwritable
 
 
 class Output(io.TextIOWrapper):

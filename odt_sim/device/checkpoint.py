@@ -7,11 +7,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from odt_sim.errors import CheckpointError
+from odt_sim.files import write_file
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
-from odt_sim.persistence.files import write_file
 from odt_sim.persistence.storage import Folder
-from odt_sim.persistence.tensor_file import TensorFile, packed
+from odt_sim.persistence.tensor_file import packed, unpacked
 
 Array = NDArray[Any]
 
@@ -36,8 +36,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
     Raises:
         CheckpointError: The file is missing, damaged or of another version.
     """
-    file = TensorFile(Folder(path.parent).read(path.name), str(path))
-    return file.tensors(), file.texts
+    return unpacked(Folder(path.parent).read(path.name), str(path))
 
 
 def write_checkpoint(path: Path, model: TrainableModel, weights: Weights, slots: Sequence[Array], epochs: int) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from filelock import FileLock
 
 from odt_sim.errors import ConfigurationError, ExportError
-from odt_sim.persistence.files import cache_folder, write_file
+from odt_sim.files import cache_folder, write_file
 from odt_sim.subprocesses import environment
 
 ERROR_MARK = "odt_sim.export error: "  # the child's last line begins with it

@@ -25,10 +25,10 @@ from odt_sim.export.parameters import (
 from odt_sim.export.signatures import Program, emit_signatures
 from odt_sim.export.sources import model_of
 from odt_sim.export.steps import Training, ending_of, only, trace_infer, trace_train
+from odt_sim.files import write_file
 from odt_sim.model.flatbuffer import fingerprint, with_metadata
 from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
-from odt_sim.persistence.files import write_file
 
 
 def export_model(

@@ -27,8 +27,8 @@ from odt_sim.export.keras2 import add_keras2_names
 from odt_sim.export.own_functions import as_function, trace_functions
 from odt_sim.export.own_parameters import names_of_weights
 from odt_sim.export.saved_model import converted, write_saved_model
+from odt_sim.files import write_file
 from odt_sim.model.contract import REQUIRED
-from odt_sim.persistence.files import write_file
 
 Class = TypeVar("Class", bound=type)
 

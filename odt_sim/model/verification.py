@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from odt_sim.errors import FileError, ModelError
-from odt_sim.persistence.files import cache_folder, write_file
+from odt_sim.files import cache_folder, write_file
 from odt_sim.subprocesses import environment
 
 SECONDS = 60.0

@@ -1,4 +1,4 @@
-"""What holds after a round, and the file that holds it."""
+"""The committed state of a round, and the file that holds it."""
 
 import re
 from collections.abc import Mapping
@@ -9,24 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.errors import CheckpointError
+from odt_sim.model.tensors import ServerState, array_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
-from odt_sim.persistence.device_states import StateFile, pack_state
+from odt_sim.persistence.device_states import State, pack_state, read_state
 from odt_sim.persistence.storage import Storage
-from odt_sim.persistence.versions import Segment, Versions
-from odt_sim.strategies.base import ServerState, array_of
+from odt_sim.persistence.versions import Versions
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What holds after a round.
+    """The committed state of a round.
 
     Attributes:
         round: The round; 0 before the first.
         state: The server's state.
-        versions: Where the devices' states are.
-        failures: How often devices have failed in a row.
-        records: The checksum of the rounds' records up to this one.
+        versions: The files of the devices' states.
+        failures: For each device that was left out of its last round, of how many in a row.
+        records: The checksum of the records of all rounds up to this one.
     """
 
     round: int
@@ -38,13 +38,13 @@ class Commit:
 
 @dataclass(frozen=True)
 class CommitFile:
-    """The file that holds a round's commit, beside those that hold the segments of its versions.
+    """The file of a round's commit.
 
     Attributes:
-        storage: Where it is.
+        storage: The run's storage.
         round: The round.
         model: The run's model.
-        identity: What tells the run from another, by the name of the setting.
+        identity: The settings that a resumed run must have, by name.
     """
 
     storage: Storage
@@ -54,18 +54,19 @@ class CommitFile:
 
     @property
     def where(self) -> str:
-        """What an error calls it."""
+        """The file's name in errors."""
         return self.storage.where(commit_name(self.round))
 
     def write(self, commit: Commit) -> None:
-        """Writes the commit, whole or not at all; the segments are there already.
+        """Write the commit, whole or not at all.
 
         Raises:
             FileError: The file cannot be written.
         """
-        rounds = [segment.round for segment in commit.versions.segments]
-        state: dict[str, Weights | NDArray[Any]] = {"versions.segments": np.array(rounds, np.int64)}
-        state["fleet.failures"] = np.array(list(commit.failures.items()), np.int64).reshape(-1, 2)
+        state: dict[str, Weights | NDArray[Any]] = {
+            "versions": commit.versions.entries,
+            "failures": np.array(list(commit.failures.items()), np.int64).reshape(-1, 2),
+        }
         state |= {f"broadcast.{name}": tensor for name, tensor in commit.state.broadcast.items()}
         state |= {f"private.{name}": tensor for name, tensor in commit.state.private.items()}
         texts = {"round": str(commit.round), "records": str(commit.records), **self.identity}
@@ -73,62 +74,43 @@ class CommitFile:
         self.storage.replace(name, pack_state(name, state, self.model, texts))
 
     def read(self) -> Commit:
-        """Returns the commit.
+        """Return the commit.
 
         Raises:
-            CheckpointError: The file, or that of a segment, is missing, damaged or of another run.
+            CheckpointError: The file is missing, damaged or of another run.
         """
-        file = StateFile(self.storage, commit_name(self.round), self.model)
-        for name in dict.fromkeys([*self.identity, *file.texts]):
-            found, expected = file.texts.get(name), self.identity.get(name)
-            if found != expected and name not in ("round", "records"):  # see `write`
+        state, texts = read_state(self.storage, commit_name(self.round), self.model)
+        self._check_identity(texts)
+        try:
+            failures = dict(array_of(state["failures"]).tolist())
+            server = ServerState(_part(state, "broadcast."), _part(state, "private."))
+            versions = Versions(array_of(state["versions"]))
+            return Commit(int(texts["round"]), server, versions, failures, int(texts["records"]))
+        except (KeyError, ValueError, TypeError) as error:
+            raise CheckpointError(
+                f"{self.where}: not a commit ({type(error).__name__}: {error}); restore it from a backup"
+            ) from error
+
+    def _check_identity(self, texts: Mapping[str, str]) -> None:
+        found = {name: text for name, text in texts.items() if name not in ("round", "records")}
+        for name in dict.fromkeys([*self.identity, *found]):
+            if found.get(name) != self.identity.get(name):
                 raise CheckpointError(
-                    f"{self.where}: of a run with {name} {found}, this one has {expected}; "
+                    f"{self.where}: of a run with {name} {found.get(name)}, this one has {self.identity.get(name)}; "
                     "resume with the same configuration, or start a new run"
                 )
-        try:
-            return self._commit(file)
-        except (KeyError, ValueError, TypeError) as error:  # whole, but of something else
-            raise CheckpointError(f"{self.where}: no commit of a round ({type(error).__name__}: {error})") from error
-
-    def _commit(self, file: StateFile) -> Commit:
-        rounds = array_of(file.state("versions.")["segments"]).tolist()
-        versions = Versions(tuple(read_segment(self.storage, round, self.model) for round in rounds))
-        state = ServerState(file.state("broadcast."), file.state("private."))
-        failures = dict(array_of(file.state("fleet.")["failures"]).tolist())
-        return Commit(int(file.texts["round"]), state, versions, failures, int(file.texts["records"]))
 
 
 def commit_name(round: int) -> str:
-    """Returns the name of a commit's file."""
+    """Return the name of a commit's file."""
     return f"server.{round}.safetensors"
 
 
 def commit_round(name: str) -> int | None:
-    """Returns the round of a commit's file; None for the name of another."""
-    found = re.fullmatch(r"server\.(\d+)\.safetensors", name)
-    return int(found[1]) if found else None
+    """Return the round of a commit's file; None for any other name."""
+    match = re.fullmatch(r"server\.(\d+)\.safetensors", name)
+    return int(match[1]) if match else None
 
 
-def write_segment(storage: Storage, segment: Segment, model: TrainableModel) -> None:
-    """Writes a segment of versions; it lasts after the storage's next `sync`.
-
-    Raises:
-        FileError: It cannot be written.
-    """
-    name = segment_name(segment.round)
-    storage.add(name, pack_state(name, {"entries": segment.entries}, model))
-
-
-def read_segment(storage: Storage, round: int, model: TrainableModel) -> Segment:
-    """Returns the segment that a round added.
-
-    Raises:
-        CheckpointError: The file is missing, damaged or of another model.
-    """
-    return Segment(round, array_of(StateFile(storage, segment_name(round), model).state()["entries"]))
-
-
-def segment_name(round: int) -> str:
-    """Returns the name of a segment's file."""
-    return f"versions.{round}.safetensors"
+def _part(state: State, prefix: str) -> State:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

@@ -1,47 +1,44 @@
-"""What strategies keep on devices, in files that a block of devices writes in a round."""
+"""The states that strategies keep on devices, in files that a block of devices writes in a round."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.errors import CheckpointError, MissingError, VersionError
+from odt_sim.errors import CheckpointError, VersionError
+from odt_sim.model.tensors import array_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
 from odt_sim.persistence.storage import Storage
-from odt_sim.persistence.tensor_file import TensorFile, packed
+from odt_sim.persistence.tensor_file import packed, unpacked
 from odt_sim.persistence.versions import Version
-from odt_sim.strategies.base import array_of
 
 State = dict[str, Weights | NDArray[Any]]
 
 GROUPED = 64 << 10
-"""Bytes of states from which on a file takes no further device.
+"""Bytes of states after which a file is full.
 
-Small states share a file, since making and removing one costs more than what is in it. A file stays until no device in it is
-referred to. Where the cohort is a sample, that is when the last of its k devices was drawn again: after 1 + 1/2 + .. + 1/k
-times the rounds between two turns of a device, by which factor the files are larger than what is referred to (2.6 for 7
-devices, 4.1 for 32). Large states have a file each and no such factor.
+Small states share a file, because creating and removing one costs more than its content. A file stays until no commit refers
+to any device in it; with sampled cohorts, files of k devices hold 1 + 1/2 + ... + 1/k times what is needed. Large states have
+a file each.
 """
 
 
 def pack_state(
-    name: str,
-    state: Mapping[str, Weights | NDArray[Any]],
-    model: TrainableModel,
-    texts: Mapping[str, str] | None = None,
+    name: str, state: Mapping[str, Weights | NDArray[Any]], model: TrainableModel, texts: Mapping[str, str]
 ) -> bytes:
-    """Returns a file of named weights and arrays, with the names of the parameters that each of the weights holds.
+    """Return the content of a file of weights and arrays.
 
     Args:
-        name: The file's name, which it carries so that a copy is not taken for another file.
+        name: The file's name; it is stored, so that a copy under another name is detected.
         state: The weights and arrays by name.
-        model: The model whose weights they are.
-        texts: More to keep beside them, by name.
+        model: The model of the weights.
+        texts: Texts to store beside them, by name.
 
     Raises:
-        CheckpointError: An array is of a type that files do not have.
+        CheckpointError: An array has a type that cannot be stored.
     """
     layouts: dict[tuple[str, ...], int] = {}
     held = {
@@ -51,122 +48,95 @@ def pack_state(
     }
     own = {"name": name, "fingerprint": model.fingerprint}
     own |= {"layouts": json.dumps(list(layouts)), "weights": json.dumps(held)}
-    return packed({name: array_of(value) for name, value in state.items()}, {**(texts or {}), **own})
+    return packed({name: array_of(value) for name, value in state.items()}, {**texts, **own})
 
 
-class StateFile:
-    """What a stored file of `pack_state` holds.
+def read_state(storage: Storage, name: str, model: TrainableModel) -> tuple[State, dict[str, str]]:
+    """Return the state and the texts of a file of `pack_state`.
 
-    Attributes:
-        texts: The texts that were kept beside the state.
+    Raises:
+        CheckpointError: The file is missing, damaged, of another model, or a copy of another file.
     """
-
-    def __init__(self, storage: Storage, name: str, model: TrainableModel) -> None:
-        """Reads and checks the file.
-
-        Args:
-            storage: Where it is.
-            name: Its name there.
-            model: The model whose weights it is to hold.
-
-        Raises:
-            CheckpointError: It is missing, damaged, of another model, or a copy of another file.
-        """
-        where = storage.where(name)
-        self._file = TensorFile(storage.read(name), where)
-        self.texts = self._file.texts
-        if self.texts.pop("fingerprint", None) != model.fingerprint:
-            raise CheckpointError(
-                f"{where}: of another model than {model.where}; start a new run or use that run's model"
-            )
-        by_name = {parameter.name: parameter for parameter in model.parameters}
-        try:
-            layouts = json.loads(self.texts.pop("layouts"))
-            self._layouts = [Layout(tuple(by_name[name] for name in names)) for names in layouts]
-            self._held: dict[str, int] = json.loads(self.texts.pop("weights"))
-            own = self.texts.pop("name")
-        except (KeyError, ValueError, TypeError) as error:  # whole, but of something else
-            raise CheckpointError(f"{where}: no state of a run ({type(error).__name__}: {error})") from error
-        if own != name:
-            raise CheckpointError(f"{where}: a copy of {own}; put back its own content if there is a copy of that")
-
-    def state(self, prefix: str = "") -> State:
-        """Returns a copy of the entries whose names begin with `prefix`, by the rest of their names."""
-        return {name.removeprefix(prefix): self._entry(name) for name in self._file.names(prefix)}
-
-    def _entry(self, name: str) -> Weights | NDArray[Any]:
-        array = self._file.tensor(name)
-        return Weights(self._layouts[self._held[name]], array) if name in self._held else array
+    where = storage.where(name)
+    tensors, texts = unpacked(storage.read(name), where)
+    if texts.pop("fingerprint", None) != model.fingerprint:
+        raise CheckpointError(f"{where}: of another model than {model.where}; start a new run or use that run's model")
+    by_name = {parameter.name: parameter for parameter in model.parameters}
+    try:
+        layouts = [Layout(tuple(by_name[name] for name in names)) for names in json.loads(texts.pop("layouts"))]
+        held: dict[str, int] = json.loads(texts.pop("weights"))
+        written = texts.pop("name")
+    except (KeyError, ValueError, TypeError) as error:
+        raise CheckpointError(
+            f"{where}: not a state of a run ({type(error).__name__}: {error}); restore it from a backup"
+        ) from error
+    if written != name:
+        raise CheckpointError(f"{where}: a copy of {written}; restore its own content from a backup")
+    state = {name: Weights(layouts[held[name]], array) if name in held else array for name, array in tensors.items()}
+    return state, texts
 
 
 class DeviceStore:
     """The devices' states; a round writes beside what earlier rounds wrote."""
 
     def __init__(self, storage: Storage, model: TrainableModel) -> None:
-        """Touches nothing yet.
-
-        Args:
-            storage: Where the states are.
-            model: The model whose weights they hold.
-        """
+        """Set the run's storage and model."""
         self._storage, self._model = storage, model
-        self._read: tuple[Version, StateFile] | None = None  # the last one: devices of one file follow each other
+        self._cached: tuple[Version, State] | None = None  # consecutive devices share a file
 
     def load(self, device: int, version: Version | None) -> State:
-        """Returns the state of a device in a file; empty for None.
+        """Return a device's state in a file; empty for None.
 
         Raises:
             CheckpointError: The file is missing, damaged or of another model.
         """
         if not version:
             return {}
-        if not self._read or self._read[0] != version:
-            self._read = version, self._needed(version)
-        return self._read[1].state(f"{device}/")
+        if not self._cached or self._cached[0] != version:
+            self._cached = version, self._read(version)
+        prefix = f"{device}/"
+        found = self._cached[1].items()
+        return {name.removeprefix(prefix): _copy(value) for name, value in found if name.startswith(prefix)}
 
     def check(self, versions: Iterable[Version]) -> None:
-        """Checks that files of states are whole.
+        """Check that files of states are intact.
 
         Raises:
             CheckpointError: One is missing, damaged or of another model.
         """
-        for version in sorted(set(versions)):
-            self._file(version)
+        for version in sorted(versions):
+            read_state(self._storage, state_name(version), self._model)
 
     def save(self, version: Version, states: Mapping[int, State]) -> None:
-        """Writes a file with the states of some devices, by id; it lasts after the storage's next `sync`.
+        """Write a file with the states of some devices, by id; it is durable after the storage's next `sync`.
 
         Raises:
             FileError: It cannot be written.
         """
         entries = {f"{device}/{name}": value for device, state in states.items() for name, value in state.items()}
         name = state_name(version)
-        self._storage.add(name, pack_state(name, entries, self._model))
+        self._storage.add(name, pack_state(name, entries, self._model, {}))
 
-    def _needed(self, version: Version) -> StateFile:
-        """Reads what going on has only looked for; once the file is gone, that goes back to where it is not needed."""
+    def _read(self, version: Version) -> State:
+        """Read a file that was only looked for when the run was resumed."""
         try:
-            return self._file(version)
+            return read_state(self._storage, state_name(version), self._model)[0]
         except VersionError:
             raise
         except CheckpointError as error:
-            advice = "resume" if isinstance(error, MissingError) else "remove that file and resume"
             raise CheckpointError(
-                f"{error}, or {advice}: the run goes on after a kept round without it, or says how, if there is one"
+                f"{error}, or remove it and resume from an earlier round that does not need it"
             ) from error
-
-    def _file(self, version: Version) -> StateFile:
-        return StateFile(self._storage, state_name(version), self._model)
 
 
 class RoundStates:
-    """Gathers what the devices of a block keep after a round, and writes it in few files."""
+    """Gathers the states of a block's devices after a round, and writes them in few files."""
 
     def __init__(self, store: DeviceStore, round: int) -> None:
-        """Holds nothing yet.
+        """Start with no states.
 
         Args:
-            store: Where to.
+            store: Where to write.
             round: The round.
         """
         self._store, self._round = store, round
@@ -174,11 +144,7 @@ class RoundStates:
         self._size = 0
 
     def add(self, device: int, state: State) -> int:
-        """Takes a device's state as it is now.
-
-        Returns:
-            The id of the first device in the file that holds it, or will.
-        """
+        """Take a copy of a device's state; return the first device of the file that holds it."""
         self._size += sum(array_of(value).nbytes for value in state.values())
         full = self._size >= GROUPED
         self._states[device] = state if full else {name: _copy(value) for name, value in state.items()}
@@ -188,20 +154,25 @@ class RoundStates:
         return first
 
     def write(self) -> None:
-        """Writes what was gathered, if any.
+        """Write the gathered states, if any.
 
         Raises:
-            FileError: It cannot be written.
+            FileError: A file cannot be written.
         """
         if self._states:
             self._store.save(Version(self._round, next(iter(self._states))), self._states)
         self._states, self._size = {}, 0
 
 
+def state_name(version: Version) -> str:
+    """Return the name of a file of states."""
+    return f"devices/{version.file // 1000:03d}/{version.file}.{version.round}.safetensors"
+
+
+def state_names(files: NDArray[np.int64]) -> Iterator[str]:
+    """Return the names of files as `Versions.files` numbers them."""
+    return (state_name(Version(number >> 32, number & 0xFFFFFFFF)) for number in files.tolist())
+
+
 def _copy(value: Weights | NDArray[Any]) -> Weights | NDArray[Any]:
     return Weights(value.layout, value.vector.copy()) if isinstance(value, Weights) else value.copy()
-
-
-def state_name(version: Version) -> str:
-    """Returns the name of a file of states."""
-    return f"devices/{version.file // 1000:03d}/{version.file}.{version.round}.safetensors"

@@ -1,4 +1,4 @@
-"""A run's folder belongs to one process at a time."""
+"""A lock that keeps a run's folder for one process."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -8,19 +8,18 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from odt_sim.errors import CheckpointError
-from odt_sim.persistence.files import unwritable
+from odt_sim.files import unwritable
 
 LOCK = ".lock"
 
 
 @contextmanager
 def locked(folder: Path, on_warning: Callable[[str], object]) -> Iterator[None]:
-    """Keeps other processes from running in a folder while the block does; a lock ends with its process, however that dies.
+    """Keep other processes from running in a folder during the block; released when the process exits.
 
     Args:
-        folder: The run's folder, which is made where there is none. Blocks of a thread may stand in each other.
-        on_warning: Called with a line where the file system has no locks, and others are not kept out: what stands in for
-            a lock elsewhere, a file, would outlive a killed process.
+        folder: The run's folder, which is created if needed. The lock is reentrant.
+        on_warning: Called with a line if the file system has no locks (flock).
 
     Raises:
         CheckpointError: Another process runs in the folder.
@@ -35,7 +34,7 @@ def locked(folder: Path, on_warning: Callable[[str], object]) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.ENOSYS:
             raise unwritable(folder / LOCK, error) from error
-        on_warning(f"{folder}: its file system has no locks (flock); see that no other process runs there")
+        on_warning(f"{folder}: its file system has no locks (flock); check that no other process runs there")
     try:
         yield
     finally:

@@ -1,29 +1,27 @@
-"""Storage that a URI names, such as `s3://bucket/run-1`: whatever fsspec has a package for."""
+"""Storage at a URI such as `s3://bucket/run-1`, through fsspec."""
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from odt_sim.errors import ConfigurationError, FileError
-from odt_sim.persistence.files import missing
-
-Result = TypeVar("Result")
+from odt_sim.files import missing
 
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """Objects below a URI; every write puts a whole object, which lasts at once: that is what object stores offer.
+    """Objects below a URI; every write puts a whole object, which is durable at once.
 
     Attributes:
-        uri: Where, without a slash at its end.
+        uri: The URI, without a slash at its end.
     """
 
     uri: str
 
     def __post_init__(self) -> None:
-        """Checks that fsspec can reach such a place; asks nothing of it yet.
+        """Check that fsspec supports the URI; no request is made.
 
         Raises:
             ConfigurationError: A package is missing, or the scheme is unknown.
@@ -31,65 +29,63 @@ class ObjectStore:
         _ = self._place
 
     def locked(self, on_warning: Callable[[str], object]) -> AbstractContextManager[None]:
-        """Does nothing: object stores have no locks that end with their process."""
+        """Do nothing: object stores have no locks that are released when a process exits."""
         return nullcontext()
 
     def where(self, name: str) -> str:
-        """Returns the object's URI."""
+        """Return the object's URI."""
         return f"{self.uri}/{name}"
 
-    def exists(self, name: str) -> bool:
-        """Whether there is such an object."""
-        system, root = self._place
-        system.invalidate_cache()
-        return self._asked(name, lambda: bool(system.exists(f"{root}/{name}")))
-
     def read(self, name: str) -> bytes:
-        """Gets an object."""
+        """Get an object."""
         system, root = self._place
-        return self._asked(name, lambda: bytes(system.cat_file(f"{root}/{name}")))
+        try:
+            with self._explained(name, "read", FileNotFoundError):
+                return bytes(system.cat_file(f"{root}/{name}"))
+        except FileNotFoundError as error:
+            raise missing(self.where(name)) from error
 
     def replace(self, name: str, content: bytes) -> None:
-        """Puts an object."""
+        """Put an object."""
         system, root = self._place
         path = f"{root}/{name}"
-        try:
+        with self._explained(name, "write"):
             try:
                 system.pipe_file(path, content)
-            except FileNotFoundError:  # where there are folders
+            except FileNotFoundError:  # file systems with folders
                 system.makedirs(path.rpartition("/")[0], exist_ok=True)
                 system.pipe_file(path, content)
-        except Exception as error:
-            raise FileError(f"{self.where(name)}: cannot write it ({_told(error)}); see who may do so") from error
 
     def add(self, name: str, content: bytes) -> None:
-        """Puts an object."""
+        """Put an object."""
         self.replace(name, content)
 
     def sync(self) -> None:
-        """Does nothing: what was put lasts."""
+        """Do nothing: objects are durable."""
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes objects."""
+        """Delete objects."""
         system, root = self._place
         for name in names:
-            try:
-                with suppress(FileNotFoundError):
-                    system.rm_file(f"{root}/{name}")
-            except Exception as error:
-                raise FileError(f"{self.where(name)}: cannot remove it ({_told(error)}); see who may do so") from error
+            with self._explained(name, "remove"), suppress(FileNotFoundError):
+                system.rm_file(f"{root}/{name}")
 
     def names(self) -> list[str]:
-        """Lists the objects below the URI."""
+        """List the objects below the URI."""
         system, root = self._place
         system.invalidate_cache()
-        return [path.removeprefix(f"{root}/") for path in self._asked("", lambda: _found(system, root))]
+        with self._explained("", "list"):
+            try:
+                return [path.removeprefix(f"{root}/") for path in system.find(root)]
+            except FileNotFoundError:  # such as a bucket that the first write creates
+                return []
 
     @cached_property
     def _place(self) -> tuple[Any, str]:
-        """What fsspec calls a file system, and the path there."""
+        """The fsspec file system, and the path in it."""
         try:
             from fsspec.core import url_to_fs
+            from fsspec.registry import known_implementations
         except ImportError as error:
             raise ConfigurationError(
                 f"run.storage: {self.uri} needs fsspec; install it: pip install 'odt_sim[storage]', or choose a folder"
@@ -97,41 +93,31 @@ class ObjectStore:
         try:
             system, root = url_to_fs(self.uri)
         except ImportError as error:
+            package = known_implementations[self.uri.partition("://")[0]]["class"].partition(".")[0]
             raise ConfigurationError(
-                f"run.storage: {self.uri} needs a package ({_told(error)}); install it on every node: "
-                f"pip install {_package(self.uri)}"
+                f"run.storage: {self.uri} needs a package ({_first_line(error)}); install it on every node: "
+                f"pip install {package}"
             ) from error
         except Exception as error:
             raise ConfigurationError(
-                f"run.storage: cannot use {self.uri} ({_told(error)}); give a folder or a URI such as s3://bucket/run-1"
+                f"run.storage: cannot use {self.uri} ({_first_line(error)}); "
+                "give a folder or a URI such as s3://bucket/run-1"
             ) from error
         return system, root.rstrip("/")
 
-    def _asked(self, name: str, question: Callable[[], Result]) -> Result:
+    @contextmanager
+    def _explained(self, name: str, action: str, *passes: type[Exception]) -> Iterator[None]:
+        """Turn whatever an fsspec package raises into a `FileError`, except the errors in `passes`."""
         try:
-            return question()
-        except FileNotFoundError as error:
-            raise missing(self.where(name)) from error
+            yield
+        except passes:
+            raise
         except Exception as error:
             raise FileError(
-                f"{self.where(name)}: cannot be read ({_told(error)}); see that it can be reached, and who may do so"
+                f"{self.where(name)}: cannot {action} it ({_first_line(error)}); check the address and the credentials"
             ) from error
 
 
-def _found(system: Any, root: str) -> list[str]:
-    try:
-        return list(system.find(root))
-    except FileNotFoundError:  # such as a bucket that is made by the first write
-        return []
-
-
-def _package(uri: str) -> str:
-    """Returns the package that fsspec's own table names for a URI's scheme."""
-    from fsspec.registry import known_implementations
-
-    return str(known_implementations[uri.partition("://")[0]]["class"]).partition(".")[0]
-
-
-def _told(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

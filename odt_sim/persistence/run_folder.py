@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from odt_sim.errors import CheckpointError
-from odt_sim.persistence.files import sync_names, unwritable, write_file
+from odt_sim.files import sync_names, unwritable, write_file
 from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.summary import Summary
 

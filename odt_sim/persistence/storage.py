@@ -1,4 +1,4 @@
-"""Where a run keeps what it needs to go on: a folder, or what a URI names."""
+"""The place of a run's checkpoint: a folder, or objects below a URI."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -9,19 +9,19 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from odt_sim.errors import CheckpointError, ConfigurationError, FileError
-from odt_sim.persistence.files import missing, sync_folder, sync_names, unwritable, write_file
+from odt_sim.files import missing, sync_file_system, sync_names, unwritable, write_file
 from odt_sim.persistence.lock import locked
 from odt_sim.persistence.object_store import ObjectStore
 
 
 class Storage(Protocol):
-    """Whole pieces of content by name; a name is a relative path with slashes."""
+    """Files by name; a name is a relative path with slashes."""
 
     def locked(self, on_warning: Callable[[str], object]) -> AbstractContextManager[None]:
-        """Keeps the runs of other processes out while the block runs, where the place can.
+        """Keep other processes' runs out during a block, if the place has locks.
 
         Args:
-            on_warning: Called with a line where a folder cannot.
+            on_warning: Called with a line if a folder has none.
 
         Raises:
             CheckpointError: Another process runs there.
@@ -29,59 +29,51 @@ class Storage(Protocol):
         """
 
     def where(self, name: str) -> str:
-        """Returns what an error calls a piece."""
-
-    def exists(self, name: str) -> bool:
-        """Whether there is a piece of this name.
-
-        Raises:
-            FileError: It cannot be asked for now.
-        """
+        """Return a file's full name for errors."""
 
     def read(self, name: str) -> bytes:
-        """Returns a piece.
+        """Return a file's content.
 
         Raises:
-            CheckpointError: There is none.
-            FileError: It cannot be read for now: nothing is known of it.
+            CheckpointError: There is no such file.
+            FileError: It cannot be read now, though it may be intact.
         """
 
     def replace(self, name: str, content: bytes) -> None:
-        """Writes a piece so that whatever happens it is the earlier or the new one; it lasts once this returns.
+        """Write a file atomically; it is durable when this returns.
 
         Raises:
             FileError: It cannot be written.
         """
 
     def add(self, name: str, content: bytes) -> None:
-        """Writes a piece that nothing refers to yet; it lasts after the next `sync`.
+        """Write a file that nothing refers to yet; it is durable after the next `sync`.
 
-        A piece of this name may be there, left by a process that was killed or has been thought dead. It then is a part of
-        the same content, or the whole.
+        A process that was killed, or is only thought dead, may have written all or part of the same content.
 
         Raises:
             FileError: It cannot be written.
         """
 
     def sync(self) -> None:
-        """Waits until all that was added, by whichever process, lasts.
+        """Make everything durable that any process of this machine has added.
 
         Raises:
             FileError: The disk reports an error.
         """
 
     def delete(self, names: Iterable[str]) -> None:
-        """Removes pieces; those that are not there do not matter.
+        """Remove files; missing ones are ignored.
 
         Raises:
             FileError: One cannot be removed.
         """
 
     def names(self) -> list[str]:
-        """Returns the names of all pieces, and of what else lies there.
+        """Return the names of all files, also of those that odt_sim did not write.
 
         Raises:
-            FileError: They cannot be read for now.
+            FileError: They cannot be listed now.
         """
 
 
@@ -90,25 +82,21 @@ class Folder:
     """A folder of this machine, or one that machines share.
 
     Attributes:
-        path: The folder, absolute; it is made when something is written.
+        path: The absolute path; the folder is created by the first write.
     """
 
     path: Path
 
     def locked(self, on_warning: Callable[[str], object]) -> AbstractContextManager[None]:
-        """Locks the folder, which is made where there is none."""
+        """Lock the folder; create it if needed."""
         return locked(self.path, on_warning)
 
     def where(self, name: str) -> str:
-        """Returns the file's path."""
+        """Return the file's path."""
         return os.path.join(self.path, name)
 
-    def exists(self, name: str) -> bool:
-        """Whether there is such a file."""
-        return os.path.exists(self.where(name))
-
     def read(self, name: str) -> bytes:
-        """Reads a file."""
+        """Read a file."""
         try:
             with open(self.where(name), "rb") as file:
                 return file.read()
@@ -116,49 +104,43 @@ class Folder:
             raise missing(self.where(name)) from error
         except (IsADirectoryError, NotADirectoryError) as error:
             raise CheckpointError(
-                f"{self.where(name)}: damaged or no checkpoint ({error.strerror}); put back a whole copy if there is one"
+                f"{self.where(name)}: damaged or not a checkpoint ({error.strerror}); restore it from a backup"
             ) from error
         except OSError as error:
             raise FileError(
-                f"{self.where(name)}: cannot be read ({error.strerror}); see who may do so, and that its disk is well"
+                f"{self.where(name)}: cannot be read ({error.strerror}); check permissions and the disk"
             ) from error
 
     def replace(self, name: str, content: bytes) -> None:
-        """Replaces a file; it is on the disk when this returns."""
+        """Replace a file and sync its folder."""
         path = self.path / name
         write_file(path, content)
         sync_names(path.parent)
 
     def add(self, name: str, content: bytes) -> None:
-        """Writes a file in place, without the cost of a second name.
+        """Write a file in place, without the cost of a rename.
 
-        It is not emptied first: where a process that is thought dead writes it again, it never holds less than it did.
+        It is not truncated first: if a process that is thought dead writes it again, it never holds less than it did.
         """
         path = self.where(name)
         try:
-            try:
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            except FileNotFoundError:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            with open(descriptor, "wb", buffering=0) as file:
-                left = memoryview(content)
-                while left:
-                    left = left[file.write(left) :]
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666), "wb") as file:
+                file.write(content)
                 file.truncate()
         except OSError as error:
             raise unwritable(Path(path), error) from error
 
     def sync(self) -> None:
-        """Brings the file system to its disk: once a round, since file by file would cost more than the training.
+        """Sync the file system: once a round, because syncing each file would cost more than the training.
 
-        Of a folder that machines share, a file is on its server once it is closed.
+        In a folder that machines share, a file is on the server once it is closed.
         """
         if self.path.exists():
-            sync_folder(self.path)
+            sync_file_system(self.path)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Removes files."""
+        """Remove files."""
         for name in names:
             try:
                 os.unlink(self.where(name))
@@ -166,26 +148,27 @@ class Folder:
                 pass
             except OSError as error:
                 raise FileError(
-                    f"{self.where(name)}: cannot remove it ({error.strerror}); see who may do so"
+                    f"{self.where(name)}: cannot remove it ({error.strerror}); check permissions"
                 ) from error
 
     def names(self) -> list[str]:
-        """Returns the files below the folder, those behind links to folders too: a part of it may be on another disk."""
-        found = os.walk(self.path, onerror=self._refuse, followlinks=True)
+        """Return the files below the folder, also those behind links to folders."""
+        found = os.walk(self.path, onerror=_refuse, followlinks=True)
         return [os.path.relpath(os.path.join(folder, file), self.path) for folder, _, files in found for file in files]
 
-    def _refuse(self, error: OSError) -> None:
-        """Raises the error of a folder that cannot be listed; one that is not there has no files."""
-        if not isinstance(error, FileNotFoundError | NotADirectoryError):
-            raise FileError(f"{error.filename}: cannot be read ({error.strerror}); see who may do so") from error
+
+def _refuse(error: OSError) -> None:
+    """Raise the error of a folder that cannot be listed; a missing one has no files."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise FileError(f"{error.filename}: cannot be read ({error.strerror}); check permissions") from error
 
 
 PROBE = "probe"
-"""What is written, and removed again, to see who can reach a storage."""
+"""The file that is written, and removed again, to check access to a storage."""
 
 
 def check_writable(storage: Storage) -> None:
-    """Writes a piece and removes it.
+    """Write a file and remove it.
 
     Raises:
         FileError: It cannot be written.
@@ -195,12 +178,12 @@ def check_writable(storage: Storage) -> None:
 
 
 def is_uri(place: str) -> bool:
-    """Returns whether a place is a URI, and no path."""
+    """Return whether a place is a URI rather than a path."""
     return "://" in place or place.startswith("file:")
 
 
 def storage_at(place: str | os.PathLike[str]) -> Storage:
-    """Returns the storage that a path or a URI names; `file:` names a folder, and `~` the user's.
+    """Return the storage at a path or a URI; `file:` names a folder, and `~` the user's.
 
     Raises:
         ConfigurationError: The URI cannot be used.

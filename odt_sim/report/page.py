@@ -7,7 +7,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from odt_sim.persistence.files import write_file
+from odt_sim.files import write_file
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.run_folder import document
 from odt_sim.report.comparison import Comparison

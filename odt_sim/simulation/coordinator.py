@@ -162,12 +162,10 @@ class Simulation:
                 commit, record, flight = self._round(commit, flight, started)
                 started += record.seconds
                 stopped = observers.on_round(record)
-            self._checkpoint.end()
             reported = self._checkpoint.reported
             rows = list(self._steps.evaluate("final", reported))
         finally:
             self._backend.close()
-            self._checkpoint.settle()
         write_model(self._job, self._folder, reported, observers.on_warning)
         settings = {**self._settings, "run.rounds": str(self._rounds)}
         return write_results(

@@ -5,11 +5,11 @@ from typing import Any
 
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ModelError
+from odt_sim.files import write_file
 from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.model.initial_weights import with_initial_weights
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.commit import Commit
-from odt_sim.persistence.files import write_file
 from odt_sim.persistence.records import DeviceRecord
 from odt_sim.persistence.run_folder import TRAINED_MODEL, RunFolder
 from odt_sim.persistence.summary import Summary, summarize

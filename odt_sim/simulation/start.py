@@ -6,13 +6,13 @@ from pathlib import Path
 
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError
+from odt_sim.files import remove_temporaries, write_file
 from odt_sim.metrics.rounds import reported_round
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.verification import verify
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.checkpoint import Checkpoint
 from odt_sim.persistence.commit import Commit
-from odt_sim.persistence.files import remove_temporaries, write_file
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run_folder import INITIAL_MODEL, RECORDS, ROUNDS, TRAINED_MODEL, RunFolder, checksum
 from odt_sim.simulation.job import Job

@@ -10,8 +10,8 @@ import pytest
 from fork_server import ForkServer
 from outcomes import Outcomes, note
 
+from odt_sim.files import cache_folder
 from odt_sim.model import verification
-from odt_sim.persistence.files import cache_folder
 
 LONG = os.environ.get("FUZZ") == "long"
 

@@ -6,7 +6,7 @@ import pytest
 from odt_sim.errors import CheckpointError
 from odt_sim.model.weights import Weights
 from odt_sim.persistence import device_states as store
-from odt_sim.persistence.device_states import DeviceStore, RoundStates, StateFile, pack_state
+from odt_sim.persistence.device_states import DeviceStore, RoundStates, pack_state, read_state
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.versions import Version
 
@@ -63,9 +63,7 @@ def test_a_round_writes_beside_earlier_ones(devices):
     for round in (1, 2):
         devices.save(Version(round, 0), {0: {"steps": np.array(round)}})
     assert [devices.load(0, Version(round, 0))["steps"] for round in (1, 2)] == [1, 2]
-    message = (
-        r"0\.3\.safetensors: no such checkpoint; put it back if there is a copy, or resume: the run goes on after a"
-    )
+    message = r"0\.3\.safetensors: no such checkpoint; restore it from a backup, or remove it and resume"
     with pytest.raises(CheckpointError, match=message):
         devices.load(0, Version(3, 0))
 
@@ -114,18 +112,18 @@ def test_a_copy_of_another_file_is_refused(tmp_path, devices, state):
         path = tmp_path / store.state_name(copy)
         shutil.copy(tmp_path / "devices/000/0.1.safetensors", path)
         with pytest.raises(
-            CheckpointError, match=rf"^{path}: a copy of devices/000/0\.1\.safetensors; put back its own"
+            CheckpointError, match=rf"^{path}: a copy of devices/000/0\.1\.safetensors; restore its own"
         ):
             devices.load(0, copy)
 
 
 def test_texts_are_kept_beside_a_state(tmp_path, momentum, state):
     (tmp_path / "state").write_bytes(pack_state("state", state, momentum, {"round": "4", "seed": "0"}))
-    file = StateFile(Folder(tmp_path), "state", momentum)
-    assert_same(file.state(), state)
-    assert file.texts == {"round": "4", "seed": "0"}
+    found, texts = read_state(Folder(tmp_path), "state", momentum)
+    assert_same(found, state)
+    assert texts == {"round": "4", "seed": "0"}
 
 
 def test_each_layout_is_named_once(momentum, state):
-    content = pack_state("state", {"a": state["own"], "b": 2 * state["own"]}, momentum)
+    content = pack_state("state", {"a": state["own"], "b": 2 * state["own"]}, momentum, {})
     assert content.count(state["own"].layout.names[0].encode()) == 1

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from odt_sim.errors import FileError
-from odt_sim.persistence.files import cache_folder, remove_temporaries, sync_folder, write_file
+from odt_sim.files import cache_folder, remove_temporaries, sync_file_system, write_file
 
 LIMITED = """
 import pathlib, resource, sys
 from odt_sim.errors import FileError
-from odt_sim.persistence.files import write_file
+from odt_sim.files import write_file
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 try:
     write_file(pathlib.Path(sys.argv[1]), bytes(5000))
@@ -24,7 +24,7 @@ except FileError as error:
 """
 INTERRUPTED = """
 import pathlib, sys
-from odt_sim.persistence.files import write_file
+from odt_sim.files import write_file
 def interrupt(event, given):
     if event == "os.rename":
         raise KeyboardInterrupt
@@ -36,7 +36,7 @@ except KeyboardInterrupt:
 """
 KILLED = """
 import os, pathlib, signal, sys
-from odt_sim.persistence.files import write_file
+from odt_sim.files import write_file
 sys.addaudithook(lambda event, given: os.kill(os.getpid(), signal.SIGKILL) if event == "os.rename" else None)
 write_file(pathlib.Path(sys.argv[1]), b"new")
 """
@@ -162,7 +162,7 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
 
 def test_a_folder_is_synced_or_the_error_names_it(tmp_path):
     (tmp_path / "state").write_bytes(b"new")
-    sync_folder(tmp_path)
+    sync_file_system(tmp_path)
     assert (tmp_path / "state").read_bytes() == b"new"
     with pytest.raises(FileError, match=r"none: cannot write it \(No such file or directory\)"):
-        sync_folder(tmp_path / "none")
+        sync_file_system(tmp_path / "none")

@@ -77,7 +77,7 @@ def test_without_locks_of_the_file_system_one_line_says_so_and_none_outlives_its
     block = locked(tmp_path, told.append)
     block.__enter__()
     left = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    assert told == [f"{tmp_path}: its file system has no locks (flock); see that no other process runs there"]
+    assert told == [f"{tmp_path}: its file system has no locks (flock); check that no other process runs there"]
     assert not any(left.values())  # nothing names a process that holds it
     with locked(tmp_path, told.append):
         pass

@@ -53,6 +53,7 @@ class Results:
         checkpoint = folder / "checkpoint"
         files = sorted(path.name for path in checkpoint.glob("*.*"))
         tensors = load_file(checkpoint / f"server.{summary['rounds']}.safetensors")
+        tensors["versions"] = tensors["versions"][:, :2]  # which devices share a file depends on how blocks are cut
         states = {
             (int(path.name.split(".")[1]), name): tensor.tobytes()
             for path in checkpoint.glob("devices/*/*")

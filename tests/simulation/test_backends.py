@@ -222,7 +222,7 @@ def test_a_process_uses_one_ray():
     RayBackend().start()  # this one, again
     with pytest.raises(SimulationError, match=r"backend\.address=auto: this process already uses the Ray at local"):
         RayBackend("auto").start()
-    with pytest.raises(SimulationError, match=r"backend\.runtime_env: this process uses Ray with none already, and"):
+    with pytest.raises(SimulationError, match=r"backend\.runtime_env: this process already uses Ray with none, and"):
         RayBackend(runtime_env={"env_vars": {"A": "1"}}).start()
 
 

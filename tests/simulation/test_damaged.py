@@ -12,13 +12,13 @@ from odt_sim.persistence.checkpoint import Checkpoint
 from odt_sim.persistence.commit import CommitFile
 from odt_sim.persistence.object_store import ObjectStore
 from odt_sim.persistence.storage import Folder
-from odt_sim.persistence.tensor_file import TensorFile, packed
+from odt_sim.persistence.tensor_file import packed, unpacked
 from odt_sim.simulation.run_settings import identity
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
 
 ROUNDS, DIED = 6, 4
-COMMIT, SEGMENT, STATE = f"server.{DIED}", f"versions.{DIED}", f"devices/000/1.{DIED}"
+COMMIT, STATE = f"server.{DIED}", f"devices/000/1.{DIED}"
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def of_another_model(content, model):
 
 
 def of_a_flipped_version(content, model):
-    return content.replace(b'"format_version":"3"', b'"format_version":"4"')
+    return content.replace(b'format_version\\": \\"4', b'format_version\\": \\"5')
 
 
 def another_models(content, model):
@@ -75,13 +75,13 @@ def of_something_else(content, model):
 
 
 CHANGES = {
-    empty: "damaged or no checkpoint",
-    torn: "damaged or no checkpoint",
-    flipped: "damaged, its checksum does not fit its content",
-    of_another_model: "damaged, its checksum does not fit its content",
+    empty: "damaged or not a checkpoint",
+    torn: "damaged or not a checkpoint",
+    flipped: "damaged, its checksum does not match",
+    of_another_model: "damaged, its checksum does not match",
     another_models: "of another model than",
-    of_a_flipped_version: "damaged, its checksum does not fit its content",
-    of_something_else: "no state of a run (KeyError: 'layouts')",
+    of_a_flipped_version: "damaged, its checksum does not match",
+    of_something_else: "not a state of a run (KeyError: 'layouts')",
     None: "no such checkpoint",
 }
 
@@ -90,7 +90,6 @@ CHANGES = {
     ("name", "change"),
     [
         *((COMMIT, change) for change in CHANGES if change),
-        *((SEGMENT, c) for c in (flipped, None)),
         (STATE, torn),
         (STATE, None),
     ],
@@ -107,7 +106,7 @@ def test_the_last_good_round_is_gone_on_with_to_the_same_bits(simulation, moment
     run.run(resume=True, observers=[recorder])
     [line] = recorder.warnings
     assert line.startswith(f"{path}: {CHANGES[change]}"), line
-    assert line.endswith(f": the run goes on after round {DIED - 1}")
+    assert line.endswith(f": the run resumes after round {DIED - 1}")
     assert "\n" not in line
     assert recorder.rounds == [DIED, 5, 6]
     type(whole).read(folder).assert_same_bits(whole)
@@ -148,7 +147,7 @@ def test_where_no_round_is_whole_the_error_names_the_last(simulation, folder):
     before = {path: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
     with pytest.raises(
         CheckpointError,
-        match=rf"{COMMIT}\.safetensors: damaged, its checksum .*; put back a whole copy if",
+        match=rf"{COMMIT}\.safetensors: damaged, its checksum .*; restore it from a backup",
     ):
         simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True)
     assert {path: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()} == before
@@ -167,7 +166,7 @@ def unreachable(monkeypatch, path):
 
 def of_a_later_version(monkeypatch, path):
     with monkeypatch.context() as patch:
-        patch.setattr(tensor_file, "FORMAT_VERSION", "4")
+        patch.setattr(tensor_file, "FORMAT_VERSION", "5")
         path.write_bytes(packed({}, {}))
 
 
@@ -180,9 +179,9 @@ def of_a_later_version(monkeypatch, path):
             DIED,
             of_a_later_version,
             VersionError,
-            "format version 4, this odt_sim reads 3; use the odt_sim that wrote it",
+            "format version 5, this odt_sim reads 4; use the odt_sim that wrote it",
         ),
-        (DIED - 1, of_a_later_version, VersionError, "format version 4"),
+        (DIED - 1, of_a_later_version, VersionError, "format version 5"),
     ],
 )
 def test_a_commit_that_may_be_whole_is_never_gone_back_from(
@@ -204,7 +203,7 @@ def read(storage, run):
     return checkpoint.read(warned.append, lambda commit: None).round, warned
 
 
-@pytest.mark.parametrize("name", [COMMIT, SEGMENT, STATE])
+@pytest.mark.parametrize("name", [COMMIT, STATE])
 def test_no_flipped_byte_and_no_torn_file_is_overlooked(simulation, folder, name):
     run, storage = simulation(FedPer(), folder, rounds=ROUNDS), Folder(folder / "checkpoint")
     path = folder / "checkpoint" / f"{name}.safetensors"
@@ -219,14 +218,14 @@ def test_no_flipped_byte_and_no_torn_file_is_overlooked(simulation, folder, name
         assert line.startswith(f"{path}: ")
 
 
-@pytest.mark.parametrize(("name", "other"), [(COMMIT, f"server.{DIED - 1}"), (SEGMENT, f"versions.{DIED - 1}")])
-def test_a_copy_of_another_rounds_file_is_not_taken_for_it(simulation, folder, name, other):
+def test_a_copy_of_another_rounds_commit_is_refused(simulation, folder):
+    name, other = COMMIT, f"server.{DIED - 1}"
     run, storage = simulation(FedPer(), folder, rounds=ROUNDS), Folder(folder / "checkpoint")
     path = folder / "checkpoint" / f"{name}.safetensors"
     shutil.copy(path.with_stem(other), path)
     round, [line] = read(storage, run)
     assert round == DIED - 1
-    assert line.startswith(f"{path}: a copy of {other}.safetensors; put back its own content")
+    assert line.startswith(f"{path}: a copy of {other}.safetensors; restore its own content")
 
 
 def without(name):
@@ -240,11 +239,11 @@ def with_entry(name, value):
 @pytest.mark.parametrize(
     ("change_tensors", "change_texts", "error"),
     [
-        (without("versions.segments"), dict, "KeyError: 'segments'"),
-        (without("fleet.failures"), dict, "KeyError: 'failures'"),
+        (without("versions"), dict, "KeyError: 'versions'"),
+        (without("failures"), dict, "KeyError: 'failures'"),
         (dict, without("round"), "KeyError: 'round'"),
         (dict, with_entry("records", "many"), "ValueError: invalid literal"),
-        (with_entry("fleet.failures", np.arange(2)), dict, "TypeError: "),
+        (with_entry("failures", np.arange(2)), dict, "TypeError: "),
     ],
 )
 def test_a_commit_with_a_right_checksum_and_other_entries_is_none(
@@ -252,11 +251,11 @@ def test_a_commit_with_a_right_checksum_and_other_entries_is_none(
 ):
     run, storage = simulation(FedPer(), folder, rounds=ROUNDS), Folder(folder / "checkpoint")
     path = folder / "checkpoint" / f"{COMMIT}.safetensors"
-    file = TensorFile(path.read_bytes(), str(path))
-    path.write_bytes(packed(change_tensors(file.tensors()), change_texts(file.texts)))
+    tensors, texts = unpacked(path.read_bytes(), str(path))
+    path.write_bytes(packed(change_tensors(tensors), change_texts(texts)))
     round, [line] = read(storage, run)
     assert round == DIED - 1
-    assert line.startswith(f"{path}: no commit of a round ({error}")
+    assert line.startswith(f"{path}: not a commit ({error}")
 
 
 def test_a_damaged_object_is_no_other_than_a_file(simulation, results, tmp_path):

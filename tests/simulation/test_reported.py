@@ -46,7 +46,7 @@ def test_a_run_that_gets_worse_reports_what_it_had(user, results, settings, tmp_
     assert max(validated[2:]) < max(validated)
     stopped = results(user.GetsWorse(), tmp_path / "stopped", **{**settings, "rounds": reported})
     assert found.devices == stopped.devices
-    kept = [f"{name}.{round}" for name in ("0", "1", "versions", "server") for round in (reported, 3, 4)]
+    kept = [f"{name}.{round}" for name in ("0", "1", "server") for round in (reported, 3, 4)]
     assert files(tmp_path / "whole") == sorted(kept)
 
 
@@ -56,7 +56,7 @@ def test_devices_without_validation_examples_are_reported_after_the_last_round(u
     data = replace(two, offsets=offsets)
     found = results(user.GetsWorse(), tmp_path, **{**settings, "data": data})
     assert found.summary["reported_round"] == 4
-    assert files(tmp_path) == [f"{name}.{round}" for name in ("0", "1", "server", "versions") for round in (3, 4)]
+    assert files(tmp_path) == [f"{name}.{round}" for name in ("0", "1", "server") for round in (3, 4)]
     assert not any(name.startswith("validation_") for row in found.rounds for name in row)
 
 
@@ -171,7 +171,7 @@ def test_what_a_killed_write_of_a_commit_left_goes_when_the_run_goes_on(user, si
     ("lose", "message"),
     [
         (Path.unlink, "no such checkpoint; .*, or start a new run: round {}, which validates best, needs it"),
-        (Path.touch, "damaged or no checkpoint"),
+        (Path.touch, "damaged or not a checkpoint"),
     ],
 )
 def test_without_the_commit_to_report_a_run_does_not_go_on(user, simulation, settings, tmp_path, lose, message):

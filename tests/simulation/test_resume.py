@@ -76,8 +76,8 @@ def test_states_of_old_rounds_are_dropped(results, tmp_path):
     best_before = max(found.rounds[:4], key=lambda row: row.get("validation_accuracy", -1))["round"]
     rounds = sorted({best_before, 4, 5})
     assert {(round, int(name.partition("/")[0])) for round, name in found.states} == set(product(rounds, range(7)))
-    assert found.files == [f"{name}.{round}.safetensors" for name in ("server", "versions") for round in rounds]
-    assert found.tensors["versions.segments"].tolist() == [5]
+    assert found.files == [f"server.{round}.safetensors" for round in rounds]
+    assert found.tensors["versions"][:, 1].tolist() == [5] * 7
 
 
 def test_what_a_run_did_not_write_stays_in_its_storage(simulation, tmp_path):
@@ -94,7 +94,6 @@ def test_what_a_run_did_not_write_stays_in_its_storage(simulation, tmp_path):
         ".server.1.safetensors.0123abcd.part",
         ".probe.0123abcd.part",
         "devices/000/1.9.safetensors",
-        "versions.9.safetensors",
     ]
     for name in theirs + left:
         (storage / name).parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +127,7 @@ def test_states_are_on_the_disk_before_a_commit_refers_to_them(simulation, tmp_p
     monkeypatch.setattr(Folder, "sync", lambda folder: (order.append("sync"), sync(folder)))
     monkeypatch.setattr(CommitFile, "write", lambda file, commit: (order.append(file.round), write(file, commit)))
     simulation(Local(), tmp_path / "local", rounds=2, evaluate_every=2).run()
-    first, second = ([*["devices"] * 2, f"versions.{round}.safetensors", "sync"] for round in (1, 2))
+    first, second = ([*["devices"] * 2, "sync"] for round in (1, 2))
     assert order == [*first, 1, *second, 2]
     order.clear()
     simulation(FedAvg(), tmp_path / "fedavg", rounds=2, evaluate_every=2).run()

@@ -17,7 +17,7 @@ from odt_sim.device.examples import Examples
 from odt_sim.model.flatbuffer import with_metadata
 from odt_sim.model.manifest import METADATA_NAME
 from odt_sim.persistence.commit import Commit, CommitFile, commit_name
-from odt_sim.persistence.device_states import DeviceStore, StateFile
+from odt_sim.persistence.device_states import DeviceStore, read_state
 from odt_sim.persistence.storage import Folder
 
 SIZES = [(20, 6, 7), (33, 5, 9), (7, 4, 6)]
@@ -99,7 +99,8 @@ class Run:
     @property
     def commit(self) -> Commit:
         """The last commit."""
-        identity = StateFile(self.storage, commit_name(self.rounds), self.model).texts
+        _, texts = read_state(self.storage, commit_name(self.rounds), self.model)
+        identity = {name: text for name, text in texts.items() if name not in ("round", "records")}
         return CommitFile(self.storage, self.rounds, self.model, identity).read()
 
     @property

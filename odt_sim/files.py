@@ -1,0 +1,121 @@
+"""Atomic and durable writes of files."""
+
+import ctypes
+import errno
+import os
+import re
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from odt_sim.errors import CheckpointError, FileError
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file atomically, and its folders: whatever happens, it holds its old content or all of the new.
+
+    The content goes to a temporary file beside it, which is synced and then renamed. Its random name keeps processes and
+    machines apart that share the folder.
+
+    Raises:
+        FileError: The file cannot be written; the old content is untouched, and no temporary file is left.
+    """
+    try:
+        _replace(path, content)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def temporary(names: str) -> str:
+    """Return the pattern of the temporary files of `write_file`, given the pattern of the files' names."""
+    return rf"\.(?:{names})\.[0-9a-f]{{8}}\.part"
+
+
+def remove_temporaries(folder: Path, names: Iterable[str]) -> None:
+    """Remove the temporary files that killed writes of the named files left in a folder; no process may be writing them.
+
+    Raises:
+        FileError: One cannot be removed.
+    """
+    left = re.compile(temporary("|".join(map(re.escape, names))))
+    try:
+        for path in folder.iterdir():
+            if left.fullmatch(path.name) and path.is_file():
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+
+
+def sync_names(folder: Path) -> None:
+    """Make the names in a folder durable; otherwise a power failure may undo a rename.
+
+    Raises:
+        FileError: The disk reports an error.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # file systems that do not sync folders
+            raise unwritable(folder, error) from error
+
+
+def sync_file_system(folder: Path) -> None:
+    """Make everything durable that was written to a folder's file system.
+
+    Raises:
+        FileError: The disk reports an error.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            if _libc.syncfs(descriptor):
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+
+
+def cache_folder(name: str) -> Path:
+    """Return a folder below `$ODT_SIM_CACHE`, or `~/.cache/odt_sim`.
+
+    Raises:
+        FileError: There is no home folder.
+    """
+    try:
+        return Path(os.environ.get("ODT_SIM_CACHE") or "~/.cache/odt_sim").expanduser() / name
+    except RuntimeError as error:
+        raise FileError(f"cache: {error}; set ODT_SIM_CACHE to a writable folder") from error
+
+
+def unwritable(path: Path, error: OSError) -> FileError:
+    """Return the error for a file that the system refused to write."""
+    return FileError(f"{path}: cannot write it ({error.strerror}); make room there or choose another place")
+
+
+def missing(where: str) -> CheckpointError:
+    """Return the error for a part of a checkpoint that does not exist."""
+    return CheckpointError(f"{where}: no such checkpoint; restore it from a backup")
+
+
+def _replace(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
