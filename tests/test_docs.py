@@ -10,7 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from odt_sim import TrainableModel
 from odt_sim.cli.main import main
@@ -71,6 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits_mlp: Trainabl
         "docs/how-to/own-strategy.md",
         "docs/how-to/own-metric.md",
         "docs/how-to/sweeps.md",
+        "docs/how-to/results.md",
         "docs/how-to/resume.md",
     ],
 )
@@ -90,6 +93,13 @@ def test_examples_of_a_page_run(page: str, folder: Path, monkeypatch: pytest.Mon
     for _, title, _ in blocks:
         if title.startswith("test_"):
             subprocess.run([sys.executable, "-m", "pytest", "-q", title], check=True)
+
+
+def test_tutorial_runs(tmp_path: Path) -> None:
+    notebook = nbformat.read(DOCS / "tutorial.ipynb", as_version=4)
+    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": tmp_path}}).execute()
+    before, after = re.findall(r"0\.\d+|1\.0+", notebook.cells[-2].outputs[-1].text)
+    assert float(after) >= float(before) > 0.5
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *map(str, DOCS.rglob("*.md"))])
