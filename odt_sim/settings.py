@@ -138,16 +138,25 @@ class Settings:
         Raises:
             ConfigurationError: A value does not fit its declaration.
         """
-        for key, hint, declaration in _declarations(type(self)):  # type: ignore[arg-type]
-            value, bounds = getattr(self, declaration.name), declaration.metadata["bounds"]
-            if not fits(value, hint, bounds):
-                raise ConfigurationError(f"{key}: expected {expected(hint, bounds)}, found {value!r}")
+        check_values(type(self), vars(self))
 
 
 @cache
 def _declarations(kind: type[Settings]) -> list[tuple[str, Any, Field[Any]]]:
     hints, prefix = get_type_hints(kind), f"{kind.group}." if kind.group else ""
     return [(f"{prefix}{found.name}", hints[found.name], found) for found in fields(kind)]  # type: ignore[arg-type]
+
+
+def check_values(kind: type[Settings], values: Mapping[str, Any]) -> None:
+    """Check the types and ranges of those settings of a class that are given, by field name.
+
+    Raises:
+        ConfigurationError: A value does not fit its declaration.
+    """
+    for key, hint, found in _declarations(kind):  # type: ignore[arg-type]
+        bounds = found.metadata["bounds"]
+        if found.name in values and not fits(values[found.name], hint, bounds):
+            raise ConfigurationError(f"{key}: expected {expected(hint, bounds)}, found {values[found.name]!r}")
 
 
 def declared(kind: type[Settings]) -> list[Setting]:

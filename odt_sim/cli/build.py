@@ -1,9 +1,8 @@
-"""From a configuration to the objects of a run."""
+"""Build the objects of a run from its configuration."""
 
-import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -17,41 +16,49 @@ from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.cli import interrupt
-from odt_sim.cli.overrides import check_added
-from odt_sim.cli.settings import DECLARED
+from odt_sim.cli.overrides import check_keys, unknown_key
+from odt_sim.cli.settings import DECLARED, component
+from odt_sim.data.dataset import Dataset
 from odt_sim.data.federated import FederatedData, described, federate
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import ConfigurationError, OdtSimError
-from odt_sim.export.cache import OPTIONS, SETTINGS, exported
+from odt_sim.export.cache import exported
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.storage import is_uri
-from odt_sim.settings import ConfiguredFleet, expected, fits
+from odt_sim.settings import ConfiguredFleet, ExportedModel, ModelFile, check_values, expected, fits
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.strategies.base import Strategy
+from odt_sim.trackers.base import Tracker
 from odt_sim.user_code import user_code_errors
 
 Result = TypeVar("Result")
 
-OF_FILES = ("sys_path", "path", "from_logits")
-"""Of a model, beside what its export takes."""
+KINDS: Mapping[str, type] = {
+    "strategy": Strategy,
+    "aggregator": Aggregator,
+    "data": Dataset,
+    "backend": Backend,
+    "tracker": Tracker,
+}
+"""What a group's component is; that of another group is a function."""
 
 
 def simulation(config: DictConfig, directory: Path) -> Simulation:
-    """Builds the simulation that a configuration describes.
+    """Return the simulation that a configuration describes.
 
-    The model is exported in a process of its own while the backend starts.
+    The model is exported in a subprocess while the backend starts.
 
     Args:
-        config: A configuration of the form of `conf/config.yaml`, checked.
+        config: The whole configuration, checked.
         directory: The run's folder.
 
     Raises:
-        OdtSimError: Something in the configuration, the model or the data does not fit.
+        OdtSimError: The configuration, the model or the data does not fit.
     """
-    strategy: Strategy = build(config.strategy, "strategy")
-    aggregator: Aggregator = build(config.aggregator, "aggregator")
-    backend: Backend = build(config.backend, "backend")
+    strategy = build(config.strategy, "strategy")
+    aggregator = build(config.aggregator, "aggregator")
+    backend = build(config.backend, "backend")
     wait_for_model = _beside(lambda: model(config))
     data = federated(config)
     interrupt.check()  # the imports that all of this may begin with can lose one
@@ -76,12 +83,12 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
 
 
 def _storage(place: str | None) -> str | None:
-    """Returns `run.storage` as it is seen from the folder of the start, which Hydra may have changed."""
+    """Return `run.storage` relative to the folder in which the command started."""
     return place if place is None or is_uri(place) else hydra.utils.to_absolute_path(os.path.expanduser(place))
 
 
 def _beside(work: Callable[[], Result]) -> Callable[[], Result]:
-    """Starts work in a thread that an interrupted process does not wait for; returns what gives its result."""
+    """Start work in a daemon thread; return a function that waits for its result."""
     future = Future[Result]()
 
     def run() -> None:
@@ -95,43 +102,38 @@ def _beside(work: Callable[[], Result]) -> Callable[[], Result]:
 
 
 def model(config: DictConfig) -> TrainableModel:
-    """Returns the configured model: a file that exists, or one exported now or earlier from a Keras model.
+    """Return the configured model: a `.tflite` file, or a Keras model that is exported unless the cache holds it.
 
     Raises:
         ModelError: The file is no trainable model.
         ExportError: The Keras model cannot be exported.
     """
-    if "build" not in config.model:
-        path = _value(config.model, "path", "model")
-        return TrainableModel.load(path, loss=config.model.loss, from_logits=config.model.from_logits)
-    return TrainableModel.load(model_file(config))
+    if "build" in config.model:
+        return TrainableModel.load(model_file(config))
+    settings = _plain(config.model, "model")
+    return TrainableModel.load(settings["path"], loss=settings["loss"], from_logits=settings["from_logits"])
 
 
 def model_file(config: DictConfig) -> Path:
-    """Returns the file of a model that is exported from Keras, now or earlier.
+    """Return the file of a model that is exported from Keras unless the cache holds it.
 
     Raises:
         ExportError: The Keras model cannot be exported.
     """
     spec = _plain(config.model, "model")
-    if not str(spec["build"]["_target_"]).startswith(
-        "odt_sim."
-    ):  # the user's own function, maybe in the working folder
-        spec["sys_path"] = [*spec.get("sys_path", []), os.getcwd()]
+    if not str(spec["build"]["_target_"]).startswith("odt_sim."):  # a module of the user, in the working folder
+        spec["sys_path"] = [*(spec.get("sys_path") or []), os.getcwd()]
     return exported(spec)
 
 
 def federated(config: DictConfig) -> FederatedData:
-    """Returns the configured data, spread over the fleet's devices, with its drift.
+    """Return the configured data, spread over the fleet's devices, with its drift.
 
     Raises:
         DataError: The data cannot be read, or cannot be spread over so many devices.
-        ConfigurationError: The partition does not take a setting, or fails.
+        ConfigurationError: The partition or the drift does not take a setting, or fails.
     """
-    dataset = build(config.data, "data")
-    partition, drift = build(config.partition, "partition"), build(config.drift, "drift")
-    _check_numbers(partition, "partition")
-    _check_numbers(drift, "drift")
+    dataset, partition, drift = (build(config[group], group) for group in ("data", "partition", "drift"))
     split = config.split
     with user_code_errors(partition, "partition: failed", ConfigurationError):
         data = federate(
@@ -145,57 +147,45 @@ def federated(config: DictConfig) -> FederatedData:
             gap=split.gap,
         )
     with user_code_errors(drift, "drift: failed", ConfigurationError):
-        changed: FederatedData = drift(data, config.seed)
-    told = changed is data or changed.spread != data.spread
-    return changed if told else replace(changed, spread=f"{data.spread} drift={described(drift)}")
-
-
-def _check_numbers(built: Any, name: str) -> None:
-    """Checks the settings of a function that is called later, where its signature says that they are numbers.
-
-    Raises:
-        ConfigurationError: A value is of another type.
-    """
-    if not isinstance(built, functools.partial):
-        return
-    for key, value in built.keywords.items():
-        kind = getattr(built.func, "__annotations__", {}).get(key)
-        if (kind is int or kind is float) and not fits(value, kind):
-            raise ConfigurationError(f"{name}.{key}: expected {expected(kind)}, found {value!r}")
+        changed = drift(data, config.seed)
+    if not isinstance(changed, FederatedData):
+        raise ConfigurationError(
+            f"drift {described(drift)}: returned {type(changed).__name__}, expected FederatedData; correct it"
+        )
+    recorded = changed is data or changed.spread != data.spread
+    return changed if recorded else replace(changed, spread=f"{data.spread} drift={described(drift)}")
 
 
 def check(config: DictConfig) -> None:
-    """Check the declared settings, and refuse unknown keys.
+    """Check the declared settings and the model's, and refuse unknown keys; components are checked when they are built.
 
     Raises:
-        ConfigurationError: A value is missing or does not fit, or a key is unknown.
+        ConfigurationError: A value does not fit, or a key is unknown.
     """
-    model = {f"model.{name}" for name in (*SETTINGS, *OPTIONS, *OF_FILES)}
-    keys = [key for kind in DECLARED for key in kind.all_keys()]
-    for key in keys:
-        group, _, name = key.rpartition(".")
-        holder = OmegaConf.select(config, group) if group else config
-        if isinstance(holder, DictConfig) and name not in holder:
-            raise ConfigurationError(f"{key}: expected in the configuration, found nothing; add it: +{key}=...")
-    check_added(config, {*keys, *model})
+    check_keys(config)
     for kind in DECLARED:
-        kind(**(config[kind.group] if kind.group else {"seed": config.seed}))
+        kind(**(_plain(config[kind.group], kind.group) if kind.group else {"seed": config.seed}))
+    model = OmegaConf.to_container(config.model) if isinstance(config.model, DictConfig) else {}
+    assert isinstance(model, dict)
+    check_values(ExportedModel if "build" in model else ModelFile, {str(key): value for key, value in model.items()})
 
 
-def build(node: DictConfig, name: str) -> Any:
-    """Makes the object that a node's `_target_` names: the one place that calls Hydra's `instantiate`.
+def build(node: Any, group: str) -> Any:
+    """Return the component that a group's `_target_` names: the only call of Hydra's `instantiate`.
 
     Args:
-        node: The configuration's node.
-        name: Its key, for the error.
+        node: The group's node.
+        group: Its name.
 
     Raises:
-        ConfigurationError: The target cannot be found, or does not take these keys.
-        OdtSimError: What the target itself raised.
+        ConfigurationError: The target cannot be found, does not take a setting, or is no component of the group.
+        OdtSimError: The target itself raised it.
     """
-    _plain(node, name)
+    settings = _plain(node, group)
+    target = str(settings.get("_target_", "nothing"))
+    _check_settings(group, target, settings)
     try:
-        return hydra.utils.instantiate(node)
+        built = hydra.utils.instantiate(node)
     except InstantiationException as error:
         cause = error.__cause__
         while cause is not None and not isinstance(cause, OdtSimError):
@@ -203,11 +193,29 @@ def build(node: DictConfig, name: str) -> Any:
         if cause is not None:
             raise cause from error
         cause = error.__cause__ or error
-        raise ConfigurationError(f"{name}: {type(cause).__name__}: {' '.join(str(cause).split())}") from error
+        raise ConfigurationError(f"{group}: {type(cause).__name__}: {' '.join(str(cause).split())}") from error
+    kind = KINDS.get(group)
+    if not (isinstance(built, kind) if kind else callable(built)):
+        wanted = kind.__name__ if kind else "a function"
+        raise ConfigurationError(
+            f"{group}._target_: expected a name that gives {wanted}, found {target}, which gives {type(built).__name__}"
+        )
+    return built
+
+
+def _check_settings(group: str, target: str, settings: Mapping[str, Any]) -> None:
+    found = component(group, target)
+    for name, value in settings.items():
+        if not found or name.startswith("_"):
+            continue
+        if name in found.hints and not fits(value, found.hints[name]):
+            raise ConfigurationError(f"{group}.{name}: expected {expected(found.hints[name])}, found {value!r}")
+        if not found.open and f"{group}.{name}" not in [each.key for each in found.settings]:
+            raise ConfigurationError(unknown_key(f"{group}.{name}", [each.key for each in found.settings]))
 
 
 def add_working_folder() -> None:
-    """Lets strategies, models and data functions of the user's be found in the working folder."""
+    """Add the working folder to the module search path, for user code."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
 
@@ -223,7 +231,3 @@ def _plain(node: DictConfig, name: str) -> dict[str, Any]:
         ) from error
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
-
-
-def _value(node: DictConfig, key: str, name: str) -> Any:
-    return _plain(node, name)[key]

@@ -140,7 +140,7 @@ def report(arguments: Sequence[str]) -> int:
 def export(arguments: Sequence[str]) -> int:
     """Writes the configured model's `.tflite`."""
     from odt_sim.cli.build import add_working_folder, model_file
-    from odt_sim.cli.run import composed
+    from odt_sim.cli.overrides import check_keys, composed
 
     parser = argparse.ArgumentParser("odt-sim export", description="Write the configured model's .tflite.")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="such as model=mnist_cnn model.batch_size=64")
@@ -148,6 +148,7 @@ def export(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     add_working_folder()
     config = composed(options.overrides)
+    check_keys(config)
     if "build" not in config.model:
         raise ConfigurationError("model: is a .tflite file already; choose a model that is built with Keras")
     output: Path = options.output or Path(f"{config.model.name}.tflite")

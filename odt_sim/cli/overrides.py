@@ -1,58 +1,212 @@
-"""Settings that were added and that nobody reads: Hydra takes any key by `+`."""
+"""Overrides: composition of the configuration, unknown keys and sweeps."""
 
 import re
-from collections.abc import Collection, Sequence
-from difflib import get_close_matches
+from argparse import ArgumentParser
+from collections.abc import Collection, Iterator, Sequence
+from difflib import SequenceMatcher
+from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+import hydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig
 
+from odt_sim.cli.settings import COMPONENTS, DECLARED, GROUPS, component
 from odt_sim.errors import ConfigurationError
+from odt_sim.settings import ExportedModel, ModelFile
 
-ROOT = (
-    *("aggregator", "backend", "data", "drift", "fleet", "model", "partition", "run", "split", "strategy", "tracker"),
-    "train",
-)
-"""The groups of `conf/config.yaml`."""
-
-CLOSE = 0.75  # of names, as `difflib` has it: `round` is close to `rounds`, `training` to `train`
+CONFIG = {"version_base": "1.3", "config_name": "config"}
+OWN = ("hydra", "user")  # groups with keys that are not checked
+CLOSE = 0.75  # similarity, 0 to 1, above which a name is suggested
+NOISE = ("full_key:", "object_type=", "reference_type=")  # beginnings of useless lines in Hydra's errors
 
 
-def check_added(config: DictConfig, known: Collection[str]) -> None:
-    """Checks that no setting was added that would change nothing.
+def composed(overrides: Sequence[str], folder: str | None = None) -> DictConfig:
+    """Return the configuration with overrides, outside a run.
 
-    What another setting refers to is the user's own, and so is, at the top, what is called like no setting and no group. What
-    groups take of which no key is known is their `_target_`'s to say.
+    Args:
+        overrides: The overrides.
+        folder: A folder with further options.
+
+    Raises:
+        ConfigurationError: An override does not fit.
+    """
+    path = [f"hydra.searchpath=[file://{Path(folder).absolute()}]"] if folder else []
+    try:
+        with hydra.initialize_config_module("odt_sim.conf", version_base=CONFIG["version_base"]):
+            return hydra.compose(CONFIG["config_name"], overrides=[*overrides, *path])
+    except HydraException as error:
+        unknown = re.match(r"Could not override '([\w.]+)'", str(error))
+        others = [each for each in overrides if not (unknown and _key(each) == unknown[1])]
+        if unknown and len(others) < len(overrides):
+            key = getattr(error.__cause__, "full_key", None) or unknown[1]
+            known = known_keys(composed(others, folder), COMPONENTS)
+            raise ConfigurationError(unknown_key(key, known)) from error
+        raise ConfigurationError(explained(error)) from error
+
+
+def explained(error: Exception) -> str:
+    """Return an error of Hydra's as one line."""
+    lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
+    if isinstance(error, MissingConfigException) and error.options:
+        missing = lines[0].removeprefix("In 'config': ")
+        return f"{missing}; choose one of {', '.join(error.options)}; odt-sim run --help lists the groups"
+    if added := re.match(r"Could not append to config. An item is already at '([\w.]+)'", lines[0]):
+        return f"{added[1]}: expected no +, since the key exists; use {added[1]}=..."
+    if isinstance(error, OverrideParseException) and repr(error.override) not in lines[0]:
+        lines[0] = f"override {error.override!r}: {lines[0]}"
+    kept = [line.rstrip(".") for line in lines if not line.startswith(NOISE)]
+    return f"{'; '.join(dict.fromkeys(kept))}; odt-sim run --help lists all keys"
+
+
+def check_overrides(arguments: Sequence[str]) -> None:
+    """Refuse unknown keys before the first job of a run or a sweep starts.
+
+    Args:
+        arguments: Those of `odt-sim run`; calls with rare flags are left to Hydra.
+
+    Raises:
+        ConfigurationError: An override does not fit, or names an unknown key.
+    """
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("-m", "--multirun", action="store_true")
+    parser.add_argument("-cd", "--config-dir")
+    parser.add_argument("-c", "--cfg")
+    options, flags = parser.parse_known_intermixed_args(arguments)
+    if flags or not options.overrides:
+        return
+    overrides = [_parsed(each) for each in options.overrides]
+    components = {each.key_or_group.partition(".")[0] for each in overrides if each and "." in each.key_or_group}
+    for job in _jobs(options.overrides, overrides):
+        check_keys(composed(job, options.config_dir), components)
+
+
+def _jobs(arguments: Sequence[str], overrides: Sequence[Override | None]) -> Iterator[list[str]]:
+    """Yield the overrides of enough jobs of a sweep that each option of a swept group is chosen once."""
+    choices = [_choices(*pair) for pair in zip(arguments, overrides, strict=True)]
+    for job in range(max(map(len, choices))):
+        yield [each[job % len(each)] for each in choices if each]
+
+
+def _choices(argument: str, override: Override | None) -> list[str]:
+    """Return an override with each option that a sweep gives a group, or with the first value that it gives a key."""
+    if override is None or not override.is_sweep_override():
+        return [argument]
+    key, value = override.get_key_element(), override.value()
+    if isinstance(value, ChoiceSweep | RangeSweep):
+        values = list(map(str, override.sweep_string_iterator()))
+        return [f"{key}={each}" for each in (values if override.key_or_group in GROUPS else values[:1])]
+    return [f"{key}={value.start!r}"] if isinstance(value, IntervalSweep) else []  # a Glob chooses options only
+
+
+def check_keys(config: DictConfig, components: Collection[str] = ()) -> None:
+    """Refuse unknown keys.
 
     Args:
         config: The whole configuration.
-        known: The keys that odt_sim itself reads, such as `train.epochs`.
+        components: The groups of `COMPONENTS` to check.
 
     Raises:
-        ConfigurationError: There is no such setting.
+        ConfigurationError: A key is unknown.
     """
-    plain = OmegaConf.to_container(config, resolve=False)
-    assert isinstance(plain, dict)
-    closed = {_group(key) for key in known if "." in key}
-    groups = {str(group): held for group, held in plain.items() if isinstance(held, dict)}
-    keys = [f"{group}.{name}" for group, held in groups.items() for name in held]
-    strange = [key for key in keys if key not in known and _group(key) in closed]
-    settings = [key for key in keys if key not in strange]
-    alike = {
-        key: _alike(key, settings) or sorted(one for one in known if _group(one) == _group(key)) for key in strange
-    }
-    alike |= {name: _alike(name, settings) for name in map(str, plain) if name not in groups and name not in known}
-    alike |= {name: get_close_matches(name, ROOT, cutoff=CLOSE) for name in groups if name not in ROOT}
-    for key, instead in alike.items():
-        if instead and not re.search(rf"\$\{{{re.escape(key)}[.}}]", str(plain)):
-            raise ConfigurationError(f"{key}: there is no such setting; there is {', '.join(instead)}")
+    known = known_keys(config, components)
+    for name, node in config.items_ex(resolve=False):
+        group = str(name)
+        keys = [f"{group}.{key}" for key in node] if isinstance(node, DictConfig) else [group]
+        checked = group not in OWN and (group not in COMPONENTS or group in known)
+        for key in keys if checked else ():
+            if key not in known and not key.rpartition(".")[2].startswith("_"):
+                raise ConfigurationError(unknown_key(key, known_keys(config, COMPONENTS)))
 
 
-def _group(key: str) -> str:
-    return key.partition(".")[0]
+def known_keys(config: DictConfig, components: Collection[str]) -> set[str]:
+    """Return the groups and keys that a configuration may have; a component that takes any key, or none, is left out."""
+    model = ExportedModel if "build" in (config.get("model") or {}) else ModelFile
+    keys = {key for kind in (*DECLARED, model) for key in kind.all_keys()}
+    keys |= set(GROUPS) - set(COMPONENTS)
+    for group in set(components) & set(COMPONENTS):
+        target = config[group].get("_target_") if isinstance(config.get(group), DictConfig) else None
+        found = component(group, str(target))
+        keys |= {group, *(each.key for each in found.settings)} if found and not found.open else set()
+    return keys
 
 
-def _alike(key: str, settings: Sequence[str]) -> list[str]:
-    """Returns the settings whose own names are close to that of a key, the closest first."""
-    names = [setting.rpartition(".")[2] for setting in settings]
-    close = get_close_matches(key.rpartition(".")[2], sorted(set(names)), cutoff=CLOSE)
-    return [setting for one in close for setting, name in zip(settings, names, strict=True) if name == one]
+def unknown_key(key: str, known: Collection[str]) -> str:
+    """Return the message about an unknown key, with the nearest known ones."""
+    group, _, name = key.rpartition(".")
+    siblings = sorted(each for each in known if each.startswith(f"{group}.")) if group else []
+    ranked = sorted(
+        ((_similarity(key, each), each) for each in (siblings if group in COMPONENTS else known)), reverse=True
+    )
+    near = [each for score, each in ranked[:3] if score >= max(CLOSE, ranked[0][0] - 0.05)]
+    if near:
+        advice = f"did you mean {' or '.join(near)}?"
+    elif siblings:
+        advice = f"expected one of {', '.join(siblings)}"
+    elif group in COMPONENTS:
+        advice = f"the chosen {group} has no settings"
+    else:
+        advice = "odt-sim run --help lists all keys"
+    own = "" if group in GROUPS else f"; put keys of your own under user: +user.{name}=..."
+    return f"{key}: unknown setting; {advice}{own}"
+
+
+def _similarity(key: str, known: str) -> float:
+    """Return how near two keys are, 0 to 1; the initials of a name count as the name."""
+    name, other = key.rpartition(".")[2], known.rpartition(".")[2]
+    if name == "".join(word[:1] for word in other.split("_")):
+        return 1.0
+    same_group = key.partition(".")[0] == known.partition(".")[0]
+    return SequenceMatcher(None, name, other).ratio() + 0.01 * same_group
+
+
+def sweepable(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of `odt-sim run`, so that a sweep may set keys of the options that it chooses from.
+
+    Hydra composes a sweep's own configuration with the default option of a swept group, in which a key such as that of
+    `strategy=ditto,mr_mtl strategy.regularization=1` need not exist. It leaves out swept keys, also with a single choice.
+
+    Raises:
+        ConfigurationError: A group is given a list.
+    """
+    overrides = [_parsed(argument) for argument in arguments]
+    for override in overrides:
+        if not override or override.is_delete() or override.key_or_group not in GROUPS:
+            continue
+        group, value = override.key_or_group, override.value()
+        if isinstance(value, list):
+            raise ConfigurationError(
+                f"{group}: expected one option, found a list; sweep by -m {group}={_joined(value)}"
+            )
+        if value is None:
+            raise ConfigurationError(f"{group}: expected an option, found null; odt-sim run --help lists them")
+    if not {"-m", "--multirun"} & set(arguments):
+        return list(arguments)
+    groups = tuple(f"{override.key_or_group}." for override in overrides if override and override.is_sweep_override())
+    return [_as_choice(*pair, groups) for pair in zip(arguments, overrides, strict=True)]
+
+
+def _joined(values: Sequence[object]) -> str:
+    return ",".join(map(str, values))
+
+
+def _as_choice(argument: str, override: Override | None, groups: tuple[str, ...]) -> str:
+    key, _, value = argument.partition("=")
+    if not override or not value or override.is_sweep_override() or not override.key_or_group.startswith(groups):
+        return argument
+    return f"{key}=choice({value})"
+
+
+def _parsed(argument: str) -> Override | None:
+    """Return an override; None for a flag, a flag's value, or an error that Hydra explains later."""
+    try:
+        return None if argument.startswith("-") else OverridesParser.create().parse_overrides([argument])[0]
+    except HydraException:
+        return None
+
+
+def _key(argument: str) -> str | None:
+    override = _parsed(argument)
+    return override.key_or_group if override else None

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 import shlex
 import sys
 import traceback
@@ -15,7 +14,7 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from hydra.utils import get_original_cwd
@@ -26,8 +25,9 @@ from rich.markup import escape
 
 from odt_sim.cli import build as configuration
 from odt_sim.cli import interrupt
+from odt_sim.cli.overrides import CONFIG, check_overrides, explained, sweepable
 from odt_sim.cli.resume import kept_overrides, resumed, run_folder, settle
-from odt_sim.cli.sweep import sweepable
+from odt_sim.cli.settings_reference import help_text
 from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import CheckpointError, ConfigurationError, FileError, OdtSimError
 from odt_sim.files import remove_temporaries, write_file
@@ -41,19 +41,12 @@ from odt_sim.simulation.start import holds_results
 from odt_sim.trackers.base import Tracker
 from odt_sim.trackers.flat import settings_of
 
-CONFIG = {"version_base": "1.3", "config_name": "config"}
-
 NOT_BEGUN = "no round was committed yet"
 
 KEPT = ("config.yaml", "hydra.yaml", "overrides.yaml")
 """What of a run's configuration is kept in its folder, below `.hydra`."""
 
 OmegaConf.register_new_resolver("odt_run_folder", run_folder, replace=True)
-
-
-WITHOUT_USE = ("full_key:", "object_type=", "reference_type=")
-ADD_IT = re.compile(r"To append to your config use \+(fleet|run|split|train)\.")
-"""Lines of Hydra's errors that tell the user nothing, and advice to add what would be refused then."""
 
 
 @dataclass
@@ -97,6 +90,9 @@ def launch(arguments: Sequence[str]) -> Outcome:
         OdtSimError: The run failed; a sweep goes on with its other jobs.
         KeyboardInterrupt: `odt_sim.cli.interrupt.tell` has been told how to go on.
     """
+    if {"-h", "--help"} & set(arguments):
+        print(help_text())
+        return Outcome()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors reach us, so that they become one line
     before = sys.argv
     outcome.folder, outcome.error, outcome.failed = None, None, 0
@@ -104,6 +100,8 @@ def launch(arguments: Sequence[str]) -> Outcome:
     try:
         # Hydra takes -m before the overrides only.
         given = sweepable(resumed(arguments))
+        configuration.add_working_folder()
+        check_overrides(given)
         sys.argv = ["odt-sim run", *sorted(given, key=lambda argument: argument not in ("-m", "--multirun"))]
         application()
     except (HydraException, OmegaConfBaseException) as error:
@@ -319,29 +317,3 @@ def run(config: DictConfig, folder: Path, name: str, on_begin: Callable[[], None
 
 def _print(message: str) -> None:
     Console(stderr=True).print(message, highlight=False, soft_wrap=True)
-
-
-def composed(overrides: Sequence[str]) -> DictConfig:
-    """Returns the configuration with overrides, outside a run.
-
-    Raises:
-        ConfigurationError: An override does not fit.
-    """
-    try:
-        with hydra.initialize_config_module("odt_sim.conf", version_base=CONFIG["version_base"]):
-            return hydra.compose(CONFIG["config_name"], overrides=list(overrides))
-    except HydraException as error:
-        raise ConfigurationError(explained(error)) from error
-
-
-def explained(error: Exception) -> str:
-    """Returns an error of Hydra's as one line."""
-    lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
-    if isinstance(error, MissingConfigException) and error.options:
-        missing = lines[0].removeprefix("In 'config': ")
-        return f"{missing}; choose one of {', '.join(error.options)}; odt-sim run --help lists the groups"
-    if isinstance(error, OverrideParseException) and repr(error.override) not in lines[0]:
-        lines[0] = f"override {error.override!r}: {lines[0]}"
-    kept = [line for line in lines if not line.startswith(WITHOUT_USE) and not ADD_IT.match(line)]
-    told = "; ".join(dict.fromkeys(line.rstrip(".") for line in kept))
-    return f"{told}; odt-sim run --cfg job prints all keys"

@@ -8,16 +8,18 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
+from importlib import import_module
 from typing import Any, NamedTuple, get_type_hints
 
 from hydra.core.config_store import ConfigStore
-from hydra.utils import get_object
 
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.settings import REQUIRED, ConfiguredFleet, General, Run, Setting, Settings, Split, expected
 
 DECLARED: tuple[type[Settings], ...] = (General, Run, ConfiguredFleet, Split, TrainingPlan)
 COMPONENTS = ("strategy", "aggregator", "data", "partition", "drift", "backend", "tracker")
+GROUPS = (*COMPONENTS, "model", "fleet", "experiment", "run", "split", "train")
+"""The top level of a configuration, with `seed`."""
 SUPPLIED = {"partition": 3, "drift": 2}
 """How many arguments of a group's function are no settings: data, devices and seed."""
 
@@ -45,22 +47,23 @@ class Component(NamedTuple):
     open: bool
 
 
-def component(group: str, target: str) -> Component:
-    """Return the settings of a group's component.
+def component(group: str, target: str) -> Component | None:
+    """Return the settings of a group's component; None if it cannot be imported or has no signature.
 
     Args:
         group: One of `COMPONENTS`.
         target: The dotted name of a class or function.
-
-    Raises:
-        Exception: The target cannot be imported, or has no signature.
     """
-    call = get_object(target)
-    made = call.__init__ if inspect.isclass(call) else call
-    parameters = list(inspect.signature(call).parameters.values())
+    try:
+        module, _, name = target.rpartition(".")
+        call = getattr(import_module(module), name)
+        made = call.__init__ if inspect.isclass(call) else call
+        parameters, hints = list(inspect.signature(call).parameters.values()), get_type_hints(made)
+    except Exception:  # user code may raise anything; building the component reports it
+        return None
     leading = SUPPLIED.get(group, 0)
     named = [each for each in parameters[leading:] if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
-    hints, texts = get_type_hints(made), {**_texts(call), **_texts(made)}
+    texts = {**_texts(call), **_texts(made)}
     settings = [
         Setting(
             f"{group}.{each.name}",

@@ -67,7 +67,8 @@ def _option(group: str, name: str) -> Section:
     elif group == "fleet":
         settings = [each for each in _with_values(declared(ConfiguredFleet), values) if each.key[6:] in values]
     elif group in COMPONENTS:
-        settings = _with_values(component(group, values["_target_"]).settings, values)
+        found = component(group, values["_target_"])
+        settings = _with_values(found.settings if found else [], values)
     return Section(f"{group}={name}", comments[0].removeprefix("# "), settings)
 
 

@@ -1,13 +1,14 @@
 """What a backend offers to the coordinator."""
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.strategies.base import Tensors
 
 
+@runtime_checkable
 class Backend(Protocol):
     """Runs the blocks of a job somewhere; results come in the order of the tasks, and are the same on every backend.
 

@@ -8,8 +8,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from odt_sim.cli import build as config
+from odt_sim.cli.overrides import composed
 from odt_sim.cli.resume import resumed
-from odt_sim.cli.run import composed
 from odt_sim.errors import ConfigurationError, DataError, ModelError
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odt_sim.cli.sweep import sweepable
+from odt_sim.cli.overrides import sweepable
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from test_conf_partition import DRIFTS, PARTITIONS
 
 from odt_sim import TrainableModel
 from odt_sim.cli.build import build, model
-from odt_sim.cli.run import composed, launch
+from odt_sim.cli.overrides import composed
+from odt_sim.cli.run import launch
 from odt_sim.errors import ConfigurationError
 from odt_sim.export.cache import QUIET
 

@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from odt_sim.cli import build as config
-from odt_sim.cli.run import composed
+from odt_sim.cli.overrides import composed
 
 MODELS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "model").glob("*.yaml"))
 KEEP_MOMENTUM = ("mobilenet", "mobilenet_transfer", "mobilenet_v2", "resnet8")

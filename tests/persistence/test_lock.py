@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from odt_sim.cli import build as configuration
-from odt_sim.cli.run import composed
+from odt_sim.cli.overrides import composed
 from odt_sim.errors import CheckpointError, FileError
 from odt_sim.persistence.lock import locked
 

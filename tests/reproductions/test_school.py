@@ -8,7 +8,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from odt_sim.cli.build import federated
-from odt_sim.cli.run import composed, launch
+from odt_sim.cli.overrides import composed
+from odt_sim.cli.run import launch
 from odt_sim.data.federated import FederatedData
 from odt_sim.persistence.run_folder import RunFolder
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from odt_sim.cli.build import federated
-from odt_sim.cli.run import composed, launch
+from odt_sim.cli.overrides import composed
+from odt_sim.cli.run import launch
 from odt_sim.data.leakage import find_leakage
 from odt_sim.persistence.run_folder import RunFolder
 

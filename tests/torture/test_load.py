@@ -11,7 +11,7 @@ from disturbed import COMMAND
 from weighing import weigh
 
 from odt_sim.cli import build as configuration
-from odt_sim.cli.run import composed
+from odt_sim.cli.overrides import composed
 from odt_sim.observers.base import Observer
 
 TINY = ["model=softmax", "fleet.devices=8", "fleet.unseen=2", "train.steps=1"]
