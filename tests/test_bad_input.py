@@ -38,6 +38,9 @@ def examples():
 
 def nothing():
     return 3
+
+def drift(data, seed):
+    return 3
 """
 
 
@@ -156,7 +159,7 @@ CASES = {
         r"data yours\.examples: failed with KeyError: 'examples' \(\S*yours\.py:20\); correct it",
     ),
     "a partition's number": (["partition.alpha=abc"], r"partition\.alpha: expected a number, found 'abc'"),
-    "a batch size": (["model.batch_size=2.5"], r"batch_size: expected a whole number .*, or null for any, found 2\.5"),
+    "a batch size": (["model.batch_size=2.5"], r"model\.batch_size: expected a whole number of .*, found 2\.5"),
     "a function that returns no data": (["data=function", "data.target=yours.nothing"], r"data yours\.nothing: returned a"),
     "no such function": (["data=function", "data.target=yours.no"], r"data yours\.no: yours has no function 'no'"),
     "an unknown Keras data set": (["data=keras", "data.name=../mnist"], r"data \.\./mnist: no name of a Keras data set"),
@@ -167,9 +170,14 @@ CASES = {
     ),
     "nothing to average": (["strategy=fedper"], r"strategy fedper: needs .*body, which .*softmax.* lacks"),
     "no such strategy": (["strategy=fedprix"], r"Could not find 'strategy/fedprix'; choose one of apfl, "),
+    "a class that is no strategy": (
+        ["strategy._target_=collections.OrderedDict"],
+        r"strategy\._target_: expected a name that gives Strategy, found collections\.OrderedDict, which gives OrderedDict",
+    ),
+    "a drift that gives no data": (["drift._target_=yours.drift"], r"drift drift: returned int, expected FederatedData"),
     "no such class": (["strategy._target_=yours.No"], r"strategy: .*yours\.No"),
     "a file with a typing error": (["strategy._target_=typo.Mine"], r"strategy: .*SyntaxError.*typo\.py"),
-    "no such hyper-parameter": (["+strategy.mu=1"], r"strategy: TypeError: .*FedAvg.*takes no arguments"),
+    "no such hyper-parameter": (["+strategy.mu=1"], r"strategy\.mu: unknown setting; the chosen strategy has no settings"),
     "a hyper-parameter out of range": (
         ["strategy=fedavg_finetune", "strategy.max_epochs=-1"],
         r"strategy\.max_epochs: expected a whole number, at least 0, found -1",
@@ -194,21 +202,15 @@ CASES = {
         r"\S+: of a run with aggregator mean, this one has median; resume with the same configuration",
     ),
     # settings
-    "an unknown override": (["fleet.device=5"], r"Could not override 'fleet\.device'; .*; odt-sim run --cfg job prints"),
-    "an unknown setting of odt_sim's own": (
-        ["train.epoch=5"],
-        r"Could not override 'train\.epoch'; Key 'epoch' is not in struct; odt-sim run --cfg job prints",
-    ),
-    "one that is added": (
-        ["+train.batch_size=8"],
-        r"train\.batch_size: there is no such setting; there is model\.batch_size",
-    ),
-    "one that is like no other": (
-        ["+split.of=8"],
-        r"split\.of: there is no such setting; there is split\.gap, split\.method, split\.test, split\.validation",
-    ),
-    "one without its group": (["+rounds=8"], r"rounds: there is no such setting; there is run\.rounds"),
+    "an unknown override": (["fleet.device=5"], r"fleet\.device: unknown setting; did you mean fleet\.devices\?"),
+    "an unknown key of a sweep": (["-m", "+lr=0.1,0.001"], r"lr: unknown setting; did you mean train\.learning_rate\?"),
     "no override": (["fleet"], r"Error parsing override 'fleet'; "),
+    "a list of options": (["-m", "strategy=[local,fedavg]"], r"strategy: expected one option, found a list; sweep by -m "),
+    "no model": (["model.build=null"], r"model\.build: expected a mapping, found None"),
+    "an address that is a number": (
+        ["backend=ray", "backend.address=6399"],
+        r"backend\.address: expected text, found 6399",
+    ),
     "a number that is none": (["run.rounds=ten"], r"run\.rounds: expected a whole number of at least 1, found 'ten'"),
     "a number out of range": (["run.rounds=0"], r"run\.rounds: expected a whole number of at least 1, found 0"),
     "a percentage to reach": (["run.target=85"], r"run\.target: expected an accuracy from 0 to 1, found 85"),

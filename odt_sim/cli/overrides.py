@@ -114,7 +114,7 @@ def check_keys(config: DictConfig, components: Collection[str] = ()) -> None:
     known = known_keys(config, components)
     for name, node in config.items_ex(resolve=False):
         group = str(name)
-        keys = [f"{group}.{key}" for key in node] if isinstance(node, DictConfig) else [group]
+        keys = [f"{group}.{key}" for key in map(str, node)] if isinstance(node, DictConfig) else [group]
         checked = group not in OWN and (group not in COMPONENTS or group in known)
         for key in keys if checked else ():
             if key not in known and not key.rpartition(".")[2].startswith("_"):

@@ -1,0 +1,86 @@
+"""Overrides: unknown keys, Hydra's errors in one line, and sweeps."""
+
+import pytest
+
+from odt_sim.cli.overrides import check_overrides, composed, sweepable
+from odt_sim.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["lr=0.05"], "lr: unknown setting; did you mean train.learning_rate?; put keys of your own under user: +user.lr="),
+        (["-m", "+lr=0.1,0.001"], "lr: unknown setting; did you mean train.learning_rate?; put keys of your own"),
+        (["sed=1"], "sed: unknown setting; did you mean seed"),
+        (["+rounds=8"], "rounds: unknown setting; did you mean run.rounds?"),
+        (["fleet.device=5"], "fleet.device: unknown setting; did you mean fleet.devices?"),
+        (["+train.batch_size=8"], "train.batch_size: unknown setting; did you mean model.batch_size?"),
+        (["+training.epochs=8"], "training.epochs: unknown setting; did you mean train.epochs?"),
+        (["+model.batchsize=8"], "model.batchsize: unknown setting; did you mean model.batch_size?"),
+        (["strategy=ditto", "+strategy.regularisation=1"],
+         "strategy.regularisation: unknown setting; did you mean strategy.regularization?"),
+        (["strategy.rate=1"], "strategy.rate: unknown setting; the chosen strategy has no settings"),
+        (["-m", "strategy=ditto,fedprox", "strategy.mu=1,2"], "strategy.mu: unknown setting; "),
+        (["+split.of=8"], "split.of: unknown setting; expected one of split.gap, split.method, split.test, split.valid"),
+        (["+train.epochs=8"], "train.epochs: expected no +, since the key exists; use train.epochs=..."),
+        (["strategy=fedprix"], "Could not find 'strategy/fedprix'; choose one of apfl, "),
+        (["run.rounds=[1"], "override 'run.rounds=[1': "),
+        (["rounds"], "Error parsing override 'rounds'; "),
+        (["-m", "strategy=[local,fedavg]"], "strategy: expected one option, found a list; sweep by -m strategy=local,fedavg"),
+        (["strategy=null"], "strategy: expected an option, found null; "),
+    ],
+)  # fmt: skip
+def test_override_that_does_not_fit_is_refused_in_one_line(arguments, message):
+    with pytest.raises(ConfigurationError) as caught:
+        check_overrides(sweepable(arguments))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["+user.note=mine", "train.learning_rate=${user.rate}", "+user.rate=0.5"],
+        ["-m", "strategy=ditto,mr_mtl", "strategy.regularization=1", "seed=range(3)"],
+        ["data=function", "data.target=mine.examples", "+data.count=3"],
+        ["strategy._target_=no_such_module.Mine", "+strategy.rate=1"],
+        ["+experiment=demo", "hydra.run.dir=here", "--cfg", "job"],
+        [],
+    ],
+)
+def test_known_keys_and_own_keys_are_accepted(arguments):
+    check_overrides(sweepable(arguments))
+
+
+def test_option_of_a_users_folder_is_checked(tmp_path):
+    (tmp_path / "strategy").mkdir()
+    (tmp_path / "strategy" / "mine.yaml").write_text("_target_: odt_sim.strategies.fedprox.FedProx\nmu: 0.1\n")
+    assert composed(["strategy=mine", "strategy.mu=2"], str(tmp_path)).strategy.mu == 2
+    with pytest.raises(
+        ConfigurationError, match=r"^strategy\.nu: unknown setting; did you mean strategy\.mu\?|expected one"
+    ):
+        check_overrides(["--config-dir", str(tmp_path), "strategy=mine", "+strategy.nu=2"])
+
+
+@pytest.mark.parametrize(
+    ("given", "rewritten"),
+    [
+        ("strategy.mu=1", "strategy.mu=choice(1)"),
+        ("+strategy.layers=[1,2]", "+strategy.layers=choice([1,2])"),
+        ("strategy.name='a b'", "strategy.name=choice('a b')"),
+        ("strategy.mu=0.1,1", "strategy.mu=0.1,1"),
+        ("strategy.mu=", "strategy.mu="),
+        ("~strategy.mu", "~strategy.mu"),
+        ("strategy_of_mine.mu=1", "strategy_of_mine.mu=1"),
+        ("train.epochs=2", "train.epochs=2"),
+        ("no override", "no override"),
+    ],
+)
+def test_key_of_a_swept_group_becomes_a_choice(given: str, rewritten: str) -> None:
+    sweep = ["-m", "strategy=ditto,mr_mtl"]
+    assert sweepable([*sweep, given]) == [*sweep, rewritten]
+
+
+def test_arguments_without_a_swept_group_are_unchanged() -> None:
+    for arguments in (["strategy=a,b", "strategy.mu=1"], ["-m", "strategy=a", "seed=0,1", "strategy.mu=1"]):
+        assert sweepable(arguments) == arguments
