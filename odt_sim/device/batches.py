@@ -1,4 +1,4 @@
-"""Cuts examples into the batches that a model trains on."""
+"""Batches of a model's size."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -19,8 +19,8 @@ class Batch(NamedTuple):
     Attributes:
         x: `[batch, ...]`.
         y: `[batch, ...]`, as the model takes it.
-        sample_weight: `[batch]` float32, by which each row's loss is multiplied before the mean over the batch.
-        examples: How many of the rows are there to be learned from; the others fill the batch up.
+        sample_weight: `[batch]` float32, the factor of each row's loss before the mean over the batch.
+        examples: The number of real rows; the others are padding.
     """
 
     x: Array
@@ -30,15 +30,15 @@ class Batch(NamedTuple):
 
 
 def batches(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
-    """Yields all rows, in order, in batches of the model's size.
+    """Yield all rows, in order, in batches of the model's size.
 
-    The last one may have fewer rows. Its step is exactly that of the mean over them where the model takes any number of
-    rows, or `sample_weight`: its first row fills it up and weighs nothing. Otherwise the first rows fill it up once more.
+    The last batch may have fewer real rows. If the model takes any number of rows, it is not padded. If the model takes
+    `sample_weight`, padding has weight 0 and the loss is the mean over the real rows. Else the first rows are repeated.
 
     Args:
         model: The model to train.
         x: `[rows, ...]`.
-        y: `[rows, ...]`; `[rows]` also where the model takes `[batch, 1]`: see `odt_sim.data.dataset_checks`.
+        y: `[rows, ...]`, converted by `odt_sim.data.dataset_checks.as_targets`.
     """
     y = as_targets(y, model.y.shape[1:], model.y.dtype)
     size = model.batch_size
@@ -58,9 +58,9 @@ def batches(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
 
 
 def padded(rows: Array, size: int) -> Array:
-    """Returns `size` rows, the last of them the first again where there were fewer.
+    """Return `size` rows, padded with the first row.
 
-    Rows of zeros would be none of the data's: a model may make NaN of them, as a mean over no word does, and 0 NaN is NaN.
+    Zeros would not do: a model may return NaN for them, and NaN times a weight of 0 is NaN.
     """
     if len(rows) == size:
         return rows

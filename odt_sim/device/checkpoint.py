@@ -1,4 +1,4 @@
-"""What a device holds as a file, which is written whole or not at all and tells when it was damaged."""
+"""Checkpoints of devices: atomically written files with a checksum."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,21 +17,16 @@ Array = NDArray[Any]
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
-    """Writes tensors and texts as one safetensors file with a checksum.
-
-    Args:
-        path: Where.
-        tensors: The tensors by name.
-        metadata: The texts by name.
+    """Write tensors and texts, by name, to a safetensors file with a checksum.
 
     Raises:
-        FileError: The file cannot be written; what was there before is untouched.
+        FileError: The file cannot be written; an earlier file stays intact.
     """
     write_file(path, packed(tensors, metadata))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
-    """Reads what `write_tensors` wrote.
+    """Read the tensors and texts that `write_tensors` wrote.
 
     Raises:
         CheckpointError: The file is missing, damaged or of another version.
@@ -40,7 +35,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
 
 
 def write_checkpoint(path: Path, model: TrainableModel, weights: Weights, slots: Sequence[Array], epochs: int) -> None:
-    """Writes what a device holds: its weights, the optimizer's slots, and the epochs it has trained for in its round.
+    """Write a device's weights, optimizer slots, and epochs trained in its round.
 
     Raises:
         FileError: The file cannot be written.
@@ -51,16 +46,16 @@ def write_checkpoint(path: Path, model: TrainableModel, weights: Weights, slots:
 
 
 def read_checkpoint(path: Path, model: TrainableModel) -> tuple[Weights, list[Array], int]:
-    """Reads what `write_checkpoint` wrote: weights, slots and epochs.
+    """Read weights, slots and epochs that `write_checkpoint` wrote.
 
     Raises:
-        CheckpointError: The file is missing, damaged, of another model or of something else than a device.
+        CheckpointError: The file is missing, damaged, of another model, or not a device's checkpoint.
     """
     tensors, texts = read_tensors(path)
     if texts.get("fingerprint") != model.fingerprint:
-        raise CheckpointError(f"{path}: a checkpoint of another model than {model.where}; use one of this model")
+        raise CheckpointError(f"{path}: belongs to another model than {model.where}; use a checkpoint of this model")
     slots = [f"optimizer.{i}" for i in range(len(model.slots))]
     if set(tensors) != {*model.layout.names, *slots}:
-        raise CheckpointError(f"{path}: no checkpoint of a device; use a file that `Device.save` wrote")
+        raise CheckpointError(f"{path}: is not a device checkpoint; use a file that `Device.save` wrote")
     weights = Weights.from_tensors(model.layout, [tensors[name] for name in model.layout.names])
     return weights, [tensors[name] for name in slots], int(texts["epochs"])

@@ -117,15 +117,12 @@ class Device:
         """Return a random generator that depends on the seed, the id, the round and the purpose only."""
         return generator_for(self.seed, self.id, self.round, *purpose)
 
-    # --- training --------------------------------------------------------------------------------------------------
-
     def train(
         self, epochs: int | None = None, learning_rate: float | None = None, group: str | None = None
     ) -> NDArray[np.float32]:
         """Train on the device's examples, in an order that the seed, id, round and epoch decide.
 
-        An epoch's last batch may be smaller, see `odt_sim.device.batches.batches`. If only the head is trained and the model
-        has embeddings, each example is embedded once and not in every epoch.
+        If only the head is trained and the model has embeddings, each example is embedded once and not in every epoch.
 
         Args:
             epochs: Passes over the examples; the plan's epochs or steps by default.
@@ -205,12 +202,12 @@ class Device:
         self._replace(self.weights, self._initial_slots())
 
     def set_gradient_offset(self, offset: Weights | None, mu: float = 0.0) -> None:
-        """Make later steps use `g + mu w + offset` in place of the gradient `g`, on the parameters that they train.
+        """Make later steps use `g + mu w + offset` in place of the gradient `g`, until another call replaces it.
 
-        The offset stays until another call replaces it. Checkpoints do not contain it.
+        Checkpoints do not contain the offset.
 
         Args:
-            offset: Values for the trainable parameters, of the layout `model.trainable_layout`; None for zero.
+            offset: Values for all parameters of `model.trainable_layout`; None for zero.
             mu: The factor of the proximal term.
 
         Raises:
@@ -223,16 +220,8 @@ class Device:
         """Return the step size of a step: the given one, else the plan's, else the model's own."""
         return learning_rate_of(self.model, self.plan, given, f"device {self.id}")
 
-    # --- inference -------------------------------------------------------------------------------------------------
-
     def infer(self, x: Any) -> Array:
-        """Return the model's outputs for any number of rows.
-
-        Args:
-            x: `[rows, ...]`.
-
-        Returns:
-            `[rows, ...]` float32: logits, or other outputs of the model.
+        """Return the model's outputs, `[rows, ...]` float32, for any number of rows `[rows, ...]`.
 
         Raises:
             DataError: The rows do not fit the model.
@@ -246,10 +235,7 @@ class Device:
         return self._inference.embedded(split, self._split(split))
 
     def evaluate(self, split: str = "test") -> dict[str, float]:
-        """Return the metrics of a split: `examples`, `loss`, and `accuracy` or `mse`, `mae`, and others.
-
-        Args:
-            split: `test`, `validation` or `train`.
+        """Return the metrics of `test`, `validation` or `train`: `examples`, `loss`, `accuracy` or `mse`, and others.
 
         Raises:
             DataError: The device has no such examples.
@@ -280,8 +266,6 @@ class Device:
             raise DataError(f"device {self.id}: unknown split {split!r}; expected one of {', '.join(splits)}")
         return splits[split]
 
-    # --- weights and checkpoints -----------------------------------------------------------------------------------
-
     @property
     def initial(self) -> Weights:
         """The model's initial weights, read-only."""
@@ -311,9 +295,8 @@ class Device:
             saved, slots, self._epochs = read_checkpoint(Path(weights), self.model)
             return self._replace(saved, slots)
         complete = weights.layout == self.model.layout
-        self._replace(
-            weights.select(weights.layout) if complete else self.weights.replace(weights), self._model_state.slots
-        )
+        restored = weights.select(weights.layout) if complete else self.weights.replace(weights)
+        self._replace(restored, self._model_state.slots)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write weights, optimizer slots and the epoch counter to a checkpoint.

@@ -1,4 +1,4 @@
-"""A device's examples: rows of arrays that may be shared with other devices."""
+"""A device's examples: rows of arrays that devices share."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +17,12 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Some rows of `x` and `y`; the arrays are read-only, because devices share them.
+    """Selected rows of `x` and `y`; the arrays are read-only, because devices share them.
 
     Attributes:
-        x: `[rows, ...]`, may hold other devices' rows too.
+        x: `[rows, ...]`, with rows of other devices.
         y: `[rows, ...]`.
-        index: `[examples]` int64, the rows of `x` and `y` that are meant; None for all.
+        index: `[examples]` int64, the selected rows; None for all.
     """
 
     x: Array
@@ -35,7 +35,7 @@ class Examples:
         object.__setattr__(self, "y", read_only(self.y))
 
     def __len__(self) -> int:
-        """The number of examples."""
+        """Return the number of examples."""
         return len(self.x) if self.index is None else len(self.index)
 
     def take(self, order: NDArray[np.int64] | None = None) -> tuple[Array, Array]:
@@ -49,13 +49,13 @@ class Examples:
 
     @classmethod
     def checked(cls, model: TrainableModel, x: Any, y: Any, what: str) -> "Examples":
-        """Returns all rows of `x` and `y`, after a check that the model can take them.
+        """Return all rows of `x` and `y`, once they are checked against the model.
 
         Args:
-            model: The model that will train or infer on them.
+            model: The model.
             x: `[examples, ...]`.
-            y: `[examples, ...]`; `[examples]` also where the model takes one value each, and 0 and 1 where it takes floats.
-            what: What they are, for the error: `device 3, train`.
+            y: `[examples, ...]`, converted by `odt_sim.data.dataset_checks.as_targets`.
+            what: The name for errors, such as `device 3, train`.
 
         Raises:
             DataError: A shape, a dtype, the lengths or a value does not fit.
@@ -76,12 +76,10 @@ class Examples:
 
 
 def checked_rows(values: Any, tensor: TensorInfo, what: str) -> Array:
-    """Returns `values` as an array whose rows fit the input `tensor`.
-
-    Integers of any width become the tensor's integer type, and float64 becomes float32; nothing else is converted.
+    """Return `values` as an array that fits the input `tensor`; convert only between integers and between floats.
 
     Raises:
-        DataError: The shape of a row or the dtype does not fit, or a value is too large, NaN or infinite.
+        DataError: A row's shape or the dtype does not fit, or a value is too large, NaN or infinite.
     """
     array = _array(values, what)
     try:
@@ -92,8 +90,8 @@ def checked_rows(values: Any, tensor: TensorInfo, what: str) -> Array:
         size not in (-1, given) for size, given in zip(tensor.shape[1:], array.shape[1:], strict=True)
     ):
         raise DataError(
-            f"{what}: an example should be of shape {list(tensor.shape[1:])}, found {list(array.shape[1:])}; "
-            "reshape it or choose a model for it"
+            f"{what}: expected examples of shape {list(tensor.shape[1:])}, found {list(array.shape[1:])}; "
+            "reshape them or choose another model"
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         row = int(np.argwhere(~np.isfinite(array))[0][0])
@@ -112,7 +110,7 @@ def _converted(array: Array, wanted: np.dtype[Any]) -> Array:
     if array.dtype == wanted:
         return array
     if array.dtype.kind == wanted.kind == "f":
-        with np.errstate(over="ignore"):  # what overflows becomes infinite and is reported
+        with np.errstate(over="ignore"):  # overflow becomes infinite and is refused later
             return array.astype(wanted)
     if array.dtype.kind not in "iu" or wanted.kind not in "iu":
         raise ValueError(f"expected {wanted}, found {array.dtype}; convert it")

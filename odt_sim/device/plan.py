@@ -24,14 +24,14 @@ class TrainingPlan(Settings, group="train"):
 
     @property
     def amount(self) -> int:
-        """How many steps, or else how many epochs."""
+        """The number of steps if set, else of epochs."""
         return self.epochs if self.steps is None else self.steps
 
     def passes(self, examples: int, batch_size: int) -> Iterator[int]:
-        """Yields for each pass over a device's examples how many of them it takes: all, but for the last one of `steps`.
+        """Yield the number of examples of each pass; only the last pass of `steps` may be partial.
 
         Args:
-            examples: How many the device has.
+            examples: The number of the device's examples.
             batch_size: The examples of a step.
         """
         if self.steps is None:
@@ -43,32 +43,32 @@ class TrainingPlan(Settings, group="train"):
             yield rest * batch_size
 
     def part(self, random: np.random.Generator) -> "TrainingPlan":
-        """Returns what a slow device does of at least 2 steps or epochs: 1 to one below them, all equally likely."""
-        done = int(random.integers(1, self.amount))
-        return replace(self, epochs=done) if self.steps is None else replace(self, steps=done)
+        """Return the partial work of a straggler: a uniform number of steps or epochs below the plan's, at least 1."""
+        amount = int(random.integers(1, self.amount))
+        return replace(self, epochs=amount) if self.steps is None else replace(self, steps=amount)
 
 
 def learning_rate_of(model: TrainableModel, plan: TrainingPlan, given: float | None, what: str) -> float:
-    """Returns the step size that a step takes: the given one, else the plan's, else the model's own.
+    """Return the step size: the given one, else the plan's, else the model's own.
 
     Args:
-        model: What is trained.
-        plan: How.
-        given: The step size that a call names; None for none.
-        what: Who trains, for the error: `device 3`.
+        model: The model to train.
+        plan: The device's plan.
+        given: The step size of a call; None for none.
+        what: The name for errors, such as `device 3`.
 
     Raises:
-        ConfigurationError: The given one is not finite.
-        ModelError: The model takes no learning rate, or has none of its own and none is given.
+        ConfigurationError: The given step size is not finite.
+        ModelError: The model takes no learning rate, or needs one.
     """
     if given is not None and not (isinstance(given, int | float | np.number) and math.isfinite(given)):
         raise ConfigurationError(f"{what}: expected a finite learning rate, found {given!r}")
     if given is None:
         given = plan.learning_rate
     if given is not None and "learning_rate" not in model.capabilities:
-        raise ModelError(f"{model.where}: its step size is fixed; leave the learning rate out or export it again")
+        raise ModelError(f"{model.where}: has a fixed step size; leave the learning rate out or export the model again")
     if given is None:
         given = model.manifest.optimizer.get("learning_rate") if model.manifest else None
     if given is None and "learning_rate" in model.capabilities:
-        raise ModelError(f"{model.where}: it names no learning rate of its own; give one")
+        raise ModelError(f"{model.where}: has no learning rate of its own; give one")
     return 0.0 if given is None else float(given)

@@ -1,4 +1,4 @@
-"""Random generators that depend on what they are for, and on nothing else."""
+"""Random generators that depend on their purpose only."""
 
 from functools import lru_cache
 
@@ -6,12 +6,12 @@ import numpy as np
 
 
 def generator_for(*purpose: str | int) -> np.random.Generator:
-    """Returns the generator that `numpy.random.default_rng` makes of integers; texts are taken as numbers, base 256.
+    """Return the generator `numpy.random.default_rng(purpose)`, with texts as base-256 numbers.
 
-    Numpy cuts each integer into words of 32 bits, which takes as long as all the rest: here those of a text are cut once.
+    Splitting integers into 32-bit words takes half of numpy's time, so the words are cached.
 
     Args:
-        purpose: Texts, and integers from 0, such as a seed, a device, a round.
+        purpose: Texts and non-negative integers, such as a seed, a device and a round.
     """
     words = np.array([word for part in purpose for word in _words(part)], np.uint32)
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
@@ -19,6 +19,6 @@ def generator_for(*purpose: str | int) -> np.random.Generator:
 
 @lru_cache(4096)
 def _words(part: str | int) -> list[int]:
-    """Returns an integer's words of 32 bits, the lowest first."""
+    """Return the 32-bit words of an integer, the lowest first."""
     number = int.from_bytes(part.encode(), "big") if isinstance(part, str) else int(part)
     return [number >> shift & 0xFFFFFFFF for shift in range(0, max(1, number.bit_length()), 32)]

@@ -1,4 +1,4 @@
-"""Interpreters: what really runs a device's model."""
+"""LiteRT interpreters with typed access to a model's signatures."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,16 +17,16 @@ Array = NDArray[Any]
 
 
 class Runtime:
-    """One live interpreter of a model, one thread, with typed access to its signatures.
+    """One single-threaded interpreter of a model.
 
     Attributes:
-        model: What it runs.
-        initial: The weights that a fresh interpreter holds.
-        initial_slots: The optimizer's slots that a fresh interpreter holds.
+        model: The model.
+        initial: The weights of a fresh interpreter, read-only.
+        initial_slots: The optimizer's slots of a fresh interpreter.
     """
 
     def __init__(self, model: TrainableModel) -> None:
-        """Starts an interpreter.
+        """Start an interpreter.
 
         Raises:
             ModelError: LiteRT cannot load the model or cannot read its weights.
@@ -38,18 +38,18 @@ class Runtime:
             raise ModelError(f"{model.where}: LiteRT cannot load it: {_one_line(error)}") from error
         self._runners: dict[str, SignatureRunner] = {}
         self._offset: Weights | None = None
-        self._weights: Weights | None = None  # what it holds, where that is known
+        self._weights: Weights | None = None  # the current weights, if known
         self._restore_names = [f"a{i}" for i in range(len(model.parameters))]
         self._slot_names = [f"s{i}" for i in range(len(model.slots))]
         self.initial = self._weights = self._first_read()
         self.initial_slots = self.read_slots()
 
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
-        """Runs one signature.
+        """Run one signature.
 
         Raises:
             ModelError: The inputs do not fit the signature.
-            InvocationError: LiteRT failed on them.
+            InvocationError: LiteRT failed.
         """
         runner = self._runners.get(signature)
         if runner is None:
@@ -70,18 +70,18 @@ class Runtime:
         b: Weights | None = None,
         mu: float = 0.0,
     ) -> float:
-        """Runs one step and returns its loss; the model gets the inputs that it has.
+        """Run one training step and return its loss.
 
         Args:
-            batch: The rows; its `x` are embeddings where the signature takes these.
+            batch: The rows; `x` holds embeddings if the signature takes them.
             learning_rate: The step size.
-            signature: `train`, or another that trains.
-            b: What is added to the gradients, where the model has `set_gradient_offset`; None for nothing.
+            signature: The training signature.
+            b: The gradient offset, for a model with `set_gradient_offset`; None for zero.
             mu: The factor of the proximal term.
         """
         self._write_offset(b)
         self._weights = None
-        known = {
+        values = {
             "x": batch.x,
             "embedding": batch.x,
             "y": batch.y,
@@ -89,11 +89,11 @@ class Runtime:
             "learning_rate": np.float32(learning_rate),
             "mu": np.float32(mu),
         }
-        inputs = {name: known[name] for name in self.model.signatures[signature].inputs}
+        inputs = {name: values[name] for name in self.model.signatures[signature].inputs}
         return float(self.call(signature, **inputs)["loss"].item())
 
     def _write_offset(self, b: Weights | None) -> None:
-        """Sets b, which is zero for None; only where another one is set, be it of a device that was here before."""
+        """Set the gradient offset, unless the interpreter holds it already; None for zero."""
         if b is self._offset or "set_gradient_offset" not in self.model.signatures:
             return
         tensors = (Weights.zeros(self.model.trainable_layout) if b is None else b).tensors()
@@ -101,25 +101,20 @@ class Runtime:
         self._offset = b
 
     def infer(self, x: Array, signature: str = "infer") -> Array:
-        """Runs the model, or a part of it, on one batch.
-
-        Args:
-            x: `[batch, ...]`; embeddings where the signature takes these.
-            signature: `infer`, `embed` or `head_infer`.
-        """
+        """Return the outputs of `infer`, `embed` or `head_infer` for one batch."""
         declared = self.model.signatures[signature]
         outputs = self.call(signature, **dict.fromkeys(declared.inputs, x))
         return outputs[answer_of(declared).name]
 
     def _first_read(self) -> Weights:
-        """Reads the weights and checks their shapes, which later reads need not."""
+        """Read the weights and check their shapes; later reads skip the check."""
         outputs = self.call("parameters")
         weights = Weights.from_tensors(self.model.layout, [outputs[name] for name in self._restore_names])
         weights.vector.flags.writeable = False
         return weights
 
     def read(self) -> Weights:
-        """Returns the weights, read-only; asks the interpreter only where a step may have changed them."""
+        """Return the weights, read-only."""
         if self._weights is None:
             outputs = self.call("parameters")
             vector = np.concatenate([outputs[name].reshape(-1) for name in self._restore_names])
@@ -128,19 +123,19 @@ class Runtime:
         return self._weights
 
     def write(self, weights: Weights) -> None:
-        """Sets all weights; those given are not to be changed afterwards."""
+        """Set all weights; the caller must not change them afterwards."""
         self.call("restore", **dict(zip(self._restore_names, weights.tensors(), strict=True)))
         self._weights = weights
 
     def read_slots(self) -> list[Array]:
-        """Returns a copy of the optimizer's slots; empty where it has none."""
+        """Return a copy of the optimizer's slots; empty if it has none."""
         if not self._slot_names:
             return []
         outputs = self.call("optimizer_state")
         return [np.asarray(outputs[name]) for name in self._slot_names]  # a step count comes as a scalar
 
     def write_slots(self, slots: Sequence[Array]) -> None:
-        """Sets the optimizer's slots."""
+        """Set the optimizer's slots."""
         if self._slot_names:
             self.call("restore_optimizer_state", **dict(zip(self._slot_names, slots, strict=True)))
 

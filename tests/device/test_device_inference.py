@@ -46,7 +46,7 @@ def test_rows_are_independent_of_their_batch(digits_cnn: TrainableModel, rows: D
 
 def test_rows_that_do_not_fit(softmax: TrainableModel, rows: Draw) -> None:
     device = Device(softmax, rows(softmax, 3), id=2)
-    with pytest.raises(DataError, match=r"device 2, x: an example should be of shape \[8, 8, 1\], found \[8, 8\]"):
+    with pytest.raises(DataError, match=r"device 2, x: expected examples of shape \[8, 8, 1\], found \[8, 8\]"):
         device.infer(np.zeros((3, 8, 8), np.float32))
     with pytest.raises(DataError, match="device 2, x: expected float32, found uint8"):
         device.infer(np.zeros((3, 8, 8, 1), np.uint8))

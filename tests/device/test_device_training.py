@@ -249,7 +249,7 @@ def test_rows_that_are_no_batch(softmax: TrainableModel, rows: Draw) -> None:
 
 def test_data_that_does_not_fit(softmax: TrainableModel, rows: Draw) -> None:
     x, y = rows(softmax, 5)
-    with pytest.raises(DataError, match=r"device 3, train, x: an example should be of shape \[8, 8, 1\], found \[64\]"):
+    with pytest.raises(DataError, match=r"device 3, train, x: expected examples of shape \[8, 8, 1\], found \[64\]"):
         Device(softmax, (x.reshape(5, 64), y), id=3)
     with pytest.raises(DataError, match="device 3, test: label 10 is out of range"):
         Device(softmax, (x, y), test=(x, [0, 1, 2, 10, 0]), id=3)
@@ -313,10 +313,10 @@ def test_a_step_has_no_proximal_term(foreign: Path, foreign_rows: Any) -> None:
 
 def test_a_foreign_model_takes_the_settings_it_has(foreign: Path, foreign_rows: Any) -> None:
     fixed = Device(TrainableModel.load(foreign / "plain.tflite"), foreign_rows)
-    with pytest.raises(ModelError, match=r"plain.tflite: its step size is fixed; leave the learning rate out"):
+    with pytest.raises(ModelError, match=r"plain.tflite: has a fixed step size; leave the learning rate out"):
         fixed.train(learning_rate=0.1)
     free = Device(TrainableModel.load(foreign / "dynamic.tflite"), foreign_rows)
-    with pytest.raises(ModelError, match=r"dynamic.tflite: it names no learning rate of its own; give one"):
+    with pytest.raises(ModelError, match=r"dynamic.tflite: has no learning rate of its own; give one"):
         free.train()
     with pytest.raises(ModelError, match=r"its loss is not known; give it: TrainableModel\.load\(path, loss=\.\.\.\)"):
         free.evaluate("train")

@@ -164,7 +164,7 @@ def test_a_checkpoint_of_another_model(
     Device(momentum, rows(momentum, 2)).save(tmp_path / "m")
     device = Device(softmax, rows(softmax, 2))
     with pytest.raises(
-        CheckpointError, match=r"/m: a checkpoint of another model than .*tflite; use one of this model"
+        CheckpointError, match=r"/m: belongs to another model than .*tflite; use a checkpoint of this model"
     ):
         device.restore(tmp_path / "m")
 
@@ -174,7 +174,7 @@ def test_a_file_of_this_model_that_is_no_devices_checkpoint(
 ) -> None:
     write_tensors(tmp_path / "server", {"weights": np.zeros(650)}, {"fingerprint": softmax.fingerprint})
     with pytest.raises(
-        CheckpointError, match=r"server: no checkpoint of a device; use a file that `Device.save` wrote"
+        CheckpointError, match=r"server: is not a device checkpoint; use a file that `Device.save` wrote"
     ):
         Device(softmax, rows(softmax, 2)).restore(tmp_path / "server")
 
