@@ -1,39 +1,39 @@
 """Every error that odt_sim raises on purpose.
 
 OdtSimError
-├── ConfigurationError   a setting or an override is unknown, missing or out of its range
-├── ModelError           a `.tflite` file is unreadable, lacks a signature, or does not fit what it is given
-│   ├── ExportError      a Keras model cannot become a trainable `.tflite`
-│   └── InvocationError  LiteRT fails while it runs a signature on what it is given
+├── ConfigurationError   a setting or an override is unknown, missing or out of range
+├── ModelError           a `.tflite` file is unreadable, lacks a signature, or does not fit its inputs
+│   ├── ExportError      a Keras model cannot be exported to a trainable `.tflite`
+│   └── InvocationError  LiteRT fails while it runs a signature
 ├── DataError            examples, labels, a partition or a split are unusable
 ├── CheckpointError      a checkpoint or a run's record is missing, damaged or of another model
-│   └── VersionError     a checkpoint is of another version of its format
-├── FileError            a file cannot be written, or cannot be read for now
+│   └── VersionError     a checkpoint has another format version
+├── FileError            a file cannot be written, or temporarily not read
 ├── StrategyError        a strategy needs what the model or the fleet lacks
-└── SimulationError      a run cannot go on: workers died, every update failed, too few devices are left
+└── SimulationError      a run cannot continue: workers died, every update failed, too few devices are left
 
-Each message is one line that names what, where, what was expected, what was found, and what to do.
+Each message is one line: what is wrong, where, what was expected, what was found, and what to do.
 """
 
 
 class OdtSimError(Exception):
-    """The root of all errors that odt_sim raises on purpose."""
+    """The base class of all errors of odt_sim."""
 
 
 class ConfigurationError(OdtSimError):
-    """A setting or an override is unknown, missing or out of its range."""
+    """A setting or an override is unknown, missing or out of range."""
 
 
 class ModelError(OdtSimError):
-    """A `.tflite` file is unreadable, lacks a signature, or does not fit what it is given."""
+    """A `.tflite` file is unreadable, lacks a signature, or does not fit its inputs."""
 
 
 class ExportError(ModelError):
-    """A Keras model cannot become a trainable `.tflite`."""
+    """A Keras model cannot be exported to a trainable `.tflite`."""
 
 
 class InvocationError(ModelError):
-    """LiteRT fails while it runs a signature on what it is given; the cause is what LiteRT raised."""
+    """LiteRT fails while it runs a signature; the cause is LiteRT's exception."""
 
 
 class DataError(OdtSimError):
@@ -45,11 +45,11 @@ class CheckpointError(OdtSimError):
 
 
 class VersionError(CheckpointError):
-    """A checkpoint is of another version of its format: whole, as far as this odt_sim can tell."""
+    """A checkpoint has another format version."""
 
 
 class FileError(OdtSimError):
-    """A file cannot be written, or cannot be read for now, be it whole or not."""
+    """A file cannot be written, or temporarily not read."""
 
 
 class StrategyError(OdtSimError):
@@ -57,4 +57,4 @@ class StrategyError(OdtSimError):
 
 
 class SimulationError(OdtSimError):
-    """A run cannot go on: workers died, every update failed, or too few devices are left."""
+    """A run cannot continue: workers died, every update failed, or too few devices are left."""

@@ -15,7 +15,7 @@ from odt_sim.errors import InvocationError, ModelError
 from odt_sim.memory import memory_limit, peak_memory
 from odt_sim.model.contract import REQUIRED, answer_of, shape_text
 from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.optional import ON_EMBEDDINGS, parts_of
+from odt_sim.model.optional_signatures import ON_EMBEDDINGS, parts_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.verification import ACCEPTED, REFUSED
 

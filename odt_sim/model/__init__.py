@@ -1,1 +1,1 @@
-"""The trainable artifact and its weights, without TensorFlow."""
+"""Trainable `.tflite` files and their weights, without TensorFlow."""

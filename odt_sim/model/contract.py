@@ -1,4 +1,4 @@
-"""The signature contract that a trainable `.tflite` file keeps, and its check."""
+"""The signature contract of a trainable `.tflite` file, and its check."""
 
 import re
 from collections.abc import Iterable
@@ -15,19 +15,19 @@ _EXPORT = "export it with odt_sim.export.export_model"
 
 
 def check_signatures(flat: FlatModel, where: str) -> None:
-    """Checks that a file has the signatures that devices call, with the inputs and outputs that they use.
+    """Check the required signatures, with their inputs and outputs.
 
     Args:
-        flat: What the file declares.
-        where: The file's name, for the error.
+        flat: The file's declarations.
+        where: The file's name, for errors.
 
     Raises:
-        ModelError: A signature, an input or an output is missing, unknown or of no use.
+        ModelError: A signature, an input or an output is missing, unknown or unusable.
     """
     _check_ops(flat, where)
-    found = ", ".join(flat.signatures) or "none"
     for name in REQUIRED:
         if name not in flat.signatures:
+            found = ", ".join(flat.signatures) or "none"
             raise ModelError(f"{where}: no signature {name!r}, found {found}; it is not trainable, {_EXPORT}")
     if flat.uninitialized:
         first, count = flat.uninitialized[0], len(flat.uninitialized)
@@ -38,23 +38,23 @@ def check_signatures(flat: FlatModel, where: str) -> None:
         unknown = sorted(set(flat.signatures[name].inputs) - set(known))
         if unknown:
             raise ModelError(
-                f"{where}: signature {name!r} has an input {unknown[0]!r}; expected {', '.join(known)} at most"
+                f"{where}: signature {name!r} has an unknown input {unknown[0]!r}; expected only {', '.join(known)}"
             )
     check_loss(flat, "train", where)
     check_answer(flat, "infer", where)
 
 
 def check_parameters(flat: FlatModel, parameters: tuple[Parameter, ...], where: str) -> None:
-    """Checks that the weights and the optimizer's slots can be read and written back.
+    """Check that the weights and the optimizer's slots can be read and written back.
 
     Args:
-        flat: What the file declares.
+        flat: The file's declarations.
         parameters: The weights in the order `a0..aN`.
-        where: The file's name, for the error.
+        where: The file's name, for errors.
 
     Raises:
-        ModelError: A pair of signatures does not fit together, a weight is not float32 of a fixed shape, or training changes
-            a variable that no signature sets.
+        ModelError: Two signatures do not fit together, a weight is not float32 of a fixed shape, or training changes a
+            variable that no signature sets.
     """
     declared = ordered(flat.signatures["parameters"].outputs.values(), "a", where)
     for tensor in declared:
@@ -64,50 +64,52 @@ def check_parameters(flat: FlatModel, parameters: tuple[Parameter, ...], where: 
                 f"{where}: parameter {tensor.name} is {tensor.dtype} {shape}; expected float32 of a fixed shape"
             )
     if [t.shape for t in declared] != [p.shape for p in parameters]:
-        raise ModelError(f"{where}: the manifest's shapes are not those of the signature 'parameters'; {_EXPORT}")
+        raise ModelError(f"{where}: the manifest's shapes differ from the signature 'parameters'; {_EXPORT}")
     _check_pair(flat, "parameters", "restore", where)
     if "optimizer_state" in flat.signatures:
         _check_pair(flat, "optimizer_state", "restore_optimizer_state", where)
     if flat.unrestored:
         raise ModelError(
             f"{where}: 'train' changes the variable {flat.unrestored[0]}, which neither 'restore' nor "
-            "'restore_optimizer_state' sets: a device would train with what another left in it; hand it out by "
-            f"'optimizer_state' and take it back by 'restore_optimizer_state' as s0..sM, or {_EXPORT}"
+            "'restore_optimizer_state' sets, so devices would share it; add it to 'optimizer_state' and "
+            f"'restore_optimizer_state' as s0..sM, or {_EXPORT}"
         )
 
 
 def check_random_states(flat: FlatModel, random_states: Iterable[int], where: str) -> None:
-    """Checks that what the manifest calls states of random layers are slots that can be.
+    """Check that the manifest's random states are slots of the right form.
 
     Raises:
-        ModelError: One is no slot, or one of another form.
+        ModelError: One is not a slot, or has another form.
     """
     signature = flat.signatures.get("optimizer_state")
     slots = {t.name: (t.shape, t.dtype) for t in signature.outputs.values()} if signature else {}
-    odd = [i for i in random_states if slots.get(f"s{i}") != ((2,), "int64")]
-    if odd:
-        raise ModelError(f"{where}: its manifest calls s{odd[0]} a random state; expected a slot int64 [2]; {_EXPORT}")
+    wrong = [i for i in random_states if slots.get(f"s{i}") != ((2,), "int64")]
+    if wrong:
+        raise ModelError(
+            f"{where}: its manifest calls s{wrong[0]} a random state; expected a slot int64 [2]; {_EXPORT}"
+        )
 
 
 def ordered(tensors: Iterable[TensorInfo], prefix: str, where: str) -> list[TensorInfo]:
-    """Returns a0, a1, ..., a10 in the order of their numbers.
+    """Return a0, a1, ..., a10 in numeric order.
 
     Raises:
-        ModelError: The names are others.
+        ModelError: The names are not consecutive.
     """
-    found = {t.name: t for t in tensors}
-    expected = [f"{prefix}{i}" for i in range(len(found))]
-    if set(found) != set(expected):
-        odd = sorted(name for name in found if not re.fullmatch(prefix + r"\d+", name)) or sorted(found)
-        raise ModelError(f"{where}: expected the weights as {prefix}0..{prefix}{len(found) - 1}, found {odd[0]!r}")
-    return [found[name] for name in expected]
+    by_name = {t.name: t for t in tensors}
+    expected = [f"{prefix}{i}" for i in range(len(by_name))]
+    if set(by_name) != set(expected):
+        wrong = sorted(name for name in by_name if not re.fullmatch(prefix + r"\d+", name)) or sorted(by_name)
+        raise ModelError(f"{where}: expected the weights as {prefix}0..{prefix}{len(by_name) - 1}, found {wrong[0]!r}")
+    return [by_name[name] for name in expected]
 
 
 def check_loss(flat: FlatModel, signature: str, where: str) -> None:
-    """Checks that a training step returns its loss.
+    """Check that a training signature returns its loss.
 
     Raises:
-        ModelError: It has no output `loss`, or one that is no float32 number.
+        ModelError: The output `loss` is missing or not one float32 number.
     """
     outputs = flat.signatures[signature].outputs
     loss = outputs.get("loss")
@@ -120,16 +122,16 @@ def check_loss(flat: FlatModel, signature: str, where: str) -> None:
 
 
 def answer_of(signature: Signature) -> TensorInfo:
-    """Returns the output of an inference that counts: `logits`, `embedding`, or the only one."""
+    """Return the main output of an inference signature: `logits`, `embedding`, or the only one."""
     outputs = signature.outputs
     return outputs.get("logits") or outputs.get("embedding") or next(iter(outputs.values()))
 
 
 def check_answer(flat: FlatModel, signature: str, where: str) -> None:
-    """Checks that it is clear which output of an inference is its answer, and that it can be one.
+    """Check that an inference signature has one main output, with one row for each example.
 
     Raises:
-        ModelError: It has several and none is `logits`, or it has none, or it is no row of numbers for each example.
+        ModelError: The main output is ambiguous or missing, or has another form.
     """
     outputs = flat.signatures[signature].outputs
     if "logits" not in outputs and len(outputs) != 1:
@@ -140,13 +142,13 @@ def check_answer(flat: FlatModel, signature: str, where: str) -> None:
     answer = answer_of(flat.signatures[signature])
     if answer.dtype != "float32" or not answer.shape:
         raise ModelError(
-            f"{where}: signature {signature!r} answers with {answer.dtype} {shape_text(answer.shape)}; "
-            "expected float32 whose first axis is the batch"
+            f"{where}: signature {signature!r} returns {answer.dtype} {shape_text(answer.shape)}; "
+            "expected float32 with the batch as first axis"
         )
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """Returns a shape for a message; that of a damaged file may be endless."""
+    """Return a shape for a message; a damaged file may declare very many axes."""
     return str(list(shape)) if len(shape) <= 8 else f"of {len(shape)} axes"
 
 
@@ -154,13 +156,13 @@ def _check_ops(flat: FlatModel, where: str) -> None:
     flex = sorted({op for ops in flat.operators.values() for op in ops if op.startswith("Flex")})
     if not flex:
         return
-    some = ", ".join(flex[:3]) + (f" and {len(flex) - 3} more" if len(flex) > 3 else "")
+    names = ", ".join(flex[:3]) + (f" and {len(flex) - 3} more" if len(flex) > 3 else "")
     if "save" in flat.signatures and "checkpoint_path" in flat.signatures["save"].inputs:
         raise ModelError(
-            f"{where}: is of the flex flavour, whose Flex ops ({some}) LiteRT cannot run; "
+            f"{where}: is of the flex flavour, whose Flex ops ({names}) LiteRT cannot run; "
             "export the model without flavour='flex', or run the file in TensorFlow 2.19 (docs/export.md)"
         )
-    raise ModelError(f"{where}: holds Flex ops ({some}) that LiteRT cannot run; {_EXPORT}")
+    raise ModelError(f"{where}: contains Flex ops ({names}) that LiteRT cannot run; {_EXPORT}")
 
 
 def _check_rows(flat: FlatModel, signature: str, names: tuple[str, ...], where: str) -> None:
@@ -175,13 +177,12 @@ def _check_rows(flat: FlatModel, signature: str, names: tuple[str, ...], where: 
         if not tensor.shape or tensor.dtype not in _NUMBERS:
             raise ModelError(
                 f"{where}: input {name!r} of {signature!r} is {tensor.dtype} {shape_text(tensor.shape)}; "
-                "expected numbers whose first axis is the batch"
+                "expected numbers with the batch as first axis"
             )
 
 
 def _check_pair(flat: FlatModel, reader: str, writer: str, where: str) -> None:
-    """Checks that one signature takes what another hands out."""
     read = flat.signatures[reader].outputs.values()
     written = flat.signatures[writer].inputs.values() if writer in flat.signatures else ()
     if {(t.name, t.shape, t.dtype) for t in read} != {(t.name, t.shape, t.dtype) for t in written}:
-        raise ModelError(f"{where}: the inputs of {writer!r} are not the outputs of {reader!r}; they must pair")
+        raise ModelError(f"{where}: the inputs of {writer!r} differ from the outputs of {reader!r}; make them equal")

@@ -1,6 +1,6 @@
-"""Reads what a `.tflite` file says of itself, and writes its metadata.
+"""Declarations and metadata of a `.tflite` file.
 
-A `.tflite` file is a flatbuffer whose schema the package `ai_edge_litert` carries. Nothing here runs the model.
+A `.tflite` file is a flatbuffer; its schema comes with the package `ai_edge_litert`. Nothing here runs the model.
 """
 
 import hashlib
@@ -19,11 +19,9 @@ IDENTIFIER = b"TFL3"
 UNREADABLE = (
     *(struct.error, IndexError, TypeError, ValueError, AttributeError, KeyError, OverflowError, RecursionError),
 )
-"""What reading a damaged flatbuffer raises."""
+"""The exceptions that a damaged flatbuffer causes."""
 
-_DTYPES = {
-    value: name.lower() for name, value in vars(schema.TensorType).items() if not name.startswith("_")
-}  # the schema's enumeration: FLOAT32 is 0, and so on
+_DTYPES = {value: name.lower() for name, value in vars(schema.TensorType).items() if not name.startswith("_")}
 
 
 @dataclass(frozen=True)
@@ -32,8 +30,8 @@ class TensorInfo:
 
     Attributes:
         name: Its name in the signature.
-        shape: Its shape as the file declares it; -1 where the size is not fixed.
-        dtype: Its numpy name, such as `float32`; `string` for text.
+        shape: The declared shape; -1 for a size that is not fixed.
+        dtype: The numpy name, such as `float32`; `string` for text.
     """
 
     name: str
@@ -43,7 +41,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class Signature:
-    """One entry point of a model: its inputs and outputs by name."""
+    """The inputs and outputs of an entry point, by name."""
 
     inputs: dict[str, TensorInfo]
     outputs: dict[str, TensorInfo]
@@ -51,13 +49,13 @@ class Signature:
 
 @dataclass(frozen=True)
 class FlatModel:
-    """What a `.tflite` file declares.
+    """The declarations of a `.tflite` file.
 
     Attributes:
         signatures: The entry points by name.
-        operators: For each signature the number of ops of each kind; custom and Flex ops by their own names.
-        uninitialized: The variables that a signature reads and that no initializer of the file sets.
-        unrestored: The variables that `train` changes and reads, and that no signature sets.
+        operators: By signature, the number of ops of each kind; custom and Flex ops by their own names.
+        uninitialized: The variables that a signature reads and no initializer sets.
+        unrestored: The variables that `train` changes and reads, and no signature sets.
         metadata: The metadata entries by name.
     """
 
@@ -69,14 +67,14 @@ class FlatModel:
 
 
 def read(content: bytes, where: str) -> FlatModel:
-    """Reads the declarations of a `.tflite` file.
+    """Read the declarations of a `.tflite` file.
 
     Args:
         content: The file's bytes.
-        where: The file's name, for the error.
+        where: The file's name, for errors.
 
     Raises:
-        ModelError: The bytes are no readable `.tflite` file.
+        ModelError: The bytes are not a readable `.tflite` file.
     """
     if content[4:8] != IDENTIFIER:
         raise ModelError(f"{where}: not a .tflite file (expected the mark TFL3 at byte 4, found {content[4:8]!r})")
@@ -96,7 +94,7 @@ def read(content: bytes, where: str) -> FlatModel:
 
 
 def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
-    """Returns the file's bytes with one metadata entry added, or replaced if there is one of this name."""
+    """Return the file's bytes with one metadata entry added or replaced."""
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
     model.metadata = [entry for entry in model.metadata or [] if _text(entry.name) != name]
     buffer, entry = schema.BufferT(), schema.MetadataT()
@@ -110,7 +108,7 @@ def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
 
 
 def fingerprint(content: bytes) -> str:
-    """Returns the SHA-256 of a file's content, in hexadecimal."""
+    """Return the SHA-256 of a file's content, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -136,9 +134,9 @@ def _signature(model: Any, signature: Any) -> Signature:
 
 
 def _metadata(model: Any) -> dict[str, bytes]:
-    found = {}
+    entries = {}
     for i in range(model.MetadataLength()):
         entry = model.Metadata(i)
         data = model.Buffers(entry.Buffer()).DataAsNumpy()
-        found[_text(entry.Name())] = data.tobytes() if isinstance(data, np.ndarray) else b""
-    return found
+        entries[_text(entry.Name())] = data.tobytes() if isinstance(data, np.ndarray) else b""
+    return entries

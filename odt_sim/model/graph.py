@@ -1,4 +1,4 @@
-"""What the subgraphs of a `.tflite` file compute: their ops, and the variables that they read and set."""
+"""The ops of a `.tflite` file's subgraphs, and the variables that they read and set."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,12 +9,7 @@ _KINDS = {value: name for name, value in vars(schema.BuiltinOperator).items() if
 
 
 def operator_counts(model: Any, index: int) -> dict[str, int]:
-    """Returns the number of ops of each kind in a subgraph; custom and Flex ops by their own names.
-
-    Args:
-        model: The flatbuffer's root.
-        index: The subgraph's index.
-    """
+    """Return the number of ops of each kind in a subgraph; custom and Flex ops by their own names."""
     counts: dict[str, int] = {}
     for kind, _ in _operators(model, index):
         counts[kind] = counts.get(kind, 0) + 1
@@ -22,9 +17,7 @@ def operator_counts(model: Any, index: int) -> dict[str, int]:
 
 
 def uninitialized_variables(model: Any, indices: list[int]) -> list[str]:
-    """Returns the names of the variables that subgraphs read and that no initializer sets.
-
-    LiteRT does not fail on these: what it reads is whatever the memory held.
+    """Return the names of variables that subgraphs read and no initializer sets; LiteRT would read arbitrary memory.
 
     Args:
         model: The flatbuffer's root.
@@ -41,10 +34,9 @@ def uninitialized_variables(model: Any, indices: list[int]) -> list[str]:
 
 
 def unrestored_variables(model: Any, signatures: Mapping[str, int]) -> list[str]:
-    """Returns the names of the variables that training changes and reads, and that no signature of the contract sets.
+    """Return the names of variables that training changes and reads, and no signature of the contract sets.
 
-    They are state that the host cannot give each device for itself: what an interpreter's last device left, its next one
-    would train with.
+    The host cannot save and restore them, so devices that share an interpreter would share their values.
 
     Args:
         model: The flatbuffer's root.
@@ -62,7 +54,7 @@ def unrestored_variables(model: Any, signatures: Mapping[str, int]) -> list[str]
 
 
 def _operators(model: Any, index: int) -> Iterator[tuple[str, Any]]:
-    """Yields each op's kind and the op."""
+    """Yield each op's kind and the op."""
     subgraph = model.Subgraphs(index)
     for i in range(subgraph.OperatorsLength()):
         operator = subgraph.Operators(i)
@@ -75,14 +67,14 @@ def _operators(model: Any, index: int) -> Iterator[tuple[str, Any]]:
 def _variables(
     model: Any, index: int, wanted: str, given: Mapping[int, str] | None = None, callers: tuple[int, ...] = ()
 ) -> Iterator[str]:
-    """Yields the names of the variables on which the ops of one kind work, in a subgraph and in those that it calls.
+    """Yield the variables that ops of one kind access, in a subgraph and in the subgraphs that it calls.
 
     Args:
         model: The flatbuffer's root.
         index: The subgraph's index.
         wanted: The kind of op.
-        given: The names of the variables that the subgraph's caller passes, by the position of the input.
-        callers: The subgraphs that led here; a damaged file may hold a circle.
+        given: The variables that the caller passes, by the position of the input.
+        callers: The chain of calling subgraphs; a damaged file may contain a cycle.
     """
     subgraph = model.Subgraphs(index)
     handles = {subgraph.Inputs(position): name for position, name in (given or {}).items()}
@@ -99,7 +91,7 @@ def _variables(
 
 
 def _called(kind: str, operator: Any) -> tuple[list[int], int]:
-    """Returns the subgraphs that an op calls, and which of its inputs is the first that they get."""
+    """Return the subgraphs that an op calls, and the position of the first input that it passes on."""
     if kind == "WHILE":
         loop = _options(operator, schema.WhileOptions())
         return [loop.CondSubgraphIndex(), loop.BodySubgraphIndex()], 0

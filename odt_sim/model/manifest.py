@@ -1,4 +1,4 @@
-"""What a trainable model says of itself: JSON kept in the `.tflite` file's metadata."""
+"""The manifest of a trainable model: JSON in the `.tflite` file's metadata."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ LOSSES = (
     "kl_divergence",
     *REGRESSIONS,
 )
-_MORE_THAN_SGD = (  # settings of Keras' SGD that change its step, and what weights are projected on after it
+_MORE_THAN_SGD = (  # settings of Keras' SGD that change its step, and constraints that project the weights after it
     "constraints",
     "momentum",
     "weight_decay",
@@ -41,8 +41,8 @@ class Parameter:
         name: The path of the variable in the author's model, such as `dense/kernel`; unique within a model.
         shape: The tensor's shape; empty for a scalar.
         dtype: Always `float32`.
-        role: `trainable`; `statistic` for what moves without a gradient (BatchNorm's running mean); `frozen` for what no
-            step changes (a backbone that is not trained).
+        role: `trainable`; `statistic` for a value that changes without a gradient (BatchNorm's running mean); `frozen` for
+            a value that no step changes.
         group: `head` for the last layer with weights, `norm` for normalization layers, `body` for the rest.
     """
 
@@ -54,27 +54,26 @@ class Parameter:
 
     @property
     def moves(self) -> bool:
-        """Whether training may change it: all but frozen parameters, which therefore never travel."""
+        """Whether training may change it; frozen parameters never travel."""
         return self.role != "frozen"
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The description that a trainable `.tflite` file carries.
+    """The self-description of a trainable `.tflite` file.
 
     Attributes:
         name: The model's name.
         parameters: The weights in the order of the signature `parameters`: `a0..aN`.
-        loss: The loss that `train` minimizes, one of `LOSSES`; None where the author's own function says it only in code.
+        loss: The loss that `train` minimizes, one of `LOSSES`; None for a loss function of the author's own.
         from_logits: Whether the loss takes the output of `infer` as logits rather than as probabilities.
-        optimizer: The optimizer's name and settings, as Keras' `get_config` gives them; `constraints` where weights have
-            some. Empty where not known.
-        batch_size: Rows of `x` in one call of `train` and of `infer`; where a file takes any number, those of a device's
-            step.
+        optimizer: The optimizer's name and settings, from Keras' `get_config`, and `constraints` if weights have any.
+            Empty if unknown.
+        batch_size: The rows of one call of `train` and `infer`; for a file that takes any number, the rows of a step.
         fingerprint: SHA-256 of the file's content without its metadata, in hexadecimal.
-        random_states: The numbers i of the slots `s<i>` that are the state of a random layer, such as Dropout: `[2]` int64,
-            a seed from 0 to 2^31 - 2 and a count of draws. With equal states two steps draw equal masks.
-        delta: The error at which Huber's loss turns from quadratic to linear; of no meaning for other losses.
+        random_states: The numbers i of the slots `s<i>` that hold the state of a random layer, such as Dropout: `[2]`
+            int64, a seed from 0 to 2^31 - 2 and a count of draws. Equal states draw equal masks.
+        delta: The error at which Huber's loss turns from quadratic to linear.
     """
 
     name: str
@@ -89,24 +88,24 @@ class Manifest:
 
     @property
     def plain_sgd(self) -> bool:
-        """Whether a step is `w - learning_rate * gradient` and nothing else."""
+        """Whether a step is exactly `w - learning_rate * gradient`."""
         settings = self.optimizer
         return settings.get("name", "").lower() == "sgd" and not any(settings.get(extra) for extra in _MORE_THAN_SGD)
 
     def to_json(self) -> str:
-        """Returns the manifest as the JSON that is kept in the file."""
+        """Return the manifest as JSON."""
         return json.dumps({"format_version": FORMAT_VERSION, **asdict(self)}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str) -> "Manifest":
-        """Reads the JSON that is kept in a file.
+        """Read a manifest from JSON.
 
         Args:
             text: The JSON.
-            where: The file's name, for the error.
+            where: The file's name, for errors.
 
         Raises:
-            ModelError: The text is no manifest, or one of a later version.
+            ModelError: The text is not a manifest, or has a later version.
         """
         try:
             fields = json.loads(text)
@@ -121,8 +120,8 @@ class Manifest:
             manifest = cls(parameters=parameters, random_states=random_states, **fields)
             manifest._check()
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            found = f"{type(error).__name__}: {error}"
-            raise ModelError(f"{where}: its manifest is damaged ({found}); export the model again") from error
+            reason = f"{type(error).__name__}: {error}"
+            raise ModelError(f"{where}: its manifest is damaged ({reason}); export the model again") from error
         return manifest
 
     def _check(self) -> None:
@@ -132,7 +131,7 @@ class Manifest:
         if not isinstance(self.optimizer.get("name", ""), str):
             raise ValueError(f"its optimizer's name is {self.optimizer['name']!r}, expected a str")
         if len({p.name for p in self.parameters}) != len(self.parameters):
-            raise ValueError("two parameters have one name")
+            raise ValueError("two parameters have the same name")
         for p in self.parameters:
             if p.role not in ROLES or p.group not in GROUPS or p.dtype != "float32":
                 raise ValueError(

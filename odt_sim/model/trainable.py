@@ -1,4 +1,4 @@
-"""A trainable `.tflite` file: its signatures, its parameters and what they are for."""
+"""A trainable `.tflite` file: its signatures and its parameters."""
 
 import os
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from odt_sim.model import flatbuffer
 from odt_sim.model.contract import answer_of, check_parameters, check_random_states, check_signatures, ordered
 from odt_sim.model.flatbuffer import Signature, TensorInfo
 from odt_sim.model.manifest import GROUPS, LOSSES, METADATA_NAME, REGRESSIONS, Manifest, Parameter
-from odt_sim.model.optional import ON_EMBEDDINGS, check_optional
+from odt_sim.model.optional_signatures import ON_EMBEDDINGS, check_optional
 from odt_sim.model.verification import verify
 from odt_sim.model.weights import Layout
 
@@ -20,16 +20,16 @@ DEFAULT_BATCH_SIZE = 32  # for a model of dynamic batch that has no manifest
 
 @dataclass(frozen=True, eq=False)
 class TrainableModel:
-    """The artifact that every device trains. It holds no interpreter and pickles as its bytes.
+    """The model that every device trains, without an interpreter; it pickles as its bytes.
 
     Attributes:
         content: The `.tflite` file's bytes.
         where: The file's name, for messages.
         signatures: The entry points by name.
-        operators: For each signature the number of ops of each kind.
+        operators: By signature, the number of ops of each kind.
         layout: The parameters in the order `a0..aN`.
-        manifest: What the file says of itself; None for a file that another tool exported.
-        loss: The loss that `train` minimizes, one of `manifest.LOSSES`; None where not known.
+        manifest: The file's self-description; None for a file of another tool.
+        loss: The loss that `train` minimizes, one of `manifest.LOSSES`; None if unknown.
         from_logits: Whether the loss takes the output of `infer` as logits.
         fingerprint: SHA-256 of the content, in hexadecimal.
     """
@@ -48,17 +48,15 @@ class TrainableModel:
     def load(
         cls, path: str | os.PathLike[str], *, loss: str | None = None, from_logits: bool = True
     ) -> "TrainableModel":
-        """Reads a trainable `.tflite` file, and has it tried in a process of its own unless that was done before.
+        """Read a trainable `.tflite` file; a file seen for the first time is verified in a subprocess.
 
         Args:
             path: The file.
-            loss: The loss of a file whose manifest does not say it, or that has none: one of `manifest.LOSSES`, so that
-                devices can evaluate it.
+            loss: The loss, one of `manifest.LOSSES`, for a file without a manifest or with an unknown loss.
             from_logits: Whether that loss takes the output of `infer` as logits.
 
         Raises:
-            ModelError: The file is missing, is no `.tflite` file, or lacks a needed signature, input or output, or LiteRT
-                cannot run it.
+            ModelError: The file is missing, is not a trainable `.tflite` file, or LiteRT cannot run it.
         """
         try:
             content = Path(path).read_bytes()
@@ -73,7 +71,7 @@ class TrainableModel:
     def from_content(
         cls, content: bytes, *, where: str = "model", loss: str | None = None, from_logits: bool = True
     ) -> "TrainableModel":
-        """Reads a trainable `.tflite` file that is already in memory, as `load` does but for the trial."""
+        """Read a trainable `.tflite` file from memory, without verification in a subprocess."""
         flat = flatbuffer.read(content, where)
         check_signatures(flat, where)
         text = flat.metadata.get(METADATA_NAME)
@@ -100,36 +98,36 @@ class TrainableModel:
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickles as the bytes: the rest is read from them."""
+        """Pickle the bytes only."""
         return _rebuild, (self.content, self.where, self.loss, self.from_logits)
 
     @property
     def name(self) -> str:
-        """The model's name: the manifest's, else the file's."""
+        """The manifest's name, else the file's."""
         return self.manifest.name if self.manifest else Path(self.where).stem
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Name, shape, dtype, role and group of every parameter, in the order `a0..aN`."""
+        """The parameters in the order `a0..aN`."""
         return self.layout.parameters
 
     @cached_property
     def trainable_layout(self) -> Layout:
-        """The parameters that a step changes by gradients: those of a gradient offset, in the order `b0..bK`."""
+        """The parameters that gradients change, in the order of a gradient offset `b0..bK`."""
         return self.layout.select(lambda p: p.role == "trainable")
 
     @cached_property
     def moving(self) -> Layout:
-        """The parameters that training changes: all but frozen ones."""
+        """The parameters that training may change: all but frozen ones."""
         return self.layout.select(lambda p: p.moves)
 
     def all_moves_in(self, groups: Sequence[str]) -> bool:
-        """Whether no step changes anything outside some groups: a `train` is then a training of these."""
+        """Whether steps change only parameters of these groups."""
         return all(p.group in groups or not p.moves for p in self.parameters)
 
     @cached_property
     def embeds(self) -> bool:
-        """Whether it can embed examples, and train its head and answer from embeddings."""
+        """Whether it can embed examples, and train and run its head on embeddings."""
         return self.signatures.keys() >= set(ON_EMBEDDINGS)
 
     @cached_property
@@ -144,12 +142,12 @@ class TrainableModel:
 
     @cached_property
     def output(self) -> TensorInfo:
-        """The output of `infer`: `logits`, or the only one."""
+        """The main output of `infer`: `logits`, or the only one."""
         return answer_of(self.signatures["infer"])
 
     @property
     def fixed_batch(self) -> bool:
-        """Whether `train` takes a whole batch of rows only."""
+        """Whether `train` takes a fixed number of rows."""
         return self.x.shape[0] > 0
 
     @cached_property
@@ -166,7 +164,7 @@ class TrainableModel:
 
     @property
     def classes(self) -> int | None:
-        """The classes that a label is one of: two for binary cross-entropy; None for regression or an unknown loss."""
+        """The number of classes: two for binary cross-entropy; None for regression or an unknown loss."""
         if self.loss == "binary_crossentropy":
             return 2
         classifies = self.loss is not None and self.loss not in REGRESSIONS
@@ -174,23 +172,22 @@ class TrainableModel:
 
     @cached_property
     def slots(self) -> tuple[TensorInfo, ...]:
-        """The optimizer's slots `s0..sM`; empty where it has none."""
+        """The optimizer's slots `s0..sM`; empty if it has none."""
         signature = self.signatures.get("optimizer_state")
         return tuple(ordered(signature.outputs.values(), "s", self.where)) if signature else ()
 
     @property
     def random_states(self) -> tuple[int, ...]:
-        """The numbers of the slots that are a random layer's seed and count; see `Manifest`."""
+        """The numbers of the slots that hold the state of a random layer, see `Manifest`."""
         return self.manifest.random_states if self.manifest else ()
 
     @cached_property
     def capabilities(self) -> frozenset[str]:
-        """What a strategy may ask for in `needs`.
+        """The names that a strategy's `needs` may contain.
 
-        The names of the signatures, `sample_weight` and `learning_rate` where `train` takes them, the groups that the
-        parameters form, `mu` where a step has a proximal term, `plain_sgd` where a step is nothing else, `gradient_offset`
-        where `Device.set_gradient_offset` works, in the graph or on the host, and `train_<group>` for each single group that
-        `Device.train` can train alone, be it on embeddings or since nothing else moves.
+        They are the signatures, the inputs of `train` except `x` and `y` (`sample_weight`, `learning_rate`, `mu`), the
+        groups of the parameters, `plain_sgd`, `gradient_offset` if `Device.set_gradient_offset` works, and
+        `train_<group>` for each group that `Device.train` can train alone.
         """
         names = {*self.signatures, *self.signatures["train"].inputs, *(p.group for p in self.parameters)} - {"x", "y"}
         plain = {"plain_sgd"} if self.manifest and self.manifest.plain_sgd else set()

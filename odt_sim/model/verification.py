@@ -18,27 +18,26 @@ from odt_sim.files import cache_folder, write_file
 from odt_sim.subprocesses import environment
 
 SECONDS = 60.0
-"""The processor's time that the trial of a file may take; of a file of more than 60 MB a second for each.
+"""The CPU time of a verification, in seconds; a file of more than 60 MB gets one second for each MB.
 
-It is for what never ends: a model that a slow machine runs in this time is none that a fast one refuses.
+It is generous, because a slow machine must not refuse a model that a fast one accepts.
 """
 
 PATIENCE = 6
-"""How many times as long it may last by the clock, for what sleeps: the machine may be busy."""
+"""The wall-clock limit as a multiple of the CPU time, because the machine may be busy."""
 
 ACCEPTED, REFUSED = 0, 3
-"""How the trial exits; the last line of its output says how much memory it took, in bytes, or why it refuses."""
+"""The subprocess's exit codes; the last line of its output is the memory in bytes, or the reason."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a trial ended.
+    """The end of a verification.
 
     Attributes:
-        code: Its exit code, or minus the number of the signal that ended it, which is SIGXCPU where it took too long; None
-            where it did by the clock.
-        output: What it wrote to standard output.
-        errors: What it, or LiteRT, wrote to standard error.
+        code: The exit code; minus the number of the signal, SIGXCPU for too much CPU time; None for the wall-clock limit.
+        output: The standard output.
+        errors: The standard error.
     """
 
     code: int | None
@@ -47,106 +46,101 @@ class Ending:
 
 
 def verify(content: bytes, fingerprint: str, where: str) -> None:
-    """Checks that LiteRT can load a file and run what devices call; once for each content, on each machine.
+    """Check once per machine that LiteRT can load and run a file.
 
     Args:
         content: The file's bytes.
         fingerprint: Their SHA-256, in hexadecimal.
-        where: The file's name, for the error.
+        where: The file's name, for errors.
 
     Raises:
-        ModelError: It cannot, or crashes, or takes too long.
+        ModelError: LiteRT fails, crashes, or takes too long.
     """
-    if not _known(fingerprint):
+    if not _is_verified(fingerprint):
         _accepted(content, where)
         remember(fingerprint)
 
 
 def memory_needed(content: bytes, where: str) -> int:
-    """Returns the bytes of memory of a process that does with a file what devices do, Python and LiteRT among them.
+    """Return the memory in bytes of a process that runs a model, Python and LiteRT included.
 
     Args:
         content: The file's bytes.
-        where: The file's name, for the error.
+        where: The file's name, for errors.
 
     Raises:
-        ModelError: LiteRT cannot load or run it.
+        ModelError: LiteRT cannot load or run the file.
     """
     return int(_accepted(content, where).output.split()[-1])
 
 
-def _accepted(content: bytes, where: str) -> Ending:
-    seconds = max(SECONDS, len(content) / 1e6)
-    ending = tried(content, where, seconds)
-    if ending.code != ACCEPTED:
-        raise ModelError(_refusal(ending, where, seconds))
-    return ending
-
-
 def remember(fingerprint: str) -> None:
-    """Keeps that a file was tried and is fine; where that cannot be written, the next process tries it again."""
-    _fine.add(fingerprint)
+    """Record that a file is verified; without a writable cache, for this process only."""
+    _verified.add(fingerprint)
     with suppress(FileError):
         write_file(_mark(fingerprint), b"")
 
 
-def _known(fingerprint: str) -> bool:
-    try:
-        return fingerprint in _fine or _mark(fingerprint).exists()
-    except (FileError, OSError):  # no cache that could be read
-        return False
-
-
-_fine = set[str]()
-"""The fingerprints of what this process has tried."""
-
-
-def tried(content: bytes, where: str, seconds: float) -> Ending:
-    """Returns how the trial of a file ended; it is killed where it takes more than some seconds of the processor's time."""
-    quiet = environment({"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"})
-    # -P: nothing of the working folder takes the place of a module.
+def run(content: bytes, where: str, seconds: float) -> Ending:
+    """Run the subprocess with a limit of CPU time in seconds."""
+    variables = environment({"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"})
+    # -P: modules in the working folder must not shadow installed ones.
     command = [sys.executable, "-P", "-m", "odt_sim.device.verification_process", where, str(seconds)]
     try:
         child = subprocess.run(
-            command,
-            input=content,
-            capture_output=True,
-            env=quiet,
-            timeout=PATIENCE * seconds,
-            check=False,
+            command, input=content, capture_output=True, env=variables, timeout=PATIENCE * seconds, check=False
         )
     except subprocess.TimeoutExpired:
         return Ending(None)
     return Ending(child.returncode, *(text.decode(errors="replace") for text in (child.stdout, child.stderr)))
 
 
+def _accepted(content: bytes, where: str) -> Ending:
+    seconds = max(SECONDS, len(content) / 1e6)
+    ending = run(content, where, seconds)
+    if ending.code != ACCEPTED:
+        raise ModelError(_refusal(ending, where, seconds))
+    return ending
+
+
 def _refusal(ending: Ending, where: str, seconds: float) -> str:
     if ending.code == REFUSED:
         return ending.output.strip().splitlines()[-1]
     if ending.code is None:
-        return f"{where}: LiteRT did not end within {PATIENCE * seconds / 60:.0f} minutes; see what keeps this machine busy"
+        return f"{where}: LiteRT did not end within {PATIENCE * seconds / 60:.0f} minutes; find out why this machine is busy"
     if ending.code == -signal.SIGXCPU:
         return (
-            f"{where}: LiteRT took more than {seconds:.0f} s of the processor's time to load it and run it once; "
+            f"{where}: LiteRT needed more than {seconds:.0f} s of CPU time to load the file and run it once; "
             "it is damaged, or too large for devices"
         )
     if ending.code == -signal.SIGKILL or "std::bad_alloc" in ending.errors:
         return (
-            f"{where}: LiteRT was ended when it loaded or ran it, as for lack of memory; "
-            "make memory free, or export it with a smaller batch_size"
+            f"{where}: LiteRT was killed while it loaded or ran the file, probably for lack of memory; "
+            "free memory, or export it with a smaller batch_size"
         )
     if ending.code < 0:
         name = signal.Signals(-ending.code).name
         return f"{where}: LiteRT crashes when it loads or runs it ({name}); it is damaged, copy or export it again"
     lines = ending.errors.strip().splitlines() or [f"exit code {ending.code}"]
-    return f"{where}: cannot be tried in a process of its own ({lines[-1]}); see that Python can be started here"
+    return f"{where}: the verification process failed ({lines[-1]}); check that Python can start subprocesses"
+
+
+_verified = set[str]()
+"""The fingerprints of files that this process verified."""
+
+
+def _is_verified(fingerprint: str) -> bool:
+    try:
+        return fingerprint in _verified or _mark(fingerprint).exists()
+    except (FileError, OSError):  # no readable cache
+        return False
 
 
 def _mark(fingerprint: str) -> Path:
-    """Returns the empty file that is there once LiteRT, of this version, got on with a content."""
-    return cache_folder("verified") / f"{fingerprint}.litert-{_litert()}"
+    """Return the empty file that marks a content as verified with this version of LiteRT."""
+    return cache_folder("verified") / f"{fingerprint}.litert-{_litert_version()}"
 
 
 @cache
-def _litert() -> str:
+def _litert_version() -> str:
     return version("ai-edge-litert")

@@ -18,10 +18,10 @@ Vector = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Layout:
-    """Which parameters a flat vector holds, and where.
+    """The parameters in a flat vector.
 
     Attributes:
-        parameters: The parameters in the order in which they stand in the vector.
+        parameters: The parameters in the order of the vector.
     """
 
     parameters: tuple[Parameter, ...]
@@ -33,13 +33,13 @@ class Layout:
 
     @cached_property
     def slices(self) -> dict[str, slice]:
-        """For each parameter's name, its place in the vector."""
+        """The slice of the vector of each parameter, by name."""
         ends = np.cumsum([prod(p.shape) for p in self.parameters], dtype=np.int64).tolist()
         return {p.name: slice(end - prod(p.shape), end) for p, end in zip(self.parameters, ends, strict=True)}
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """For each parameter's name, its shape."""
+        """The shape of each parameter, by name."""
         return {p.name: p.shape for p in self.parameters}
 
     @cached_property
@@ -48,18 +48,16 @@ class Layout:
         return sum(prod(p.shape) for p in self.parameters)
 
     def select(self, keep: Callable[[Parameter], bool]) -> "Layout":
-        """Returns the layout of only the parameters for which `keep` is true, in the same order."""
+        """Return the layout of the parameters for which `keep` is true, in the same order."""
         return Layout(tuple(p for p in self.parameters if keep(p)))
 
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """One flat float32 vector with named views; arithmetic on it is a numpy operation on one array.
-
-    Two `Weights` of equal layout add and subtract; any `Weights` multiplies and divides by a number.
+    """A flat float32 vector with named views, and its arithmetic: `a + b`, `a - b`, `2 * a`, `a / 2`, `-a`.
 
     Attributes:
-        layout: What the vector holds.
+        layout: The parameters in the vector.
         vector: `[layout.size]` float32.
     """
 
@@ -67,7 +65,7 @@ class Weights:
     vector: Vector
 
     def __post_init__(self) -> None:
-        """Checks the vector against the layout."""
+        """Check the vector against the layout."""
         if self.vector.shape != (self.layout.size,) or self.vector.dtype != np.float32:
             raise ModelError(
                 f"weights: expected a float32 vector of [{self.layout.size}] for {len(self.layout.parameters)} parameters, "
@@ -76,12 +74,12 @@ class Weights:
 
     @classmethod
     def zeros(cls, layout: Layout) -> "Weights":
-        """Returns weights that are all zero."""
+        """Return weights that are all zero."""
         return cls(layout, np.zeros(layout.size, np.float32))
 
     @classmethod
     def from_tensors(cls, layout: Layout, tensors: Sequence[Any]) -> "Weights":
-        """Returns weights that hold a copy of `tensors`, one for each parameter of `layout`, in order.
+        """Return weights with a copy of one tensor for each parameter of `layout`, in order.
 
         Raises:
             ModelError: The number of tensors, a shape or a dtype does not fit.
@@ -92,51 +90,51 @@ class Weights:
         for parameter, array in zip(layout.parameters, arrays, strict=True):
             if array.shape != parameter.shape or array.dtype != np.float32:
                 raise ModelError(
-                    f"weights: {parameter.name} is float32 {list(parameter.shape)}, "
+                    f"weights: {parameter.name}: expected float32 {list(parameter.shape)}, "
                     f"found {array.dtype} {list(array.shape)}; use the weights of the same model"
                 )
         flat = [array.reshape(-1) for array in arrays]
         return cls(layout, np.concatenate(flat) if flat else np.zeros(0, np.float32))
 
     def tensors(self) -> list[NDArray[np.float32]]:
-        """Returns views of the vector, shaped, in the order `a0..aN`."""
+        """Return shaped views of the vector in the order `a0..aN`."""
         return [self[parameter.name] for parameter in self.layout.parameters]
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
-        """Returns the view of one parameter."""
-        where = self.layout.slices.get(name)
-        if where is None:
+        """Return the view of one parameter."""
+        place = self.layout.slices.get(name)
+        if place is None:
             raise ModelError(f"weights: no parameter {name!r}; there are {', '.join(self.layout.names)}")
-        return self.vector[where].reshape(self.layout.shapes[name])
+        return self.vector[place].reshape(self.layout.shapes[name])
 
     def select(self, layout: Layout) -> "Weights":
-        """Returns only the parameters of `layout`: a copy, unless these are all, and read-only.
+        """Return a copy of the parameters of `layout`; read-only weights themselves if these are all.
 
         Raises:
-            ModelError: A parameter is not there, or has another shape.
+            ModelError: A parameter is missing, or has another shape.
         """
         if layout == self.layout:
             return self._unshared()
         return Weights(layout, _gather(self.vector, self._places(layout)))
 
     def replace(self, other: "Weights") -> "Weights":
-        """Returns a copy in which the parameters that `other` holds have its values; where these are all, see `select`.
+        """Return a copy with the values of `other` for its parameters; read-only `other` itself if these are all.
 
         Raises:
-            ModelError: A parameter of `other` is not there, or has another shape.
+            ModelError: A parameter of `other` is missing here, or has another shape.
         """
         if other.layout == self.layout:
             return other._unshared()
         vector = self.vector.copy()
         start = 0
-        for where in self._places(other.layout):
-            size = where.stop - where.start
-            vector[where] = other.vector[start : start + size]
+        for place in self._places(other.layout):
+            size = place.stop - place.start
+            vector[place] = other.vector[start : start + size]
             start += size
         return Weights(self.layout, vector)
 
     def _unshared(self) -> "Weights":
-        """Returns weights that nobody else can change: a copy, unless the vector is read-only."""
+        """Return a copy, unless the vector is read-only."""
         return Weights(self.layout, self.vector.copy()) if self.vector.flags.writeable else self
 
     def isfinite(self) -> bool:
@@ -150,7 +148,7 @@ class Weights:
                 raise ModelError(f"weights: no parameter {name!r}; there are {', '.join(self.layout.names)}")
             if own != shape:
                 raise ModelError(
-                    f"weights: {name} is {list(own)}, found {list(shape)}; use the weights of the same model"
+                    f"weights: {name}: expected {list(own)}, found {list(shape)}; use the weights of the same model"
                 )
         return [self.layout.slices[name] for name in layout.names]
 
@@ -163,32 +161,32 @@ class Weights:
         return other.vector
 
     def __add__(self, other: "Weights") -> "Weights":
-        """Adds weights of the same layout."""
+        """Add weights of the same layout."""
         return Weights(self.layout, self.vector + self._same(other))
 
     def __sub__(self, other: "Weights") -> "Weights":
-        """Subtracts weights of the same layout."""
+        """Subtract weights of the same layout."""
         return Weights(self.layout, self.vector - self._same(other))
 
     def __mul__(self, factor: float) -> "Weights":
-        """Multiplies every value by a number."""
+        """Multiply every value by a number."""
         return Weights(self.layout, self.vector * np.float32(factor))
 
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: float) -> "Weights":
-        """Divides every value by a number."""
+        """Divide every value by a number."""
         return Weights(self.layout, self.vector / np.float32(divisor))
 
     def __neg__(self) -> "Weights":
-        """Changes every sign."""
+        """Change every sign."""
         return Weights(self.layout, -self.vector)
 
 
 def is_finite(array: NDArray[Any]) -> bool:
     """Whether no value is NaN or infinite.
 
-    The sum of squares tells in one pass; only where that is infinite, which it may be for finite values too, each is asked.
+    A finite sum of squares proves it in one fast pass; else every value is checked.
     """
     if array.dtype.kind == "f" and np.isfinite(np.vdot(array, array)):
         return True
@@ -196,10 +194,10 @@ def is_finite(array: NDArray[Any]) -> bool:
 
 
 def exceeds(arrays: Sequence[NDArray[Any]], limit: float) -> bool:
-    """Whether the L2 norm of finite arrays, all of them together, is above a limit.
+    """Whether the joint L2 norm of finite arrays is above a limit.
 
-    One quick pass tells where it is far below. Its last bits depend on the number of threads, so that what is near the limit
-    or above it is added up again, in float64 and in a fixed order.
+    A fast pass rules out norms far below. Its last bits depend on the number of threads, so other norms are computed
+    again in float64 and in a fixed order.
     """
     squares = (float(np.vdot(array, array)) for array in arrays if array.dtype.kind == "f")
     if math.sqrt(sum(squares)) < limit / 2 and all(array.dtype.kind == "f" for array in arrays):
@@ -210,5 +208,5 @@ def exceeds(arrays: Sequence[NDArray[Any]], limit: float) -> bool:
 
 
 def _gather(vector: Vector, places: Iterable[slice]) -> Vector:
-    parts = [vector[where] for where in places]
+    parts = [vector[place] for place in places]
     return np.concatenate(parts) if parts else np.zeros(0, np.float32)

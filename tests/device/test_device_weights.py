@@ -109,7 +109,7 @@ def test_weights_of_another_model(softmax: TrainableModel, digits_mlp: Trainable
         device.restore(Device(digits_mlp, rows(digits_mlp, 2)).parameters())
     name = softmax.layout.names[0]
     other_shape = Layout((Parameter(name, (64, 20)),))
-    with pytest.raises(ModelError, match=rf"{name} is \[64, 10\], found \[64, 20\]"):
+    with pytest.raises(ModelError, match=rf"{name}: expected \[64, 10\], found \[64, 20\]"):
         device.restore(Weights.zeros(other_shape))
     np.testing.assert_array_equal(device.parameters().vector, before)
 

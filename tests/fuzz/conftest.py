@@ -41,7 +41,7 @@ def forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServe
     """Verify each file in a fork of one server process, with an empty cache of verified files."""
     monkeypatch.setenv("ODT_SIM_CACHE", str(tmp_path / "cache"))
     with closing(ForkServer()) as server:
-        monkeypatch.setattr(verification, "tried", server.tried)
-        monkeypatch.setattr(verification, "_fine", set())
+        monkeypatch.setattr(verification, "run", server.run)
+        monkeypatch.setattr(verification, "_verified", set())
         monkeypatch.setattr(verification, "SECONDS", 10.0)  # far more than these small files need
         yield server

@@ -20,8 +20,8 @@ class ForkServer:
 
     _child: "subprocess.Popen[bytes] | None" = None
 
-    def tried(self, content: bytes, where: str, seconds: float) -> Ending:
-        """Replace `odt_sim.model.verification.tried`."""
+    def run(self, content: bytes, where: str, seconds: float) -> Ending:
+        """Replace `odt_sim.model.verification.run`."""
         if self._child is None:
             pipe = subprocess.PIPE
             self._child = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe)

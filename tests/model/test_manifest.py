@@ -104,7 +104,7 @@ def without(field: str) -> str:
         (changed(batch_size=0), "its batch_size is 0, expected at least 1"),
         (changed(from_logits="no"), "from_logits is 'no', expected a bool"),
         (changed(optimizer=None), "optimizer is None, expected a dict"),
-        (changed(parameters=[{"name": "a", "shape": [1]}] * 2), "two parameters have one name"),
+        (changed(parameters=[{"name": "a", "shape": [1]}] * 2), "two parameters have the same name"),
         (changed(parameters=[{"name": "a", "shape": [1], "role": "spare"}]), "a has role 'spare'"),
         (changed(parameters=[{"name": "a", "shape": [1], "dtype": "int8"}]), "dtype 'int8'"),
         (changed(parameters=[{"name": "a", "shape": [1], "group": "tail"}]), "group 'tail'"),

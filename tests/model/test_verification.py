@@ -1,4 +1,4 @@
-"""LiteRT meets a file in a process of its own first: what it does there is an error here."""
+"""Verification of files in a subprocess: crashes, hangs and lack of memory become errors."""
 
 import re
 import signal
@@ -14,24 +14,22 @@ from edits import reshape
 
 from odt_sim import Simulation, TrainableModel
 from odt_sim.cli.main import main
-from odt_sim.data import federate, iid
-from odt_sim.data.dataset import Dataset
+from odt_sim.data import Dataset, federate, iid
 from odt_sim.errors import ModelError
 from odt_sim.model import verification
-from odt_sim.persistence.lock import LOCK
-from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies import FedAvg
 
 
 @pytest.fixture
-def fresh(tmp_path, monkeypatch) -> Path:
-    """The cache of a machine that has tried no file yet."""
+def empty_cache(tmp_path, monkeypatch) -> Path:
+    """The folder of marks of a machine that has verified no file yet."""
     monkeypatch.setenv("ODT_SIM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(verification, "_fine", set())
+    monkeypatch.setattr(verification, "_verified", set())
     return tmp_path / "cache" / "verified"
 
 
-def without_an_input(model: Any) -> None:
-    """Takes its first input from a product: a step, or an inference, then reads what is not there."""
+def drop_matmul_input(model: Any) -> None:
+    """Remove the first input of a product, which LiteRT then reads out of bounds."""
     code = schema.BuiltinOperator.BATCH_MATMUL
     codes = [max(one.builtinCode, one.deprecatedBuiltinCode) for one in model.operatorCodes]
     products = (op for graph in model.subgraphs for op in graph.operators if codes[op.opcodeIndex] == code)
@@ -41,49 +39,48 @@ def without_an_input(model: Any) -> None:
 
 @pytest.fixture
 def crashing(edited, softmax, tmp_path) -> Path:
-    """A file that any parser reads, and that crashes LiteRT."""
+    """A parsable file that crashes LiteRT."""
     path = tmp_path / "crashing.tflite"
-    path.write_bytes(edited(softmax.content, without_an_input))
+    path.write_bytes(edited(softmax.content, drop_matmul_input))
     return path
 
 
-CRASH = (
-    r"crashing\.tflite: LiteRT crashes when it loads or runs it \(SIG(SEGV|ABRT|BUS)\); it is damaged, copy or export"
-)
-
-
-def test_a_crash_in_native_code_is_an_error(fresh, crashing):
-    TrainableModel.from_content(crashing.read_bytes())  # which runs nothing
-    with pytest.raises(ModelError, match=CRASH):
+def test_native_crash_is_an_error(empty_cache, crashing):
+    TrainableModel.from_content(crashing.read_bytes())  # runs nothing
+    message = (
+        r"crashing\.tflite: LiteRT crashes when it loads or runs it \(SIG(SEGV|ABRT|BUS)\); it is damaged, copy or"
+    )
+    with pytest.raises(ModelError, match=message):
         TrainableModel.load(crashing)
-    assert not fresh.exists()
+    assert not empty_cache.exists()
 
 
-def test_the_commands_survive_such_a_file(fresh, crashing, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    "arguments", [["inspect"], ["run", "model=tflite", "backend=serial", "fleet.devices=4"]], ids=["inspect", "run"]
+)
+def test_commands_survive_a_crashing_file(empty_cache, crashing, capsys, monkeypatch, arguments):
     monkeypatch.chdir(crashing.parent)
-    run = ["run", "model=tflite", f"model.path={crashing.name}", "backend=serial", "fleet.devices=4"]
-    for arguments in (["inspect", crashing.name], run):
-        assert main(arguments) == 1
-        assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {crashing.name}: LiteRT crashes")
+    arguments = [*arguments, crashing.name if arguments == ["inspect"] else f"model.path={crashing.name}"]
+    assert main(arguments) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {crashing.name}: LiteRT crashes")
 
 
-def test_a_simulation_survives_a_model_of_bytes(fresh, crashing, tmp_path):
-    images = Dataset("images", np.zeros((40, 8, 8, 1), np.float32), np.arange(40, dtype=np.int32) % 10, classes=10)
+def test_simulation_survives_a_crashing_model(empty_cache, crashing, tmp_path):
+    images = Dataset("images", np.zeros((12, 8, 8, 1), np.float32), np.zeros(12, np.int32), classes=10)
     model = TrainableModel.from_content(crashing.read_bytes(), where="crashing.tflite")
-    with pytest.raises(ModelError, match=CRASH):
-        Simulation(model, federate(images, iid, 4, seed=0), FedAvg(), rounds=1, directory=tmp_path / "run").run()
-    assert not [path for path in (tmp_path / "run").iterdir() if path.name != LOCK]
+    with pytest.raises(ModelError, match="LiteRT crashes"):
+        Simulation(model, federate(images, iid, 2, seed=0), FedAvg(), rounds=1, directory=tmp_path / "run").run()
 
 
-def test_an_endless_loop_is_ended(fresh, foreign, monkeypatch):
+def test_endless_loop_is_killed(empty_cache, foreign, monkeypatch):
     monkeypatch.setattr(verification, "SECONDS", 2.0)
     with pytest.raises(
-        ModelError, match=r"endless\.tflite: LiteRT took more than 2 s of the processor's time .* it is damaged, or"
+        ModelError, match=r"endless\.tflite: LiteRT needed more than 2 s of CPU time .* it is damaged, or"
     ):
         TrainableModel.load(foreign / "endless.tflite")
 
 
-def test_a_tensor_that_no_machine_holds_is_refused(fresh, edited, softmax, tmp_path):
+def test_too_large_tensor_is_refused(empty_cache, edited, softmax, tmp_path):
     path = tmp_path / "huge.tflite"
     path.write_bytes(edited(softmax.content, reshape("infer", "inputs", "x", [1 << 20, 1 << 10, 1 << 10, 1])))
     with pytest.raises(
@@ -95,36 +92,35 @@ def test_a_tensor_that_no_machine_holds_is_refused(fresh, edited, softmax, tmp_p
 @pytest.mark.parametrize(
     ("ending", "message"),
     [
-        (verification.Ending(None), "did not end within 6 minutes; see what keeps this machine busy"),
-        (verification.Ending(-signal.SIGKILL), "for lack of memory; make memory free, or"),
+        (verification.Ending(None), "did not end within 6 minutes; find out why this machine is busy"),
+        (verification.Ending(-signal.SIGKILL), "for lack of memory; free memory, or"),
+        (verification.Ending(-signal.SIGABRT, "", "after 'std::bad_alloc'"), "for lack of memory; free memory"),
         (
-            verification.Ending(-signal.SIGABRT, "", "terminate called after 'std::bad_alloc'"),
-            "for lack of memory; make",
+            verification.Ending(1, "", "Traceback\nModuleNotFoundError: No module named 'numpy'"),
+            r"the verification process failed \(ModuleNotFoundError: .*\); check that Python can",
         ),
     ],
 )
-def test_what_the_machine_lacks_is_not_told_as_damage(fresh, monkeypatch, ending, message):
-    monkeypatch.setattr(verification, "tried", lambda *given: ending)
+def test_failures_of_the_machine_do_not_blame_the_file(empty_cache, monkeypatch, ending, message):
+    monkeypatch.setattr(verification, "run", lambda *arguments: ending)
     with pytest.raises(ModelError, match=message) as raised:
         verification.verify(b"", "0", "good.tflite")
     assert "damaged" not in str(raised.value)
 
 
-def test_what_litert_fails_at_tells_the_memory_it_had(edited, softmax, tmp_path):
+def test_failed_invocation_names_the_memory_limit(edited, softmax):
     content = edited(softmax.content, reshape("infer", "inputs", "x", [8192, 8, 8, 1]))
-    ending = verification.tried(content, "large.tflite", 60)
+    ending = verification.run(content, "large.tflite", 60)
     assert ending.code == verification.REFUSED
     assert re.search(r"failed to prepare\.; it ran with \d+ GB of memory, export it again, or", ending.output)
 
 
-def test_the_memory_needed_is_that_of_the_trial_alone(softmax):
-    """Linux would count what the process has had that starts the trial."""
-    mine = np.ones(40 << 20)  # 320 MiB
-    needed = verification.memory_needed(softmax.content, "softmax.tflite")
-    assert 20e6 < needed < 200e6 < mine.nbytes
+def test_memory_needed_excludes_the_parent_process(softmax):
+    parent = np.ones(40 << 20)  # 320 MiB
+    assert 20e6 < verification.memory_needed(softmax.content, "softmax.tflite") < 200e6 < parent.nbytes
 
 
-CONFINED = """
+LIMITED = """
 import sys, numpy as np
 from odt_sim.device.verification_process import limit_resources
 memory = limit_resources(10)
@@ -139,19 +135,19 @@ except OSError as error:
 """
 
 
-def test_the_trial_may_neither_write_files_nor_take_all_memory(tmp_path):
-    command = [sys.executable, "-c", CONFINED, str(tmp_path / "file")]
+def test_subprocess_cannot_write_files_or_exhaust_memory(tmp_path):
+    command = [sys.executable, "-c", LIMITED, str(tmp_path / "file")]
     child = subprocess.run(command, capture_output=True, text=True, check=True)
     assert child.stdout.splitlines() == ["no memory", "File too large"]
 
 
-def test_a_file_is_tried_once(fresh, softmax, tmp_path, monkeypatch):
+def test_each_content_is_verified_once(empty_cache, softmax, tmp_path, monkeypatch):
     path = tmp_path / "softmax.tflite"
     path.write_bytes(softmax.content)
     TrainableModel.load(path)
-    [mark] = fresh.iterdir()
+    [mark] = empty_cache.iterdir()
     assert mark.name.startswith(f"{softmax.fingerprint}.litert-")
-    monkeypatch.setattr(verification, "tried", None)  # which a second trial would call
+    monkeypatch.setattr(verification, "run", None)  # a second verification raises TypeError
     path.rename(tmp_path / "renamed.tflite")
     TrainableModel.load(tmp_path / "renamed.tflite")
     path.write_bytes(softmax.content + b"\0")
@@ -160,26 +156,17 @@ def test_a_file_is_tried_once(fresh, softmax, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("cache", ["a file", "x" * 300, "~nobody-of-this-name/cache"])
-def test_where_there_is_no_cache_a_process_tries_a_file_once(fresh, softmax, tmp_path, monkeypatch, cache):
+def test_without_cache_a_process_verifies_a_file_once(empty_cache, softmax, tmp_path, monkeypatch, cache):
     (tmp_path / "a file").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ODT_SIM_CACHE", cache)
-    trials = []
-    monkeypatch.setattr(verification, "tried", lambda *given: trials.append(given) or verification.Ending(0))
+    runs = []
+    monkeypatch.setattr(verification, "run", lambda *arguments: runs.append(arguments) or verification.Ending(0))
     for _ in range(2):
         verification.verify(softmax.content, softmax.fingerprint, "softmax")
-    assert len(trials) == 1
+    assert len(runs) == 1
 
 
-def test_what_the_exporter_has_written_was_tried_there(softmax, monkeypatch):
-    monkeypatch.setattr(verification, "tried", None)
+def test_exported_files_are_verified_by_the_exporter(softmax, monkeypatch):
+    monkeypatch.setattr(verification, "run", None)
     verification.verify(softmax.content, softmax.fingerprint, "softmax")
-
-
-def test_a_trial_that_cannot_be_started_says_why(fresh, softmax, monkeypatch):
-    ending = verification.Ending(1, "", "Traceback\nModuleNotFoundError: No module named 'numpy'")
-    monkeypatch.setattr(verification, "tried", lambda *given: ending)
-    with pytest.raises(
-        ModelError, match=r"softmax: cannot be tried .* \(ModuleNotFoundError: .*\); see that Python can"
-    ):
-        verification.verify(b"", "0", "softmax")

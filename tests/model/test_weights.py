@@ -159,13 +159,13 @@ def test_errors_name_what_does_not_fit() -> None:
         weights["gamma"]
     with pytest.raises(ModelError, match="no parameter 'gamma'"):
         weights.select(Layout((Parameter("gamma", ()),)))
-    with pytest.raises(ModelError, match=r"kernel is \[2, 3\], found \[3, 2\]"):
+    with pytest.raises(ModelError, match=r"kernel: expected \[2, 3\], found \[3, 2\]"):
         weights.replace(Weights.zeros(other))
-    with pytest.raises(ModelError, match=r"kernel is \[2, 3\], found \[3, 2\]"):
+    with pytest.raises(ModelError, match=r"kernel: expected \[2, 3\], found \[3, 2\]"):
         weights.select(other)
     with pytest.raises(ModelError, match="cannot combine 3 parameters of 10 floats with 1 of 6"):
         weights + Weights.zeros(other)
     with pytest.raises(ModelError, match="expected 3 tensors, found 1"):
         Weights.from_tensors(LAYOUT, [np.zeros((2, 3), np.float32)])
-    with pytest.raises(ModelError, match=r"bias is float32 \[3\], found float64 \[3\]"):
+    with pytest.raises(ModelError, match=r"bias: expected float32 \[3\], found float64 \[3\]"):
         Weights.from_tensors(LAYOUT, [np.zeros((2, 3), np.float32), np.zeros(3), np.float32(0)])

@@ -1,4 +1,4 @@
-"""The check of the signatures that a trainable `.tflite` file may offer beside the required ones.
+"""The check of the optional signatures of a trainable `.tflite` file.
 
 | signature | inputs | outputs |
 |---|---|---|
@@ -6,10 +6,10 @@
 | `embed` | `x` | `embedding`, the input of the head |
 | `head_train` | as `train`, with `embedding` in place of `x` | as `train`; trains the head |
 | `head_infer` | `embedding` | as `infer` |
-| `set_gradient_offset` | `b0..bK`, one for each trainable parameter | something |
+| `set_gradient_offset` | `b0..bK`, one for each trainable parameter | any |
 
-With `set_gradient_offset`, every training step takes `mu` and uses g + mu w + b in place of the gradient g. Signatures by
-other names are the author's own, and nothing is asked of them.
+With `set_gradient_offset`, every training step takes `mu` and uses g + mu w + b in place of the gradient g. Signatures with
+other names are not checked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,18 +24,18 @@ ON_EMBEDDINGS = ("embed", "head_train", "head_infer")
 
 
 def parts_of(group: str) -> tuple[str, ...]:
-    """Returns the groups of parameters that a name such as `body_norm` joins; empty for a name of no groups."""
+    """Return the parameter groups in a name such as `body_norm`; empty for an unknown name."""
     parts = tuple(group.split("_"))
     return parts if set(parts) <= set(GROUPS) else ()
 
 
 def check_optional(flat: FlatModel, parameters: Sequence[Parameter], where: str) -> None:
-    """Checks the signatures that devices call where a file has them.
+    """Check the optional signatures of a file with valid required ones.
 
     Args:
-        flat: What the file declares; its required signatures were checked.
+        flat: The file's declarations.
         parameters: The weights in the order `a0..aN`.
-        where: The file's name, for the error.
+        where: The file's name, for errors.
 
     Raises:
         ModelError: An input or an output is missing, unknown or of another shape than elsewhere.
@@ -52,11 +52,11 @@ def check_optional(flat: FlatModel, parameters: Sequence[Parameter], where: str)
 
 
 def _check_embeddings(flat: FlatModel, where: str) -> None:
-    """Checks that what `embed` says is what the head takes; `embed` may stand alone, the head's signatures may not."""
+    """Check `embed`, and the head's signatures, which need it."""
     missing = [name for name in ON_EMBEDDINGS if name not in flat.signatures]
     if missing and missing != ["head_train", "head_infer"]:
         raise ModelError(
-            f"{where}: {', '.join(ON_EMBEDDINGS)} go together, or embed alone; found no signature {missing[0]!r}"
+            f"{where}: expected {', '.join(ON_EMBEDDINGS)} together, or embed alone; found no signature {missing[0]!r}"
         )
     train, infer = flat.signatures["train"], flat.signatures["infer"]
     embed = flat.signatures["embed"]
@@ -78,13 +78,13 @@ def _check_embeddings(flat: FlatModel, where: str) -> None:
     found, answer = answer_of(flat.signatures["head_infer"]), answer_of(infer)
     if (found.shape[1:], found.dtype) != (answer.shape[1:], answer.dtype):
         raise ModelError(
-            f"{where}: 'head_infer' answers with {found.dtype} {shape_text(found.shape)}, 'infer' with {answer.dtype} "
-            f"{shape_text(answer.shape)}; they should be alike"
+            f"{where}: 'head_infer' returns {found.dtype} {shape_text(found.shape)}, 'infer' {answer.dtype} "
+            f"{shape_text(answer.shape)}; expected equal shapes"
         )
 
 
 def _in_place_of(x: TensorInfo, embedding: TensorInfo) -> TensorInfo:
-    """Returns the embedding as an input: of as many rows as x has, which an output does not always say."""
+    """Return the embedding as an input with the rows of x; an output may not declare its rows."""
     return replace(embedding, shape=(*x.shape[:1], *embedding.shape[1:]))
 
 
@@ -94,13 +94,13 @@ def _check_offset(flat: FlatModel, parameters: Sequence[Parameter], where: str) 
             f"{where}: has a signature 'set_gradient_offset' but 'train' no input 'mu'; steps should use g + mu w + b"
         )
     trainable = [p for p in parameters if p.role == "trainable"]
-    found = ordered(flat.signatures["set_gradient_offset"].inputs.values(), "b", where)
-    if len(found) != len(trainable):
+    tensors = ordered(flat.signatures["set_gradient_offset"].inputs.values(), "b", where)
+    if len(tensors) != len(trainable):
         raise ModelError(
-            f"{where}: signature 'set_gradient_offset' takes {len(found)} tensors; expected one for each of the "
+            f"{where}: signature 'set_gradient_offset' takes {len(tensors)} tensors; expected one for each of the "
             f"{len(trainable)} trainable parameters"
         )
-    for tensor, parameter in zip(found, trainable, strict=True):
+    for tensor, parameter in zip(tensors, trainable, strict=True):
         if (tensor.shape, tensor.dtype) != (parameter.shape, "float32"):
             raise ModelError(
                 f"{where}: input {tensor.name} of 'set_gradient_offset' is {tensor.dtype} {shape_text(tensor.shape)}; "

@@ -8,7 +8,7 @@ from edits import drop, drop_input, rename, reshape, signature
 
 from odt_sim import TrainableModel
 from odt_sim.errors import ModelError
-from odt_sim.model.optional import parts_of
+from odt_sim.model.optional_signatures import parts_of
 
 Edit = Callable[[bytes, Callable[[Any], None]], bytes]
 OFFSET = "set_gradient_offset"
@@ -41,7 +41,7 @@ def without_mu(model: Any) -> None:
             rename("train_body", "outputs", "loss", "cost"),
             "signature 'train_body' has no output 'loss', a float32 number",
         ),
-        (drop("embed"), "embed, head_train, head_infer go together, or embed alone; found no signature 'embed'"),
+        (drop("embed"), "expected embed, head_train, head_infer together, or embed alone; found no signature 'embed'"),
         (drop("head_infer"), "embed alone; found no signature 'head_infer'"),
         (rename("embed", "outputs", "embedding", "h"), "signature 'embed' has no output 'embedding', found h"),
         (rename("embed", "inputs", "x", "image"), "signature 'embed' should take what 'infer' takes: x; found image"),
@@ -56,7 +56,7 @@ def without_mu(model: Any) -> None:
         ),
         (
             reshape("head_infer", "outputs", "logits", [4, 2]),
-            r"'head_infer' answers with float32 \[4, 2\], 'infer' with float32 \[4, 3\]; they should be alike",
+            r"'head_infer' returns float32 \[4, 2\], 'infer' float32 \[4, 3\]; expected equal shapes",
         ),
         (drop_input(OFFSET, "b5"), f"signature '{OFFSET}' takes 5 tensors; expected one for each of the 6 trainable"),
         (rename(OFFSET, "inputs", "b1", "bias"), r"expected the weights as b0\.\.b5, found 'bias'"),
