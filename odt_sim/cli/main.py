@@ -107,14 +107,13 @@ def print_comparison(folders: Sequence[Path], output: Path | None = None, **opti
 
     from odt_sim.report.comparison import compare
     from odt_sim.report.page import page_path, write_report
-    from odt_sim.report.paired_table import paired_table
-    from odt_sim.report.table import comparison_table
+    from odt_sim.report.table import comparison_table, paired_table
 
     comparison = compare(folders, **options)
     page = output or page_path(folders)
     write_report(comparison, page)
     console = Console()
-    for table in (comparison_table(comparison, console.width), paired_table(comparison)):
+    for table in (comparison_table(comparison, console.width), paired_table(comparison, console.width)):
         if table is not None:
             console.print()
             console.print(table)

@@ -1,21 +1,22 @@
-"""Puts runs side by side: a row a configuration, its seeds merged, every device joined with its local-only model."""
+"""Compare runs: a row per configuration with its seeds merged, every device joined with its local-only model."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.metrics.rounds import check_target
 from odt_sim.persistence.run import Run, find_runs, load_run
-from odt_sim.report.baseline import join_local, same_training
-from odt_sim.report.choice import Choice, choices, only_chosen
-from odt_sim.report.columns import Column, columns
-from odt_sim.report.conditions import same_conditions
-from odt_sim.report.grouping import configurations
-from odt_sim.report.labels import details, differing_overrides
-from odt_sim.report.pairing import Paired, paired
-from odt_sim.report.values import Spread, over_seeds, run_values
+from odt_sim.report.baseline import join_local, training_key
+from odt_sim.report.comparison_columns import Column, comparison_columns
+from odt_sim.report.data_settings import data_key
+from odt_sim.report.formatting import Spread, over_seeds
+from odt_sim.report.grouping import group_runs
+from odt_sim.report.overrides import common_overrides, differing_overrides
+from odt_sim.report.pairing import Paired, pair_all
+from odt_sim.report.selection import Selection, select, selected_only
 
 
 @dataclass(frozen=True)
@@ -24,35 +25,35 @@ class Configuration:
 
     Attributes:
         label: The strategy, and the overrides and settings in which the compared runs differ.
-        runs: A run a seed, with `local_m` of every device from the local-only run where the comparison has one.
-        values: For the key of every column, its figure, or None where not known.
-        choice: Which configuration of its strategy validates best, and of how many.
+        runs: A run per seed, with `local_m` of every device if the comparison has a local-only run.
+        values: The figure of every column by its key; None if unknown.
+        selection: The selection in which the configuration was a candidate.
     """
 
     label: str
     runs: tuple[Run, ...]
     values: Mapping[str, Spread | None]
-    choice: Choice
+    selection: Selection
 
     @property
     def chosen(self) -> bool:
-        """Whether it was chosen, on validation examples, of several configurations of its strategy."""
-        return self.choice.candidates > 1 and self.choice.label == self.label
+        """Whether it was selected among several configurations of its strategy."""
+        return self.selection.candidates > 1 and self.selection.label == self.label
 
     @property
     def strategy(self) -> str:
-        """The name of the strategy that all its runs share."""
+        """The name of its strategy."""
         return self.runs[0].name
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that ended early, or whose records are damaged.
+    """A run that ended early, or that has damaged records.
 
     Attributes:
-        label: Its strategy, seed and the overrides in which it differs from others.
+        label: Its strategy, seed and differing overrides.
         path: Its folder.
-        error: Why, in one line.
+        error: The reason, in one line.
     """
 
     label: str
@@ -65,11 +66,11 @@ class Comparison:
     """The runs of some folders, side by side.
 
     Attributes:
-        metric: The metric by which they are compared, the first of their task.
-        target: The value of it to which rounds are counted, if any.
+        metric: The metric of the comparison, the first of the runs' task.
+        target: The value of the metric to which rounds are counted, if any.
         rows: The configurations in the order of their folders.
         paired: Each configuration against its reference, device by device.
-        failures: The runs that have no row, or whose row is from before they failed.
+        failures: The failed runs; one that failed after it was complete has a row, too.
     """
 
     metric: str
@@ -88,64 +89,66 @@ class Comparison:
         """All complete runs."""
         return tuple(run for row in self.rows for run in row.runs)
 
-    @property
+    @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of which at least one row has a figure; that of rounds to the target wherever there is one."""
+        """The columns with a figure in at least one row; rounds to the target whenever there is a target."""
         return tuple(
             column
-            for column in columns(self.metrics)
+            for column in comparison_columns(self.metrics, self.target)
             if any(row.values[column.key] for row in self.rows)
             or (column.key == "rounds_to_target" and self.target is not None)
         )
 
     def best(self, column: Column) -> float | None:
-        """Returns the best mean of a column; None where it has no best, or where that of more than half of the rows is it."""
+        """Return the best mean of a column; None without a best, or if more than half of the rows share it."""
         means = [figure.mean for row in self.rows if (figure := row.values[column.key])]
         if column.higher_is_better is None or not means:
             return None
-        found = max(means) if column.higher_is_better else min(means)
-        return found if means.count(found) <= len(means) / 2 else None
+        best = max(means) if column.higher_is_better else min(means)
+        return best if means.count(best) <= len(means) / 2 else None
 
 
 def compare(
     folders: Sequence[Path], *, best: bool = False, against: str | None = None, target: float | None = None
 ) -> Comparison:
-    """Compares all runs at or below some folders.
+    """Compare all runs at or below some folders.
 
     Args:
         folders: Run folders, or folders that hold runs.
-        best: Keep of each strategy only the configuration that validates best.
-        against: With what each configuration is compared device by device, as `odt_sim.report.pairing.paired` takes it.
+        best: Keep only the configuration of each strategy that validates best.
+        against: The reference of the comparison by device, as for `odt_sim.report.pairing.pair_all`.
         target: The value of the task's first metric to which rounds are counted; by default the one that all runs recorded.
 
     Raises:
         CheckpointError: A folder is missing or holds no run.
-        ConfigurationError: The runs are of different tasks, there is nothing to choose by, no such reference, or a target
-            that no run can reach.
+        ConfigurationError: The runs are of different tasks, no validation figure to select by, no such reference, or a
+            target out of range.
     """
     runs, damaged = _load(find_runs(folders))
     complete = [run for run in runs if run.summary]
     metric = _common_metric(complete)
     check_target(target, metric, "--target")
     goal = _recorded_target(complete) if target is None else target
-    groups = configurations(complete)
-    made = choices(groups)
-    kept = _with_local(only_chosen(groups) if best else groups, tuned=best)
-    rows = [Configuration(label, tuple(group), _values(group, goal), made[label]) for label, group in kept.items()]
+    groups = group_runs(complete)
+    selections = select(groups)
+    kept = _with_local(selected_only(groups) if best else groups, selected=best)
+    rows = [
+        Configuration(label, tuple(group), _values(group, goal), selections[label]) for label, group in kept.items()
+    ]
     keys = ["seed", *differing_overrides(runs)]
     failures = [Failure(_failed_label(run, keys), run.path, str(run.error)) for run in runs if run.error]
-    return Comparison(metric, goal, tuple(rows), paired(kept, made, against), (*failures, *damaged))
+    return Comparison(metric, goal, tuple(rows), pair_all(kept, selections, against), (*failures, *damaged))
 
 
-def _with_local(groups: Mapping[str, list[Run]], *, tuned: bool) -> dict[str, list[Run]]:
-    """Joins the runs with their local-only ones: those of the same training, or of tuned ones the tuned one."""
+def _with_local(groups: Mapping[str, list[Run]], *, selected: bool) -> dict[str, list[Run]]:
+    """Join the runs with local-only runs: of the same training, or the selected local-only run on the same data."""
     runs = [run for group in groups.values() for run in group]
-    joined = iter(join_local(runs, same_conditions if tuned else same_training))
+    joined = iter(join_local(runs, data_key if selected else training_key))
     return {label: [next(joined) for _ in group] for label, group in groups.items()}
 
 
 def _recorded_target(runs: Sequence[Run]) -> float | None:
-    targets = {run.complete.get("target") for run in runs}
+    targets = {run.complete.target for run in runs}
     return targets.pop() if len(targets) == 1 else None
 
 
@@ -160,11 +163,11 @@ def _load(paths: Iterable[Path]) -> tuple[list[Run], list[Failure]]:
 
 
 def _failed_label(run: Run, keys: Sequence[str]) -> str:
-    return " ".join([run.name, *(f"{key}={value}" for key, value in details([run], keys).items())])
+    return " ".join([run.name, *(f"{key}={value}" for key, value in common_overrides([run], keys).items())])
 
 
 def _common_metric(runs: Sequence[Run]) -> str:
-    tasks = [run.complete["task"] for run in runs]
+    tasks = [run.complete.task for run in runs]
     for run, task in zip(runs, tasks, strict=True):
         if task not in TASK_METRICS:
             known = " or ".join(TASK_METRICS)
@@ -177,8 +180,9 @@ def _common_metric(runs: Sequence[Run]) -> str:
 
 
 def _values(runs: Sequence[Run], target: float | None) -> dict[str, Spread | None]:
-    figures = [run_values(run, target) for run in runs]
-    values = {column.key: over_seeds([of_run[column.key] for of_run in figures]) for column in columns(runs[0].metrics)}
-    if any(of_run["rounds_to_target"] is None for of_run in figures):
-        values["rounds_to_target"] = None  # the mean of those that got there would hide those that did not
+    columns = comparison_columns(runs[0].metrics, target)
+    figures = {column.key: [column.figure(run) for run in runs] for column in columns}
+    values = {key: over_seeds(of_runs) for key, of_runs in figures.items()}
+    if None in figures["rounds_to_target"]:
+        values["rounds_to_target"] = None  # a mean over the seeds that reached it would hide the others
     return values

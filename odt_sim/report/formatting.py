@@ -1,6 +1,9 @@
 """Figures as text, the same in the terminal and on the page."""
 
-from odt_sim.report.values import Spread
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 UNKNOWN = "–"
 MINUS = "\N{MINUS SIGN}"
@@ -11,41 +14,64 @@ PERCENT = ("accuracy", "balanced_accuracy")
 _NAMES = {"mse": "MSE", "mae": "MAE", "auc": "AUC", "r2": "R²"}
 
 
+@dataclass(frozen=True)
+class Spread:
+    """A figure over seeds.
+
+    Attributes:
+        mean: Mean over the seeds for which the figure is known.
+        std: Sample standard deviation over those seeds; None for a single one.
+    """
+
+    mean: float
+    std: float | None
+
+
+def over_seeds(values: Sequence[float | None]) -> Spread | None:
+    """Return the spread of a figure over runs; None if it is unknown of all."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return Spread(float(np.mean(known)), float(np.std(known, ddof=1)) if len(known) > 1 else None)
+
+
 def score(value: float | None, metric: str) -> str:
-    """Returns a metric's value: an accuracy in percent with one decimal, anything else with three significant digits."""
+    """Return a metric's value: accuracies in percent with one decimal, others with three significant digits."""
     if value is None:
         return UNKNOWN
     return f"{100 * value:.1f}" if metric in PERCENT else significant(value)
 
 
 def significant(value: float) -> str:
-    """Returns a number with three significant digits, or all digits before the decimal point."""
+    """Return a number with three significant digits, or with all digits before the decimal point."""
     if abs(value) >= 1000:
         return f"{value:,.0f}" if abs(value) < 1e7 else f"{value:.2e}"
     return f"{value:#.3g}".rstrip(".") if value else "0"
 
 
 def metric_name(metric: str) -> str:
-    """Returns a metric's name as it is written in a sentence."""
+    """Return a metric's name for a sentence."""
     return _NAMES.get(metric, metric.replace("_", " "))
 
 
+def metric_unit(metric: str) -> str:
+    """Return the unit of a metric's column."""
+    return "percent" if metric in PERCENT else "number"
+
+
 def cell(spread: Spread | None, unit: str) -> tuple[str, str]:
-    """Returns the text of a figure in the unit of its column, and of its deviation over seeds (empty where there is none)."""
+    """Return the text of a figure in a column's unit, and of its deviation over seeds (empty if there is none)."""
     if spread is None:
         return UNKNOWN, ""
-    value = _value(spread, unit)
+    if unit == "percent":
+        value = f"{100 * spread.mean:.1f}"
+    else:
+        value = _count(spread) if unit == "count" else significant(spread.mean)
     return value, f"±{_like(value, (100 if unit == 'percent' else 1) * spread.std)}" if spread.std else ""
 
 
-def _value(spread: Spread, unit: str) -> str:
-    if unit == "percent":
-        return f"{100 * spread.mean:.1f}"
-    return _counted(spread) if unit == "count" else significant(spread.mean)
-
-
 def signed(difference: float | None, metric: str) -> str:
-    """Returns a difference of a metric with its sign: of an accuracy in percentage points."""
+    """Return a difference of a metric with its sign; accuracies in percentage points."""
     if difference is None:
         return UNKNOWN
     text = score(abs(difference), metric)
@@ -53,23 +79,23 @@ def signed(difference: float | None, metric: str) -> str:
 
 
 def signed_range(ends: tuple[float, float] | None, metric: str) -> str:
-    """Returns an interval of differences, as `signed` writes them."""
+    """Return an interval of differences, formatted as by `signed`."""
     return UNKNOWN if ends is None else f"{signed(ends[0], metric)} to {signed(ends[1], metric)}"
 
 
 def probability(p: float | None) -> str:
-    """Returns a p value with three decimals, those too small for it as a bound."""
+    """Return a p value with three decimals, or as below 0.001."""
     if p is None:
         return UNKNOWN
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _counted(spread: Spread) -> str:
-    """Returns a mean of whole numbers: with a decimal where it is small and no whole number itself."""
+def _count(spread: Spread) -> str:
+    """Return a mean of whole numbers, with a decimal if it is small and not whole."""
     whole = spread.mean >= 100 or (spread.mean.is_integer() and not spread.std)
     return f"{spread.mean:,.0f}" if whole else f"{spread.mean:.1f}"
 
 
 def _like(text: str, value: float) -> str:
-    """Returns a value with as many decimals as a text has."""
+    """Return a value with the decimals of a text."""
     return f"{value:.1e}" if "e" in text else f"{value:,.{len(text.partition('.')[2])}f}"

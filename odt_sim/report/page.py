@@ -3,105 +3,148 @@
 import shlex
 from base64 import b64encode
 from collections.abc import Sequence
-from html import escape
-from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
 from odt_sim.files import write_file
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.run_folder import document
+from odt_sim.report import description
 from odt_sim.report.comparison import Comparison
-from odt_sim.report.comparison_file import comparison_document
-from odt_sim.report.facts import facts, finding, title
-from odt_sim.report.figures import Picture, pictures
-from odt_sim.report.labels import short_names
-from odt_sim.report.page_comparison import comparison_sections
-from odt_sim.report.page_tables import devices_html
+from odt_sim.report.comparison_columns import COST, NEW_USERS, OTHER, SERVED
+from odt_sim.report.comparison_json import comparison_document
+from odt_sim.report.formatting import metric_name, score
+from odt_sim.report.overrides import short_paths
+from odt_sim.report.page_tables import Table, comparison_table, devices_table, paired_table
+from odt_sim.report.pictures import Picture, pictures
+
+
+class Section(NamedTuple):
+    """A part of the page: a table with its caption above and notes below."""
+
+    title: str
+    caption: str
+    table: Table | None
+    notes: Sequence[str] = ()
 
 
 def page_path(folders: Sequence[Path]) -> Path:
-    """Returns where the page of some folders is by default: in the folder, or in the current one where there are several."""
+    """Return the default path of the page: in the folder, or in the current one for several folders."""
     return (folders[0] if len(folders) == 1 else Path()) / "report.html"
 
 
 def write_report(comparison: Comparison, output: Path) -> None:
-    """Writes the page, and beside it `comparison.json` and `figures/*.png`.
+    """Write the page, and beside it `comparison.json` and `figures/*.png`.
 
     Raises:
         FileError: They cannot be written.
     """
-    beside = output.parent / "figures"
     drawn = pictures(comparison)
     for picture in drawn:
-        write_file(beside / f"{picture.name}.png", picture.light)
+        write_file(output.parent / "figures" / f"{picture.name}.png", picture.light)
     write_file(output.parent / "comparison.json", document(comparison_document(comparison, output.parent)))
     write_file(output, page_html(comparison, drawn).encode())
 
 
 def page_html(comparison: Comparison, drawn: Sequence[Picture]) -> str:
-    """Returns the page; all that is not markup is escaped, and nothing is loaded from elsewhere."""
-    sections = [_headline(comparison)]
-    if comparison.rows:
-        sections += comparison_sections(comparison)
-    sections += [_failures(comparison), *map(_figure, drawn), _devices(comparison), _reproduce(comparison)]
-    style = files("odt_sim.report").joinpath("page.css").read_text("utf-8")
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>odt_sim: {escape(title(comparison))}</title>\n<style>\n{style}</style>\n</head>\n"
-        f"<body>\n{''.join(sections)}</body>\n</html>\n"
+    """Return the page, which loads nothing from elsewhere."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    templates = Environment(
+        loader=PackageLoader("odt_sim.report"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
-
-
-def _headline(comparison: Comparison) -> str:
-    items = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>\n" for k, v in facts(comparison).items())
-    return (
-        f"<h1>{escape(title(comparison))}</h1>\n"
-        f'<p class="finding">{escape(finding(comparison))}</p>\n{f"<dl>{items}</dl>" if items else ""}\n'
-    )
-
-
-def _failures(comparison: Comparison) -> str:
-    if not comparison.failures:
-        return ""
-    listed = "".join(
-        f'<p><span class="failure">{escape(failure.label)}</span><br>{escape(failure.error)}</p>\n'
-        for failure in comparison.failures
-    )
-    return f"<h2>Failed runs</h2>\n{listed}"
-
-
-def _figure(picture: Picture) -> str:
-    light, dark = (f"data:image/png;base64,{b64encode(content).decode()}" for content in (picture.light, picture.dark))
-    return (
-        f'<h2>{escape(picture.title)}</h2>\n<p class="caption">{escape(picture.caption)}</p>\n'
-        f'<figure class="scroll"><picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-        f'<img src="{light}" alt="{escape(picture.title)}"></picture></figure>\n'
-    )
-
-
-def _devices(comparison: Comparison) -> str:
-    tables = "".join(
-        f"<details><summary>{escape(row.label)}</summary>\n{devices_html(row, comparison)}</details>\n"
-        for row in comparison.rows
-    )
-    return f"<h2>Every device</h2>\n{tables}" if tables else ""
-
-
-def _reproduce(comparison: Comparison) -> str:
+    templates.filters["base64"] = lambda content: b64encode(content).decode()
     runs = comparison.runs
-    if not any(run.overrides for run in runs):
-        return ""
-    names = short_names([run.path for run in runs])
-    commands = "\n".join(_command(run) for run in runs)
+    commanded = any(run.overrides for run in runs)
+    page = templates.get_template("page.html").render(
+        title=description.title(comparison),
+        result=description.result(comparison),
+        settings=description.settings(comparison),
+        sections=_sections(comparison) if comparison.rows else [],
+        failures=comparison.failures,
+        pictures=drawn,
+        devices={row.label: devices_table(row) for row in comparison.rows},
+        commands=[_command(run) for run in runs] if commanded else [],
+        folders=_listed(short_paths([run.path for run in runs])) if runs else "",
+    )
+    return str(page)
+
+
+def _sections(comparison: Comparison) -> list[Section]:
+    notes = [note for note in (description.excluded(comparison), description.privacy(comparison)) if note]
+    sections = [
+        Section(SERVED, _served_caption(comparison), comparison_table(comparison, SERVED), notes),
+        *_paired_section(comparison),
+        Section(NEW_USERS, _new_users_caption(comparison), comparison_table(comparison, NEW_USERS)),
+        Section(COST, _cost_caption(comparison), comparison_table(comparison, COST)),
+        Section(OTHER, _other_caption(comparison), comparison_table(comparison, OTHER)),
+    ]
+    return [section for section in sections if section.table or section.notes]
+
+
+def _paired_section(comparison: Comparison) -> list[Section]:
+    refused = [f"Not paired: {row.label}, {row.refused}." for row in comparison.paired if row.refused]
+    if not comparison.paired:
+        return []
+    title = f"{description.against(comparison)}, device by device"
+    if table := paired_table(comparison):
+        method = description.pairs_method(comparison)
+        return [Section(title, description.pairs_result(comparison), table, [method, *refused])]
+    return [Section(title, "No configuration could be paired.", None, refused)]
+
+
+def _served_caption(comparison: Comparison) -> str:
+    seeds = max(len(row.runs) for row in comparison.rows)
+    sentences = [
+        f"Test {metric_name(comparison.metric)} of the seen devices, which take part in training. The best value of each "
+        "column is marked. Hurt: devices that the local-only or the global model would serve better; – if unknown, or if "
+        "the strategy is that model itself."
+    ]
+    if any(column.key == "others" for column in comparison.columns):
+        sentences.append("Others' data: a device's model on the test examples of the other devices.")
+    if seeds > 1:
+        sentences.append(f"± is the sample standard deviation over up to {seeds} seeds.")
+    if any(row.chosen for row in comparison.rows):
+        sentences.append(
+            "The selected configuration of a strategy has the best mean on validation examples over its seeds; test figures "
+            "play no part."
+        )
+    return " ".join(sentences)
+
+
+def _new_users_caption(comparison: Comparison) -> str:
+    steps = description.adaptation_steps(comparison) or "some"
+    known = any(column.key == "unseen_adapted" for column in comparison.columns)
+    adapted = f" Adapted: after {steps} more local steps on their own training examples." if known else ""
     return (
-        '<h2>Reproduce</h2>\n<p class="caption">Each run, from the same configuration files; its whole configuration is in '
-        f"<code>.hydra/config.yaml</code> of its folder ({escape(_listed(names))}).</p>\n<pre>{escape(commands)}</pre>\n"
+        f"Test {metric_name(comparison.metric)} of the unseen devices, which take no part in training, with the model as "
+        f"it is deployed to them. Every device counts once.{adapted}"
+    )
+
+
+def _cost_caption(comparison: Comparison) -> str:
+    target = ""
+    if comparison.target is not None:
+        target = (
+            " Rounds to target: the first evaluated round with a weighted mean of "
+            f"{score(comparison.target, comparison.metric)} or better; – if a seed does not reach it."
+        )
+    return (
+        "Sums over all rounds: MB exchanged, training steps (train calls) and batches of inference (infer calls) of the "
+        "cohorts. Deploy: the same calls for one deployment to all devices. State: what a device keeps between rounds, "
+        f"mean over devices. The reported round is the one that validates best.{target}"
+    )
+
+
+def _other_caption(comparison: Comparison) -> str:
+    return (
+        "Means over the seen devices, weighted by examples: the other metrics on test examples, and "
+        f"{metric_name(comparison.metric)} on training and validation examples."
     )
 
 
 def _command(run: Run) -> str:
-    """Returns the command of a run; of one that went on, with the rounds that it has now."""
+    """Return the command of a run; of a resumed run, with the rounds that it has now."""
     rounds = (run.settings or {}).get("run.rounds")
     overrides = run.overrides
     if rounds is not None and rounds != str(run.config.get("run", {}).get("rounds")):

@@ -1,12 +1,11 @@
-"""The page's tables as HTML: the comparison by question, the pairs, and every device."""
+"""The tables of the page, as values for its templates."""
 
-from collections.abc import Sequence
-from html import escape
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER
-from odt_sim.report.columns import Column
 from odt_sim.report.comparison import Comparison, Configuration
+from odt_sim.report.comparison_columns import Column
 from odt_sim.report.formatting import (
     PERCENT,
     UNKNOWN,
@@ -22,120 +21,135 @@ from odt_sim.report.pairing import Paired
 from odt_sim.report.style import strokes
 
 
-def comparison_html(comparison: Comparison, question: str) -> str:
-    """Returns the columns of one question, with the best value of each marked; empty where no row has a figure of it."""
-    shown = [column for column in comparison.columns if column.question == question]
-    if not shown:
-        return ""
-    names = names_html(comparison)
-    head = "".join(f"<th>{escape(column.title)}{_unit(column)}</th>" for column in shown)
-    body = "".join(
-        f"<tr><th>{names[row.label]}</th>{''.join(_cell(comparison, row, column) for column in shown)}</tr>\n"
-        for row in comparison.rows
-    )
-    return _table(f"<th>strategy</th>{head}", body)
+class Cell(NamedTuple):
+    """A value of a table."""
+
+    text: str
+    deviation: str = ""
+    best: bool = False
 
 
-def paired_html(comparison: Comparison) -> str:
-    """Returns what each configuration gains over its reference; empty where nothing could be compared."""
+class Name(NamedTuple):
+    """The name of a row, its colour in the pictures, and small notes below it."""
+
+    text: str
+    color: str = ""
+    notes: Sequence[str] = ()
+
+
+class Row(NamedTuple):
+    """A row of a table."""
+
+    name: Name
+    cells: Sequence[Cell]
+
+
+class Table(NamedTuple):
+    """A table of the page."""
+
+    headings: Sequence[str]
+    rows: Sequence[Row]
+
+
+def comparison_table(comparison: Comparison, question: str) -> Table | None:
+    """Return the columns of one question with their best values; None if no row has a figure."""
+    columns = [column for column in comparison.columns if column.question == question]
+    if not columns:
+        return None
+    names = _names(comparison)
+    headings = ["strategy", *(column.title + (", %" if column.unit == "percent" else "") for column in columns)]
+    rows = [Row(names[row.label], [_cell(comparison, row, column) for column in columns]) for row in comparison.rows]
+    return Table(headings, rows)
+
+
+def paired_table(comparison: Comparison) -> Table | None:
+    """Return the gains of each configuration over its reference; None without pairs."""
     known = [row for row in comparison.paired if row.pairs]
     if not known:
-        return ""
-    names, metric = names_html(comparison), comparison.metric
+        return None
+    names, metric = _names(comparison), comparison.metric
     several = len({row.reference for row in known}) > 1
-    heads = (
-        *(("strategy", "against") if several else ("strategy",)),
-        *("difference", "95\N{NO-BREAK SPACE}% interval", "p", "p, Holm", "better", "equal", "worse", "pairs", "seeds"),
+    figures = (
+        "difference",
+        "95\N{NO-BREAK SPACE}% interval",
+        "p",
+        "p after Holm",
+        "better",
+        "equal",
+        "worse",
+        "pairs",
+        "seeds",
     )
-    body = "".join(
-        f"<tr><th>{names[row.label]}</th>{f'<td>{escape(str(row.reference))}</td>' if several else ''}"
-        f"{''.join(f'<td>{text}</td>' for text in _paired_cells(row, metric))}</tr>\n"
+    headings = ["strategy", *(["against"] if several else []), *figures]
+    rows = [
+        Row(names[row.label], [*([Cell(str(row.reference))] if several else []), *_paired_cells(row, metric)])
         for row in known
-    )
-    return _table("".join(f"<th>{head}</th>" for head in heads), body)
+    ]
+    return Table(headings, rows)
 
 
-def devices_html(row: Configuration, comparison: Comparison) -> str:
-    """Returns every device of a configuration, over all its seeds, with all that is known of it."""
+def devices_table(row: Configuration) -> Table:
+    """Return every device of a configuration, over all its seeds, with all its known figures."""
     several = len(row.runs) > 1
     devices = [
-        {"device": device["device"], "seed": run.summary["seed"], **device}
-        for run in row.runs
-        if run.summary
-        for device in run.devices
+        {"device": record.device, "seed": run.complete.seed, **record} for run in row.runs for record in run.devices
     ]
     known = dict.fromkeys(key for device in devices for key in device if device[key] is not None)
-    columns = [key for key in known if several or key != "seed"]
-    head = "".join(f"<th>{escape(_heading(column))}</th>" for column in columns)
-    body = "".join(_device(device, columns) for device in devices)
-    return _table(head, body)
+    columns = [key for key in known if key != "device" and (several or key != "seed")]
+    rows = [
+        Row(Name(str(device["device"])), [Cell(device_text(device.get(column), column)) for column in columns])
+        for device in devices
+    ]
+    return Table(["device", *map(device_heading, columns)], rows)
 
 
-def _table(head: str, body: str) -> str:
-    return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>\n'
-
-
-def names_html(comparison: Comparison) -> dict[str, str]:
-    """Returns each configuration's name with its colour, its overrides, and out of how many it was chosen."""
-    styles = strokes(comparison.rows)
-    return {row.label: _name(row, styles[row.label].color) for row in comparison.rows}
-
-
-def _name(row: Configuration, color: str) -> str:
-    first, *notes = row.label.split(" ")
-    if row.chosen:
-        notes.append(f"chosen of {row.choice.candidates}")
-    details = f"<small>{'<br>'.join(map(escape, notes))}</small>" if notes else ""
-    return f'<span class="swatch" style="background:{color}"></span>{escape(first)}{details}'
-
-
-def _unit(column: Column) -> str:
-    return ", %" if column.unit == "percent" else ""
-
-
-def _cell(comparison: Comparison, row: Configuration, column: Column) -> str:
-    spread = row.values[column.key]
-    value, deviation = cell(spread, column.unit)
-    best = ' class="best"' if spread is not None and spread.mean == comparison.best(column) else ""
-    return f"<td{best}>{value}{f'<small>{deviation}</small>' if deviation else ''}</td>"
-
-
-def _paired_cells(row: Paired, metric: str) -> Sequence[str]:
-    numbers = (
-        signed(row.difference, metric),
-        signed_range(row.interval, metric),
-        probability(row.p),
-        probability(row.p_holm),
-    )
-    counts = (row.better, row.pairs - row.better - row.worse, row.worse, row.pairs, row.seeds)
-    return [*map(escape, numbers), *map(str, counts)]
-
-
-def _heading(column: str) -> str:
-    """Returns a column of `devices.jsonl` as a heading: `local_accuracy` becomes `local accuracy, %`."""
+def device_heading(column: str) -> str:
+    """Return a column of `devices.jsonl` as a heading: `local_accuracy` becomes `local accuracy, %`."""
     metric = _metric(column)
     if metric is None:
         return {"train_examples": "train examples", "examples": "test examples"}.get(column, column.replace("_", " "))
-    model = column.removesuffix(metric).rstrip("_")
-    return f"{model} {metric_name(metric)}".strip() + (", %" if metric in PERCENT else "")
+    model = column.removesuffix(metric).replace("_", " ")
+    return f"{model}{metric_name(metric)}" + (", %" if metric in PERCENT else "")
 
 
-def _metric(column: str) -> str | None:
-    """Returns the metric that a column holds: `balanced_accuracy` of `local_balanced_accuracy`; None where it is none."""
-    found = [metric for metric in HIGHER_IS_BETTER if column == metric or column.endswith(f"_{metric}")]
-    return max(found, key=len, default=None)
-
-
-def _device(device: dict[str, Any], columns: Sequence[str]) -> str:
-    first, *others = (_text(device.get(column), column) for column in columns)
-    return f"<tr><th>{first}</th>{''.join(f'<td>{text}</td>' for text in others)}</tr>\n"
-
-
-def _text(value: Any, column: str) -> str:
+def device_text(value: Any, column: str) -> str:
+    """Return a value of `devices.jsonl` as text."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bool):
         return "yes" if value else "no"
     if metric := _metric(column):
         return score(value, metric)
-    return significant(value) if isinstance(value, float) else escape(str(value))
+    return significant(value) if isinstance(value, float) else str(value)
+
+
+def _names(comparison: Comparison) -> Mapping[str, Name]:
+    """Return each configuration's name with its overrides, and the number of configurations it was selected from."""
+    styles = strokes(comparison.rows)
+    names = {}
+    for row in comparison.rows:
+        first, *notes = row.label.split(" ")
+        if row.chosen:
+            notes.append(f"selected of {row.selection.candidates}")
+        names[row.label] = Name(first, styles[row.label].color, notes)
+    return names
+
+
+def _cell(comparison: Comparison, row: Configuration, column: Column) -> Cell:
+    spread = row.values[column.key]
+    return Cell(*cell(spread, column.unit), spread is not None and spread.mean == comparison.best(column))
+
+
+def _paired_cells(row: Paired, metric: str) -> list[Cell]:
+    figures = (
+        *(signed(row.difference, metric), signed_range(row.interval, metric)),
+        *(probability(row.p), probability(row.p_holm)),
+        *(row.better, row.pairs - row.better - row.worse, row.worse, row.pairs, row.seeds),
+    )
+    return [Cell(str(figure)) for figure in figures]
+
+
+def _metric(column: str) -> str | None:
+    """Return the metric in a column's name: `balanced_accuracy` of `local_balanced_accuracy`; None without one."""
+    matching = [metric for metric in HIGHER_IS_BETTER if column == metric or column.endswith(f"_{metric}")]
+    return max(matching, key=len, default=None)

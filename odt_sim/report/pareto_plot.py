@@ -1,141 +1,184 @@
-"""The picture of what strategies reach for what they cost: a point a configuration, and the front of the best."""
+"""The plot of quality over cost: a point per configuration, and the Pareto front."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from odt_sim.report.comparison import Comparison
-from odt_sim.report.label_places import places
-from odt_sim.report.pareto import Cost, Point, fronts, points
-from odt_sim.report.style import WIDE, WIDTH, Array, axis_unit, broken, percent_factor, scale_axis, strokes
+from odt_sim.metrics.fleet import HIGHER_IS_BETTER
+from odt_sim.persistence.run import Run
+from odt_sim.report.comparison import Comparison, Configuration
+from odt_sim.report.comparison_columns import megabytes_moved
+from odt_sim.report.data_settings import data_key
+from odt_sim.report.formatting import Spread, over_seeds
+from odt_sim.report.style import WIDE, WIDTH, Array, axis_unit, percent_factor, scale_axis, strokes, wrap_label
 
 _DOT = 7.0
-"""Of a point, in points of type."""
+"""Diameter of a point, in typographic points."""
 
 
-class _Spot(NamedTuple):
-    """A point in data coordinates, with its standard deviations, and how it is named."""
+@dataclass(frozen=True)
+class Cost:
+    """A cost of runs.
 
-    x: float
-    y: float
-    wide: float
-    high: float
-    name: str
-    color: str
-    on_front: bool
+    Attributes:
+        key: Its name in file names.
+        title: Its name in headings.
+        axis: Its name and unit on an axis.
+        of_run: Returns the cost of a complete run; None if unknown.
+    """
 
-
-def draw_pareto(figure: Figure, comparison: Comparison, cost: Cost) -> None:
-    """Draws the weighted mean of the metric over a cost; bars are one standard deviation over seeds."""
-    drawn = points(comparison, cost)
-    best = fronts(drawn, comparison.metric)
-    spots = _spots(comparison, drawn, {point.row.label for front in best for point in front})
-    lines = sum(1 + spot.name.count("\n") for spot in spots)
-    figure.set_size_inches(WIDTH, 4.2 + 0.1 * max(0, lines - 8))
-    axes = figure.add_subplot()
-    steps = [_steps(front, percent_factor(comparison.metric)) for front in best]
-    for corners in steps:
-        axes.plot(*corners.T, color=axes.xaxis.label.get_color(), linewidth=1, alpha=0.5, zorder=1)
-    for spot in spots:
-        _draw(axes, spot)
-    _scale(axes, spots, comparison.metric)
-    axes.set_xlabel(cost.axis)
-    axes.set_ylabel(f"test {axis_unit(comparison.metric)}, weighted mean")
-    _name(figure, axes, sorted(spots, key=lambda spot: not spot.on_front), steps)
+    key: str
+    title: str
+    axis: str
+    of_run: Callable[[Run], float | None]
 
 
-def _spots(comparison: Comparison, drawn: Sequence[Point], on_front: set[str]) -> list[_Spot]:
-    styles, factor = strokes(comparison.rows), percent_factor(comparison.metric)
+@dataclass(frozen=True)
+class Point:
+    """A configuration: its cost, and the weighted mean of the task's first metric over the seen devices."""
+
+    row: Configuration
+    cost: Spread
+    score: Spread
+
+
+def _train_calls(run: Run) -> float | None:
+    rounds, deployment = run.complete.train_calls, run.complete.deploy_train_calls
+    return None if rounds is None or deployment is None else float(rounds + deployment)
+
+
+COSTS = (
+    Cost("megabytes", "megabytes moved", "MB moved, down and up, over all rounds", megabytes_moved),
+    Cost(
+        "train_calls",
+        "training steps",
+        "training steps of all rounds and of one deployment to all devices",
+        _train_calls,
+    ),
+)
+
+
+def points(comparison: Comparison, cost: Cost) -> list[Point]:
+    """Return the configurations with a known cost and score."""
+    known = []
+    for row in comparison.rows:
+        spent, score = over_seeds([cost.of_run(run) for run in row.runs]), row.values["weighted_mean"]
+        if spent and score:
+            known.append(Point(row, spent, score))
+    return known
+
+
+def fronts(drawn: Sequence[Point], metric: str) -> list[list[Point]]:
+    """Return the Pareto front on each data, by ascending cost.
+
+    A point is on it if no other on the same data is at least as good in both score and cost, and better in one.
+    """
+    groups: dict[object, list[Point]] = {}
+    for point in drawn:
+        groups.setdefault(data_key(point.row.runs[0]), []).append(point)
+    sign = 1 if HIGHER_IS_BETTER[metric] else -1
     return [
-        _Spot(
-            x=point.cost.mean,
-            y=factor * point.score.mean,
-            wide=point.cost.std or 0.0,
-            high=factor * (point.score.std or 0.0),
-            name=broken(point.row.label),
-            color=styles[point.row.label].color,
-            on_front=point.row.label in on_front,
+        sorted(
+            (point for point in group if not any(_dominates(other, point, sign) for other in group)),
+            key=lambda point: (point.cost.mean, sign * point.score.mean),
         )
-        for point in drawn
+        for group in groups.values()
     ]
 
 
+def _dominates(point: Point, other: Point, sign: int) -> bool:
+    mine, theirs = ((each.cost.mean, -sign * each.score.mean) for each in (point, other))
+    return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1]
+
+
+def draw_pareto(figure: Figure, comparison: Comparison, cost: Cost) -> None:
+    """Draw the weighted mean of the metric over a cost; bars are one standard deviation over seeds."""
+    drawn, factor = points(comparison, cost), percent_factor(comparison.metric)
+    best = fronts(drawn, comparison.metric)
+    names = [wrap_label(point.row.label) for point in drawn]
+    figure.set_size_inches(WIDTH, 4.2 + 0.1 * max(0, sum(1 + name.count("\n") for name in names) - 8))
+    axes = figure.add_subplot()
+    for front in best:
+        axes.plot(*_steps(front, factor).T, color=axes.xaxis.label.get_color(), linewidth=1, alpha=0.5, zorder=1)
+    styles = strokes(comparison.rows)
+    colors = [styles[point.row.label].color for point in drawn]
+    for point, color in zip(drawn, colors, strict=True):
+        _draw_point(axes, point, factor, color)
+    _scale(axes, drawn, comparison.metric)
+    axes.set_xlabel(cost.axis)
+    axes.set_ylabel(f"test {axis_unit(comparison.metric)}, weighted mean")
+    on_front = {id(point) for front in best for point in front}
+    weights = ["bold" if id(point) in on_front else "normal" for point in drawn]
+    _draw_names(figure, axes, [(p.cost.mean, factor * p.score.mean) for p in drawn], names, colors, weights)
+
+
 def _steps(front: Sequence[Point], factor: float) -> Array:
-    """Returns the corners `[corners, 2]` of what is reached at no more than each cost."""
+    """Return the corners `[corners, 2]` of the best score at each cost."""
     ends = [(point.cost.mean, factor * point.score.mean) for point in front]
-    between = [[one, (other[0], one[1])] for one, other in pairwise(ends)]
+    between = [[left, (right[0], left[1])] for left, right in pairwise(ends)]
     return np.array([corner for pair in between for corner in pair] + ends[-1:], np.float64)
 
 
-def _draw(axes: Axes, spot: _Spot) -> None:
+def _draw_point(axes: Axes, point: Point, factor: float, color: str) -> None:
     axes.errorbar(
-        spot.x,
-        spot.y,
-        xerr=spot.wide or None,
-        yerr=spot.high or None,
+        point.cost.mean,
+        factor * point.score.mean,
+        xerr=point.cost.std or None,
+        yerr=factor * (point.score.std or 0.0) or None,
         fmt="o",
         markersize=_DOT,
-        color=spot.color,
-        ecolor=(spot.color, 0.45),
+        color=color,
+        ecolor=(color, 0.45),
         elinewidth=1.2,
     )
 
 
-def _scale(axes: Axes, spots: Sequence[_Spot], metric: str) -> None:
-    """Makes an axis logarithmic where its values span much; where some cost nothing, it is linear up to the next."""
+def _scale(axes: Axes, drawn: Sequence[Point], metric: str) -> None:
+    """Make an axis of widely spread values logarithmic; with costs of zero it is linear up to the next cost."""
     axes.margins(x=0.12, y=0.12)
-    positive = [spot.x for spot in spots if spot.x > 0]
+    positive = [point.cost.mean for point in drawn if point.cost.mean > 0]
     if positive and max(positive) > WIDE * min(positive):
-        if len(positive) == len(spots):
+        if len(positive) == len(drawn):
             axes.set_xscale("log")
         else:
             axes.set_xscale("symlog", linthresh=min(positive), linscale=0.5)
     else:
         axes.xaxis.set_major_formatter("{x:,g}")
-    if not scale_axis(axes, "y", metric, np.array([spot.y for spot in spots])) and metric == "accuracy":
-        axes.set_ylim(top=min(axes.get_ylim()[1], 101.0))  # a bar over 100 % would promise what there is not
+    if not scale_axis(axes, "y", metric, np.array([point.score.mean for point in drawn])) and metric == "accuracy":
+        axes.set_ylim(top=min(axes.get_ylim()[1], 101.0))  # no accuracy is above 100 %
 
 
-def _name(figure: Figure, axes: Axes, spots: Sequence[_Spot], steps: Sequence[Array]) -> None:
-    """Names the points where names cover nothing, each joined with its point where it is not beside it."""
+def _draw_names(
+    figure: Figure,
+    axes: Axes,
+    places: Sequence[tuple[float, float]],
+    names: Sequence[str],
+    colors: Sequence[str],
+    weights: Sequence[str],
+) -> None:
+    """Draw the names beside their points; they avoid each other and the points."""
+    from adjustText import adjust_text  # takes half a second to import
+
+    figure.draw_without_rendering()  # settles the axes
     texts = [
-        axes.text(0, 0, spot.name, color=spot.color, weight="bold" if spot.on_front else "normal", va="bottom")
-        for spot in spots
+        axes.text(x, y, name, color=color, weight=weight, in_layout=False)
+        for (x, y), name, color, weight in zip(places, names, colors, weights, strict=True)
     ]
-    for text in texts:
-        text.set_in_layout(False)
-    figure.draw_without_rendering()  # settles where the axes are
-    pixel = figure.dpi / 72
-    centres = axes.transData.transform([(spot.x, spot.y) for spot in spots])
-    sizes = np.array([text.get_window_extent().size for text in texts])
-    obstacles = np.array([*_bars(axes, spots, _DOT / 2 * pixel), *_segments(axes, steps)])
-    boxes = places(centres, sizes, obstacles, axes.get_window_extent().extents, 2 * pixel)
-    to_data = axes.transData.inverted()
-    for text, centre, box in zip(texts, centres, boxes, strict=True):
-        text.set_position(tuple(to_data.transform(box[:2]).tolist()))
-        nearest = np.clip(centre, box[:2], box[2:])
-        if np.hypot(*(nearest - centre)) > 2 * _DOT * pixel:
-            ends = to_data.transform([centre, nearest])
-            axes.plot(*ends.T, color=text.get_color(), linewidth=0.8, zorder=1, scalex=False, scaley=False)
-
-
-def _bars(axes: Axes, spots: Sequence[_Spot], radius: float) -> list[Array]:
-    """Returns the boxes, in pixels, of points and of their bars."""
-    boxes = []
-    for x, y, wide, high, *_ in spots:
-        centre = axes.transData.transform((x, y))
-        boxes.append(np.concatenate([centre - radius, centre + radius]))
-        for low, top in (((x - wide, y), (x + wide, y)), ((x, y - high), (x, y + high))):
-            ends = np.concatenate([axes.transData.transform(low), axes.transData.transform(top)])
-            boxes.append(np.nan_to_num(ends, nan=0.0, neginf=0.0))  # below zero on a logarithmic axis
-    return boxes
-
-
-def _segments(axes: Axes, steps: Sequence[Array]) -> list[Array]:
-    """Returns the boxes, in pixels, of the fronts' lines."""
-    corners = [pair for front in steps for pair in pairwise(axes.transData.transform(front))]
-    return [np.concatenate([np.minimum(*pair), np.maximum(*pair)]) for pair in corners]
+    x, y = np.transpose(places)
+    adjust_text(
+        texts,
+        x=x,
+        y=y,
+        ax=axes,
+        iter_lim=2000,  # a limit on time would make the picture depend on the machine
+        expand=(1.1, 1.3),
+        force_text=(0.5, 1.0),
+        force_static=(0.3, 0.5),
+        max_move=(30, 30),
+        min_arrow_len=8,
+        arrowprops={"arrowstyle": "-", "color": axes.xaxis.label.get_color(), "linewidth": 0.6, "alpha": 0.6},
+    )

@@ -1,4 +1,4 @@
-"""The picture of learning: the fleet's mean by round, a line a configuration."""
+"""The plot of the fleet's mean by round, a line per configuration."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from odt_sim.report.comparison import Comparison, Configuration
-from odt_sim.report.style import WIDTH, Array, axis_unit, broken, percent_factor, scale_axis, strokes
+from odt_sim.report.style import WIDTH, Array, axis_unit, percent_factor, scale_axis, strokes, wrap_label
 
 _LINE = 0.21
 """Height of a line of text, in inches."""
 
 
 class _End(NamedTuple):
-    """Where a line ends, in data coordinates, and how it is named."""
+    """The end of a line, in data coordinates, with its name."""
 
     x: float
     y: float
@@ -26,9 +26,9 @@ class _End(NamedTuple):
 
 
 def draw_rounds(figure: Figure, comparison: Comparison) -> None:
-    """Draws the weighted mean of the metric over seen devices by round; a band where there are several seeds."""
+    """Draw the weighted mean of the metric over seen devices by round, with a band for several seeds."""
     figure.set_size_inches(
-        WIDTH, max(4.2, 1.0 + _LINE * sum(1 + broken(row.label).count("\n") for row in comparison.rows))
+        WIDTH, max(4.2, 1.0 + _LINE * sum(1 + wrap_label(row.label).count("\n") for row in comparison.rows))
     )
     axes = figure.add_subplot()
     styles = strokes(comparison.rows)
@@ -43,7 +43,7 @@ def draw_rounds(figure: Figure, comparison: Comparison) -> None:
         if len(values) > 1:
             std = values.std(axis=0, ddof=1)
             axes.fill_between(rounds, mean - std, mean + std, color=stroke.color, alpha=0.15, linewidth=0)
-        ends.append(_End(float(rounds[-1]), float(mean[-1]), broken(row.label), stroke.color))
+        ends.append(_End(float(rounds[-1]), float(mean[-1]), wrap_label(row.label), stroke.color))
     scale_axis(axes, "y", comparison.metric, np.concatenate([line.get_ydata(orig=False) for line in axes.lines]))
     axes.set_xlabel("round")
     axes.set_ylabel(f"test {axis_unit(comparison.metric)}, weighted mean")
@@ -53,7 +53,7 @@ def draw_rounds(figure: Figure, comparison: Comparison) -> None:
 
 
 def _by_round(row: Configuration, metric: str) -> tuple[Array, Array]:
-    """Returns the evaluated rounds `[rounds]` that all seeds have, and the metric there `[seeds, rounds]`."""
+    """Return the evaluated rounds `[rounds]` of all seeds, and the metric `[seeds, rounds]`."""
     curves = [{line["round"]: line[metric] for line in run.rounds if line.get(metric) is not None} for run in row.runs]
     rounds = sorted(set.intersection(*(set(curve) for curve in curves)))
     values = np.array([[curve[number] for number in rounds] for curve in curves], np.float64)
@@ -61,8 +61,8 @@ def _by_round(row: Configuration, metric: str) -> tuple[Array, Array]:
 
 
 def _name_ends(figure: Figure, axes: Axes, ends: Sequence[_End]) -> None:
-    """Names the lines beside the plot, each at the height of its end unless names would overlap."""
-    figure.draw_without_rendering()  # settles how high the axes are
+    """Name the lines beside the plot, each at the height of its end unless names would overlap."""
+    figure.draw_without_rendering()  # settles the axes
     in_order = sorted(ends, key=lambda end: end.y)
     to_fraction = axes.transData + axes.transAxes.inverted()
     wanted = [float(to_fraction.transform((end.x, end.y))[1]) for end in in_order]
@@ -82,20 +82,17 @@ def _name_ends(figure: Figure, axes: Axes, ends: Sequence[_End]) -> None:
 
 
 def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
-    """Moves the centres of labels no further than it takes for none to overlap its neighbour or leave 0 to 1.
+    """Return centres of labels that overlap neither each other nor the bounds 0 and 1, close to the wanted ones.
 
-    Labels that would overlap form a stack, which is centred on what its labels want: the least-squares answer, found by
-    pooling neighbours until no two stacks overlap (isotonic regression), then bounded.
+    Overlapping labels form a stack around the mean of their wanted centres. Neighbouring stacks are pooled until none
+    overlap (isotonic regression), which is optimal in least squares.
 
     Args:
         wanted: The centres in ascending order.
         heights: The labels' heights.
-
-    Returns:
-        The centres, in the same order.
     """
     offsets = np.cumsum([0.0, *((a + b) / 2 for a, b in pairwise(heights))])
-    stacks: list[tuple[float, int]] = []  # the mean wanted place of each stack's foot, and its size
+    stacks: list[tuple[float, int]] = []  # mean wanted foot of each stack, and its size
     for foot in np.asarray(wanted) - offsets:
         mean, size = float(foot), 1
         while stacks and stacks[-1][0] > mean:

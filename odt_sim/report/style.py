@@ -1,4 +1,4 @@
-"""Colours and sizes of the pictures: one colour a strategy, told apart by colour-blind readers, on light and on dark."""
+"""Colours and sizes of the pictures; the colours suit colour-blind readers, light pages and dark pages."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,26 +16,26 @@ from odt_sim.report.formatting import metric_name
 Array = NDArray[np.float64]
 
 WIDTH = 8.0
-"""Of a picture, in inches."""
+"""Width of a picture, in inches."""
 
 DPI = 160
 
 WIDE = 30.0
-"""Errors whose largest is so many times the smallest stand on a logarithmic axis."""
+"""The ratio of the largest to the smallest value above which an axis is logarithmic."""
 
 LOCAL = "#858585"
-"""The baseline is grey, so that the strategies stand out against it."""
+"""The colour of the baseline: grey, so that strategies stand out against it."""
 
 PALETTE = ("#0083c9", "#e08a00", "#009e73", "#c563a0", "#d3502f", "#8a79d6")
 """After Okabe and Ito (2008), moved to a middle lightness: at least 2.5:1 contrast on both backgrounds."""
 
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
-"""For the configurations of one strategy, and where there are more strategies than colours."""
+"""Line styles of a strategy's configurations, and of further strategies once all colours are taken."""
 
 
 @dataclass(frozen=True)
 class Theme:
-    """The colours of a picture's ground and text, equal to the page's."""
+    """The colours of a picture, equal to those of the page."""
 
     name: str
     background: str
@@ -43,7 +43,7 @@ class Theme:
     faint: str
 
     def settings(self) -> Any:
-        """Returns matplotlib's settings for this theme."""
+        """Return matplotlib's settings."""
         return {
             "font.size": 11,
             "text.parse_math": False,
@@ -74,14 +74,14 @@ DARK = Theme("dark", background="#15181d", text="#d7dce2", faint="#2d333b")
 
 @dataclass(frozen=True)
 class Stroke:
-    """How a configuration is drawn: its colour is its strategy's, its line tells apart those of one strategy."""
+    """How a configuration is drawn: the colour of its strategy, and a line style of its own."""
 
     color: str
     line: Any
 
 
 def strokes(rows: Sequence[Configuration]) -> Mapping[str, Stroke]:
-    """Returns for each configuration's label how it is drawn, in every figure and in the table."""
+    """Return the stroke of each configuration by its label."""
     others = list(dict.fromkeys(row.strategy for row in rows if row.strategy != "local"))
     drawn: dict[str, Stroke] = {}
     used: Counter[str] = Counter()
@@ -95,22 +95,22 @@ def strokes(rows: Sequence[Configuration]) -> Mapping[str, Stroke]:
 
 
 def percent_factor(metric: str) -> float:
-    """Returns by what a metric is multiplied for an axis: an accuracy is shown in percent."""
+    """Return the factor of a metric on an axis: accuracies are shown in percent."""
     return 100.0 if metric == "accuracy" else 1.0
 
 
 def axis_unit(metric: str) -> str:
-    """Returns a metric's name and unit for an axis."""
+    """Return a metric's name and unit for an axis."""
     return "accuracy (%)" if metric == "accuracy" else metric_name(metric)
 
 
-def broken(label: str) -> str:
-    """Returns a label with every override on a line of its own, and none longer than 26 characters."""
+def wrap_label(label: str) -> str:
+    """Return a label with every override on its own line, in lines of at most 26 characters."""
     return "\n".join(line for part in label.split(" ") for line in wrap(part, 26))
 
 
 def scale_axis(axes: Axes, direction: Literal["x", "y"], metric: str, values: Array) -> bool:
-    """Makes the axis of an error logarithmic where its largest value is `WIDE` times the smallest; says whether."""
+    """Make the axis of a widely spread error logarithmic, and return whether it is."""
     wide = metric != "accuracy" and values.size > 0 and values.min() > 0 and values.max() > WIDE * values.min()
     if wide:
         (axes.set_xscale if direction == "x" else axes.set_yscale)("log")

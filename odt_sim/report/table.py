@@ -1,14 +1,15 @@
-"""The comparison as a table for the terminal."""
+"""The comparison as tables for the terminal: all configurations, and each against its reference."""
 
 from collections.abc import Sequence
 
 from rich.table import Table
 from rich.text import Text
 
-from odt_sim.report.columns import Column
 from odt_sim.report.comparison import Comparison, Configuration
-from odt_sim.report.facts import privacy
-from odt_sim.report.formatting import cell, metric_name, score
+from odt_sim.report.comparison_columns import Column
+from odt_sim.report.description import against, pairs_unit, privacy
+from odt_sim.report.formatting import cell, metric_name, probability, score, signed, signed_range
+from odt_sim.report.pairing import Paired
 
 _SHOWN = (
     *(
@@ -24,46 +25,75 @@ _SHOWN = (
     ),
     *("others", "rounds_to_target", "megabytes", "train_calls", "infer_calls", "state_kilobytes", "seconds"),
 )
-"""The columns of a wide terminal; the page has them all."""
+"""The columns of a wide terminal; the page has all columns."""
 
 _DISPENSABLE = (
     *("seconds", "state_kilobytes", "infer_calls", "hurt_global", "std", "mean", "others", "train_calls"),
-    *("unseen_adapted", "rounds_to_target"),
+    *("unseen_adapted", "rounds_to_target", "megabytes", "hurt_local", "unseen", "bottom_decile"),
 )
-"""Those of them that a narrower one goes without, the first of them first."""
+"""The columns that a narrower terminal drops, in this order."""
 
-_NAME = 15
-"""The least width of names."""
-
+_NARROWEST_NAME = 15
 _LONGEST_NAME = 32
-"""Longer names are folded rather than that a column goes."""
+"""Longer names are folded to keep a column."""
 
 
 def comparison_table(comparison: Comparison, width: int = 100) -> Table | Text:
-    """Returns the comparison as a table; names are folded where they must be, never cut.
+    """Return the comparison as a table; names are folded if necessary, never cut.
 
-    The best value of a column is bold and carries a star. Below the table stand the failed runs with their errors; they
-    stand alone where no run was completed.
+    The best value of a column is bold and has a star. Failed runs follow the table with their errors; without a complete
+    run there is no table.
 
     Args:
-        comparison: What `compare` returned.
-        width: The terminal's, in characters; the narrower it is, the fewer columns there are.
+        comparison: The comparison.
+        width: The terminal's width in characters; a narrower one has fewer columns.
     """
     if not comparison.rows:
         return Text("\n").join(_failures(comparison))
     shown = _fitting(comparison, width)
-    table = plain_table(_title(comparison))
+    percent = ", %" if comparison.metric == "accuracy" else ""
+    table = _empty_table(f"Test {metric_name(comparison.metric)} by strategy{percent}")
     table.add_column("\nstrategy", overflow="fold")
     for column in shown:
         table.add_column(_heading(column), justify="right", no_wrap=True)
     for row in comparison.rows:
-        table.add_row(name(row), *(_cell(comparison, row, column) for column in shown))
+        table.add_row(_name(row), *(_cell(comparison, row, column) for column in shown))
     table.caption = _caption(comparison, shown)
     return table
 
 
-def plain_table(title: str) -> Table:
-    """Returns an empty table in the style of all tables of the terminal."""
+def paired_table(comparison: Comparison, width: int = 100) -> Table | Text | None:
+    """Return the gains of each configuration over its reference; None if there is no reference.
+
+    Args:
+        comparison: The comparison.
+        width: The terminal's width in characters; a narrower one has fewer columns.
+    """
+    known = [row for row in comparison.paired if row.pairs]
+    refused = [
+        Text.assemble(("not paired  ", "bold"), f"{row.label}: {row.refused}")
+        for row in comparison.paired
+        if row.refused
+    ]
+    if not known:
+        return Text("\n").join(refused) if refused else None
+    names = {row.label: _name(row) for row in comparison.rows}
+    columns = {
+        heading: [_paired_cells(row, comparison.metric)[heading] for row in known]
+        for heading in _fitting_pairs(comparison, known, width)
+    }
+    table = _empty_table(f"{against(comparison)}, device by device: {pairs_unit(comparison)}")
+    table.add_column("strategy", overflow="fold")
+    for heading in columns:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for number, row in enumerate(known):
+        table.add_row(names[row.label], *(cells[number] for cells in columns.values()))
+    line = "better, equal, worse: numbers of devices; p: Wilcoxon's signed-rank test, adjusted by Holm's method"
+    table.caption = Text("\n").join([Text(line, style="dim"), *refused])
+    return table
+
+
+def _empty_table(title: str) -> Table:
     return Table(
         title=title,
         title_justify="left",
@@ -76,33 +106,44 @@ def plain_table(title: str) -> Table:
     )
 
 
-def name(row: Configuration) -> Text:
-    """Returns a configuration's label, each override on a line of its own; a dagger where it was chosen of several."""
+def _name(row: Configuration) -> Text:
+    """Return a configuration's label, an override per line, with a dagger if it was selected of several."""
     first, *overrides = row.label.split(" ")
     return Text("\n  ".join([f"{first} †" if row.chosen else first, *overrides]))
 
 
+def _name_width(comparison: Comparison) -> int:
+    """Return the width that names should have: that of the longest line, within limits."""
+    longest = max(len(line) for row in comparison.rows for line in _name(row).plain.split("\n"))
+    return max(_NARROWEST_NAME, min(longest, _LONGEST_NAME))
+
+
 def _fitting(comparison: Comparison, width: int) -> Sequence[Column]:
-    """Returns the columns beside which the names still have room."""
+    """Return the columns that leave enough width for the names."""
     known = {column.key: column for column in comparison.columns}
     shown = [known[key] for key in _SHOWN if key in known]
-    longest = max(len(line) for row in comparison.rows for line in name(row).plain.split("\n"))
     for key in _DISPENSABLE:
-        taken = sum(1 + _width(comparison, column) for column in shown)
-        if width - taken >= max(_NAME, min(longest, _LONGEST_NAME)):
+        if width - sum(1 + _width(comparison, column) for column in shown) >= _name_width(comparison):
             break
         shown = [column for column in shown if column.key != key]
+    return shown
+
+
+def _fitting_pairs(comparison: Comparison, known: Sequence[Paired], width: int) -> list[str]:
+    cells = [_paired_cells(row, comparison.metric) for row in known]
+    shown = list(cells[0])
+    for heading in ("equal", "95 % interval", "better", "worse"):
+        if width - sum(
+            1 + max(len(heading), *(len(row[heading]) for row in cells)) for heading in shown
+        ) >= _name_width(comparison):
+            break
+        shown.remove(heading)
     return shown
 
 
 def _width(comparison: Comparison, column: Column) -> int:
     texts = [_heading(column), *(_cell(comparison, row, column) for row in comparison.rows)]
     return max(len(line) for text in texts for line in text.plain.split("\n"))
-
-
-def _title(comparison: Comparison) -> str:
-    percent = ", %" if comparison.metric == "accuracy" else ""
-    return f"Test {metric_name(comparison.metric)} by strategy{percent}"
 
 
 def _heading(column: Column) -> Text:
@@ -117,6 +158,17 @@ def _cell(comparison: Comparison, row: Configuration, column: Column) -> Text:
     return text.append(f"\n{deviation} ", style="dim") if deviation else text
 
 
+def _paired_cells(row: Paired, metric: str) -> dict[str, str]:
+    return {
+        "difference": signed(row.difference, metric),
+        "95 % interval": signed_range(row.interval, metric),
+        "p (Holm)": probability(row.p_holm),
+        "better": str(row.better),
+        "equal": str(row.pairs - row.better - row.worse),
+        "worse": str(row.worse),
+    }
+
+
 def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
     seeds = max(len(row.runs) for row in comparison.rows)
     lines = []
@@ -125,17 +177,16 @@ def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
     if any(column.key.startswith("hurt_") for column in shown):
         lines.append("hurt: % of devices worse off than with the local-only or global model")
     if any(row.chosen for row in comparison.rows):
-        others = any(row.choice.label not in (None, row.label) for row in comparison.rows)
+        others = any(row.selection.label not in (None, row.label) for row in comparison.rows)
         hint = " (odt-sim report DIR --best keeps only these)" if others else ""
-        lines.append(f"† chosen among its strategy's configurations, on validation examples{hint}")
+        lines.append(f"† selected among its strategy's configurations, on validation examples{hint}")
     if seeds > 1:
         lines.append(f"± sample standard deviation over up to {seeds} seeds")
     if comparison.target is not None and any(column.key == "rounds_to_target" for column in shown):
-        lines.append(
-            f"rounds to a mean of {score(comparison.target, comparison.metric)}; – is not reached by every seed"
-        )
-    if promised := privacy(comparison):
-        lines.append(promised)
+        target = score(comparison.target, comparison.metric)
+        lines.append(f"rounds to a mean of {target}; – if a seed does not reach it")
+    if promise := privacy(comparison):
+        lines.append(promise)
     lines.append("the page has more columns")
     return Text("\n").join([Text("\n".join(lines), style="dim"), *_failures(comparison)])
 

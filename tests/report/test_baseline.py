@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from written_runs import complete_run
 
-from odt_sim.report.baseline import join_local, known_gains, same_training
-from odt_sim.report.conditions import same_conditions
+from odt_sim.report.baseline import join_local, known_gains, training_key
+from odt_sim.report.data_settings import data_key
 
 METRICS = ("accuracy", "loss")
 
@@ -23,7 +23,7 @@ def local_accuracies(run):
 
 def test_every_device_is_joined_with_its_own_local_model():
     local = make("local", [0.5, 0.75])
-    fedavg, alone = join_local([make("fedavg", [0.75, 0.5]), local], same_training)
+    fedavg, alone = join_local([make("fedavg", [0.75, 0.5]), local], training_key)
     assert local_accuracies(fedavg) == [0.5, 0.75]
     assert [row["local_loss"] for row in fedavg.devices] == [0.5, 0.25]
     np.testing.assert_array_equal(known_gains(fedavg.devices, METRICS, "local"), [0.25, -0.25])
@@ -41,7 +41,7 @@ def test_every_device_is_joined_with_its_own_local_model():
 )
 def test_a_local_run_of_other_conditions_is_not_joined(other):
     overrides = other.pop("overrides", [])
-    (fedavg, _) = join_local([make("fedavg", [0.5]), make("local", [0.75], *overrides, **other)], same_training)
+    (fedavg, _) = join_local([make("fedavg", [0.5]), make("local", [0.75], *overrides, **other)], training_key)
     assert local_accuracies(fedavg) == [None]
 
 
@@ -49,7 +49,7 @@ def test_a_local_run_of_other_conditions_is_not_joined(other):
     "override", ["strategy.max_epochs=3", "backend=serial", "backend.actors=2", "tracker=none", "aggregator=krum"]
 )
 def test_settings_that_do_not_reach_local_training_do_not_part_runs(override):
-    (fedavg, _) = join_local([make("fedavg", [0.5], override), make("local", [0.75])], same_training)
+    (fedavg, _) = join_local([make("fedavg", [0.5], override), make("local", [0.75])], training_key)
     assert local_accuracies(fedavg) == [0.75]
 
 
@@ -75,19 +75,19 @@ def test_recorded_settings_decide_over_the_baseline(changed, seed, joined):
     }
     local = make("local", [0.75], settings={**common, "strategy": "local", "strategy.patience": "3"})
     fedprox = make("fedprox", [0.5], seed=seed, settings={**common, "strategy": "fedprox", **changed})
-    assert local_accuracies(join_local([fedprox, local], same_training)[0]) == [joined]
+    assert local_accuracies(join_local([fedprox, local], training_key)[0]) == [joined]
 
 
 @pytest.mark.parametrize("override", ["run.storage=x", "run.evaluate_every=5", "run.resume=x", "train.epochs=1"])
 def test_overrides_do_not_lose_the_baseline_where_settings_are_recorded(override):
     (fedavg, _) = join_local(
-        [make("fedavg", [0.5], override, settings={}), make("local", [0.75], settings={})], same_training
+        [make("fedavg", [0.5], override, settings={}), make("local", [0.75], settings={})], training_key
     )
     assert local_accuracies(fedavg) == [0.75]
 
 
 def test_a_run_with_settings_is_not_joined_with_one_without():
-    (fedavg, _) = join_local([make("fedavg", [0.5], settings={}), make("local", [0.75])], same_training)
+    (fedavg, _) = join_local([make("fedavg", [0.5], settings={}), make("local", [0.75])], training_key)
     assert local_accuracies(fedavg) == [None]
 
 
@@ -103,7 +103,7 @@ def test_each_condition_has_its_own_baseline():
             ("fedavg", 0.9, 1, 0),
         ]
     ]
-    assert [local_accuracies(run) for run in join_local(runs, same_training)[3:]] == [[0.3], [0.2], [0.1]]
+    assert [local_accuracies(run) for run in join_local(runs, training_key)[3:]] == [[0.3], [0.2], [0.1]]
 
 
 def test_the_reference_itself_gains_nothing_that_is_worth_a_figure():
@@ -117,17 +117,17 @@ def test_a_chosen_baseline_may_have_other_settings_on_the_same_data():
     local = make("local", [0.75], settings={"data": "digits", "train.learning_rate": "0.5"})
     fedavg = make("fedavg", [0.5], settings={"data": "digits", "train.learning_rate": "0.1"})
     other = make("fedavg", [0.5], settings={"data": "mnist", "train.learning_rate": "0.5"})
-    assert [local_accuracies(run) for run in join_local([fedavg, other, local], same_conditions)] == [
+    assert [local_accuracies(run) for run in join_local([fedavg, other, local], data_key)] == [
         [0.75],
         [None],
         [None],
     ]
 
 
-@pytest.mark.parametrize("alike", [same_training, same_conditions])
-def test_data_of_the_same_name_is_told_by_its_content(alike):
+@pytest.mark.parametrize("match_key", [training_key, data_key])
+def test_data_of_the_same_name_is_told_by_its_content(match_key):
     runs = [
         make(name, [value], settings={"data": "visits", "data.digest": digest})
         for name, value, digest in [("local", 0.1, "0a"), ("local", 0.2, "0b"), ("fedavg", 0.9, "0b")]
     ]
-    assert local_accuracies(join_local(runs, alike)[2]) == [0.2]
+    assert local_accuracies(join_local(runs, match_key)[2]) == [0.2]

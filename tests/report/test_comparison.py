@@ -6,10 +6,10 @@ from written_runs import round_record, write_run
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.persistence.run_folder import SUMMARY, RunFolder
-from odt_sim.report.columns import columns
 from odt_sim.report.comparison import compare
+from odt_sim.report.comparison_columns import comparison_columns
 
-COLUMN = {column.key: column for column in columns(TASK_METRICS["classification"])}
+COLUMN = {column.key: column for column in comparison_columns(TASK_METRICS["classification"])}
 
 
 def edit_summary(path, metric="accuracy", part="metrics", **figures):
@@ -250,7 +250,7 @@ def test_the_chosen_configurations_are_marked(rates):
         "local train.learning_rate=0.01",
         "fedavg train.learning_rate=0.1",
     ]
-    assert {row.choice.candidates for row in rows} == {2}
+    assert {row.selection.candidates for row in rows} == {2}
 
 
 def test_only_the_chosen_configurations_are_kept(rates):

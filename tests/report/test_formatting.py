@@ -1,8 +1,7 @@
 import pytest
 
-from odt_sim.report.formatting import cell, metric_name, probability, score, signed, signed_range
-from odt_sim.report.page_tables import _heading, _text
-from odt_sim.report.values import Spread
+from odt_sim.report.formatting import Spread, cell, metric_name, probability, score, signed, signed_range
+from odt_sim.report.page_tables import device_heading, device_text
 
 
 @pytest.mark.parametrize(
@@ -19,7 +18,7 @@ from odt_sim.report.values import Spread
     ],
 )
 def test_columns_of_devices_as_a_reader_sees_them(column, heading, text):
-    assert (_heading(column), _text(0.25, column)) == (heading, text)
+    assert (device_heading(column), device_text(0.25, column)) == (heading, text)
 
 
 def test_metrics_as_they_are_written():

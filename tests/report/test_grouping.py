@@ -1,8 +1,8 @@
 import pytest
 from written_runs import complete_run
 
-from odt_sim.report.conditions import same_conditions
-from odt_sim.report.grouping import configurations
+from odt_sim.report.data_settings import data_key
+from odt_sim.report.grouping import group_runs
 
 SETTINGS = {
     "strategy": "fedavg",
@@ -38,7 +38,7 @@ def command(*overrides, strategy="fedavg", seed=0, path="run", config=CONFIG, **
 
 
 def seeds(runs):
-    return {label: [run.summary["seed"] for run in group] for label, group in configurations(runs).items()}
+    return {label: [run.summary["seed"] for run in group] for label, group in group_runs(runs).items()}
 
 
 def test_settings_tell_runs_from_python_apart():
@@ -145,7 +145,7 @@ def test_no_run_is_lost_or_counted_twice():
         for seed in (0, 1)
         for rounds in ("2", "5")
     ]
-    grouped = [run.path for group in configurations(runs).values() for run in group]
+    grouped = [run.path for group in group_runs(runs).values() for run in group]
     assert sorted(grouped) == sorted(run.path for run in runs)
 
 
@@ -167,7 +167,7 @@ def test_data_of_the_same_name_is_told_by_its_content():
 def test_data_that_is_drawn_by_the_seed_is_one_configuration():
     runs = [drawn(noise, seed) for noise in (1, 2) for seed in (0, 1)]
     assert seeds(runs) == {"fedavg data.noise=1": [0, 1], "fedavg data.noise=2": [0, 1]}
-    assert same_conditions(runs[0]) == same_conditions(runs[1]) != same_conditions(runs[2])
+    assert data_key(runs[0]) == data_key(runs[1]) != data_key(runs[2])
 
 
 def test_so_is_data_that_python_may_have_drawn_by_the_seed():

@@ -8,7 +8,7 @@ from written_runs import write_run
 from odt_sim.errors import FileError
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.comparison import compare
-from odt_sim.report.facts import facts, finding, privacy
+from odt_sim.report.description import privacy, result, settings
 from odt_sim.report.page import page_path, write_report
 from odt_sim.report.table import comparison_table
 
@@ -99,7 +99,7 @@ def test_best_values_are_marked(page):
 def test_each_question_has_its_table(page):
     parsed, _ = page
     questions = [
-        "Who is served how well",
+        "How well the seen devices are served",
         "Against fedavg, device by device",
         "New users",
         "What it costs",
@@ -107,8 +107,8 @@ def test_each_question_has_its_table(page):
     ]
     assert parsed.headings[1:6] == questions
     text = " ".join(parsed.text)
-    assert "of the 3 seeds, then of each one's devices" in text
-    assert "by more than chance (Holm's p below 0.05) better: fedavg_finetune, fedper; worse: local." in text
+    assert "of the 3 seeds, then of the devices of each" in text
+    assert "significantly (Holm's p below 0.05) better: fedavg_finetune, fedper; worse: local." in text
 
 
 def test_what_cannot_be_paired_is_said(tmp_path):
@@ -135,12 +135,12 @@ def rates(tmp_path):
 
 def test_the_chosen_one_says_of_how_many(rates):
     _, text = load(report([rates], best=True))
-    assert "fedavg<small>train.learning_rate=0.1<br>chosen of 2</small>" in text
+    assert "fedavg<small>train.learning_rate=0.1<br>selected of 2</small>" in text
     assert "train.learning_rate=0.01" not in text
 
 
 def test_the_headline_is_not_chosen_on_the_test_examples(rates):
-    found = finding(compare([rates]))
+    found = result(compare([rates]))
     assert "The mean test accuracy of the seen devices is 80.0" in found
 
 
@@ -151,7 +151,7 @@ def test_a_single_run_gets_its_page_in_its_own_folder(tmp_path):
     parsed, _ = load(output)
     assert parsed.headings == [
         "fedavg on 20 devices",
-        "Who is served how well",
+        "How well the seen devices are served",
         "What it costs",
         "Other figures",
         "Test accuracy by round",
@@ -163,17 +163,17 @@ def test_a_single_run_gets_its_page_in_its_own_folder(tmp_path):
 
 def test_another_aggregator_and_its_privacy_are_said(tmp_path):
     private = {"aggregator": "differential_privacy", "aggregator.noise_multiplier": "2.0"}
-    for name, settings in (("plain", {"aggregator": "mean"}), ("private", private)):
-        write_run(tmp_path / name, "fedavg", settings={"strategy": "fedavg", **settings})
+    for name, recorded in (("plain", {"aggregator": "mean"}), ("private", private)):
+        write_run(tmp_path / name, "fedavg", settings={"strategy": "fedavg", **recorded})
     folder = RunFolder(tmp_path / "private")
-    folder.write_summary({**folder.summary(), "privacy": {"epsilon": 3.14159, "delta": 1e-5}})
+    folder.write_summary(replace(folder.summary(), privacy={"epsilon": 3.14159, "delta": 1e-5}))
     comparison = compare([tmp_path])
-    assert facts(comparison)["aggregator"] == "mean, differential_privacy (noise_multiplier 2.0)"
-    said = "of what the server sends out: fedavg aggregator=differential_privacy, epsilon 3.14 at delta 1e-05."
+    assert settings(comparison)["aggregator"] == "mean, differential_privacy (noise_multiplier 2.0)"
+    said = "of the server's models: fedavg aggregator=differential_privacy, epsilon 3.14 at delta 1e-05."
     assert said in " ".join(load(report([tmp_path]))[0].text)
     assert said in comparison_table(comparison, 200).caption.plain
-    assert "aggregator" not in facts(compare([tmp_path / "plain"]))
-    folder.write_summary({**folder.summary(), "privacy": {"epsilon": None, "delta": 1e-5}})
+    assert "aggregator" not in settings(compare([tmp_path / "plain"]))
+    folder.write_summary(replace(folder.summary(), privacy={"epsilon": None, "delta": 1e-5}))
     assert "epsilon infinite at" in privacy(compare([tmp_path]))
 
 
@@ -209,7 +209,7 @@ def test_whatever_a_user_types_is_only_text(tmp_path):
 def test_only_failures_make_a_page_that_says_so(tmp_path):
     RunFolder(tmp_path).write_failure("no memory", ["strategy=fedavg"])
     parsed, _ = load(report([tmp_path]))
-    assert parsed.headings == ["No run was completed", "Failed runs"]
+    assert parsed.headings == ["No complete run", "Failed runs"]
 
 
 def test_a_page_is_the_same_each_time(tmp_path):

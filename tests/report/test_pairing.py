@@ -2,8 +2,8 @@ import pytest
 from written_runs import complete_run
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.report.choice import Choice
-from odt_sim.report.pairing import paired
+from odt_sim.report.pairing import pair_all
+from odt_sim.report.selection import Selection
 
 SETTINGS = {"data": "digits", "partition": "dirichlet alpha=0.3", "fleet.devices": "8", "fleet.unseen": "1"}
 GAINS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
@@ -20,8 +20,8 @@ def make(strategy, accuracies, *, seed=0, task="classification", settings=SETTIN
 
 
 def pairs(groups, against=None, chosen=None):
-    made = {label: Choice((chosen or {}).get(label, label), 1) for label in groups}
-    return {row.label: row for row in paired(groups, made, against)}
+    made = {label: Selection((chosen or {}).get(label, label), 1) for label in groups}
+    return {row.label: row for row in pair_all(groups, made, against)}
 
 
 def test_every_seen_device_is_compared_with_itself():

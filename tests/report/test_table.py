@@ -9,8 +9,7 @@ from written_runs import write_run
 
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.comparison import compare
-from odt_sim.report.paired_table import paired_table
-from odt_sim.report.table import comparison_table
+from odt_sim.report.table import comparison_table, paired_table
 
 
 def render(*folders, width=100, color=False):
@@ -21,7 +20,7 @@ def render(*folders, width=100, color=False):
 
 def render_pairs(*folders, width=100, **options):
     console = Console(file=StringIO(), width=width)
-    console.print(paired_table(compare(folders, **options)))
+    console.print(paired_table(compare(folders, **options), width))
     return console.file.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""The comparison as a file for programs: `comparison.json`."""
+"""The comparison for programs: the content of `comparison.json`."""
 
 import os
 from collections.abc import Mapping
@@ -7,32 +7,32 @@ from pathlib import Path
 from typing import Any
 
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER
-from odt_sim.report.columns import Column
 from odt_sim.report.comparison import Comparison, Configuration
+from odt_sim.report.comparison_columns import Column
 from odt_sim.report.significance import CONFIDENCE, RESAMPLES
 
 
 def comparison_document(comparison: Comparison, folder: Path) -> dict[str, Any]:
-    """Returns the content of `comparison.json`.
+    """Return the content of `comparison.json`.
 
     Args:
-        comparison: What `compare` returned.
-        folder: Where the file will be; paths of runs are relative to it.
+        comparison: The comparison.
+        folder: The file's folder; paths of runs are relative to it.
 
     Returns:
         | key | value |
         |---|---|
-        | `metric`, `higher_is_better` | by what strategies are compared |
-        | `target` | to which rounds are counted, or null |
-        | `columns` | for each key of a row's `values`: `title`, `unit` and `higher_is_better` |
-        | `interval` | how `paired.interval` was made: `confidence`, `resamples` |
+        | `metric`, `higher_is_better` | the metric by which strategies are compared |
+        | `target` | the value to which rounds are counted, or null |
+        | `columns` | `title`, `unit` and `higher_is_better` for each key of a row's `values` |
+        | `interval` | the method behind `paired.interval`: `confidence`, `resamples` |
         | `rows` | see below |
         | `failures` | `label`, `path` and `error` of each run that ended early |
 
-        A row has `label`, `strategy`, `seeds`, `runs` (paths, a seed each), `candidates` (configurations of its strategy),
-        `chosen` (whether it validates best of them), `values` (for each column `mean` and `std` over seeds, in the unit
-        before scaling: a fraction where the unit is `percent`; or null), and `paired`: null for a reference itself, else
-        the fields of `odt_sim.report.pairing.Paired`.
+        A row has `label`, `strategy`, `seeds`, `runs` (a path per seed), `candidates` (configurations of its strategy),
+        `chosen` (whether it validates best of them), `values`, and `paired`: null for a reference itself, else the fields
+        of `odt_sim.report.pairing.Paired`. `values` has `mean` and `std` over seeds for each column, or null; where the
+        unit is `percent`, they are fractions.
     """
     paired = {row.label: asdict(row) for row in comparison.paired}
     return {
@@ -57,10 +57,10 @@ def _row(row: Configuration, folder: Path) -> dict[str, Any]:
     return {
         "label": row.label,
         "strategy": row.strategy,
-        "seeds": [run.complete["seed"] for run in row.runs],
+        "seeds": [run.complete.seed for run in row.runs],
         "runs": [_path(run.path, folder) for run in row.runs],
-        "candidates": row.choice.candidates,
-        "chosen": row.choice.label == row.label,
+        "candidates": row.selection.candidates,
+        "chosen": row.selection.label == row.label,
         "values": {key: None if spread is None else asdict(spread) for key, spread in row.values.items()},
     }
 

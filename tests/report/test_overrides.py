@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from odt_sim.persistence.run import Run
-from odt_sim.report.labels import details, differing_overrides, short_names
+from odt_sim.report.overrides import common_overrides, differing_overrides, short_paths
 
 
 def run(*overrides, path="run"):
@@ -16,8 +16,12 @@ def test_a_label_is_what_sets_a_run_apart():
     ]
     keys = differing_overrides(runs)
     assert keys == ["partition.alpha"]
-    assert [details([some], keys) for some in runs] == [{"partition.alpha": "0.1"}, {"partition.alpha": "1"}, {}]
+    assert [common_overrides([some], keys) for some in runs] == [
+        {"partition.alpha": "0.1"},
+        {"partition.alpha": "1"},
+        {},
+    ]
 
 
-def test_short_names_are_relative_to_the_common_folder():
-    assert short_names([Path("/a/b/c/0"), Path("/a/b/d/0")]) == ["c/0", "d/0"]
+def test_short_paths_are_relative_to_the_common_folder():
+    assert short_paths([Path("/a/b/c/0"), Path("/a/b/d/0")]) == ["c/0", "d/0"]

@@ -2,7 +2,7 @@ import pytest
 from written_runs import complete_run
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.report.choice import choices, only_chosen
+from odt_sim.report.selection import select, selected_only
 
 SETTINGS = {"data": "digits", "partition": "dirichlet alpha=0.3", "fleet.devices": "4", "fleet.unseen": "0"}
 
@@ -22,7 +22,7 @@ def make(strategy, validation, test=0.5, *, seed=0, devices=4, task="classificat
 
 
 def chosen(groups):
-    made = choices(groups)
+    made = select(groups)
     return [label for label in groups if made[label].label == label]
 
 
@@ -33,8 +33,8 @@ def test_validation_decides_where_the_test_disagrees():
         "local": [make("local", 0.1, test=0.1)],
     }
     assert chosen(groups) == ["fedavg lr=.1", "local"]
-    assert [choices(groups)[label].candidates for label in groups] == [2, 2, 1]
-    assert list(only_chosen(groups)) == ["fedavg lr=.1", "local"]
+    assert [select(groups)[label].candidates for label in groups] == [2, 2, 1]
+    assert list(selected_only(groups)) == ["fedavg lr=.1", "local"]
 
 
 def test_a_smaller_error_is_the_better_one():
@@ -76,7 +76,7 @@ def test_without_validation_examples_there_is_nothing_to_choose_by():
     groups = {name: [make("fedavg", None)] for name in "ab"}
     assert chosen(groups) == []
     with pytest.raises(ConfigurationError, match="none of the 2 configurations of fedavg has figures on validation"):
-        only_chosen(groups)
+        selected_only(groups)
     assert chosen({"a": [make("fedavg", None)]}) == ["a"]  # there is no choice
 
 

@@ -1,0 +1,145 @@
+"""The columns of the comparison, each with its figure of a run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from odt_sim.metrics.fleet import HIGHER_IS_BETTER, fraction_hurt, split_seen
+from odt_sim.metrics.rounds import rounds_to_target
+from odt_sim.persistence.run import Run
+from odt_sim.report.baseline import known_gains
+from odt_sim.report.formatting import metric_name, metric_unit
+
+SERVED = "How well the seen devices are served"
+NEW_USERS = "New users"
+COST = "What it costs"
+OTHER = "Other figures"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the comparison.
+
+    Attributes:
+        key: Its name in `Configuration.values`.
+        title: Its heading, of at most two lines.
+        question: The table that holds it: `SERVED`, `NEW_USERS`, `COST` or `OTHER`.
+        unit: `percent` (of a fraction from 0 to 1), `number`, `count`, `megabytes`, `kilobytes` or `seconds`.
+        figure: Returns the figure of a complete run; None if unknown.
+        higher_is_better: Whether larger is better; None if the column has no best value.
+    """
+
+    key: str
+    title: str
+    question: str
+    unit: str
+    figure: Callable[[Run], float | None]
+    higher_is_better: bool | None = None
+
+
+def comparison_columns(metrics: tuple[str, ...], target: float | None = None) -> tuple[Column, ...]:
+    """Return all columns of a task's runs.
+
+    Args:
+        metrics: The task's metrics; strategies are compared by the first.
+        target: The value of the first metric to which rounds are counted.
+    """
+    return (*_served(metrics[0]), *_new_users(metrics[0]), *_cost(metrics[0], target), *_other(metrics))
+
+
+def megabytes_moved(run: Run) -> float:
+    """Return the traffic of a run in both directions, in millions of bytes."""
+    return (run.complete.bytes_down + run.complete.bytes_up) / 1e6
+
+
+def _served(metric: str) -> list[Column]:
+    titles = {
+        **{"weighted_mean": "weighted\nmean", "mean": "plain\nmean", "std": "std of\ndevices"},
+        **{"bottom_decile": "bottom\ndecile", "top_decile": "top\ndecile", "worst": "worst\ndevice"},
+    }
+    unit, high = metric_unit(metric), HIGHER_IS_BETTER[metric]
+    return [
+        *(
+            Column(key, title, SERVED, unit, _fleet_figure("metrics", metric, key), high if key != "std" else False)
+            for key, title in titles.items()
+        ),
+        Column("hurt_local", "hurt vs\nlocal", SERVED, "percent", _hurt("local"), higher_is_better=False),
+        Column("hurt_global", "hurt vs\nglobal", SERVED, "percent", _hurt("global"), higher_is_better=False),
+        Column("others", "others'\ndata", SERVED, unit, _fleet_figure("metrics_others", metric, "mean"), high),
+    ]
+
+
+def _new_users(metric: str) -> list[Column]:
+    adapted, unit, high = "metrics_unseen_adapted", metric_unit(metric), HIGHER_IS_BETTER[metric]
+    hurt = _hurt("local", unseen=True)
+    return [
+        Column("unseen", "unseen\nmean", NEW_USERS, unit, _fleet_figure("metrics_unseen", metric, "mean"), high),
+        Column("unseen_adapted", "unseen\nadapted", NEW_USERS, unit, _fleet_figure(adapted, metric, "mean"), high),
+        Column(
+            "unseen_worst", "worst\nunseen", NEW_USERS, unit, _fleet_figure("metrics_unseen", metric, "worst"), high
+        ),
+        Column(
+            "unseen_adapted_worst", "worst\nadapted", NEW_USERS, unit, _fleet_figure(adapted, metric, "worst"), high
+        ),
+        Column("unseen_hurt_local", "unseen hurt\nvs local", NEW_USERS, "percent", hurt, higher_is_better=False),
+    ]
+
+
+def _cost(metric: str, target: float | None) -> list[Column]:
+    def to_target(run: Run) -> float | None:
+        return None if target is None else rounds_to_target(run.rounds, metric, target)
+
+    def state_kilobytes(run: Run) -> float | None:
+        size = run.complete.state_bytes
+        return None if size is None else size / 1e3
+
+    less = {
+        "megabytes": ("MB\nmoved", "megabytes", megabytes_moved),
+        "megabytes_down": ("MB\ndown", "megabytes", lambda run: run.complete.bytes_down / 1e6),
+        "megabytes_up": ("MB\nup", "megabytes", lambda run: run.complete.bytes_up / 1e6),
+        "train_calls": ("train\ncalls", "count", lambda run: run.complete.train_calls),
+        "infer_calls": ("infer\ncalls", "count", lambda run: run.complete.infer_calls),
+        "deploy_train_calls": ("deploy\ntrain", "count", lambda run: run.complete.deploy_train_calls),
+        "deploy_infer_calls": ("deploy\ninfer", "count", lambda run: run.complete.deploy_infer_calls),
+        "state_kilobytes": ("kB state\na device", "kilobytes", state_kilobytes),
+    }
+    return [
+        Column("rounds_to_target", "rounds to\ntarget", COST, "count", to_target, higher_is_better=False),
+        Column("reported_round", "reported\nround", COST, "count", lambda run: run.complete.reported_round),
+        *(
+            Column(key, title, COST, unit, figure, higher_is_better=False)
+            for key, (title, unit, figure) in less.items()
+        ),
+        Column("seconds", "seconds", COST, "seconds", lambda run: run.complete.seconds),
+    ]
+
+
+def _other(metrics: tuple[str, ...]) -> list[Column]:
+    first, *others = metrics
+    name, unit, high = metric_name(first), metric_unit(first), HIGHER_IS_BETTER[first]
+    train, validation = (
+        _fleet_figure(part, first, "weighted_mean") for part in ("metrics_train", "metrics_validation")
+    )
+    return [
+        *(
+            Column(
+                metric,
+                metric_name(metric),
+                OTHER,
+                metric_unit(metric),
+                _fleet_figure("metrics", metric, "weighted_mean"),
+                HIGHER_IS_BETTER[metric],
+            )
+            for metric in others
+        ),
+        Column("train", f"{name},\ntrain", OTHER, unit, train),
+        Column("validation", f"{name},\nvalidation", OTHER, unit, validation, high),
+    ]
+
+
+def _fleet_figure(part: str, metric: str, name: str) -> Callable[[Run], float | None]:
+    """Return a function for one figure of a summary's distribution; older summaries lack some parts."""
+    return lambda run: ((run.complete.get(part) or {}).get(metric) or {}).get(name)
+
+
+def _hurt(reference: str, *, unseen: bool = False) -> Callable[[Run], float | None]:
+    return lambda run: fraction_hurt(known_gains(split_seen(run.devices)[unseen], run.metrics, reference))

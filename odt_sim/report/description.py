@@ -1,0 +1,229 @@
+"""A comparison in words: its setting, its result, its costs in devices and privacy, and how to read the pairs."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from odt_sim.metrics.fleet import HIGHER_IS_BETTER
+from odt_sim.persistence.run import Run
+from odt_sim.persistence.summary import Summary
+from odt_sim.report.comparison import Comparison, Configuration
+from odt_sim.report.formatting import Spread, metric_name, score, significant
+from odt_sim.report.pairing import Paired
+from odt_sim.report.significance import FEWEST_PAIRS, RESAMPLES
+
+_LEVEL = 0.05
+
+
+def title(comparison: Comparison) -> str:
+    """Return the headline: the numbers of strategies and devices."""
+    strategies = list(dict.fromkeys(row.strategy for row in comparison.rows))
+    if not strategies:
+        return "No complete run"
+    subject = strategies[0] if len(strategies) == 1 else f"{len(strategies)} strategies"
+    return f"{subject} on {_distinct(run.complete.devices for run in comparison.runs)} devices"
+
+
+def settings(comparison: Comparison) -> dict[str, str]:
+    """Return the main settings by name; differing values are listed, unknown ones are left out."""
+    runs = comparison.runs
+    summaries = [run.complete for run in runs]
+    aggregators = _distinct(map(_aggregator, runs))
+    named = {
+        "data": _distinct(_group(run, "data") for run in runs),
+        "partition": _distinct(_group(run, "partition") for run in runs),
+        "model": _distinct(run.choices.get("model") for run in runs),
+        "devices": _distinct(summary.devices for summary in summaries),
+        "unseen devices": _distinct(summary.unseen for summary in summaries),
+        "evaluated devices": _distinct(summary.evaluated for summary in summaries if _is_sampled(summary)),
+        "devices per round": _distinct(summary.cohort or "all seen" for summary in summaries),
+        "rounds": _distinct(summary.rounds for summary in summaries),
+        "local epochs": _distinct(
+            _config(run, "train", "epochs") for run in runs if _config(run, "train", "steps") is None
+        ),
+        "local steps": _distinct(_config(run, "train", "steps") for run in runs),
+        "aggregator": "" if aggregators == "mean" else aggregators,
+        "learning rate": _distinct(_config(run, "train", "learning_rate") for run in runs),
+        "seeds": _distinct(sorted({summary.seed for summary in summaries})),
+        "train / test examples": _distinct(f"{s.train_examples:,} / {s.examples:,}" for s in summaries),
+    }
+    return {name: value for name, value in named.items() if value}
+
+
+def result(comparison: Comparison) -> str:
+    """Return which configuration serves the fleet best, by how much, and at whose expense."""
+    ranked = _ranked(comparison)
+    if not ranked:
+        return "There is nothing to compare."
+    best, figure = ranked[0]
+    metric = metric_name(comparison.metric)
+    value = _score(figure.mean, comparison)
+    if len(ranked) == 1:
+        mean = f"The mean test {metric} of the seen devices is {value}, weighted by test examples."
+        return f"{mean} {_worst(best, comparison)}"
+    superlative = "highest" if HIGHER_IS_BETTER[comparison.metric] else "lowest"
+    return (
+        f"{best.label} has the {superlative} mean test {metric} of the seen devices, {value}, weighted by test examples; "
+        f"{_runner_up(figure, *ranked[1], comparison)}. {_worst(best, comparison)}"
+    )
+
+
+def excluded(comparison: Comparison) -> str | None:
+    """Return how many updates were left out and why; None if all were used."""
+    listed = ", ".join(text for row in comparison.rows if (text := _excluded(row)))
+    return f"Updates left out: {listed}." if listed else None
+
+
+def privacy(comparison: Comparison) -> str | None:
+    """Return the privacy that runs promise; None if none does."""
+    promises = {
+        row.label: _distinct(f"epsilon {_epsilon(promise)} at delta {promise['delta']:g}" for promise in known)
+        for row in comparison.rows
+        if (known := [run.complete.privacy for run in row.runs if run.complete.privacy])
+    }
+    if not promises:
+        return None
+    listed = "; ".join(f"{label}, {text}" for label, text in promises.items())
+    return f"User-level differential privacy of the server's models: {listed}."
+
+
+def adaptation_steps(comparison: Comparison) -> str:
+    """Return the number of local steps before the adapted figures of unseen devices; empty if unknown."""
+    return _distinct(_config(run, "fleet", "adaptation_steps") for run in comparison.runs)
+
+
+def against(comparison: Comparison) -> str:
+    """Return the heading of the pairs: the reference."""
+    references = list(dict.fromkeys(row.reference for row in comparison.paired if row.reference))
+    if len(references) == 1:
+        return f"Against {references[0]}"
+    return f"Against {references[0].split(' ')[0]} on the same data" if references else "Against a reference"
+
+
+def pairs_unit(comparison: Comparison) -> str:
+    """Return the unit of the differences, and which sign is good."""
+    if comparison.metric == "accuracy":
+        return "percentage points of accuracy"
+    sign = "above" if HIGHER_IS_BETTER[comparison.metric] else "below"
+    return f"{metric_name(comparison.metric)}, {sign} zero is better"
+
+
+def pairs_result(comparison: Comparison) -> str:
+    """Return which configurations differ from their reference by more than chance."""
+    tested = [row for row in comparison.paired if row.p_holm is not None]
+    if not tested:
+        return "There are too few pairs to tell a difference from chance."
+    significant_rows = [row for row in tested if row.p_holm is not None and row.p_holm < _LEVEL]
+    better = [row.label for row in significant_rows if _is_gain(row, comparison.metric)]
+    worse = [row.label for row in significant_rows if not _is_gain(row, comparison.metric)]
+    parts = [f"{word}: {', '.join(labels)}" for word, labels in (("better", better), ("worse", worse)) if labels]
+    if not parts:
+        return f"{against(comparison)}, no difference is significant (Holm's p is at least {_LEVEL} everywhere)."
+    return f"{against(comparison)}, significantly (Holm's p below {_LEVEL}) {'; '.join(parts)}."
+
+
+def pairs_method(comparison: Comparison) -> str:
+    """Return how the figures of the pairs are made."""
+    known = [row for row in comparison.paired if row.pairs]
+    sentences = [
+        f"Difference: test {metric_name(comparison.metric)} of a seen device minus that of the same device under the "
+        f"reference, mean over devices ({pairs_unit(comparison)}). Every device counts once.",
+        _interval(max((row.seeds for row in known), default=0)),
+        "p is of Wilcoxon's two-sided signed-rank test, with Pratt's treatment of devices without a difference.",
+    ]
+    if sum(row.p is not None for row in known) > 1:
+        sentences.append("Read the p after Holm: it is adjusted for the number of comparisons.")
+    sentences.append(
+        "The test treats devices as independent and holds for these trained models only, not for other seeds."
+    )
+    if any(row.p is None for row in known):
+        sentences.append(f"With fewer than {FEWEST_PAIRS} pairs there is no test: p could not fall below {_LEVEL}.")
+    return " ".join(sentences)
+
+
+def _interval(seeds: int) -> str:
+    interval = f"The interval is a 95 % percentile bootstrap with {RESAMPLES:,} resamples"
+    if seeds < 2:
+        return f"{interval} of the devices; it does not cover other seeds."
+    return f"{interval}: first of the {seeds} seeds, then of the devices of each. With few seeds it is rough."
+
+
+def _is_gain(row: Paired, metric: str) -> bool:
+    return row.difference is not None and (row.difference > 0) == HIGHER_IS_BETTER[metric]
+
+
+def _excluded(row: Configuration) -> str | None:
+    summaries = [run.complete for run in row.runs]
+    count = sum(summary.excluded for summary in summaries)
+    reasons = Counter[str]()
+    for summary in summaries:
+        reasons.update(dict(summary.excluded_reasons))
+    listed = "; ".join(f"{reason}: {times}" for reason, times in reasons.items())
+    quarantined = sum(len(summary.quarantined) for summary in summaries)
+    suffix = f", {quarantined} devices quarantined" if quarantined else ""
+    return f"{count} of {row.label}{f' ({listed})' if listed else ''}{suffix}" if count else None
+
+
+def _ranked(comparison: Comparison) -> list[tuple[Configuration, Spread]]:
+    """Return the configurations by test figure; of a strategy's several only the selected one."""
+    candidates = [row for row in comparison.rows if row.selection.label in (None, row.label)]
+    known = [(row, figure) for row in candidates if (figure := row.values["weighted_mean"])]
+    return sorted(known, key=lambda pair: pair[1].mean, reverse=HIGHER_IS_BETTER[comparison.metric])
+
+
+def _runner_up(best: Spread, second: Configuration, figure: Spread, comparison: Comparison) -> str:
+    doubt = ""
+    if best.std is not None and figure.std is not None and abs(best.mean - figure.mean) <= max(best.std, figure.std):
+        doubt = ", a difference within one standard deviation over seeds"
+    return f"{second.label} is next with {_score(figure.mean, comparison)}{doubt}"
+
+
+def _worst(row: Configuration, comparison: Comparison) -> str:
+    worst, hurt = row.values["worst"], row.values["hurt_local"]
+    if worst is None:
+        return ""
+    sentence = f"Its worst-served device has {_score(worst.mean, comparison)}"
+    if hurt is None:
+        return f"{sentence}."
+    share = f"{100 * hurt.mean:.1f}\N{NO-BREAK SPACE}%" if hurt.mean else "none"
+    return f"{sentence}, and {share} of the devices would be better off training alone."
+
+
+def _score(value: float, comparison: Comparison) -> str:
+    return score(value, comparison.metric) + ("\N{NO-BREAK SPACE}%" if comparison.metric == "accuracy" else "")
+
+
+def _epsilon(promise: Mapping[str, Any]) -> str:
+    return "infinite" if promise["epsilon"] is None else significant(promise["epsilon"])
+
+
+def _is_sampled(summary: Summary) -> bool:
+    return summary.evaluated not in (None, summary.devices)
+
+
+def _distinct(values: Iterable[Any]) -> str:
+    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
+
+
+def _group(run: Run, group: str) -> str | None:
+    """Return the option of a Hydra group with its parameters, such as `dirichlet (alpha 0.3)`."""
+    options = run.config.get(group)
+    items = options.items() if isinstance(options, Mapping) else ()
+    shown = [
+        f"{key} {value}" for key, value in items if not key.startswith("_") and isinstance(value, str | int | float)
+    ]
+    name = run.choices.get(group)
+    return " ".join([name, *([f"({', '.join(shown)})"] if shown else [])]) if name else None
+
+
+def _aggregator(run: Run) -> str | None:
+    """Return the aggregator with its settings, such as `krum (hostile 0.2, selected 1)`; None if unknown."""
+    recorded = run.settings or {}
+    own = [f"{key.removeprefix('aggregator.')} {recorded[key]}" for key in recorded if key.startswith("aggregator.")]
+    name = recorded.get("aggregator")
+    return f"{name} ({', '.join(own)})" if name and own else name
+
+
+def _config(run: Run, group: str, name: str) -> Any:
+    options = run.config.get(group)
+    return options.get(name) if isinstance(options, Mapping) else None
