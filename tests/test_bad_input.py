@@ -228,7 +228,7 @@ CASES = {
     "fractions": (["split.test=0.9"], r"split: expected validation and test to sum to below 1, found 0\.2 and 0\.9"),
     "actors": (["backend=ray", "backend.actors=0"], r"backend\.actors: expected at least 1 or null, found 0"),
     "devices an actor": (["backend=ray", "backend.devices_per_actor=2"], r"backend\.devices_per_actor: expected 1 or auto"),
-    "a folder that holds a run": (["hydra.run.dir=earlier"], r"\S+earlier: holds a run already; go on with it by"),
+    "a folder that holds a run": (["hydra.run.dir=earlier"], r"\S+earlier: holds a run already; resume it with"),
     "another run's checkpoint": (["run.storage=earlier/checkpoint"], r"\S+checkpoint/server\.2\.safetensors: a run is s"),
     "a storage that is no folder": (
         ["run.storage=notes.tflite/below"],
@@ -236,7 +236,7 @@ CASES = {
     ),
     "going on with another run": (["run.resume=earlier", "strategy=local"], r"\S+: of a run with strategy fedavg, this one"),
     "going on with no run": (["run.resume=nowhere"], r"run\.resume: nowhere is no folder of a run; give one"),
-    "going on with a sweep": (["-m", "run.resume=earlier"], r"run\.resume: goes on with a single run"),
+    "going on with a sweep": (["-m", "run.resume=earlier"], r"run\.resume: resumes a single run"),
     "a value of a sweep": (["-m", "strategy=local,no"], r"Could not find 'strategy/no'; choose one of "),
 }  # fmt: skip
 

@@ -15,7 +15,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.aggregators.base import Aggregator
-from odt_sim.cli import interrupt
 from odt_sim.cli.overrides import check_keys, unknown_key
 from odt_sim.cli.settings import DECLARED, component
 from odt_sim.data.dataset import Dataset
@@ -61,9 +60,7 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     backend = build(config.backend, "backend")
     wait_for_model = _beside(lambda: model(config))
     data = federated(config)
-    interrupt.check()  # the imports that all of this may begin with can lose one
     backend.start()
-    interrupt.check()
     trained = wait_for_model()
     return Simulation(
         trained,

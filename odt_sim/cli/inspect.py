@@ -1,5 +1,7 @@
-"""What a `.tflite` file holds, for the terminal."""
+"""The command `odt-sim inspect`: print what a `.tflite` file holds."""
 
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -10,11 +12,19 @@ from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.trainable import TrainableModel
 
 
+def inspect(arguments: Sequence[str]) -> int:
+    """Print a model and return the exit code."""
+    parser = argparse.ArgumentParser("odt-sim inspect", description="Print what a .tflite file holds.")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a .tflite file")
+    print_model(parser.parse_args(arguments).file)
+    return 0
+
+
 def print_model(path: Path) -> None:
-    """Prints the signatures, the parameters and the ops of a trainable model.
+    """Print the signatures, the parameters and the ops of a trainable model.
 
     Raises:
-        ModelError: The file is no trainable model.
+        ModelError: The file is not a trainable model.
     """
     model = TrainableModel.load(path)
     console = Console()
@@ -32,10 +42,10 @@ def _training(model: TrainableModel) -> str:
         return "no manifest: exported by another tool"
     settings = {key: value for key, value in model.manifest.optimizer.items() if value and key != "name"}
     if not settings.get("use_ema"):
-        settings.pop("ema_momentum", None)  # Keras names it even where nothing is averaged
-    name = model.manifest.optimizer.get("name", "not known")
+        settings.pop("ema_momentum", None)  # Keras sets it even if nothing is averaged
+    name = model.manifest.optimizer.get("name", "unknown")
     optimizer = " ".join([str(name), *(f"{k}={v}" for k, v in settings.items())])
-    loss = f"{model.loss} of {'logits' if model.from_logits else 'outputs'}" if model.loss else "loss not known"
+    loss = f"{model.loss} of {'logits' if model.from_logits else 'outputs'}" if model.loss else "loss unknown"
     rows = f"{model.batch_size}" if model.fixed_batch else f"any size, {model.batch_size} by default"
     return f"{model.name}: {loss}, batches of {rows}, optimizer {optimizer}"
 

@@ -1,5 +1,6 @@
 """The interface of everything that follows a run: display, trackers, early stopping, callbacks of users."""
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,9 @@ from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
 from odt_sim.user_code import user_code_errors
+
+NOTEBOOK = "ipykernel"
+"""The module that runs in the processes of notebooks."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +75,21 @@ class Observers(Observer):
     """Several observers as one, which isolates the run from their failures."""
 
     def __init__(
-        self, observers: Sequence[Observer], *, name: str | None = None, settings: Mapping[str, Any] | None = None
+        self,
+        observers: Sequence[Observer] | None,
+        *,
+        name: str | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Groups observers.
 
         Args:
-            observers: In the order in which they are called; the last is the first to end.
+            observers: In the order in which they are called; the last is the first to end. None for a progress display,
+                if stderr is a terminal or the process a notebook's.
             name: Replaces the run's title in `RunInfo`.
             settings: Replaces the run's settings in `RunInfo`.
         """
-        self._members = list(observers)
+        self._members = _default() if observers is None else list(observers)
         self._begun: list[Observer] = []
         self._changes: dict[str, Any] = {
             key: value for key, value in (("name", name), ("settings", settings)) if value is not None
@@ -137,6 +146,14 @@ class Observers(Observer):
         if stop:
             self.reason = observer.reason or _name(observer)
         return bool(stop)
+
+
+def _default() -> list[Observer]:
+    if not (sys.stderr.isatty() or NOTEBOOK in sys.modules):
+        return []
+    from odt_sim.observers.display import Display  # imports rich
+
+    return [Display()]
 
 
 def _name(observer: Observer) -> str:

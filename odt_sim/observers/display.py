@@ -1,7 +1,10 @@
 """The progress of a run, in a terminal or a notebook."""
 
+import io
+import sys
 from collections import Counter
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from rich.console import Console
@@ -9,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from odt_sim.observers.base import Observer, RunInfo
+from odt_sim.observers.base import NOTEBOOK, Observer, RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.summary import Summary
@@ -23,23 +26,29 @@ class Display(Observer):
     """One line for a run: a bar of rounds, the time and the last known figures; then the devices that were excluded."""
 
     def __init__(self) -> None:
-        """Shows nothing before `show` or `on_begin`."""
+        """Show nothing before `show` or `on_begin`."""
         self._console = Console(stderr=True, force_jupyter=False)
         self._line: Progress | None = None
+        self._closed = False
+        self._output: Any = None  # of a notebook
         self._metric: list[str] = []
         self._excluded: dict[int, Counter[str]] = {}
 
     def show(self, name: str, rounds: int) -> None:
-        """Shows the line of a run, unless it is shown already.
+        """Show the line of a run, unless it is shown already.
 
         Args:
             name: The run's title.
             rounds: How many rounds it has.
         """
-        if self._line is None:
-            self._line = _line(self._console)
-            self._task = self._line.add_task(_shortened(name, self._console.width), total=rounds, figures="setting up")
-            self._line.start()
+        if self._line is not None:
+            return
+        notebook = NOTEBOOK in sys.modules
+        self._line = _line(self._console, disable=notebook)
+        self._task = self._line.add_task(_shortened(name, self._console.width), total=rounds, figures="setting up")
+        if notebook:
+            self._output = import_module("IPython.display").display(self._text(), raw=True, display_id=True)
+        self._line.start()
 
     def on_begin(self, run: RunInfo) -> None:
         """Shows the run's line, with the rounds that it has already."""
@@ -81,14 +90,25 @@ class Display(Observer):
 
     def close(self, finished: bool = False) -> None:
         """Ends the line, which stays on the terminal."""
-        if self._line is not None and self._line.live.is_started:
+        if self._line is not None and not self._closed:
             if not finished:
                 self._update(figures="[red]unfinished[/red]")
             self._line.stop()
+        self._closed = True
 
     def _update(self, **changes: Any) -> None:
         if self._line is not None:
             self._line.update(self._task, **changes)
+            if self._output is not None:
+                self._output.update(self._text(), raw=True)
+
+    def _text(self) -> dict[str, str]:
+        """Return the line as plain text, as notebooks take it."""
+        assert self._line is not None
+        console = Console(file=io.StringIO(), width=self._console.width, force_jupyter=False)
+        with console.capture() as capture:
+            console.print(self._line.get_renderable())
+        return {"text/plain": capture.get().rstrip()}
 
     def _count(self, record: RoundRecord) -> None:
         for device, reason in record.excluded_reasons.items():
@@ -98,7 +118,7 @@ class Display(Observer):
         self._console.print(message, highlight=False, soft_wrap=True)
 
 
-def _line(console: Console) -> Progress:
+def _line(console: Console, *, disable: bool) -> Progress:
     whole, rest = Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis", ratio=1)
     columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False, table_column=whole)]
     if console.width >= BAR_FROM:
@@ -106,7 +126,8 @@ def _line(console: Console) -> Progress:
     columns.append(MofNCompleteColumn(table_column=whole))
     if console.width >= TIME_FROM:
         columns.append(TimeElapsedColumn(table_column=whole))
-    return Progress(*columns, TextColumn("{task.fields[figures]}", table_column=rest), console=console, expand=True)
+    columns.append(TextColumn("{task.fields[figures]}", table_column=rest))
+    return Progress(*columns, console=console, expand=True, disable=disable)
 
 
 def _shortened(name: str, width: int) -> str:

@@ -8,7 +8,7 @@ from odt_sim.cli.main import main
 
 MINE = """
 import os
-import signal
+import sys
 import time
 from pathlib import Path
 
@@ -49,8 +49,13 @@ class Interrupted(Strategy):
     def aggregate(self, state, updates):
         self.rounds += 1
         if self.rounds == 2:
-            signal.raise_signal(signal.SIGTERM)
+            raise KeyboardInterrupt
         return super().aggregate(state, updates)
+
+
+class Exits(Strategy):
+    def init(self, initial):
+        sys.exit("no reason")
 
 
 class Occupies(Strategy):

@@ -198,12 +198,12 @@ def test_nothing_to_go_on_with(arguments):
 
 
 def test_a_sweep_is_not_resumed(kept):
-    with pytest.raises(ConfigurationError, match=r"^run\.resume: goes on with a single run, .*leave -m out$"):
+    with pytest.raises(ConfigurationError, match=r"^run\.resume: resumes a single run, .*leave out -m$"):
         resumed(["-m", f"run.resume={kept}"])
 
 
 def test_a_folder_of_no_run(tmp_path):
-    with pytest.raises(ConfigurationError, match=rf"^run\.resume: {tmp_path} is no folder of a run; give one"):
+    with pytest.raises(ConfigurationError, match=rf"^run\.resume: {tmp_path} is not the folder of a run; give one"):
         resumed([f"run.resume={tmp_path}"])
 
 

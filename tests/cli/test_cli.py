@@ -1,7 +1,6 @@
 """The command, as a user types it; in this process where nothing else is asked for."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -9,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import COMMAND, FEW, runs
+from commands import FEW, runs
 
 from odt_sim import TrainableModel
 
@@ -125,13 +124,3 @@ def test_an_error_is_one_line(odt_sim, folder, arguments, message):
     assert (code, out) == (1, "")
     assert err.startswith(f"error: {message}")
     assert len(err.splitlines()) == 1
-
-
-def test_a_reader_that_has_gone_is_no_error(folder, digits_mlp):
-    (folder / "model.tflite").write_bytes(digits_mlp.content)
-    reading, writing = os.pipe()
-    os.close(reading)
-    child = subprocess.run([*COMMAND, "inspect", "model.tflite"], stdout=writing, stderr=subprocess.PIPE, timeout=60)
-    os.close(writing)
-    assert child.returncode == 1
-    assert child.stderr == b""

@@ -14,14 +14,14 @@ FAILS_ONCE = ["strategy._target_=mine.FailsOnce", *FEW, "run.rounds=3", "run.res
 def test_the_same_command_line_begins_goes_on_and_begins_again(odt_sim, folder):
     code, _, error = odt_sim("run", *FAILS_ONCE)
     assert code == 1
-    assert error.startswith("no unfinished run of this configuration was found; a new one begins in outputs/"), error
+    assert error.startswith("no unfinished run of this configuration; starting a new one in outputs/"), error
     [run] = runs(folder)
     odt_sim("run", *FEW, "run.rounds=1")  # a later one that ended, and one of another configuration that did not:
     odt_sim("run", *FAILS_ONCE[:-1], "seed=1", "train.learning_rate=1e38")
     before = runs(folder)
     code, _, error = odt_sim("run", *FAILS_ONCE, "tracker=tensorboard")
     assert code == 0
-    assert error.startswith(f"goes on with {run.relative_to(folder)}\n"), error
+    assert error.startswith(f"resuming {run.relative_to(folder)}\n"), error
     assert [row["round"] for row in lines(run / "rounds.jsonl")] == [1, 2, 3]
     assert (run / "tensorboard").is_dir()
     assert runs(folder) == before
@@ -41,19 +41,17 @@ def test_a_folder_that_is_named_is_gone_on_with_if_it_is_of_this_configuration(o
     assert odt_sim("run", *there)[0] == 1
     code, _, error = odt_sim("run", *there, "seed=1")
     assert code == 1
-    assert re.search(
-        r"^error: \S+out: holds a run of another configuration; go on with it by run\.resume=", error, re.M
-    )
+    assert re.search(r"^error: \S+out: holds a run of another configuration; resume it with run\.resume=", error, re.M)
     code, _, error = odt_sim("run", *there)
     assert code == 0
-    assert re.match("goes on with out\n", error)
+    assert re.match("resuming out\n", error)
     assert odt_sim("run", "run.resume=out")[0] == 0  # its own overrides do not stand in the way
 
 
 def test_a_sweep_does_not_go_on(odt_sim, folder):
     code, _, error = odt_sim("run", "-m", *FEW, "run.resume=auto", "seed=0,1")
     assert code == 1
-    assert error == "error: run.resume: goes on with a single run, such as one job of a sweep; leave -m out\n"
+    assert error == "error: run.resume: resumes a single run, such as one job of a sweep; leave out -m\n"
 
 
 def test_a_run_that_goes_on_elsewhere_is_left_alone(odt_sim, folder):

@@ -59,8 +59,8 @@ def test_what_a_run_in_a_changed_folder_says_and_keeps_is_seen_from_where_it_was
     monkeypatch.syspath_prepend(folder)
     given = ["strategy._target_=mine.Interrupted", *FEW, "run.storage=kept", "hydra.run.dir=out"]
     code, _, error = odt_sim("run", *given, "hydra.job.chdir=true")
-    assert code == 143, error
-    assert error.splitlines()[-1] == "interrupted; go on with: odt-sim run run.resume=out"
+    assert code == 130, error
+    assert error.splitlines()[-1] == "interrupted; resume with: odt-sim run run.resume=out"
     assert {path.parent for path in folder.rglob("server.1.safetensors")} == {folder / "kept"}
     assert odt_sim("run", "run.resume=out")[0] == 0
     assert [row["round"] for row in lines(folder / "out" / "rounds.jsonl")] == [1, 2]

@@ -66,7 +66,7 @@ def test_a_folder_that_holds_a_run_is_refused_untouched(odt_sim, folder):
     code, _, err = odt_sim("run", "strategy=fedavg", *FEW, "hydra.run.dir=here")
     assert code == 1
     assert re.search(
-        r"^error: \S+here: holds a run already; go on with it by run\.resume=\S+, or choose another", err, re.M
+        r"^error: \S+here: holds a run already; resume it with run\.resume=\S+, or choose another", err, re.M
     )
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
@@ -103,9 +103,7 @@ def test_a_folder_that_cannot_be_written(odt_sim, monkeypatch):
     monkeypatch.chdir("/proc")
     code, out, err = odt_sim("run", *FEW)
     assert (code, out) == (1, "")
-    assert re.fullmatch(
-        r"error: \S+: cannot make the run's folder \(.+\); go to a folder that you may write to.*\n", err
-    )
+    assert re.fullmatch(r"error: \S+: cannot make the run's folder \(.+\); use a writable folder.*\n", err)
 
 
 # --- strategies, configurations of the user's own ---------------------------------------------------------------------

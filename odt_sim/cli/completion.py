@@ -1,0 +1,113 @@
+"""The command `odt-sim completion`: complete commands, groups, options and keys in a shell."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+import odt_sim.cli.settings  # noqa: F401  registers the first entry of conf/config.yaml
+from odt_sim.cli.main import COMMANDS
+from odt_sim.trackers.flat import flatten
+
+FLAGS = {
+    "run": ("-m", "--help", "--cfg"),
+    "report": ("-o", "--best", "--against", "--target"),
+    "export": ("-o", "--help"),
+    "inspect": ("--help",),
+}
+
+BASH = r"""# eval "$(odt-sim completion bash)"
+_odt_sim() {
+    local IFS=$'\n' line=${COMP_LINE:0:COMP_POINT}
+    local word=${line##* }
+    COMPREPLY=($(odt-sim completion --query "$line" 2>/dev/null))
+    # Bash starts a new word behind "=".
+    [[ $word == *=* && $COMP_WORDBREAKS == *=* ]] && COMPREPLY=("${COMPREPLY[@]#"${word%=*}="}")
+    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace
+}
+complete -o default -F _odt_sim odt-sim
+"""
+
+ZSH = r"""#compdef odt-sim
+# eval "$(odt-sim completion zsh)", after compinit
+_odt_sim() {
+    local -a found=("${(@f)$(odt-sim completion --query "${(j: :)words[1,CURRENT]}" 2>/dev/null)}")
+    compadd -S '' -- ${(M)found:#*=}
+    compadd -- ${found:#*=}
+    [[ -n $found ]] || _files
+}
+compdef _odt_sim odt-sim
+"""
+
+FISH = r"""# odt-sim completion fish | source
+complete -c odt-sim -f -a '(odt-sim completion --query (commandline -cp) 2>/dev/null)'
+complete -c odt-sim -n '__fish_seen_subcommand_from report inspect' -F
+"""
+
+SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+
+
+def completion(arguments: Sequence[str]) -> int:
+    """Print a shell's script, or the candidates for a line, and return the exit code."""
+    parser = argparse.ArgumentParser("odt-sim completion", description="Print the completion script for a shell.")
+    choice = parser.add_mutually_exclusive_group(required=True)
+    choice.add_argument("shell", nargs="?", choices=SCRIPTS, metavar="SHELL", help=", ".join(SCRIPTS))
+    choice.add_argument("--query", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.shell:
+        print(SCRIPTS[options.shell], end="")
+    else:
+        _, *words = f"{options.query}|".split()  # the mark keeps an empty last word
+        print("\n".join(candidates([*words[:-1], words[-1].removesuffix("|")])))
+    return 0
+
+
+def candidates(words: Sequence[str]) -> list[str]:
+    """Return what the last of the words behind `odt-sim` may become."""
+    *before, word = words
+    if not before:
+        options = [*COMMANDS, "--help", "--version"]
+    elif before[0] == "completion":
+        options = list(SCRIPTS)
+    else:
+        options = list(FLAGS.get(before[0], ()))
+        if before[0] in ("run", "export") and not word.startswith("-"):
+            options += _overrides(before[1:], word)
+    return sorted({option for option in options if option.startswith(word)})
+
+
+def _overrides(before: Sequence[str], word: str) -> list[str]:
+    """Return the groups and keys, or the options or the value of the one in the word."""
+    with hydra.initialize_config_module("odt_sim.conf", version_base="1.3"):
+        config = _composed([override for override in before if "=" in override and "," not in override])
+        settings = flatten(cast(Mapping[str, Any], OmegaConf.to_container(config)))
+        key, equals, _ = word.partition("=")
+        if not equals:
+            added = [group for group in _options("") if group not in config]
+            return [*(f"{name}=" for name in (*map(str, config), *settings)), *(f"+{group}=" for group in added)]
+        values: list[Any] = _options(key.lstrip("+")) or [settings.get(key)]
+        begun = word[: 1 + max(word.rfind("="), word.rfind(","))]
+        return [f"{begun}{value}" for value in values if value is not None]
+
+
+def _composed(overrides: Sequence[str]) -> DictConfig:
+    try:
+        return hydra.compose("config", overrides=list(overrides))
+    except HydraException:
+        return hydra.compose("config")
+
+
+def _options(group: str) -> list[str]:
+    """Return the options of a group, those of groups in it included, or the groups themselves for an empty name."""
+    loader = GlobalHydra.instance().config_loader()
+    inner = [name for name in loader.list_groups(group) if name != "hydra"]
+    if not group:
+        return inner
+    return [
+        *loader.get_group_options(group),
+        *(f"{name}/{option}" for name in inner for option in _options(f"{group}/{name}")),
+    ]

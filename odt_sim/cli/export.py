@@ -1,0 +1,30 @@
+"""The command `odt-sim export`: write the configured model's `.tflite`."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from odt_sim.cli.build import add_working_folder, model_file
+from odt_sim.cli.overrides import check_keys, composed
+from odt_sim.errors import ConfigurationError
+from odt_sim.files import write_file
+from odt_sim.model.trainable import TrainableModel
+
+
+def export(arguments: Sequence[str]) -> int:
+    """Write the configured model's `.tflite` and return the exit code."""
+    parser = argparse.ArgumentParser("odt-sim export", description="Write the configured model's .tflite.")
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="such as model=mnist_cnn model.batch_size=64")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="by default the model's name with .tflite")
+    options = parser.parse_args(arguments)
+    add_working_folder()
+    config = composed(options.overrides)
+    check_keys(config)
+    if "build" not in config.model:
+        raise ConfigurationError("model: is a .tflite file already; choose a model that is built with Keras")
+    output: Path = options.output or Path(f"{config.model.name}.tflite")
+    write_file(output, model_file(config).read_bytes())
+    model = TrainableModel.load(output)
+    floats, signatures = model.layout.size, ", ".join(model.signatures)
+    print(f"{output}: {len(model.content):,} bytes, {floats:,} parameters, signatures {signatures}")
+    return 0

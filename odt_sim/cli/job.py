@@ -1,0 +1,164 @@
+"""One job of `odt-sim run`: a simulation in a folder."""
+
+import math
+import os
+import shlex
+import traceback
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from hydra.utils import get_original_cwd
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.markup import escape
+
+from odt_sim.cli import build as configuration
+from odt_sim.cli.resume import settle
+from odt_sim.cli.saved_config import claim, save_changes, saved_overrides
+from odt_sim.data.leakage import find_leakage
+from odt_sim.errors import ConfigurationError, FileError, OdtSimError
+from odt_sim.metrics.fleet import TASK_METRICS
+from odt_sim.observers.base import Observer, Observers, RunInfo
+from odt_sim.observers.display import Display
+from odt_sim.observers.early_stopping import EarlyStopping
+from odt_sim.persistence.lock import locked
+from odt_sim.persistence.run_folder import RunFolder
+from odt_sim.persistence.summary import Summary
+from odt_sim.simulation.coordinator import holds_results
+from odt_sim.trackers.base import Tracker
+from odt_sim.trackers.flat import settings_of
+
+
+@dataclass
+class Outcome:
+    """How the jobs of a command ended.
+
+    Attributes:
+        folder: The folder of the run or of the whole sweep; None if no job started.
+        error: Why a single run failed. Hydra would print lines of its own around an exception.
+        failed: The number of failed jobs of a sweep.
+    """
+
+    folder: Path | None = None
+    error: OdtSimError | None = None
+    failed: int = 0
+
+
+class _SaveChanges(Observer):
+    """Saves what this command changed of a resumed run, once nothing refuses the run any more."""
+
+    def __init__(self, config: DictConfig, overrides: Sequence[str]) -> None:
+        self._config, self._overrides = config, overrides
+
+    def on_begin(self, run: RunInfo) -> None:
+        save_changes(run.folder, self._config, self._overrides)
+
+
+def run_job(config: DictConfig, outcome: Outcome) -> float:
+    """Run one job; the outcome and its folder record a failure, after which a sweep continues.
+
+    Returns:
+        For a sweeper that optimizes: the mean over seen devices of the task's first metric on validation examples; NaN if
+        the job failed or there are none.
+    """
+    settings = HydraConfig.get()
+    swept, folder = settings.mode == RunMode.MULTIRUN, Path(settings.runtime.output_dir)
+    outcome.folder = Path(settings.sweep.dir) if swept else folder
+    overrides = [override for override in settings.overrides.task if not override.startswith("run.resume=")]
+    try:
+        return _validated(_run(config, folder, overrides, settings.sweep.subdir if swept else None))
+    except OdtSimError as error:
+        message = _one_line(error)
+        if not swept:
+            outcome.error = error
+    except Exception as error:
+        if not swept:
+            raise  # a bug, which needs its traceback
+        traceback.print_exc()
+        message = _one_line(error)
+    except KeyboardInterrupt as stop:
+        stop.add_note(_resume_hint(folder, overrides))
+        raise
+    if swept:
+        outcome.failed += 1
+        _print(f"[red]failed[/red] {escape(', '.join(overrides))}: {escape(message)}")
+    return math.nan
+
+
+def _run(config: DictConfig, folder: Path, overrides: Sequence[str], job: str | None) -> Summary:
+    """Run a job in its locked folder, which keeps the configuration, and the error if the job fails."""
+    with locked(folder, lambda line: None):  # the simulation reports the warning
+        if message := settle(config, folder):
+            _print(escape(message))
+        own = claim(folder, config, [*overrides, *(_own_storage(config, job) if job else [])])
+        observers = [] if own else [_SaveChanges(config, overrides)]
+        try:
+            return _simulate(config, folder, overrides, observers)
+        except SystemExit as error:
+            raise ConfigurationError(f"code of this run called sys.exit({error.code!r}); remove the call") from error
+        except Exception as error:
+            if own:
+                with suppress(FileError):  # the disk may be what failed
+                    RunFolder(folder).write_failure(_one_line(error), overrides)
+            raise
+
+
+def _simulate(config: DictConfig, folder: Path, overrides: Sequence[str], observers: Sequence[Observer]) -> Summary:
+    configuration.check(config)
+    configuration.add_working_folder()
+    tracker: Tracker = configuration.build(config.tracker, "tracker")
+    title = _title(HydraConfig.get().runtime.choices["strategy"], overrides)
+    settings = settings_of(config)
+    with closing(Display()) as display:
+        display.show(title, config.run.rounds)
+        simulation = configuration.simulation(config, folder)
+        if message := find_leakage(simulation.data).message:
+            display.on_warning(message)
+        group = Observers([*observers, display, *_early_stopping(config), tracker], name=title, settings=settings)
+        return simulation.run(resume=config.run.resume is not None, observers=[group])
+
+
+def _early_stopping(config: DictConfig) -> list[EarlyStopping]:
+    run = config.run
+    return [EarlyStopping(run.until, target=run.target, patience=run.patience)] if run.until else []
+
+
+def _validated(summary: Summary) -> float:
+    figures = (summary.metrics_validation or {})[TASK_METRICS[summary.task][0]]
+    return figures["weighted_mean"] if figures else math.nan
+
+
+def _own_storage(config: DictConfig, job: str) -> list[str]:
+    """Give a job of a sweep its own place below `run.storage`, and return the override by which it can be resumed alone."""
+    if not isinstance(config.run.storage, str):
+        return []
+    config.run.storage = f"{config.run.storage.rstrip('/')}/{job}"
+    quoted = config.run.storage.replace("'", r"\'")
+    return [f"run.storage='{quoted}'"]
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join((str(error) if isinstance(error, OdtSimError) else f"{type(error).__name__}: {error}").split())
+
+
+def _title(strategy: str, overrides: Sequence[str]) -> str:
+    target = next((o.rpartition(".")[2] for o in overrides if o.startswith("strategy._target_=")), strategy)
+    omitted = ("strategy=", "strategy._target_=", "+experiment=", "run.", "backend", "tracker", "+tracker")
+    return " ".join([target, *(override for override in overrides if not override.startswith(omitted))])
+
+
+def _resume_hint(folder: Path, overrides: Sequence[str]) -> str:
+    if not holds_results(folder):
+        return "no round was committed yet"
+    saved = saved_overrides(folder)
+    unsaved = [override for override in overrides if override not in saved]
+    relative = os.path.relpath(folder, get_original_cwd())
+    return f"resume with: odt-sim run {shlex.join([f'run.resume={relative}', *unsaved])}"
+
+
+def _print(message: str) -> None:
+    Console(stderr=True).print(message, highlight=False, soft_wrap=True)

@@ -1,0 +1,134 @@
+"""The configuration that a run keeps in its folder, below `.hydra`."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError  # type: ignore[import-untyped]
+
+from odt_sim.errors import CheckpointError, ConfigurationError
+from odt_sim.files import remove_temporaries, write_file
+from odt_sim.simulation.coordinator import holds_results
+
+FILES = CONFIG, HYDRA, OVERRIDES = "config.yaml", "hydra.yaml", "overrides.yaml"
+
+IRRELEVANT = ("hydra", "backend", "tracker")
+"""Groups that change no result."""
+
+DAMAGED = (OSError, YAMLError, OmegaConfBaseException, ValueError, TypeError, AttributeError, RecursionError)
+"""What reading a damaged configuration may raise."""
+
+
+def claim(folder: Path, config: DictConfig, overrides: Sequence[str]) -> bool:
+    """Save the configuration of a new run in its folder; Hydra itself would overwrite that of an earlier run.
+
+    Args:
+        folder: The run's folder.
+        config: The configuration.
+        overrides: What turns the shipped configuration into this one.
+
+    Returns:
+        Whether the run is new; False if it is resumed.
+
+    Raises:
+        CheckpointError: The folder holds an earlier run.
+        FileError: The folder cannot be written.
+    """
+    if config.run.resume is not None:
+        return False
+    if holds_results(folder):
+        raise CheckpointError(
+            f"{folder}: holds a run already; resume it with run.resume={folder}, or choose another folder"
+        )
+    _save(folder, config, overrides)
+    return True
+
+
+def save_changes(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
+    """Save what a command changes of an earlier run, so that the folder alone is enough to resume it.
+
+    Args:
+        folder: The run's folder.
+        config: The configuration.
+        overrides: Those of the run, followed by those of this command.
+
+    Raises:
+        FileError: The folder cannot be written.
+    """
+    remove_temporaries(folder / ".hydra", FILES)
+    wanted = list(dict.fromkeys(reversed(overrides)))[::-1]  # the last of equal ones decides
+    if wanted != saved_overrides(folder):
+        fresh = config.copy()
+        fresh.run.resume = None
+        _save(folder, fresh, wanted)
+
+
+def saved_overrides(folder: Path) -> list[str]:
+    """Return the overrides that are saved in a run's folder.
+
+    Raises:
+        ConfigurationError: They are damaged.
+    """
+    return _read(folder, OVERRIDES, _overrides)
+
+
+def saved_config_dirs(folder: Path) -> list[str]:
+    """Return the flags that name the folders of configurations that a run used.
+
+    Raises:
+        ConfigurationError: They are damaged.
+    """
+    return _read(folder, HYDRA, _config_dirs)
+
+
+def is_saved(folder: Path) -> bool:
+    """Return whether a folder holds the configuration of a run."""
+    return (folder / ".hydra" / OVERRIDES).is_file()
+
+
+def is_saved_as(folder: Path, config: DictConfig) -> bool:
+    """Return whether the run in a folder has the same configuration, apart from `run.resume` and `IRRELEVANT`."""
+    try:
+        saved = OmegaConf.load(folder / ".hydra" / CONFIG)
+    except DAMAGED:
+        return False
+    return isinstance(saved, DictConfig) and _comparable(saved) == _comparable(config)
+
+
+def _save(folder: Path, config: DictConfig, overrides: Sequence[str]) -> None:
+    (folder / ".hydra").mkdir(exist_ok=True)
+    remove_temporaries(folder / ".hydra", FILES)
+    for name, content in zip(FILES, (config, HydraConfig.instance().cfg, list(overrides)), strict=True):
+        write_file(folder / ".hydra" / name, OmegaConf.to_yaml(content).encode())
+
+
+def _comparable(config: DictConfig) -> Any:
+    """Return the configuration as if it were read from a file."""
+    compared = OmegaConf.masked_copy(config, [str(key) for key in config if key not in IRRELEVANT])
+    OmegaConf.update(compared, "run.resume", None, force_add=True)
+    return OmegaConf.to_container(OmegaConf.create(OmegaConf.to_yaml(compared)))
+
+
+def _config_dirs(saved: Any) -> list[str]:
+    sources = saved.hydra.runtime.config_sources
+    return [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
+
+
+def _overrides(saved: Any) -> list[str]:
+    if not isinstance(saved, ListConfig) or any(not isinstance(item, str) or item.startswith("-") for item in saved):
+        raise ValueError("expected a list of overrides")
+    return list(saved)
+
+
+def _read(folder: Path, name: str, take: Callable[[Any], list[str]]) -> list[str]:
+    path = folder / ".hydra" / name
+    try:
+        return take(OmegaConf.load(path))
+    except DAMAGED as error:
+        reason = "; ".join(line.strip() for line in str(error).splitlines())
+        raise ConfigurationError(
+            f"{path}: damaged ({reason}); give the run's overrides again, or start a new run"
+        ) from error

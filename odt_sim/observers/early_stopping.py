@@ -1,0 +1,63 @@
+"""End a run early: at a target, or once it no longer improves."""
+
+from typing import Literal
+
+from odt_sim.errors import ConfigurationError
+from odt_sim.metrics.fleet import HIGHER_IS_BETTER, TASK_METRICS
+from odt_sim.observers.base import Observer, RunInfo
+from odt_sim.persistence.records import RoundRecord
+
+METRICS = tuple(metrics[0] for metrics in TASK_METRICS.values())
+
+
+class EarlyStopping(Observer):
+    """Stops a run by its validation figures, which are means of the task's first metric over the seen devices.
+
+    The decision depends on the rounds' records alone, so that a resumed run stops after the same round.
+    """
+
+    def __init__(self, until: Literal["target", "plateau"], *, target: float | None = None, patience: int = 3) -> None:
+        """Set the condition.
+
+        Args:
+            until: `target` stops at the first evaluation that reaches the target; `plateau` stops when `patience`
+                evaluations in a row have not improved on the best one.
+            target: Accuracy from 0 to 1, or mean squared error.
+            patience: Number of evaluations, at least 1.
+
+        Raises:
+            ConfigurationError: The condition is unknown, lacks its target, or the patience is below 1.
+        """
+        if until not in ("target", "plateau"):
+            raise ConfigurationError(f"until: expected target or plateau, found {until!r}")
+        if until == "target" and target is None:
+            raise ConfigurationError("until: target needs a target, found None; give one, such as target=0.9")
+        if patience < 1:
+            raise ConfigurationError(f"patience: expected at least 1, found {patience}")
+        self._target, self._patience = target if until == "target" else None, patience
+        self._best: float | None = None
+        self._without_improvement = 0
+
+    def on_begin(self, run: RunInfo) -> bool:
+        """Stop a resumed run whose records already meet the condition."""
+        stops = [self.on_round(record) for record in run.recorded]
+        return any(stops)
+
+    def on_round(self, record: RoundRecord) -> bool:
+        """Stop after a round whose evaluation meets the condition."""
+        metric = next((name for name in METRICS if f"validation_{name}" in record.figures), None)
+        if metric is None:
+            if any(name in record.figures for name in METRICS):
+                raise ConfigurationError("early stopping: no validation examples; set split.validation above 0")
+            return False
+        value, sign = record.figures[f"validation_{metric}"], 1 if HIGHER_IS_BETTER[metric] else -1
+        if self._target is not None:
+            stop, why = sign * value >= sign * self._target, f"reached {self._target:g} ({value:.4g})"
+        else:
+            improved = self._best is None or sign * value > self._best
+            self._best = sign * value if improved else self._best
+            self._without_improvement = 0 if improved else self._without_improvement + 1
+            stop, why = self._without_improvement >= self._patience, f"did not improve in {self._patience} evaluations"
+        if stop:
+            self.reason = self.reason or f"validation {metric} {why} up to round {record.round}"
+        return bool(stop)

@@ -1,0 +1,86 @@
+"""Completion of the command line, also in real shells."""
+
+import fcntl
+import os
+import pty
+import select
+import shutil
+import subprocess
+import sys
+import termios
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from odt_sim.cli.completion import SCRIPTS, candidates, completion
+
+START = {
+    "bash": (["bash", "--norc", "-i"], 'eval "$(odt-sim completion bash)"'),
+    "zsh": (["zsh", "-f", "-i"], 'autoload -U compinit; compinit -u; eval "$(odt-sim completion zsh)"'),
+    "fish": (["fish", "--no-config", "-i"], "odt-sim completion fish | source"),
+}
+PROMPTS = {"bash": b"prompt ", "zsh": b"prompt ", "fish": b"~"}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("ru", ["run"]),
+        ("run strategy=fedb", ["strategy=fedbabu", "strategy=fedbn"]),
+        ("run -m strategy=local,fedp", ["strategy=local,fedper", "strategy=local,fedprox"]),
+        ("run strategy=ditto strategy.reg", ["strategy.regularization="]),
+        ("run no.such=1 train.ep", ["train.epochs="]),
+        ("run +exp", ["+experiment="]),
+        ("run +experiment=reproduce/s", ["+experiment=reproduce/school"]),
+        ("run train.epochs=", ["train.epochs=1"]),
+        ("export model=digits_m", ["model=digits_mlp"]),
+        ("report --b", ["--best"]),
+        ("completion z", ["zsh"]),
+        ("inspect model", []),
+    ],
+)
+def test_candidates(line: str, expected: list[str]) -> None:
+    assert candidates(line.split()) == expected
+
+
+def test_empty_word_offers_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert completion(["--query", "odt-sim "]) == 0
+    assert {"run", "report", "export", "inspect", "completion"} < set(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_shell_completes_by_the_printed_script(shell: str, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    command, load = START[shell]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {"PATH": path, "HOME": str(tmp_path), "TERM": "dumb", "PS1": "prompt ", "COLUMNS": "200"}
+    own, terminal = pty.openpty()
+    child = subprocess.Popen(
+        command,
+        **{"stdin": terminal, "stdout": terminal, "stderr": terminal, "env": environment, "cwd": tmp_path},
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(terminal)
+    try:
+        _read_until(own, PROMPTS[shell])
+        os.write(own, f"{load}; echo rea''dy\r".encode())
+        _read_until(own, b"ready")
+        os.write(own, b"echo | odt-sim run strategy=fedbab\t")  # completed to one strategy
+        _read_until(own, b"fedbabu")
+    finally:
+        child.kill()
+        child.wait()
+        os.close(own)
+
+
+def _read_until(file: int, expected: bytes) -> None:
+    shown, started = b"", time.monotonic()
+    while expected not in shown:
+        assert time.monotonic() - started < 60, shown.decode()
+        if select.select([file], [], [], 0.2)[0]:
+            with suppress(OSError):
+                shown += os.read(file, 1 << 16)
