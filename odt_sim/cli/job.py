@@ -28,7 +28,7 @@ from odt_sim.observers.early_stopping import EarlyStopping
 from odt_sim.persistence.lock import locked
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.summary import Summary
-from odt_sim.simulation.coordinator import holds_results
+from odt_sim.simulation.start import holds_results
 from odt_sim.trackers.base import Tracker
 from odt_sim.trackers.flat import settings_of
 

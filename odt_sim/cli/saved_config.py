@@ -11,7 +11,7 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.files import remove_temporaries, write_file
-from odt_sim.simulation.coordinator import holds_results
+from odt_sim.simulation.start import holds_results
 
 FILES = CONFIG, HYDRA, OVERRIDES = "config.yaml", "hydra.yaml", "overrides.yaml"
 

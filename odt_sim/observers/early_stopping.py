@@ -59,5 +59,5 @@ class EarlyStopping(Observer):
             self._without_improvement = 0 if improved else self._without_improvement + 1
             stop, why = self._without_improvement >= self._patience, f"did not improve in {self._patience} evaluations"
         if stop:
-            self.reason = self.reason or f"validation {metric} {why} up to round {record.round}"
+            self.reason = self.reason or f"validation {metric} {why}, round {record.round}"
         return bool(stop)

@@ -17,6 +17,8 @@ Metrics = Mapping[str, Mapping[str, Any] | None]
 class Summary(Record):
     """A complete run: the content of `summary.json`."""
 
+    OPTIONAL = ("stopped",)
+
     strategy: Annotated[str, "name of the strategy"]
     seed: Annotated[int, "seed of the run"]
     task: Annotated[str, "`classification` or `regression`"]
@@ -55,6 +57,7 @@ class Summary(Record):
     privacy: Annotated[Mapping[str, Any] | None, "epsilon, delta and neighbouring fleets; null without a promise"] = (
         None
     )
+    stopped: Annotated[str | None, "why the run ended early; absent if it ran all rounds"] = None
 
 
 def summarize(
@@ -70,6 +73,7 @@ def summarize(
     target: float | None = None,
     settings: Mapping[str, str] | None = None,
     privacy: Mapping[str, Any] | None = None,
+    stopped: str | None = None,
 ) -> Summary:
     """Return the summary of a complete run.
 
@@ -86,6 +90,7 @@ def summarize(
         settings: All that decides the result but the seed, by dotted name. Reports group runs by it, and join them with
             their local-only run.
         privacy: What `Aggregator.privacy` returns; None for no promise.
+        stopped: Why an observer ended the run early; None if it did not.
     """
     seen, unseen = split_seen(devices)
     return Summary(
@@ -123,6 +128,7 @@ def summarize(
         seconds=_total(rounds, "seconds"),
         settings=None if settings is None else dict(settings),
         privacy=None if privacy is None else dict(privacy),
+        stopped=stopped,
     )
 
 

@@ -114,12 +114,12 @@ class Simulation:
         """The devices' examples."""
         return self._job.data
 
-    def run(self, *, resume: bool = False, observers: Sequence[Observer] = ()) -> Summary:
+    def run(self, *, resume: bool = False, observers: Sequence[Observer] | None = None) -> Summary:
         """Run all rounds and evaluate the devices, or those of `fleet.evaluated`, after the round that validates best.
 
         Args:
             resume: Resume after the last committed round of the folder. Without it the folder must hold no run.
-            observers: Follow the run, and may stop it. Without any, warnings are Python warnings.
+            observers: Follow the run, and may stop it. None for a progress display, in a terminal or a notebook only.
 
         Returns:
             The content of `summary.json`.
@@ -169,7 +169,14 @@ class Simulation:
         write_model(self._job, self._folder, reported, observers.on_warning)
         settings = {**self._settings, "run.rounds": str(self._rounds)}
         return write_results(
-            self._job, self._folder, rows, reported, settings, target=self._target, privacy=self._privacy
+            self._job,
+            self._folder,
+            rows,
+            reported,
+            settings,
+            target=self._target,
+            privacy=self._privacy,
+            stopped=observers.reason if stopped else None,
         )
 
     def _round(

@@ -27,6 +27,7 @@ def write_results(
     *,
     target: float | None,
     privacy: Mapping[str, Any] | None,
+    stopped: str | None,
 ) -> Summary:
     """Write the devices' records and the summary; return the summary.
 
@@ -38,6 +39,7 @@ def write_results(
         settings: The run's settings.
         target: The value of the first metric to reach; None for none.
         privacy: The aggregator's promise; None for none.
+        stopped: Why an observer ended the run early; None if it did not.
     """
     metrics = TASK_METRICS[job.task]
     unknown = {f"{prefix}{metric}": None for prefix in ("", "global_", "local_") for metric in metrics}
@@ -57,6 +59,7 @@ def write_results(
         target=target,
         settings=settings,
         privacy=privacy,
+        stopped=stopped,
     )
     folder.write_summary(summary)
     return summary
