@@ -23,12 +23,15 @@ BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | 
 SMALL = {"run.rounds": "2", "backend": "serial", "model": "digits_mlp"}
 """Settings of every command that the page does not give."""
 
+FAST = ("README", "docs/how-to/own-strategy", "docs/how-to/own-metric", "docs/how-to/results", "docs/how-to/resume")
+SLOW = ("docs/aggregation", "docs/how-to/own-model", "docs/how-to/own-data", "docs/how-to/sweeps")
+
 Blocks = list[tuple[str, str, str]]
 """The language, the title and the content of each block of a page."""
 
 
 def blocks_of(page: str) -> Blocks:
-    return BLOCK.findall((ROOT / page).read_text())
+    return BLOCK.findall((ROOT / f"{page}.md").read_text())
 
 
 def write_files(blocks: Blocks, folder: Path) -> None:
@@ -63,20 +66,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits_mlp: Trainabl
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/aggregation.md",
-        pytest.param("docs/how-to/own-model.md", marks=pytest.mark.slow),
-        "docs/how-to/own-data.md",
-        "docs/how-to/own-strategy.md",
-        "docs/how-to/own-metric.md",
-        "docs/how-to/sweeps.md",
-        "docs/how-to/results.md",
-        "docs/how-to/resume.md",
-    ],
-)
+@pytest.mark.parametrize("page", [*FAST, *(pytest.param(page, marks=pytest.mark.slow) for page in SLOW)])
 def test_examples_of_a_page_run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = blocks_of(page)
     write_files(blocks, folder)
