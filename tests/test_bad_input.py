@@ -122,7 +122,7 @@ CASES = {
         r"plain\.tflite: has no manifest, so its loss is not known; say it: model\.loss=",
     ),
     "a fixed step size": (
-        ["model=tflite", "model.path=plain.tflite", "model.loss=sparse_categorical_crossentropy"],
+        ["model=tflite", "model.path=plain.tflite", "model.loss=sparse_categorical_crossentropy", "train.learning_rate=0.1"],
         r"train\.learning_rate: expected null, since the step size of plain\.tflite is fixed, found 0\.1",
     ),
     "no path": (["model=tflite"], r"model: Missing mandatory value: .*; set it: model\.path=\.\.\."),

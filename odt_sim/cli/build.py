@@ -118,6 +118,8 @@ def model_file(config: DictConfig) -> Path:
         ExportError: The Keras model cannot be exported.
     """
     spec = _plain(config.model, "model")
+    rates, name = spec.pop("learning_rates", None) or {}, spec["optimizer"].get("name")
+    spec["optimizer"] = {**({"learning_rate": rates[name]} if name in rates else {}), **spec["optimizer"]}
     if not str(spec["build"]["_target_"]).startswith("odt_sim."):  # a module of the user, in the working folder
         spec["sys_path"] = [*(spec.get("sys_path") or []), os.getcwd()]
     return exported(spec)
@@ -165,6 +167,11 @@ def check(config: DictConfig) -> None:
     model = OmegaConf.to_container(config.model) if isinstance(config.model, DictConfig) else {}
     assert isinstance(model, dict)
     check_values(ExportedModel if "build" in model else ModelFile, {str(key): value for key, value in model.items()})
+    given, own = config.train.learning_rate, (model.get("optimizer") or {}).get("learning_rate")
+    if None not in (given, own) and given != own:
+        raise ConfigurationError(
+            f"train.learning_rate: expected null or model.optimizer.learning_rate, {own}, found {given}; set one of the two"
+        )
 
 
 def build(node: Any, group: str) -> Any:

@@ -40,7 +40,9 @@ def composed(overrides: Sequence[str], folder: str | None = None) -> DictConfig:
         unknown = re.match(r"Could not override '([\w.]+)'", str(error))
         others = [each for each in overrides if not (unknown and _key(each) == unknown[1])]
         if unknown and len(others) < len(overrides):
-            key = getattr(error.__cause__, "full_key", None) or unknown[1]
+            key = str(getattr(error.__cause__, "full_key", None) or unknown[1])
+            if key.count(".") > 1:
+                raise ConfigurationError(f"{key}: expected +, since the key is new; use +{key}=...") from error
             known = known_keys(composed(others, folder), COMPONENTS)
             raise ConfigurationError(unknown_key(key, known)) from error
         raise ConfigurationError(explained(error)) from error

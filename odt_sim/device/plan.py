@@ -68,7 +68,13 @@ def learning_rate_of(model: TrainableModel, plan: TrainingPlan, given: float | N
     if given is not None and "learning_rate" not in model.capabilities:
         raise ModelError(f"{model.where}: has a fixed step size; leave the learning rate out or export the model again")
     if given is None:
-        given = model.manifest.optimizer.get("learning_rate") if model.manifest else None
+        given = own_learning_rate(model)
     if given is None and "learning_rate" in model.capabilities:
         raise ModelError(f"{model.where}: has no learning rate of its own; give one")
     return 0.0 if given is None else float(given)
+
+
+def own_learning_rate(model: TrainableModel) -> float | None:
+    """Return the learning rate of the model's optimizer; None if its file names none."""
+    rate = model.manifest.optimizer.get("learning_rate") if model.manifest else None
+    return None if rate is None else float(rate)

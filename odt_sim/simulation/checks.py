@@ -9,7 +9,7 @@ import numpy as np
 from odt_sim.aggregators.mean import Mean
 from odt_sim.data.dataset_checks import check_against
 from odt_sim.data.federated import FederatedData
-from odt_sim.device.plan import TrainingPlan
+from odt_sim.device.plan import TrainingPlan, own_learning_rate
 from odt_sim.errors import ConfigurationError, DataError, ModelError, StrategyError
 from odt_sim.model.contract import shape_text
 from odt_sim.model.manifest import REGRESSIONS
@@ -53,6 +53,10 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
         raise ConfigurationError(
             f"train.learning_rate: expected null, since the step size of {model.where} is fixed, "
             f"found {plan.learning_rate}"
+        )
+    if "learning_rate" in model.capabilities and not (plan.learning_rate or own_learning_rate(model)):
+        raise ConfigurationError(
+            f"train.learning_rate: expected a number above 0, since {model.where} names no learning rate, found null"
         )
     x, y = model.x, model.y
     check_against(data, x.shape[1:], x.dtype, y.shape[1:], y.dtype, model.classes)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim.data.dataset import digest_of
+from odt_sim.device.plan import own_learning_rate
 from odt_sim.simulation.job import Job
 
 
@@ -34,7 +35,7 @@ def settings(job: Job) -> dict[str, str]:
         "fleet.largest_update": fleet.largest_update,
         "fleet.quarantine_after": fleet.quarantine_after,
         "train.epochs": job.plan.epochs,
-        "train.learning_rate": job.plan.learning_rate,
+        "train.learning_rate": job.plan.learning_rate or own_learning_rate(job.model),
         "train.steps": job.plan.steps,
     }
     return {name: str(value) for name, value in found.items()}

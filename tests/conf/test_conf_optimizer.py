@@ -1,32 +1,55 @@
-"""The optimizer of every shipped model is changed as its file says."""
+"""The learning rate and the optimizer of the shipped models."""
 
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from odt_sim.cli import build as config
+from odt_sim.cli.main import main
 from odt_sim.cli.overrides import composed
+from odt_sim.device.plan import own_learning_rate
+from odt_sim.errors import ConfigurationError
+from odt_sim.persistence.run import RunFolder
 
 MODELS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "model").glob("*.yaml"))
-KEEP_MOMENTUM = ("mobilenet", "mobilenet_transfer", "mobilenet_v2", "resnet8")
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("tflite", *KEEP_MOMENTUM)])
-def test_a_name_is_enough_and_settings_are_added(name):
-    node = composed([f"model={name}", "model.optimizer.name=Adamax", "+model.optimizer.weight_decay=0.01"])
-    assert OmegaConf.to_container(node.model.optimizer) == {"name": "Adamax", "weight_decay": 0.01}
-
-
-@pytest.mark.parametrize("name", KEEP_MOMENTUM)
-def test_where_momentum_is_set_it_is_taken_out(name):
-    node = composed([f"model={name}", "model.optimizer.name=Adam", "~model.optimizer.momentum"])
-    assert OmegaConf.to_container(node.model.optimizer) == {"name": "Adam"}
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "tflite"])
+def test_shipped_models_train_with_sgd_at_a_tenth(name):
+    model = composed([f"model={name}"]).model
+    assert model.optimizer.name == ("Adam" if name == "transformer_encoder" else "SGD")
+    assert model.learning_rates == {"SGD": 0.1}
 
 
 @pytest.mark.parametrize(
-    ("override", "slots"), [("model.optimizer.name=Adam", 5), ("+model.optimizer.momentum=0.9", 2)]
+    ("overrides", "rate", "slots"),
+    [
+        ([], 0.1, 0),
+        (["model.optimizer.name=Adam"], 0.001, 5),
+        (["model.optimizer.name=Adam", "+model.optimizer.learning_rate=0.01"], 0.01, 5),
+        (["+model.optimizer.learning_rate=0.03", "+model.optimizer.momentum=0.9"], 0.03, 2),
+    ],
 )
-def test_the_model_is_exported_with_it(override, slots):
-    model = config.model(composed(["model=softmax", override]))
+def test_file_carries_the_learning_rate_of_its_optimizer(overrides, rate, slots):
+    chosen = composed(["model=softmax", *overrides])
+    config.check(chosen)
+    model = config.model(chosen)
+    assert own_learning_rate(model) == rate
     assert len(model.slots) == slots
+
+
+def test_two_different_learning_rates_are_refused():
+    both = ["+model.optimizer.learning_rate=0.001", "train.learning_rate=0.1"]
+    message = r"^train\.learning_rate: expected null or model\.optimizer\.learning_rate, 0\.001, found 0\.1; set one of"
+    with pytest.raises(ConfigurationError, match=message):
+        config.check(composed(both))
+    config.check(composed([both[0], "train.learning_rate=0.001"]))
+
+
+def test_adam_learns_at_its_own_learning_rate(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    overrides = ["model=digits_mlp", "model.optimizer.name=Adam", "backend=serial", "run.rounds=10", "train.epochs=5"]
+    assert main(["run", *overrides, "hydra.run.dir=run"]) == 0
+    summary = RunFolder(tmp_path / "run").summary()
+    assert summary.settings["train.learning_rate"] == "0.001"
+    assert summary.metrics["accuracy"]["weighted_mean"] > 0.8
