@@ -48,7 +48,7 @@ def test_two_different_learning_rates_are_refused():
 
 def test_adam_learns_at_its_own_learning_rate(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    overrides = ["model=digits_mlp", "model.optimizer.name=Adam", "backend=serial", "run.rounds=10", "train.epochs=5"]
+    overrides = ["model=digits_mlp", "model.optimizer.name=Adam", "backend=serial", "run.rounds=20", "train.epochs=5"]
     assert main(["run", *overrides, "hydra.run.dir=run"]) == 0
     summary = RunFolder(tmp_path / "run").summary()
     assert summary.settings["train.learning_rate"] == "0.001"
