@@ -1,4 +1,4 @@
-"""Memory that was freed, how much there was, and how much there may be."""
+"""Memory limits and heap trimming."""
 
 import ctypes
 import os
@@ -11,57 +11,51 @@ M_ARENA_MAX = -8  # of malloc.h: https://man7.org/linux/man-pages/man3/mallopt.3
 
 
 def share_arenas() -> None:
-    """Has the threads of this process, and of each that it starts, share two heaps (arenas) of GNU's allocator.
+    """Limit this process and its subprocesses to two heaps (arenas) of glibc, unless `MALLOC_ARENA_MAX` is set.
 
-    It would give new threads heaps of their own, up to eight a CPU. What one thread has freed in its heap serves no other,
-    so that the heaps of Ray's many threads grew while what they held stayed the same. Where the user has set
-    `MALLOC_ARENA_MAX`, that stays. Heaps that threads have already stay theirs.
+    By default each thread gets its own, up to eight per CPU. Memory freed in one is not reused by other threads, so that
+    Ray's many threads grow without holding more.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option and "MALLOC_ARENA_MAX" not in os.environ:
         set_option(M_ARENA_MAX, ARENAS)
-        os.environ["MALLOC_ARENA_MAX"] = str(ARENAS)  # read where a process starts
+        os.environ["MALLOC_ARENA_MAX"] = str(ARENAS)
 
 
 def hand_back() -> None:
-    """Hands back to the system what was freed; GNU's allocator would keep it, 75 MB after the set-up of a million devices."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other allocators have none, and need none
-    if trim:
+    """Return freed memory to the system: glibc keeps it, 75 MB after the set-up of a million devices."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
 
 
 def peak_memory() -> int:
-    """Returns the most bytes of memory that this process has had at once.
-
-    Linux counts in `ru_maxrss` what its parent had, too: https://man7.org/linux/man-pages/man5/proc_pid_status.5.html.
-    """
-    own = [line.split()[1] for line in _lines(Path("/proc/self/status")) if line.startswith("VmHWM:")]
-    return int(own[0]) << 10 if own else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    """Return this process's peak memory in bytes; on Linux `ru_maxrss` also counts the parent's."""
+    peak = [line.split()[1] for line in _lines(Path("/proc/self/status")) if line.startswith("VmHWM:")]
+    return int(peak[0]) << 10 if peak else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def memory_limit(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
-    """Returns the bytes of the machine's memory, or fewer where a control group, as of a container, allows no more.
+    """Return the bytes that this process may use: the machine's memory, or less in a control group such as a container.
 
     Args:
-        groups: Where the system shows its control groups: https://docs.kernel.org/admin-guide/cgroup-v2.html.
-        own: The file that says in which of them this process is.
+        groups: The control groups: https://docs.kernel.org/admin-guide/cgroup-v2.html.
+        own: The file that lists this process's groups.
     """
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([machine, *_allowed(groups, own)])
+    return min([machine, *_limits(groups, own)])
 
 
-def _allowed(groups: Path, own: Path) -> Iterator[int]:
-    """Yields what this process's group and those around it allow, in the second and in the first version of the system."""
+def _limits(groups: Path, own: Path) -> Iterator[int]:
+    """Yield the limits of this process's group and its parents, in version 1 or 2 of control groups."""
     for line in _lines(own):
         _, controllers, path = line.split(":", 2)
-        if controllers not in ("", "memory"):
-            continue
-        root = groups / controllers
-        group = root / path.lstrip("/")
-        for folder in (one for one in (group, *group.parents) if one.is_relative_to(root)):
-            for text in _lines(folder / ("memory.limit_in_bytes" if controllers else "memory.max")):
-                if text.isdecimal():  # "max" is no limit
-                    yield int(text)
+        if controllers in ("", "memory"):
+            root = groups / controllers
+            group = root / path.lstrip("/")
+            for folder in (group, *group.parents):
+                if folder.is_relative_to(root):
+                    file = folder / ("memory.limit_in_bytes" if controllers else "memory.max")
+                    yield from (int(text) for text in _lines(file) if text.isdecimal())  # "max" is no limit
 
 
 def _lines(path: Path) -> list[str]:

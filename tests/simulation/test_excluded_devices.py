@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -250,7 +249,7 @@ def test_a_death_counts_against_the_call_that_the_actor_was_at(actors):
 
     first, taken, deadly, last = (actors.call(0, does, [i]) for i, does in enumerate([int, int, dies, int]))
     actors.wait([taken.reference])
-    actors.taken(taken)
+    actors.done(taken)
     actors.wait([last.reference])
     actors.replace(last)
     actors.replace(deadly)  # which tells it, too
@@ -331,22 +330,3 @@ def test_a_job_begins_with_the_actors_that_come_and_the_others_follow(tmp_path, 
     assert None not in actors.slots
     for actor in actors.close():
         ray.kill(actor)
-
-
-def test_an_actor_that_is_stopped_is_overdue_and_replaced(actors):
-    """It cannot end itself. A call that was done in time and is not taken yet is not overdue."""
-
-    def is_stopped() -> None:
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-    done = actors.call(0, int, [0], seconds=0.2)
-    ray.get(done.reference)
-    slow = actors.call(0, lambda: time.sleep(0.5), [1], seconds=9)
-    assert actors.wait([slow.reference]) == slow.reference
-    actors.taken(slow)
-    assert ray.get(actors.slots[0].work.remote(int)) is None
-    stopped = actors.call(0, is_stopped, [2], seconds=0.2)
-    assert actors.wait([stopped.reference]) == stopped.reference
-    actors.replace(stopped)
-    assert [done.deadly, stopped.deadly] == [False, True]
-    assert actors.wait(()) is None

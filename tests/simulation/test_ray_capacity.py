@@ -53,12 +53,12 @@ def test_of_nothing_there_is_always_enough():
         (
             {"CPU": 0.5},
             15,
-            "backend.actors: expected room for 15 of CPU 0.5 each, found room for 14 (nodes: 3, CPUs in all: 7); ask",
+            "backend.actors: 15 actors need CPU 0.5 each, only 14 fit (nodes: 3, CPUs in all: 7); use",
         ),
         (
             {"CPU": 8},
             0,
-            "backend.actors: expected room for 1 of CPU 8 each, found room for 0 (nodes: 3, CPUs in all: 7)",
+            "backend.actors: 1 actors need CPU 8 each, only 0 fit (nodes: 3, CPUs in all: 7)",
         ),
         (
             {"CPU": 1, "tablet": 1},
@@ -82,7 +82,7 @@ def test_actors_of_a_device_each_need_the_memory_for_it():
     with pytest.raises(SimulationError) as caught:
         check_memory(6, each, nodes)
     assert str(caught.value) == (
-        "backend.devices_per_actor=1: expected memory for 6 actors of about 100 MB each, found room for 5 (nodes: 3); choose "
+        "backend.devices_per_actor=1: 6 actors need about 100 MB each, only 5 fit (nodes: 3); use "
         "fleet.devices of at most 5, or backend.devices_per_actor=auto, where actors host many devices"
     )
 
@@ -94,6 +94,6 @@ def test_room_that_other_work_uses_is_waited_for_a_while(ray_session, monkeypatc
     cpus = int(ray.cluster_resources()["CPU"])
     assert 0 <= room.wait_for_room({"CPU": 1.0}, cpus + 1, least=0) <= cpus
     assert room.wait_for_room({"CPU": 0.0}, 5, least=5) == 5
-    message = rf"backend\.actors: expected room for {cpus + 1} of CPU 1 each, found room for \d+ after 0\.3 s beside"
+    message = rf"backend\.actors: {cpus + 1} actors need CPU 1 each, only \d+ fit after 0\.3 s beside"
     with pytest.raises(SimulationError, match=message):
         room.wait_for_room({"CPU": 1.0}, cpus + 1, least=cpus + 1)

@@ -1,4 +1,4 @@
-"""The backend that runs blocks in Ray actors, on one machine or on a cluster: the one package that imports Ray."""
+"""The backend that runs blocks in Ray actors; the one package that imports Ray."""
 
 import os
 
@@ -7,14 +7,14 @@ os.environ.update(  # Ray reads some of these when it is imported
         "OPENBLAS_NUM_THREADS": "1",
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        "RAY_DEDUP_LOGS_SKIP_REGEX": "^",  # what Ray tells of workers and nodes: we replace them, or end with one line
-        "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # of the calls that fail beside the one that ends the run
-        "RAY_NUM_REDIS_GET_RETRIES": "1",  # with the next: what listens at an address but is no Ray fails within 20 s
-        # Keeps a Ray that is started here on the loopback address; joining a cluster takes the address of its node.
+        "RAY_DEDUP_LOGS_SKIP_REGEX": "^",  # dead workers and nodes are replaced, or end the run with one line
+        "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # calls that fail besides the one that ends the run
+        "RAY_NUM_REDIS_GET_RETRIES": "1",  # with the last one: a server that is not Ray is detected within 20 s
+        # A Ray that is started here stays on the loopback address; a driver of a cluster uses its node's address anyway.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_py_gcs_connect_timeout_s": "8",
     }
-    | os.environ  # what the user has set stays
+    | os.environ  # the user's settings take precedence
 )
 
 from odt_sim.simulation.ray.backend import RayBackend

@@ -24,9 +24,8 @@ from odt_sim.simulation.ray.capacity import (
     places,
     wait_for_room,
 )
-from odt_sim.simulation.ray.cluster import join_cluster
-from odt_sim.simulation.ray.idle_actors import leave_idle, take_idle
-from odt_sim.simulation.ray.node_check import Expected, check_node, expect, withdraw
+from odt_sim.simulation.ray.cluster import join_cluster, session
+from odt_sim.simulation.ray.node_check import Expected, check_node, credentials, expect, withdraw
 from odt_sim.simulation.ray.schedule import AHEAD, OwnActors, Schedule
 from odt_sim.simulation.ray.settings import check_settings
 from odt_sim.simulation.worker import Worker
@@ -34,43 +33,36 @@ from odt_sim.strategies.base import Tensors
 
 
 class _Host:
-    """An actor's inside: a worker whose job comes through the object store."""
+    """An actor: a worker that fetches its job from the object store."""
 
     _worker: Worker
     _broadcast: Tensors
-    _round: Any = None  # the reference of the broadcast that is here
+    _round: Any = None  # the reference of the fetched broadcast
 
-    def setup(self, path: list[str], references: list[Any], expected: Expected) -> None:
-        """Gets the job."""
+    def setup(self, path: list[str], environment: Mapping[str, str], references: list[Any]) -> None:
+        """Check the node and fetch the job."""
         os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its idle threads would spin
-        check_node(expected)
-        # A strategy may be a user's own file, and a module is to be the same one here as it is there.
-        sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
-        settings, data = ray.get(references)
+        os.environ.update(environment)  # before the storage is unpickled
+        sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]  # to find a user's own modules
+        expected, *job = references
+        check_node(ray.get(expected))
+        settings, data = ray.get(job)
         self._worker = Worker(Job(data=data, **settings), replaceable=True)
 
     def work(self, call: tuple[Method, Sequence[Task], Any]) -> list[Any]:
-        """Does some blocks; the broadcast comes as a reference, so that it is fetched once a round and not once a call."""
+        """Run some blocks; the broadcast is a reference, so that it is fetched once a round rather than once a call."""
         method, tasks, broadcast = call
         if broadcast != self._round:
             self._round, self._broadcast = broadcast, ray.get(broadcast)
         return [getattr(self._worker, method)(task, self._broadcast) for task in tasks]
 
 
-class RayBackend:
-    """Actors that each host many devices, or one device each.
+_idle: dict[str, tuple[Resources, list[Any]]] = {}
+"""Actors without a job, which later jobs of this process use: by Ray session what each reserves, and the actors."""
 
-    Attributes:
-        address: `local` for a Ray of its own, which later runs of this process use again; `auto` or `host:port` for a
-            cluster that runs.
-        actors: How many actors; None for as many as there is room for. With `devices_per_actor: 1` there is one a device.
-        devices_per_actor: `auto`, or 1 for an actor, an interpreter and a checkpoint of its own for every device, as many
-            as there is memory for.
-        num_cpus: The CPUs that each actor reserves, fractions too; None for 1, or less where `actors` are more than a
-            Ray of its own has CPUs. Actors of one device each take turns on the CPUs: None is 0 for them.
-        resources: More that each actor reserves, by the names that nodes of the cluster were started with.
-        runtime_env: Ray's runtime environment of all processes of the job.
-    """
+
+class RayBackend:
+    """Actors that each host many devices, or one device each."""
 
     def __init__(
         self,
@@ -81,13 +73,22 @@ class RayBackend:
         resources: Mapping[str, float] | None = None,
         runtime_env: Mapping[str, Any] | None = None,
     ) -> None:
-        """Starts nothing yet.
+        """Check the settings; start nothing.
+
+        Args:
+            address: `local` starts a Ray for this process and its later runs; `auto` or `host:port` joins a running cluster.
+            actors: The number of actors; None for as many as fit. Ignored with `devices_per_actor: 1`.
+            devices_per_actor: `auto`, or 1 for an actor with an interpreter and a checkpoint for each device.
+            num_cpus: The CPUs that each actor reserves, also a fraction; None for 1, for fewer if `actors` exceeds the CPUs
+                of a local Ray, and for 0 with `devices_per_actor: 1`.
+            resources: Custom resources of the cluster that each actor reserves, by name.
+            runtime_env: Ray's runtime environment for all processes of the job.
 
         Raises:
             ConfigurationError: A setting is out of range.
         """
+        check_settings(address, actors, devices_per_actor, num_cpus, resources, runtime_env)
         self._local = address == "local"
-        check_settings(actors, devices_per_actor, num_cpus, resources, runtime_env, local=self._local)
         self.address, self.actors, self.devices_per_actor = address, actors, devices_per_actor
         self.num_cpus, self.resources, self.runtime_env = num_cpus, dict(resources or {}), dict(runtime_env or {})
         self._actors = Actors(self._actor, ())
@@ -98,63 +99,69 @@ class RayBackend:
         self._needs: Resources = {}
 
     def start(self) -> None:
-        """Starts Ray or joins a cluster, unless this process has done so before.
+        """Start Ray or join a cluster, unless this process has done so before.
 
         Raises:
-            SimulationError: No cluster answers at the address, its versions are others, or this process uses another one.
+            SimulationError: No cluster answers at the address, its versions differ, or this process uses another one.
         """
         join_cluster(self.address, self.runtime_env)
 
     def open(self, job: Job) -> None:
-        """Puts the model and the data into the object store once, and gets the actors ready.
-
-        Actors of an earlier job of this process are used again.
+        """Put the job into the object store once, and start the actors, or reuse those of an earlier job.
 
         Raises:
-            SimulationError: There is no room for the actors, or one dies while it starts.
+            SimulationError: The actors do not fit, or one dies repeatedly while it starts.
         """
         self.start()
-        settings = {name: value for name, value in vars(job).items() if name != "data"}
-        references = [ray.put(part) for part in (settings, job.data)]  # of the data workers map the arrays
         self._job = job
         nodes = node_resources()
         cpus = max(1, int(sum(node.get("CPU", 0) for node in nodes)))
         self._needs, count = self._reservation(job, cpus, nodes)
         self._most_running = AHEAD * (count if self.num_cpus else min(count, cpus))
-        idle = take_idle(self._needs, count)
+        idle = self._take_idle(count)
         if not self._local:
             missing = count - len(idle)
-            fewer = self.actors is None and not self._dedicated  # as many as there is room for
+            fewer = self.actors is None and not self._dedicated  # as many as fit
             count = len(idle) + wait_for_room(self._needs, missing, least=int(not idle) if fewer else missing)
         self._expected = expect(job.storage)
-        self._actors = Actors(self._actor, (sys.path, references, self._expected))
+        settings = {name: value for name, value in vars(job).items() if name != "data"}
+        references = [
+            ray.put(part) for part in (self._expected, settings, job.data)
+        ]  # workers map the arrays of the data
+        self._actors = Actors(self._actor, (sys.path, credentials(job.storage), references))
         self._actors.start(idle, count, at_once=cpus)  # more would only wait for CPUs
 
     def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
-        """Trains blocks on the actors."""
+        """Train blocks on the actors."""
         return self._run("train", tasks, broadcast)
 
     def evaluate(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[list[Row]]:
-        """Evaluates blocks on the actors."""
+        """Evaluate blocks on the actors."""
         return self._run("evaluate", tasks, broadcast)
 
     def close(self) -> None:
-        """Leaves the actors to later jobs of this process; they and Ray end with it."""
+        """Leave the actors to later jobs of this process; they and a local Ray end with it."""
         if ray.is_initialized():
-            leave_idle(self._needs, self._actors.close())
+            _idle[session()] = self._needs, self._actors.close()
         self._actors, self._job, self._sent = Actors(self._actor, ()), None, None
         if self._expected:
             withdraw(self._expected)
             self._expected = None
 
-    # --- actors ----------------------------------------------------------------------------------------------------
-
     @property
     def _dedicated(self) -> bool:
         return self.devices_per_actor == 1
 
+    def _take_idle(self, most: int) -> list[Any]:
+        """Return up to `most` idle actors with this job's reservation; end the others."""
+        reserved, actors = _idle.pop(session(), (self._needs, []))
+        kept = actors[:most] if reserved == self._needs else []
+        for actor in actors[len(kept) :]:
+            ray.kill(actor)
+        return kept
+
     def _reservation(self, job: Job, cpus: int, nodes: list[Resources]) -> tuple[Resources, int]:
-        """Returns what each actor reserves, and how many actors there are."""
+        """Return what each actor reserves, and the number of actors."""
         if self._dedicated:
             needs, count = {"CPU": self.num_cpus or 0.0, **self.resources}, job.data.devices
             check_memory(count, WORKER_MEMORY + memory_needed(job.model.content, job.model.where), nodes)
@@ -168,28 +175,26 @@ class RayBackend:
         return needs, count
 
     def _actor(self) -> Any:
-        own = {name: amount for name, amount in self._needs.items() if name != "CPU"}
-        options = {"num_cpus": self._needs["CPU"], "resources": own, "scheduling_strategy": "SPREAD"}
+        custom = {name: amount for name, amount in self._needs.items() if name != "CPU"}
+        options = {"num_cpus": self._needs["CPU"], "resources": custom, "scheduling_strategy": "SPREAD"}
         return ray.remote(_Host).options(**options).remote()
 
-    # --- blocks ----------------------------------------------------------------------------------------------------
-
     def _run(self, method: Method, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Any]:
-        """Begins the tasks at once, and returns their results as they come."""
+        """Start the tasks at once, and yield their results as they come."""
         assert self._job is not None
         if not self._dedicated:
             costs = [self._job.cost(task) for task in tasks]
             sizes = [len(task.devices) for task in tasks]
             schedule = Schedule(costs, sizes, len(self._actors.slots), LARGEST_BLOCK)
-            return iter(self._begun(method, tasks, schedule, broadcast, self._job))
+            return iter(self._calls(method, tasks, schedule, broadcast, self._job))
         single = [part for task in tasks for part in task.each()]
         own = OwnActors([part.devices[0] for part in single], self._most_running)
-        each = iter(self._begun(method, single, own, broadcast, self._job))
+        each = iter(self._calls(method, single, own, broadcast, self._job))
         return (JOINED[method](list(islice(each, len(task.devices)))) for task in tasks)
 
-    def _begun(
+    def _calls(
         self, method: Method, tasks: Sequence[Task], schedule: Schedule | OwnActors, broadcast: Tensors, job: Job
     ) -> Calls:
-        if self._sent is None or self._sent[0] is not broadcast:  # once a round, be it to evaluate or to train
+        if self._sent is None or self._sent[0] is not broadcast:  # once a round, for evaluation and training
             self._sent = broadcast, ray.put(broadcast)
         return Calls(method, tasks, schedule, self._sent[1], self._actors, job)

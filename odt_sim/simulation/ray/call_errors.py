@@ -1,4 +1,4 @@
-"""The result of a call, and what Ray raises as errors of ours."""
+"""Results of actor calls, with Ray's exceptions as errors of odt_sim."""
 
 import re
 from typing import Any
@@ -8,14 +8,14 @@ from ray.exceptions import ActorDiedError, ObjectLostError, RayActorError, RayEr
 
 from odt_sim.errors import OdtSimError, SimulationError
 
-LOST = (RayActorError, ObjectLostError)  # what a dead worker or node leaves: its blocks are done again
+LOST = (RayActorError, ObjectLostError)  # after the death of a worker or a node: the blocks are run again
 
 
 def result(reference: Any) -> Any:
-    """Returns a call's result, or raises what it raised there.
+    """Return a call's result, or raise its error.
 
     Raises:
-        RayError: One of `LOST`: the call can be made again.
+        RayError: One of `LOST`; the call can be repeated.
         OdtSimError: The call failed.
     """
     try:
@@ -29,35 +29,35 @@ def result(reference: Any) -> Any:
         _check_modules(error)
         raise SimulationError(
             f"backend ray: a worker failed with {type(error.cause).__name__}: {one_line(error.cause)}; "
-            "run it with backend=serial to debug it"
+            "debug it with backend=serial"
         ) from error
     except RayError as error:
         raise SimulationError(
-            f"backend ray: {type(error).__name__}: {one_line(error)}; look at Ray's own logs"
+            f"backend ray: {type(error).__name__}: {one_line(error)}; see Ray's logs in /tmp/ray"
         ) from error
 
 
-def is_workers(lost: BaseException) -> bool:
-    """Whether one of `LOST` tells of a worker's own death: a node's, a lost object or the network is no device's fault."""
-    return isinstance(lost, ActorDiedError) and "its node has died" not in str(lost)  # Ray tells it in words alone
+def is_own_death(lost: BaseException) -> bool:
+    """Return whether a worker died by itself; a dead node, a lost object or the network is no device's fault."""
+    return isinstance(lost, ActorDiedError) and "its node has died" not in str(lost)  # Ray has no type for it
+
+
+def one_line(error: BaseException) -> str:
+    """Return the first line of an error's text."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def _check_modules(error: RayError) -> None:
-    """Raises an error that says what to do, where a node lacks a module."""
+    """Raise an error with advice if a node lacks a module."""
     text = str(error)
     if not (missing := re.search(r"No module named '([\w.]+)'", text)):
         return
     module, node = missing[1], re.search(r"\bip=([^,)]+)", text)
     where = f"node {node[1]}" if node else "a node"
-    do = (
+    advice = (
         "install it there (pip install odt_sim)"
         if module.partition(".")[0] == "odt_sim"
         else "install it there, or send the folder of your own files: backend.runtime_env={working_dir: .}"
     )
-    raise SimulationError(f"backend ray: {where} has no module {module}; {do}") from error
-
-
-def one_line(error: BaseException) -> str:
-    """Returns the first line of an error's text."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__
+    raise SimulationError(f"backend ray: {where} has no module {module}; {advice}") from error

@@ -72,8 +72,9 @@ def join_cluster(address: str, runtime_env: Mapping[str, Any]) -> None:
 
 
 def session() -> str:
-    """Return the name of the Ray session that this process uses."""
-    return str(ray.get_runtime_context().get_session_name())
+    """Return an id of this process's connection to a Ray."""
+    context = ray.get_runtime_context()
+    return f"{context.get_node_id()} {context.get_job_id()}"
 
 
 def _init(address: str, runtime_env: Mapping[str, Any], **options: Any) -> None:

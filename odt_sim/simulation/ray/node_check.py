@@ -1,7 +1,9 @@
-"""What the node of an actor must have: this version of odt_sim, and sight of the run's storage."""
+"""Requirements of a node: this version of odt_sim, and access to the run's storage."""
 
+import os
 import secrets
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -9,7 +11,11 @@ from importlib.metadata import PackageNotFoundError, version
 import ray
 
 from odt_sim.errors import CheckpointError, FileError, SimulationError
+from odt_sim.persistence.object_store import ObjectStore
 from odt_sim.persistence.storage import PROBE, Storage
+
+CREDENTIALS = ("AWS_", "AZURE_", "FSSPEC_", "GCSFS_", "GOOGLE_")
+"""How the names of variables begin that fsspec's packages read."""
 
 
 @dataclass(frozen=True)
@@ -17,9 +23,9 @@ class Expected:
     """What a node must have.
 
     Attributes:
-        version: The version of odt_sim; of a folder that is not installed `unknown`.
-        storage: Where devices' states are kept.
-        probe: What the piece named `PROBE` there holds.
+        version: The version of odt_sim; `unknown` if it is not installed.
+        storage: The run's storage.
+        probe: The content of the file `PROBE` there.
     """
 
     version: str
@@ -28,7 +34,7 @@ class Expected:
 
 
 def expect(storage: Storage) -> Expected:
-    """Puts a probe into a run's storage, and returns what nodes must have.
+    """Write a probe into a run's storage, and return what nodes must have.
 
     Raises:
         FileError: The storage cannot be written.
@@ -38,36 +44,40 @@ def expect(storage: Storage) -> Expected:
     return expected
 
 
+def credentials(storage: Storage) -> Mapping[str, str]:
+    """Return the variables of this process that give access to object stores; none for a folder."""
+    names = [name for name in os.environ if name.startswith(CREDENTIALS)] if isinstance(storage, ObjectStore) else []
+    return {name: os.environ[name] for name in names}
+
+
 def withdraw(expected: Expected) -> None:
-    """Removes the probe; where that fails the run has failed before, or needs it no more."""
+    """Remove the probe, if possible."""
     with suppress(FileError):
         expected.storage.delete([PROBE])
 
 
 def check_node(expected: Expected) -> None:
-    """Checks the node on which this runs.
+    """Check the node of this process.
 
-    It is done for every strategy: what a strategy keeps on devices is known only once it runs, and states that each node
-    keeps for itself are missed only when a device comes to another node.
+    It is checked for every strategy, because which devices keep states is only known once they run.
 
     Raises:
         SimulationError: The node lacks something.
     """
-    address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-    here = f"node {address} ({socket.gethostname()})"
+    node = f"node {ray.util.get_node_ip_address()} ({socket.gethostname()})"  # type: ignore[no-untyped-call]
     found = _version()
     if found != expected.version:
         raise SimulationError(
-            f"backend ray: {here} has odt_sim {found}, the run {expected.version}; install the same on all nodes"
+            f"backend ray: {node} has odt_sim {found}, the run {expected.version}; install the same on all nodes"
         )
     try:
-        seen = expected.storage.read(PROBE) == expected.probe
-    except (CheckpointError, FileError):
-        seen = False
-    if not seen:
+        problem = "" if expected.storage.read(PROBE) == expected.probe else "found another run's files"
+    except (CheckpointError, FileError) as error:
+        problem = str(error)
+    if problem:
         place = expected.storage.where("").rstrip("/")
         raise SimulationError(
-            f"run.storage: {here} does not see the run's {place}; give a place that all nodes see: "
+            f"run.storage: {node} does not see the run's {place} ({problem}); give a place that all nodes see: "
             "run.storage=..., a shared folder or a URI"
         )
 

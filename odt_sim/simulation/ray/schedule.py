@@ -1,23 +1,23 @@
-"""Which actor does which tasks next: counting only, no clock and no Ray."""
+"""The assignment of tasks to actors, without clocks and without Ray."""
 
 from collections import deque
 from collections.abc import Sequence
 
 AHEAD = 2
-"""The calls given to an actor at once, so that it never waits for the coordinator."""
+"""Calls in flight per actor, so that it never waits for the coordinator."""
 
 
 def assign(costs: Sequence[float], actors: int) -> list[list[int]]:
-    """Spreads tasks over actors so that all have about as much to do.
+    """Spread tasks over actors so that their loads are about equal.
 
-    Graham 1969, Bounds on Multiprocessing Timing Anomalies: the costliest task that is left goes to whoever has least.
+    Graham 1969, Bounds on Multiprocessing Timing Anomalies: the costliest remaining task goes to the least loaded actor.
 
     Args:
-        costs: What each task costs, in any unit.
-        actors: How many there are.
+        costs: The cost of each task, in any unit.
+        actors: The number of actors.
 
     Returns:
-        For each actor the numbers of its tasks, ascending: results are wanted in that order.
+        For each actor the numbers of its tasks, ascending, because results are needed in that order.
     """
     shares, load = [list[int]() for _ in range(actors)], [0.0] * actors
     for task in sorted(range(len(costs)), key=lambda task: -costs[task]):
@@ -28,60 +28,60 @@ def assign(costs: Sequence[float], actors: int) -> list[list[int]]:
 
 
 class Schedule:
-    """Says what to hand out to whom, as calls come back.
+    """The next call of each actor, as calls return.
 
     Every actor has a share of the tasks. A call takes two thirds of what is left of it, so that calls are few and the last
-    ones small (Polychronopoulos and Kuck 1987, Guided Self-Scheduling): who has done its own does what is left of others'.
+    ones small (Polychronopoulos and Kuck 1987, Guided Self-Scheduling); an idle actor takes tasks of the largest share.
     """
 
     def __init__(self, costs: Sequence[float], devices: Sequence[int], actors: int, most_devices: int) -> None:
-        """Has handed out nothing yet.
+        """Assign all tasks.
 
         Args:
-            costs: What each task costs, in any unit.
-            devices: How many devices each task is about.
-            actors: How many there are.
+            costs: The cost of each task, in any unit.
+            devices: The number of devices of each task.
+            actors: The number of actors.
             most_devices: The most devices of a call of several tasks.
         """
         self._costs, self._devices, self._most_devices = list(costs), list(devices), most_devices
         self._shares = [deque(share) for share in assign(costs, actors)]
-        self._under_way = [0] * actors
+        self._in_flight = [0] * actors
 
     def take(self, ready: Sequence[bool]) -> tuple[list[int], int] | None:
-        """Returns the tasks of the next call and its actor; None where nothing is to be handed out now.
+        """Return the tasks of the next call and its actor; None if there is no call to make now.
 
         Args:
-            ready: Which actors take calls.
+            ready: For each actor whether it accepts calls.
         """
-        slots = [slot for slot, takes in enumerate(ready) if takes and self._under_way[slot] < AHEAD]
-        for slot in sorted(slots, key=self._under_way.__getitem__):
+        slots = [slot for slot, accepts in enumerate(ready) if accepts and self._in_flight[slot] < AHEAD]
+        for slot in sorted(slots, key=self._in_flight.__getitem__):
             share = self._shares[slot]
-            if not self._under_way[slot] and not share:
+            if not self._in_flight[slot] and not share:
                 share = max(self._shares, key=self._left)
             if share:
-                self._under_way[slot] += 1
+                self._in_flight[slot] += 1
                 return self._call(share), slot
         return None
 
     def back(self, tasks: Sequence[int], slot: int, *, done: bool) -> None:
-        """Takes note that an actor has done a call, or has died with it: then its tasks are the next to be handed out."""
-        self._under_way[slot] -= 1
+        """Record the end of a call; if it was lost, its tasks are handed out next."""
+        self._in_flight[slot] -= 1
         if not done:
             self._shares[slot].extendleft(reversed(tasks))
 
     def cut(self, slot: int, costs: Sequence[float]) -> list[int]:
-        """Takes note that an actor has died with a call whose tasks are done device by device from now on.
+        """Record the loss of a call, and replace its tasks by one task for each device.
 
         Args:
             slot: The actor.
-            costs: What each device costs; each is a call of its own.
+            costs: The cost of each device; each is a call of its own.
 
         Returns:
-            The numbers of the tasks that the devices are.
+            The numbers of the new tasks.
         """
         first = len(self._costs)
         self._costs += costs
-        self._devices += [self._most_devices] * len(costs)  # so that no other task goes with it
+        self._devices += [self._most_devices] * len(costs)  # so that no other task joins its call
         pieces = list(range(first, len(self._costs)))
         self.back(pieces, slot, done=False)
         return pieces
@@ -99,24 +99,15 @@ class Schedule:
 
 
 class OwnActors:
-    """The schedule of actors that each do one task, its own; some of them run at once."""
+    """The schedule of actors that each do one task; some of them run at once."""
 
     def __init__(self, actors: Sequence[int], most_running: int) -> None:
-        """Has handed out nothing yet.
-
-        Args:
-            actors: The actor of each task.
-            most_running: How many are under way at once.
-        """
+        """Set the actor of each task, and the number of calls in flight."""
         self._actors, self._left = actors, most_running
         self._waiting = deque(range(len(actors)))
 
     def take(self, ready: Sequence[bool]) -> tuple[list[int], int] | None:
-        """Returns the next task and its actor; None where nothing is to be handed out now.
-
-        Args:
-            ready: Which actors take calls.
-        """
+        """Return the next task and its actor; None if there is no call to make now."""
         task = next((task for task in self._waiting if ready[self._actors[task]]), None) if self._left else None
         if task is None:
             return None
@@ -125,7 +116,7 @@ class OwnActors:
         return [task], self._actors[task]
 
     def back(self, tasks: Sequence[int], slot: int, *, done: bool) -> None:
-        """Takes note that an actor has done its task, or has died with it."""
+        """Record the end of a call; if it was lost, its task is handed out next."""
         self._left += 1
         if not done:
             self._waiting.extendleft(tasks)

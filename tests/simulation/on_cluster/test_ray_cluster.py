@@ -94,8 +94,8 @@ def test_the_command_is_the_same_on_a_cluster_and_sends_the_users_files(apart, s
 
 
 CASES = {
-    "too few CPUs": (["backend.actors=9"], r"backend\.actors: expected room for 9 of CPU 1 each, found room for 3 \("),
-    "too large": (["backend.num_cpus=2"], r"backend\.actors: expected room for 1 of CPU 2 each, found room for 0 \("),
+    "too few CPUs": (["backend.actors=9"], r"backend\.actors: 9 actors need CPU 1 each, only 3 fit \("),
+    "too large": (["backend.num_cpus=2"], r"backend\.actors: 1 actors need CPU 2 each, only 0 fit \("),
     "no such resource": (
         ["backend.resources={phone: 1}"],
         r"backend\.resources: no node has phone, found CPU, apart; start",

@@ -14,7 +14,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from odt_sim.simulation.ray.call_errors import LOST, is_workers
+from odt_sim.simulation.ray.call_errors import LOST, is_own_death
 
 TRIES = 5
 
@@ -35,7 +35,7 @@ def told(call: Any) -> bool:
     try:
         ray.get(call)
     except LOST as error:
-        return is_workers(error)
+        return is_own_death(error)
     raise AssertionError("nothing has died")
 
 

@@ -1,0 +1,36 @@
+"""Run a command as `ray job submit --working-dir FOLDER` does, but without Ray's job server.
+
+    python submitted.py ADDRESS FOLDER COMMAND ...
+
+An actor has FOLDER as its working folder, as a job's supervisor has, and starts COMMAND there, to which it hands the job's
+runtime environment. Prints the command's error output and exits with its code.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import ray
+
+
+@ray.remote(num_cpus=0)
+class Supervisor:
+    def run(self, command: list[str], address: str) -> tuple[int, str]:
+        folder = ray.get_runtime_context().runtime_env["working_dir"]
+        job = {"RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps({"runtime_env": {"working_dir": folder}})}
+        done = subprocess.run(
+            command, env={**os.environ, **job, "RAY_ADDRESS": address}, capture_output=True, text=True
+        )
+        return done.returncode, done.stderr + os.getcwd() + str(os.path.exists(os.getcwd()))
+
+
+def main(address: str, folder: str, *command: str) -> None:
+    ray.init(address, log_to_driver=False)
+    supervisor = Supervisor.options(runtime_env={"working_dir": folder}).remote()
+    code, error = ray.get(supervisor.run.remote(list(command), address))
+    sys.exit(f"{error}\n{code}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
