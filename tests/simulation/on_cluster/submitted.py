@@ -26,9 +26,8 @@ class Supervisor:
 
 
 def main(address: str, folder: str, *command: str) -> None:
-    ray.init(address, log_to_driver=False)
-    supervisor = Supervisor.options(runtime_env={"working_dir": folder}).remote()
-    code, error = ray.get(supervisor.run.remote(list(command), address))
+    ray.init(address, log_to_driver=False, runtime_env={"working_dir": folder})
+    code, error = ray.get(Supervisor.remote().run.remote(list(command), address))
     sys.exit(f"{error}\n{code}")
 
 
