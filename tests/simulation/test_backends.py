@@ -199,7 +199,7 @@ def test_what_a_strategy_raises_in_a_worker_is_one_line_and_the_actors_stay(user
 def test_storage_that_is_memory_of_one_process_is_refused_before_the_first_round(simulation, tmp_path):
     run = simulation(FedAvg(), tmp_path, storage="memory://odt_sim/run", backend=RayBackend(actors=1))
     with pytest.raises(
-        SimulationError, match=r"^run\.storage: node \S+ \(.+\) does not see the run's memory://odt_sim/run;"
+        SimulationError, match=r"^run\.storage: node \S+ \(.+\) does not see the run.s memory://odt_sim/run \(.*no such"
     ):
         run.run()
 
