@@ -1,4 +1,4 @@
-"""One device's figures, from the outputs of its model."""
+"""The figures of one device, from the outputs of its model."""
 
 from typing import Any
 
@@ -11,22 +11,22 @@ from odt_sim.model.manifest import REGRESSIONS
 
 Array = NDArray[Any]
 
-_EPSILON = 1e-7  # Keras' own: a probability of zero has a large loss, not an infinite one
+_EPSILON = 1e-7  # as in Keras: a probability of zero has a finite loss
 
 
 def log_softmax(logits: Array) -> Array:
-    """Returns the logarithm of the softmax over the last axis, in float64."""
-    with np.errstate(invalid="ignore"):  # of a model that diverged: infinite logits give NaN
+    """Return the logarithm of the softmax over the last axis, in float64."""
+    with np.errstate(invalid="ignore"):  # infinite logits of a diverged model give NaN
         shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
         return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
 def example_losses(outputs: Array, y: Array, loss: str, from_logits: bool, delta: float = 1.0) -> Array:
-    """Returns each example's loss, as Keras defines it with its default settings: no label smoothing.
+    """Return each example's loss as Keras defines it by default, without label smoothing.
 
     Args:
-        outputs: `[examples, ...]` float32, what `infer` gave.
-        y: `[examples, ...]` labels, one for each row of the outputs, or targets of the outputs' shape.
+        outputs: `[examples, ...]` float32, the outputs of `infer`.
+        y: `[examples, ...]` labels, one per row of the outputs, or targets of the outputs' shape.
         loss: One of `odt_sim.model.manifest.LOSSES`.
         from_logits: Whether the outputs are logits rather than probabilities.
         delta: The error at which Huber's loss turns from quadratic to linear.
@@ -69,53 +69,53 @@ def _binary_losses(outputs: Array, y: Array, from_logits: bool) -> Array:
 
 
 def mean_loss(outputs: Array, y: Array, loss: str | None, from_logits: bool, delta: float = 1.0) -> float:
-    """Returns the mean of `example_losses`.
+    """Return the mean of `example_losses`.
 
     Raises:
-        ModelError: The loss is not known.
+        ModelError: The loss is unknown.
     """
-    return float(example_losses(outputs, y, _known(loss), from_logits, delta).mean())
+    return float(example_losses(outputs, y, _checked(loss), from_logits, delta).mean())
 
 
 def figures(outputs: Array, y: Array, loss: str | None, from_logits: bool, delta: float = 1.0) -> dict[str, float]:
-    """Returns one device's figures.
+    """Return the figures of one device.
 
     Args:
-        outputs: `[examples, ...]` float32, what `infer` gave; at least one example.
+        outputs: `[examples, ...]` float32, the outputs of `infer`; at least one example.
         y: The labels or targets.
-        loss: The loss the model was exported with.
+        loss: The loss of the exported model.
         from_logits: Whether the outputs are logits rather than probabilities.
         delta: The error at which Huber's loss turns from quadratic to linear.
 
     Returns:
         `accuracy` (0..1), `loss`, `examples`, `balanced_accuracy` and `auc` of a classifier; `mse`, `mae`, `loss`, `examples`
-        and `r2` of a regression. What the examples leave undefined is absent: `auc` of one class, `r2` of equal targets.
+        and `r2` of a regression. Undefined figures are absent: `auc` of one class, `r2` of equal targets.
 
     Raises:
-        ModelError: The loss is not known.
+        ModelError: The loss is unknown.
     """
-    mean, loss = mean_loss(outputs, y, loss, from_logits, delta), _known(loss)
-    own, more = (
+    mean, loss = mean_loss(outputs, y, loss, from_logits, delta), _checked(loss)
+    known, optional = (
         _regression(outputs, y) if loss in REGRESSIONS else _classification(outputs, y, loss, from_logits=from_logits)
     )
     return {
-        **own,
+        **known,
         "loss": mean,
         "examples": len(y),
-        **{name: value for name, value in more.items() if value is not None},
+        **{name: value for name, value in optional.items() if value is not None},
     }
 
 
-def _known(loss: str | None) -> str:
+def _checked(loss: str | None) -> str:
     if loss is None:
         raise ModelError(
-            "the model has no manifest, so its loss is not known; give it: TrainableModel.load(path, loss=...)"
+            "the model has no manifest, so its loss is unknown; pass it: TrainableModel.load(path, loss=...)"
         )
     return loss
 
 
 Figures = tuple[dict[str, float], dict[str, float | None]]
-"""Those that are always known, and those that may not be."""
+"""Figures that are always defined, and figures that may be None."""
 
 
 def _regression(outputs: Array, y: Array) -> Figures:
@@ -133,8 +133,8 @@ def _classification(outputs: Array, y: Array, loss: str, *, from_logits: bool) -
     else:
         hot = loss in ("categorical_crossentropy", "kl_divergence")
         labels = y.argmax(axis=-1) if hot else _labels(outputs, y)
-        right = (outputs.argmax(axis=-1) == labels) & ~np.isnan(outputs).any(axis=-1)  # NaN predicts nothing
-        scores = log_softmax(outputs) if from_logits else outputs  # logits of two examples have no common scale
+        right = (outputs.argmax(axis=-1) == labels) & ~np.isnan(outputs).any(axis=-1)  # NaN is no prediction
+        scores = log_softmax(outputs) if from_logits else outputs  # logits of different examples have no common scale
         positive = labels[..., np.newaxis] == np.arange(outputs.shape[-1])
     classes = outputs.shape[-1]
     area = auc(scores.reshape(-1, classes), positive.reshape(-1, classes))
@@ -142,7 +142,7 @@ def _classification(outputs: Array, y: Array, loss: str, *, from_logits: bool) -
 
 
 def _labels(outputs: Array, y: Array) -> NDArray[np.int64]:
-    """Returns a label for each row of the outputs: `[examples]`, `[examples, 1]` and sequences alike."""
+    """Return a label per row of the outputs, for labels `[examples]`, `[examples, 1]` and sequences."""
     return y.reshape(outputs.shape[:-1]).astype(np.int64)
 
 

@@ -1,8 +1,4 @@
-"""How one figure, such as accuracy, is distributed over the devices of a fleet.
-
-A mean hides who pays for it. Next to the mean that weights devices by their examples stand the plain mean, the standard
-deviation, the deciles, the worst device, and the fraction of devices that another model would have served better.
-"""
+"""The distribution of a metric over the devices of a fleet: means, deviation, deciles, worst device, devices hurt."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,28 +18,27 @@ HIGHER_IS_BETTER: Mapping[str, bool] = {
     "mae": False,
     "r2": True,
 }
-"""For every metric, whether a larger value is the better one: the only place that says so."""
+"""Whether a larger value is better, for every metric."""
 
 TASK_METRICS: Mapping[str, tuple[str, ...]] = {
     "classification": ("accuracy", "loss", "balanced_accuracy", "auc"),
     "regression": ("mse", "mae", "loss", "r2"),
 }
-"""The metrics of a task; the first is the one by which strategies are compared, and the last may be unknown of a device."""
+"""The metrics of a task; strategies are compared by the first, and the last may be unknown of a device."""
 
 
 @dataclass(frozen=True)
 class FleetFigures:
     """The distribution of one metric over devices, in the metric's own unit.
 
-    "Bottom" and "worst" always mean the badly served devices: the low end of an accuracy, the high end of a loss.
+    "Bottom" and "worst" mean the badly served devices: the low end of an accuracy, the high end of a loss.
 
     Attributes:
-        devices: How many devices have a finite value; the others are in none of these figures.
+        devices: Devices with a finite value; all figures are over these.
         weighted_mean: Mean weighted by each device's test examples.
-        mean: Mean in which every device counts once.
-        std: Population standard deviation over devices (divides by their number).
-        bottom_decile: A tenth of the devices is served worse than this. Interpolated linearly between the two nearest
-            devices (numpy's default; definition 7 of Hyndman and Fan, 1996).
+        mean: Mean over devices, unweighted.
+        std: Population standard deviation over devices.
+        bottom_decile: A tenth of the devices is served worse than this, by linear interpolation (numpy's default).
         top_decile: A tenth of the devices is served better than this; interpolated in the same way.
         worst: The value of the worst-served device.
     """
@@ -58,14 +53,14 @@ class FleetFigures:
 
 
 def fleet_figures(rows: Sequence[Row], metric: str) -> FleetFigures | None:
-    """Describes how `metric` is distributed over devices.
+    """Return the distribution of `metric` over devices.
 
     Args:
-        rows: One mapping a device, with `examples` (of its test split, at least 0) and the metric's value.
+        rows: One mapping per device, with `examples` (of its test split, at least 0) and the metric's value.
         metric: A key of `HIGHER_IS_BETTER`.
 
     Returns:
-        The figures, or None where no device has a finite value of at least one example.
+        None if no device with an example has a finite value.
     """
     known = [row for row in rows if row["examples"] > 0 and np.isfinite(_number(row.get(metric)))]
     if not known:
@@ -85,10 +80,10 @@ def fleet_figures(rows: Sequence[Row], metric: str) -> FleetFigures | None:
 
 
 def gains(rows: Sequence[Row], metric: str, reference: str) -> NDArray[np.float64]:
-    """Returns `[devices]` by how much `metric` is better than `reference`: below 0 is worse, NaN is unknown.
+    """Return `[devices]` by how much `metric` is better than `reference`: below 0 is worse, NaN is unknown.
 
     Args:
-        rows: One mapping a device.
+        rows: One mapping per device.
         metric: A key of `HIGHER_IS_BETTER`.
         reference: The column to compare with, such as `local_accuracy`.
     """
@@ -97,31 +92,24 @@ def gains(rows: Sequence[Row], metric: str, reference: str) -> NDArray[np.float6
 
 
 def fraction_hurt(gained: NDArray[np.float64]) -> float | None:
-    """Returns the fraction (0 to 1) of devices that are strictly worse off, of those whose gain is known.
-
-    Args:
-        gained: `[devices]` as `gains` returns it.
-
-    Returns:
-        None where no device's gain is known.
-    """
+    """Return the fraction (0 to 1) of devices with a negative gain, of those with a known gain; None without any."""
     known = gained[np.isfinite(gained)]
     return float(np.mean(known < 0)) if known.size else None
 
 
 def evaluation_columns(rows: Sequence[Row], task: str) -> dict[str, float]:
-    """Returns the columns of a round's record on a round whose evaluation is due.
+    """Return the columns of a round's record on a round that was evaluated.
 
     Args:
-        rows: One mapping a device, with `seen`, `examples` and the task's metrics, and where the device has validation
-            examples `validation_examples` and the metrics on them.
+        rows: One mapping per device, with `seen`, `examples`, the task's metrics, and `validation_examples` and the metrics
+            on them if it has any.
         task: A key of `TASK_METRICS`.
 
     Returns:
         For each metric m: `m` (example-weighted mean over seen devices), `m_unweighted`, `m_unseen` (unweighted mean over
         unseen devices), and `validation_m` (mean over seen devices, weighted by their validation examples). A column is
-        absent where no device has a finite value. `validation_devices` is how many devices are in the mean of the first
-        metric on validation examples.
+        absent if no device has a finite value. `validation_devices` counts the devices in the mean of the first metric on
+        validation examples.
     """
     seen, unseen = split_seen(rows)
     validated = [measured_as(row, "validation", task, "validation_examples") for row in seen]
@@ -139,20 +127,20 @@ def evaluation_columns(rows: Sequence[Row], task: str) -> dict[str, float]:
 
 
 def measured_as(row: Row, prefix: str, task: str, examples: str = "examples") -> Row:
-    """Returns the figures of a device whose names begin with `prefix`, as `fleet_figures` takes them.
+    """Return the figures of a device under a prefix, as `fleet_figures` takes them.
 
     Args:
-        row: One device's.
+        row: The figures of one device.
         prefix: `validation`, `train`, `others` and so on.
         task: A key of `TASK_METRICS`.
-        examples: The column by which a mean weights the device; 0 where it has none.
+        examples: The column that weights the device; 0 if it has none.
     """
     figures = {metric: row.get(f"{prefix}_{metric}") for metric in TASK_METRICS[task]}
     return {"examples": row.get(examples, 0), **figures}
 
 
 def split_seen(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Returns the rows of the devices that took part in training, and those of the devices kept out of it."""
+    """Return the rows of the seen devices, which take part in training, and those of the unseen ones."""
     return [row for row in rows if row["seen"]], [row for row in rows if not row["seen"]]
 
 

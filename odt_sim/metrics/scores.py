@@ -1,6 +1,6 @@
-"""Figures that a device's examples may leave undefined: balanced accuracy, AUC and R2; None where they do.
+"""Balanced accuracy, AUC and R2; None if the examples leave them undefined.
 
-In numpy, so that no device process loads scikit-learn; where scikit-learn defines them, the numbers are its own.
+The values are those of scikit-learn; written in numpy, because importing scikit-learn costs a device process memory.
 """
 
 from typing import Any
@@ -12,28 +12,30 @@ Array = NDArray[Any]
 
 
 def balanced_accuracy(right: NDArray[np.bool_], labels: Array) -> float | None:
-    """Returns the mean over the classes that occur of the fraction of each that is predicted right (its recall).
+    """Return the mean recall of the classes that occur.
 
     Args:
-        right: `[...]` whether each prediction is.
+        right: `[...]` whether each prediction is right.
         labels: `[...]` integers.
     """
-    _, of = np.unique(labels.ravel(), return_inverse=True)
-    return float((np.bincount(of, weights=right.ravel()) / np.bincount(of)).mean()) if len(of) else None
+    _, classes = np.unique(labels.ravel(), return_inverse=True)
+    if not len(classes):
+        return None
+    return float((np.bincount(classes, weights=right.ravel()) / np.bincount(classes)).mean())
 
 
 def auc(scores: Array, positive: NDArray[np.bool_]) -> float | None:
-    """Returns the area under the ROC curve; of several classes the plain mean of each against the rest.
+    """Return the area under the ROC curve; for several classes the plain mean of one against the rest.
 
-    It is the probability that a positive example has a higher score than a negative one, equal scores counting half (Hanley
-    and McNeil, 1982). Classes of which all or no examples are do not count.
+    It is the probability that a positive example has a higher score than a negative one; ties count half (Hanley and
+    McNeil, 1982). Classes of all or no examples do not count.
 
     Args:
         scores: `[examples, classes]`.
-        positive: `[examples, classes]` which examples are of which class.
+        positive: `[examples, classes]` whether each example is of the class.
 
     Returns:
-        0 to 1, one half by chance; None where no class has both, or a score is not finite.
+        0 to 1, one half by chance; None if no class counts, or a score is not finite.
     """
     if not np.isfinite(scores).all():
         return None
@@ -43,13 +45,13 @@ def auc(scores: Array, positive: NDArray[np.bool_]) -> float | None:
         return None
     positives, order = counts[both], np.argsort(scores[:, both], axis=0)
     below_or_equal = _below_and_not_above(np.take_along_axis(scores[:, both], order, axis=0))
-    of_all = (below_or_equal * np.take_along_axis(positive[:, both], order, axis=0)).sum(axis=0)
-    of_negatives = of_all - positives**2  # any two positives, and each with itself, count two and one
-    return float((of_negatives / (2 * positives * (len(positive) - positives))).mean())
+    over_all = (below_or_equal * np.take_along_axis(positive[:, both], order, axis=0)).sum(axis=0)
+    over_negatives = over_all - positives**2  # pairs of two positives do not count
+    return float((over_negatives / (2 * positives * (len(positive) - positives))).mean())
 
 
 def _below_and_not_above(ordered: Array) -> NDArray[np.int64]:
-    """Returns for each score how many of its column are below it, plus how many are not above it.
+    """Return for each score the number of scores below it plus the number not above it, within its column.
 
     Args:
         ordered: `[examples, classes]`, ascending in each column.
@@ -63,20 +65,20 @@ def _below_and_not_above(ordered: Array) -> NDArray[np.int64]:
 
 
 def r2(outputs: Array, y: Array) -> float | None:
-    """Returns the coefficient of determination: 1 minus the squared error relative to that of the mean of `y`.
+    """Return the coefficient of determination: 1 minus the squared error relative to that of the mean of `y`.
 
-    Of several outputs it is the plain mean over those that vary.
+    For several outputs it is the plain mean over those that vary.
 
     Args:
         outputs: `[examples, ...]`.
         y: The targets, of the same shape.
 
     Returns:
-        At most 1, 0 for predicting the mean; None where no target varies.
+        At most 1, 0 for predicting the mean; None if no target varies.
     """
-    predicted, wanted = (array.reshape(len(array), -1).astype(np.float64) for array in (outputs, y))
-    total = ((wanted - wanted.mean(axis=0)) ** 2).sum(axis=0)
+    predicted, targets = (array.reshape(len(array), -1).astype(np.float64) for array in (outputs, y))
+    total = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0)
     varies = total > 0
     if not varies.any():
         return None
-    return float((1 - ((wanted - predicted) ** 2).sum(axis=0)[varies] / total[varies]).mean())
+    return float((1 - ((targets - predicted) ** 2).sum(axis=0)[varies] / total[varies]).mean())

@@ -318,7 +318,7 @@ def test_a_foreign_model_takes_the_settings_it_has(foreign: Path, foreign_rows: 
     free = Device(TrainableModel.load(foreign / "dynamic.tflite"), foreign_rows)
     with pytest.raises(ModelError, match=r"dynamic.tflite: has no learning rate of its own; give one"):
         free.train()
-    with pytest.raises(ModelError, match=r"its loss is not known; give it: TrainableModel\.load\(path, loss=\.\.\.\)"):
+    with pytest.raises(ModelError, match=r"its loss is unknown; pass it: TrainableModel\.load\(path, loss=\.\.\.\)"):
         free.evaluate("train")
 
 

@@ -49,7 +49,7 @@ def test_soft_targets() -> None:
     )
 
 
-def test_a_probability_of_zero_has_a_large_loss_but_no_infinite_one() -> None:
+def test_probability_of_zero_has_a_finite_loss() -> None:
     found = figures(np.array([[1, 0]], np.float32), np.array([1]), SPARSE, False)
     assert found["loss"] == pytest.approx(-log(1e-7))
 
@@ -68,12 +68,12 @@ def test_mean_squared_error() -> None:
     assert figures(outputs, y, MSE, False) == {"mse": 3.5, "mae": 1.5, "loss": 3.5, "examples": 2, "r2": -13.0}
 
 
-def test_mean_squared_error_of_one_value_an_example() -> None:
+def test_mean_squared_error_of_one_value_per_example() -> None:
     outputs, y = np.array([[1], [5]], np.float32), np.array([0, 2], np.float32)
     assert figures(outputs, y, MSE, False) == {"mse": 5.0, "mae": 2.0, "loss": 5.0, "examples": 2, "r2": -4.0}
 
 
-def test_what_is_not_finite_is_neither_right_nor_a_warning() -> None:
+def test_nan_outputs_are_wrong_without_a_warning() -> None:
     outputs = np.array([[np.nan, np.nan], [np.inf, np.inf], [3, 1]], np.float32)
     found = figures(outputs, np.array([0, 1, 0]), SPARSE, True)
     assert np.isnan(found["loss"])
@@ -87,12 +87,12 @@ def test_softmax_sums_to_one_and_ignores_a_shift(logits: NDArray[np.float32], sh
     np.testing.assert_allclose(log_softmax(logits.astype(np.float64) + shift), logarithms, atol=1e-10)
 
 
-def test_an_unknown_loss() -> None:
-    with pytest.raises(ModelError, match=r"its loss is not known; give it: TrainableModel\.load\(path, loss=\.\.\.\)"):
+def test_unknown_loss() -> None:
+    with pytest.raises(ModelError, match=r"its loss is unknown; pass it: TrainableModel\.load\(path, loss=\.\.\.\)"):
         figures(LOGITS, LABELS, None, True)
 
 
-def test_of_one_class_or_of_equal_targets_less_is_known() -> None:
+def test_undefined_figures_are_absent() -> None:
     assert set(figures(LOGITS, np.array([1, 1]), SPARSE, True)) == {"accuracy", "loss", "examples", "balanced_accuracy"}
     equal = np.ones((2, 1), np.float32)
     assert set(figures(2 * equal, equal, MSE, False)) == {"mse", "mae", "loss", "examples"}

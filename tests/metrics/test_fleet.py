@@ -36,7 +36,7 @@ def test_bottom_and_worst_of_a_loss_are_its_high_end():
 
 
 @given(fleets)
-def test_an_accuracy_and_its_error_mirror_each_other(fleet):
+def test_accuracy_and_its_error_mirror_each_other(fleet):
     values, examples = zip(*fleet, strict=True)
     right = fleet_figures(rows("accuracy", values, examples), "accuracy")
     wrong = fleet_figures(rows("loss", [1 - value for value in values], examples), "loss")
@@ -56,7 +56,7 @@ def test_figures_are_ordered(fleet):
 
 
 @given(fleets, st.randoms())
-def test_the_order_of_devices_does_not_matter(fleet, random):
+def test_order_of_devices_does_not_matter(fleet, random):
     shuffled = random.sample(fleet, len(fleet))
     one, other = (fleet_figures(rows("accuracy", *zip(*some, strict=True)), "accuracy") for some in (fleet, shuffled))
     assert one.weighted_mean == pytest.approx(other.weighted_mean)
@@ -75,25 +75,25 @@ def test_devices_without_a_finite_value_or_an_example_are_left_out():
     assert (figures.devices, figures.weighted_mean, figures.worst) == (1, 1.0, 1.0)
 
 
-def test_a_fleet_without_any_value_has_no_figures():
+def test_fleet_without_any_value_has_no_figures():
     assert fleet_figures([], "accuracy") is None
     assert fleet_figures(rows("accuracy", [None, NAN]), "accuracy") is None
 
 
-def test_a_gain_is_a_higher_accuracy_or_a_lower_error():
+def test_gain_is_a_higher_accuracy_or_a_lower_error():
     table = rows("accuracy", [0.75, 0.5, 0.5], local_accuracy=[0.5, 0.75, None])
     np.testing.assert_array_equal(gains(table, "accuracy", "local_accuracy"), [0.25, -0.25, NAN])
     table = rows("mse", [0.75, 0.5, NAN], local_mse=[0.5, 0.75, 1.0])
     np.testing.assert_array_equal(gains(table, "mse", "local_mse"), [-0.25, 0.25, NAN])
 
 
-def test_hurt_are_those_strictly_worse_of_those_known():
+def test_hurt_devices_are_strictly_worse():
     assert fraction_hurt(np.array([0.1, 0.0, -0.1, -0.2, NAN])) == 0.5
     assert fraction_hurt(np.array([NAN])) is None
     assert fraction_hurt(np.zeros(0)) is None
 
 
-def test_a_round_is_evaluated_over_seen_and_unseen_devices():
+def test_round_is_evaluated_over_seen_and_unseen_devices():
     table = [
         {"seen": True, "examples": 1, "accuracy": 0.0, "loss": 2.0},
         {"seen": True, "examples": 3, "accuracy": 1.0, "loss": NAN},
@@ -110,7 +110,7 @@ def test_a_round_is_evaluated_over_seen_and_unseen_devices():
     }
 
 
-def test_columns_of_unseen_devices_are_absent_where_there_are_none():
+def test_columns_of_unseen_devices_are_absent_without_any():
     columns = evaluation_columns([{"seen": True, "examples": 2, "mse": 0.5, "mae": 0.25, "loss": 0.5}], "regression")
     assert set(columns) == {"mse", "mse_unweighted", "mae", "mae_unweighted", "loss", "loss_unweighted"}
     json.dumps(columns, allow_nan=False)

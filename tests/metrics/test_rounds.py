@@ -8,30 +8,30 @@ def evaluated(round, value, devices=4, metric="accuracy", **columns):
     return {"round": round, f"validation_{metric}": value, "validation_devices": devices, **columns}
 
 
-def test_the_round_that_validates_best_is_reported():
+def test_round_that_validates_best_is_reported():
     rounds = [evaluated(2, 0.5), evaluated(4, 0.75), {"round": 5}, evaluated(6, 0.625)]
     assert reported_round(rounds, "classification") == 4
     errors = [evaluated(2, 0.5, metric="mse"), evaluated(4, 0.25, metric="mse"), evaluated(6, 0.375, metric="mse")]
     assert reported_round(errors, "regression") == 4
 
 
-def test_the_earliest_of_equals_is_reported():
+def test_earliest_of_equals_is_reported():
     assert reported_round([evaluated(2, 0.5), evaluated(4, 0.75), evaluated(6, 0.75)], "classification") == 4
 
 
-def test_the_test_examples_have_no_say():
+def test_test_examples_do_not_decide_the_reported_round():
     rounds = [evaluated(2, 0.75, accuracy=0.1, loss=9.0), evaluated(4, 0.5, accuracy=1.0, loss=0.0)]
     assert reported_round(rounds, "classification") == 2
 
 
-def test_a_round_does_not_win_because_devices_drop_out_of_its_mean():
+def test_round_does_not_win_because_devices_drop_out_of_its_mean():
     rounds = [evaluated(2, 3.0, 4, "mse"), evaluated(4, 0.5, 3, "mse"), evaluated(6, 2.0, 4, "mse")]
     assert reported_round(rounds, "regression") == 6
     assert reported_round(rounds[1:2], "regression") == 4
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
-def test_what_is_not_finite_never_wins(value):
+def test_round_without_a_finite_figure_is_never_reported(value):
     assert reported_round([evaluated(2, value), evaluated(4, 0.25)], "classification") == 4
     assert reported_round([evaluated(2, value)], "classification") is None
 
@@ -55,12 +55,12 @@ def test_rounds_to_a_target():
 
 
 @pytest.mark.parametrize("target", [85.0, -0.1, float("nan"), float("inf")])
-def test_an_accuracy_to_reach_is_a_fraction(target):
+def test_accuracy_target_is_a_fraction(target):
     with pytest.raises(ConfigurationError, match=r"^run\.target: expected an accuracy from 0 to 1, found "):
         check_target(target, "accuracy", "run.target")
 
 
-def test_an_error_to_reach_has_no_upper_end():
+def test_error_target_has_no_upper_bound():
     check_target(85.0, "mse", "run.target")
     check_target(1, "accuracy", "run.target")
     check_target(None, "accuracy", "run.target")
