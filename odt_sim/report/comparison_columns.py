@@ -100,7 +100,7 @@ def _cost(metric: str, target: float | None) -> list[Column]:
         "infer_calls": ("infer\ncalls", "count", lambda run: run.complete.infer_calls),
         "deploy_train_calls": ("deploy\ntrain", "count", lambda run: run.complete.deploy_train_calls),
         "deploy_infer_calls": ("deploy\ninfer", "count", lambda run: run.complete.deploy_infer_calls),
-        "state_kilobytes": ("kB state\na device", "kilobytes", state_kilobytes),
+        "state_kilobytes": ("kB state\nper device", "kilobytes", state_kilobytes),
     }
     return [
         Column("rounds_to_target", "rounds to\ntarget", COST, "count", to_target, higher_is_better=False),

@@ -182,7 +182,7 @@ def _worst(row: Configuration, comparison: Comparison) -> str:
     worst, hurt = row.values["worst"], row.values["hurt_local"]
     if worst is None:
         return ""
-    sentence = f"Its worst-served device has {_score(worst.mean, comparison)}"
+    sentence = f"The worst-served device under {row.label} has {_score(worst.mean, comparison)}"
     if hurt is None:
         return f"{sentence}."
     share = f"{100 * hurt.mean:.1f}\N{NO-BREAK SPACE}%" if hurt.mean else "none"

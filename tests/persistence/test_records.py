@@ -12,7 +12,7 @@ ROUND = {
 }
 
 
-def test_a_record_has_fields_and_is_a_mapping_in_the_order_of_the_file():
+def test_record_has_fields_and_is_a_mapping_in_the_order_of_the_file():
     record = RoundRecord.of({**ROUND, "accuracy": 0.5, "not_evaluated": {"7": "state not finite"}})
     assert (record.round, record.excluded_reasons, record.stragglers) == (2, {4: "timed out"}, 0)
     assert record.figures == {"accuracy": 0.5}
@@ -23,7 +23,7 @@ def test_a_record_has_fields_and_is_a_mapping_in_the_order_of_the_file():
     assert "stragglers" not in record
 
 
-def test_a_built_record_has_its_fields_before_its_figures():
+def test_built_record_has_its_fields_before_its_figures():
     costs = {"train_loss": 1.0, "bytes_down": 0, "bytes_up": 0, "seconds": 0.5}
     record = RoundRecord(round=1, strategy="local", devices=2, **costs, figures={"accuracy": 1.0})
     *fields, last = record
@@ -32,13 +32,13 @@ def test_a_built_record_has_its_fields_before_its_figures():
 
 
 @pytest.mark.parametrize("record", [RoundRecord, DeviceRecord, Summary])
-def test_a_missing_column_is_named(record):
+def test_missing_column_is_named(record):
     first = next(iter(columns_of(record)))
     with pytest.raises(ValueError, match=f"lacks '{first}'"):
         record.of({})
 
 
-def test_the_reference_page_documents_every_column():
+def test_reference_page_documents_every_column():
     columns = {*columns_of(RoundRecord), *columns_of(DeviceRecord), *columns_of(Summary)}
     documented = dict(re.findall(r"^\| \*?`(\w+)`\*? \| [^|]+ \| ([^|]+) \|$", reference(), re.MULTILINE))
     assert columns <= set(documented)

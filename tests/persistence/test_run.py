@@ -6,7 +6,7 @@ from odt_sim.persistence.run import find_runs, load_run
 from odt_sim.persistence.run_folder import RunFolder
 
 
-def test_a_run_is_read_back_whole(tmp_path):
+def test_run_is_read_back_whole(tmp_path):
     run = load_run(write_run(tmp_path / "run", "fedper", 7, overrides=["fleet.devices=20", "+extra=a=b"]))
     assert (run.name, run.summary["seed"], run.error) == ("fedper", 7, None)
     assert (len(run.rounds), len(run.devices)) == (10, 20)
@@ -15,19 +15,19 @@ def test_a_run_is_read_back_whole(tmp_path):
     assert run.config["run"]["storage"] == "${hydra:runtime.output_dir}"  # as written: nothing is resolved
 
 
-def test_a_run_from_python_needs_no_hydra(tmp_path):
+def test_run_from_python_needs_no_hydra(tmp_path):
     run = load_run(write_run(tmp_path / "run", "fedavg", hydra=False))
     assert (run.name, run.overrides, run.overridden, run.config, run.choices) == ("fedavg", (), {}, {}, {})
 
 
-def test_a_failed_run_says_why(tmp_path):
+def test_failed_run_has_its_error(tmp_path):
     RunFolder(tmp_path).write_failure("a worker died", ["strategy=fedprox", "seed=2"])
     run = load_run(tmp_path)
     assert (run.summary, run.error, run.name) == (None, "a worker died", "fedprox")
     assert run.overridden["seed"] == "2"
 
 
-def test_an_interrupted_run_is_a_failed_one(tmp_path):
+def test_interrupted_run_counts_as_failed(tmp_path):
     RunFolder(tmp_path).append_round(round_record(1))
     run = load_run(tmp_path)
     assert len(run.rounds) == 1
@@ -35,7 +35,7 @@ def test_an_interrupted_run_is_a_failed_one(tmp_path):
     assert run.name == tmp_path.name
 
 
-def test_a_failure_after_a_completed_run_keeps_both(tmp_path):
+def test_failure_after_a_completed_run_keeps_both(tmp_path):
     path = write_run(tmp_path / "run")
     RunFolder(path).write_failure("the second half failed", [])
     run = load_run(path)
@@ -64,18 +64,18 @@ def test_runs_are_found_in_natural_order(tmp_path):
     assert [path.name for path in find_runs([tmp_path])] == ["0", "1", "2", "9", "10"]
 
 
-def test_a_run_given_twice_counts_once(tmp_path):
+def test_repeated_folder_counts_once(tmp_path):
     path = make(tmp_path / "run")
     assert find_runs([path, tmp_path, tmp_path / "run" / ".." / "run"]) == [path]
 
 
-def test_what_is_inside_a_run_is_no_run(tmp_path):
+def test_folders_inside_a_run_are_no_runs(tmp_path):
     outer = make(tmp_path / "run")
     make(outer / "checkpoint")
     assert find_runs([tmp_path]) == [outer]
 
 
 @pytest.mark.parametrize("name", [".", "missing"])
-def test_a_folder_without_runs_is_named(tmp_path, name):
+def test_folder_without_runs_is_named(tmp_path, name):
     with pytest.raises(CheckpointError, match="no run found there"):
         find_runs([tmp_path / name])

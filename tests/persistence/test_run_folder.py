@@ -28,7 +28,7 @@ def test_rounds_are_read_back_in_order(folder):
     assert folder.rounds() == [round_record(number, train_loss=0.5) for number in (1, 2, 3)]
 
 
-def test_a_folder_without_records_is_empty(folder):
+def test_folder_without_records_is_empty(folder):
     assert (folder.rounds(), folder.devices(), folder.summary(), folder.failure()) == ([], [], None, None)
     assert not is_run_folder(folder.path)
     folder.truncate_rounds(3)
@@ -36,7 +36,7 @@ def test_a_folder_without_records_is_empty(folder):
 
 
 @given(whole=st.integers(0, 3), cut=st.integers(1, 40))
-def test_a_torn_last_line_is_dropped_and_mended(tmp_path_factory, whole, cut):
+def test_torn_last_line_is_dropped(tmp_path_factory, whole, cut):
     folder = RunFolder(tmp_path_factory.mktemp("torn"))
     torn = json.dumps(dict(round_record(whole + 1, train_loss=0.123456789))).encode()
     cut = min(cut, len(torn) - 1)
@@ -59,7 +59,7 @@ def test_truncating_keeps_the_committed_rounds(folder):
     assert folder.rounds() == []
 
 
-def test_a_damaged_line_in_the_middle_is_named(folder):
+def test_damaged_line_in_the_middle_is_named(folder):
     (folder.path / ROUNDS).write_text(
         f'{json.dumps(dict(round_record(1)))}\n{{"rou\n{json.dumps(dict(round_record(3)))}\n'
     )
@@ -76,14 +76,14 @@ def test_damaged_devices_are_named(folder, text):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"strategy": "fedavg"}', "\0"])
-def test_a_damaged_summary_is_named(folder, text):
+def test_damaged_summary_is_named(folder, text):
     (folder.path / SUMMARY).write_text(text)
     with pytest.raises(CheckpointError, match=rf"{SUMMARY}: damaged") as caught:
         folder.summary()
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_not_finite_is_null(folder):
+def test_values_that_are_not_finite_become_null(folder):
     values = {"a": float("nan"), "b": float("inf"), "c": np.float32("nan"), "d": [-np.inf, 1.0], "e": {"f": np.nan}}
     folder.append_round(round_record(1, **values))
     folder.write_devices([DeviceRecord.of(DEVICE | values)])
@@ -104,7 +104,7 @@ def test_numpy_values_are_plain_numbers(folder):
     assert folder.devices() == [DEVICE | {"examples": 3, "seen": False, "m": 0.5, "v": [0, 1]}]
 
 
-def test_a_summary_ends_an_earlier_failure(folder):
+def test_summary_ends_an_earlier_failure(folder):
     folder.write_failure("workers died:\n  all of them", ["strategy=fedavg"])
     assert folder.failure() == {"error": "workers died: all of them", "overrides": ["strategy=fedavg"]}
     assert is_run_folder(folder.path)
@@ -113,7 +113,7 @@ def test_a_summary_ends_an_earlier_failure(folder):
     assert {path.name for path in folder.path.iterdir()} == {SUMMARY}
 
 
-def test_a_folder_that_cannot_be_written_is_one_round_record(tmp_path):
+def test_unwritable_folder_is_one_line(tmp_path):
     (tmp_path / "taken").touch()
     folder = RunFolder(tmp_path / "taken")
     for write in (
@@ -126,7 +126,7 @@ def test_a_folder_that_cannot_be_written_is_one_round_record(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-def test_a_full_disk_leaves_what_was_there(folder):
+def test_full_disk_leaves_earlier_records_whole(folder):
     """A limit on the size of files makes the system refuse further bytes, as a full disk does."""
     folder.append_round(round_record(1))
     folder.write_summary(COMPLETE)
@@ -153,7 +153,7 @@ for write in (lambda: folder.append_round(row), lambda: folder.write_summary(row
     assert {path.name for path in folder.path.iterdir()} == {ROUNDS, SUMMARY}
 
 
-def test_a_failure_file_is_a_run_folder(folder):
+def test_folder_with_a_failure_is_a_run_folder(folder):
     folder.write_failure("no such strategy", [])
     assert (folder.path / FAILURE).is_file()
     assert is_run_folder(folder.path)

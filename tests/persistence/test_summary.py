@@ -12,7 +12,7 @@ def device(number, accuracy, **columns):
     return row | {"global_accuracy": None, "local_accuracy": None} | columns
 
 
-def test_a_summary_adds_up():
+def test_summary_adds_up():
     devices = [
         device(0, 0.5, local_accuracy=0.75, validation_accuracy=0.5, validation_examples=3),
         device(1, 1.0, local_accuracy=0.75, validation_accuracy=1.0, validation_examples=1),
@@ -34,14 +34,14 @@ def test_a_summary_adds_up():
     json.dumps(dict(summary), allow_nan=False)
 
 
-def test_settings_stand_in_the_summary_as_given():
+def test_settings_are_recorded_as_given():
     settings = {"strategy": "local", "run.rounds": "2"}
     given = summarize([], [], strategy="local", seed=0, task="regression", cohort=None, settings=settings)
     assert given["settings"] == settings
     assert summarize([], [], strategy="local", seed=0, task="regression", cohort=None)["settings"] is None
 
 
-def test_of_a_fleet_of_which_some_were_evaluated_the_summary_says_so():
+def test_summary_counts_evaluated_devices():
     devices = [device(3, 0.5), device(8, 1.0, seen=False)]
     common = {"strategy": "fedper", "seed": 3, "task": "classification", "cohort": None}
     sampled = summarize([ROUND], devices, fleet=(100, 20), **common)
@@ -50,13 +50,13 @@ def test_of_a_fleet_of_which_some_were_evaluated_the_summary_says_so():
     assert (every_one["devices"], every_one["unseen"], every_one["evaluated"]) == (2, 1, 2)
 
 
-def test_what_no_device_knows_is_null():
+def test_unknown_figures_are_null():
     summary = summarize([], [], strategy="local", seed=0, task="regression", cohort=4)
     assert summary["metrics"] == summary["metrics_unseen"] == dict.fromkeys(["mse", "mae", "loss", "r2"])
     assert (summary["fraction_hurt_local"], summary["seconds"], summary["cohort"]) == (None, 0, 4)
 
 
-def test_what_earlier_records_lack_is_null():
+def test_columns_missing_from_older_records_are_null():
     summary = summarize([ROUND], [device(0, 0.5)], strategy="fedper", seed=3, task="classification", cohort=None)
     assert [summary[key] for key in COSTS] == [None] * 5
     assert [summary[f"metrics_{part}"]["accuracy"] for part in ("train", "others", "unseen_adapted")] == [None] * 3
@@ -69,7 +69,7 @@ def test_calls_and_states_add_up():
     assert [summary[key] for key in COSTS] == [12, 1, 3, 6, 15]
 
 
-def test_each_part_has_its_weights():
+def test_each_split_is_weighted_by_its_examples():
     devices = [
         device(0, 0.5, train_accuracy=1.0, others_accuracy=0.25, train_examples=1, examples=3),
         device(1, 0.5, train_accuracy=0.5, others_accuracy=0.75, train_examples=3, examples=1),

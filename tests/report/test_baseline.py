@@ -39,7 +39,7 @@ def test_every_device_is_joined_with_its_own_local_model():
         {"overrides": ["partition.alpha=1"]},
     ],
 )
-def test_a_local_run_of_other_conditions_is_not_joined(other):
+def test_local_run_on_other_data_is_not_joined(other):
     overrides = other.pop("overrides", [])
     (fedavg, _) = join_local([make("fedavg", [0.5]), make("local", [0.75], *overrides, **other)], training_key)
     assert local_accuracies(fedavg) == [None]
@@ -48,7 +48,7 @@ def test_a_local_run_of_other_conditions_is_not_joined(other):
 @pytest.mark.parametrize(
     "override", ["strategy.max_epochs=3", "backend=serial", "backend.actors=2", "tracker=none", "aggregator=krum"]
 )
-def test_settings_that_do_not_reach_local_training_do_not_part_runs(override):
+def test_settings_without_effect_on_local_training_do_not_separate_runs(override):
     (fedavg, _) = join_local([make("fedavg", [0.5], override), make("local", [0.75])], training_key)
     assert local_accuracies(fedavg) == [0.75]
 
@@ -66,7 +66,7 @@ def test_settings_that_do_not_reach_local_training_do_not_part_runs(override):
         ({"partition": "dirichlet alpha=1.0"}, 0, None),
     ],
 )
-def test_recorded_settings_decide_over_the_baseline(changed, seed, joined):
+def test_recorded_settings_determine_the_baseline(changed, seed, joined):
     common = {
         "run.rounds": "2",
         "train.learning_rate": "0.1",
@@ -79,19 +79,19 @@ def test_recorded_settings_decide_over_the_baseline(changed, seed, joined):
 
 
 @pytest.mark.parametrize("override", ["run.storage=x", "run.evaluate_every=5", "run.resume=x", "train.epochs=1"])
-def test_overrides_do_not_lose_the_baseline_where_settings_are_recorded(override):
+def test_overrides_do_not_matter_if_settings_are_recorded(override):
     (fedavg, _) = join_local(
         [make("fedavg", [0.5], override, settings={}), make("local", [0.75], settings={})], training_key
     )
     assert local_accuracies(fedavg) == [0.75]
 
 
-def test_a_run_with_settings_is_not_joined_with_one_without():
+def test_run_with_settings_is_not_joined_with_one_without():
     (fedavg, _) = join_local([make("fedavg", [0.5], settings={}), make("local", [0.75])], training_key)
     assert local_accuracies(fedavg) == [None]
 
 
-def test_each_condition_has_its_own_baseline():
+def test_each_data_setting_has_its_own_baseline():
     runs = [
         make(name, [value], f"partition.alpha={alpha}", seed=seed)
         for name, value, alpha, seed in [
@@ -106,14 +106,14 @@ def test_each_condition_has_its_own_baseline():
     assert [local_accuracies(run) for run in join_local(runs, training_key)[3:]] == [[0.3], [0.2], [0.1]]
 
 
-def test_the_reference_itself_gains_nothing_that_is_worth_a_figure():
+def test_reference_itself_has_no_gain():
     same = [{"accuracy": 0.5, "loss": 1.0, "global_accuracy": 0.5, "global_loss": 1.0}] * 2
     assert np.isnan(known_gains(same, METRICS, "global")).all()
     other = [same[0], {**same[0], "loss": 0.9}]  # the same accuracy of another model
     np.testing.assert_array_equal(known_gains(other, METRICS, "global"), [0, 0])
 
 
-def test_a_chosen_baseline_may_have_other_settings_on_the_same_data():
+def test_selected_baseline_may_have_other_settings_on_the_same_data():
     local = make("local", [0.75], settings={"data": "digits", "train.learning_rate": "0.5"})
     fedavg = make("fedavg", [0.5], settings={"data": "digits", "train.learning_rate": "0.1"})
     other = make("fedavg", [0.5], settings={"data": "mnist", "train.learning_rate": "0.5"})
@@ -125,7 +125,7 @@ def test_a_chosen_baseline_may_have_other_settings_on_the_same_data():
 
 
 @pytest.mark.parametrize("match_key", [training_key, data_key])
-def test_data_of_the_same_name_is_told_by_its_content(match_key):
+def test_data_sets_of_one_name_differ_by_content(match_key):
     runs = [
         make(name, [value], settings={"data": "visits", "data.digest": digest})
         for name, value, digest in [("local", 0.1, "0a"), ("local", 0.2, "0b"), ("fedavg", 0.9, "0b")]

@@ -33,7 +33,7 @@ def test_seeds_are_merged_into_mean_and_deviation(tmp_path):
     assert (figure.mean, figure.std) == pytest.approx((0.6, 0.1))  # the sample deviation of 0.5, 0.6, 0.7
 
 
-def test_a_single_seed_has_no_deviation(tmp_path):
+def test_single_seed_has_no_deviation(tmp_path):
     path = write_run(tmp_path / "run", "fedavg", unseen=0, references=False)
     (row,) = compare([path]).rows
     summary = RunFolder(path).summary()
@@ -55,14 +55,14 @@ def test_hurt_is_counted_device_by_device_against_the_local_run(tmp_path):
     assert alone.values["hurt_local"] is None
 
 
-def test_rows_are_told_apart_by_their_overrides(tmp_path):
+def test_rows_are_labelled_by_their_overrides(tmp_path):
     for number, (strategy, alpha) in enumerate([("fedavg", 0.1), ("fedavg", 1.0), ("local", 0.1), ("local", 1.0)]):
         write_run(tmp_path / str(number), strategy, overrides=[f"partition.alpha={alpha}", "fleet.devices=20"])
     labels = [row.label for row in compare([tmp_path]).rows]
     assert labels == [f"{name} partition.alpha={alpha}" for name in ("fedavg", "local") for alpha in (0.1, 1.0)]
 
 
-def test_runs_from_python_are_told_apart_and_joined_by_their_settings(tmp_path):
+def test_runs_from_python_are_grouped_by_their_settings(tmp_path):
     for strategy in ("local", "fedavg"):
         for rounds in ("2", "5"):
             settings = {"strategy": strategy, "run.rounds": rounds}
@@ -78,7 +78,7 @@ def test_runs_from_python_are_told_apart_and_joined_by_their_settings(tmp_path):
             assert joined == [device["accuracy"] for device in alone.devices]
 
 
-def test_the_same_seed_run_twice_is_not_two_seeds(tmp_path):
+def test_repeated_seed_is_not_a_second_seed(tmp_path):
     for name in ("first", "second"):
         write_run(tmp_path / name, "fedavg", 0)
     rows = compare([tmp_path]).rows
@@ -86,7 +86,7 @@ def test_the_same_seed_run_twice_is_not_two_seeds(tmp_path):
     assert all(row.values["mean"].std is None for row in rows)
 
 
-def test_failed_and_damaged_runs_are_named_beside_the_others(sweep, tmp_path):
+def test_failed_and_damaged_runs_are_listed(sweep, tmp_path):
     damaged = write_run(tmp_path / "torn")
     (damaged / SUMMARY).write_text("{")
     found = compare([sweep, tmp_path])
@@ -99,7 +99,7 @@ def test_failed_and_damaged_runs_are_named_beside_the_others(sweep, tmp_path):
     assert "damaged" in torn.error
 
 
-def test_the_best_of_a_column_follows_its_metric(tmp_path):
+def test_best_of_a_column_follows_its_metric(tmp_path):
     for number, (name, mse) in enumerate([("local", 0.5), ("fedavg", 0.25), ("fedper", 0.75)]):
         edit_summary(write_run(tmp_path / str(number), name, task="regression"), "mse", weighted_mean=mse)
     found = compare([tmp_path])
@@ -109,19 +109,19 @@ def test_the_best_of_a_column_follows_its_metric(tmp_path):
     assert [of_error[key].higher_is_better for key in ("worst", "r2", "mae")] == [False, True, False]
 
 
-def test_nothing_is_best_of_one(tmp_path):
+def test_single_row_has_no_best(tmp_path):
     found = compare([write_run(tmp_path / "run")])
     assert {found.best(column) for column in COLUMN.values()} == {None}
 
 
 @pytest.mark.parametrize(("calls", "best"), [((4, 4, 4), None), ((4, 4, 5), None), ((4, 4, 5, 6), 4), ((5, 4, 6), 4)])
-def test_what_most_have_is_no_distinction(tmp_path, calls, best):
+def test_value_of_most_rows_is_not_marked_as_best(tmp_path, calls, best):
     for number, count in enumerate(calls):
         extend_summary(write_run(tmp_path / str(number), f"strategy_{number}"), train_calls=count)
     assert compare([tmp_path]).best(COLUMN["train_calls"]) == best
 
 
-def test_the_fastest_is_not_the_best(tmp_path):
+def test_seconds_have_no_best(tmp_path):
     for name in ("local", "fedavg"):
         write_run(tmp_path / name, name)
     found = compare([tmp_path])
@@ -136,14 +136,14 @@ def test_runs_of_different_tasks_are_refused(tmp_path):
         compare([tmp_path])
 
 
-def test_an_unknown_task_is_refused(tmp_path):
+def test_unknown_task_is_refused(tmp_path):
     path = write_run(tmp_path / "0")
     RunFolder(path).write_summary({**RunFolder(path).summary(), "task": "ranking"})
     with pytest.raises(CheckpointError, match="its task is 'ranking', expected classification or regression"):
         compare([path])
 
 
-def test_only_failures_make_a_comparison_without_rows(tmp_path):
+def test_failures_alone_make_a_comparison_without_rows(tmp_path):
     RunFolder(tmp_path).write_failure("no memory", ["strategy=fedavg"])
     found = compare([tmp_path])
     assert found.rows == ()
@@ -171,16 +171,13 @@ def test_every_figure_of_a_summary_has_its_column(tmp_path):
     assert set(row.values) == set(COLUMN)
 
 
-def test_columns_that_no_run_has_are_left_out(tmp_path):
+def test_columns_without_figures_are_left_out(tmp_path):
     paths = [write_run(tmp_path / name, name) for name in ("local", "fedavg")]
     assert "train_calls" not in {column.key for column in compare(paths).columns}
     extend_summary(paths[0], train_calls=40)
     found = compare(paths)
     assert "train_calls" in {column.key for column in found.columns}
     assert [row.values["train_calls"] and row.values["train_calls"].mean for row in found.rows] == [40, None]
-
-
-# --- rounds to a target ------------------------------------------------------------------------------------------------
 
 
 def rounds(path, *accuracies):
@@ -205,7 +202,7 @@ def test_rounds_are_counted_to_a_target(tmp_path):
     assert needed(None) is None
 
 
-def test_a_target_that_all_runs_recorded_counts_by_itself(tmp_path):
+def test_recorded_target_is_the_default(tmp_path):
     paths = [write_run(tmp_path / str(seed), "fedavg", seed) for seed in (0, 1)]
     for path in paths:
         extend_summary(path, target=0.5)
@@ -217,13 +214,10 @@ def test_a_target_that_all_runs_recorded_counts_by_itself(tmp_path):
     assert (found.target, found.rows[0].values["rounds_to_target"]) == (None, None)
 
 
-def test_a_target_that_no_row_reaches_keeps_its_column(tmp_path):
+def test_unreached_target_keeps_its_column(tmp_path):
     path = write_run(tmp_path / "0")
     assert "rounds_to_target" in {column.key for column in compare([path], target=1.0).columns}
     assert "rounds_to_target" not in {column.key for column in compare([path]).columns}
-
-
-# --- choosing on validation --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -244,7 +238,7 @@ def rates(tmp_path):
     return tmp_path
 
 
-def test_the_chosen_configurations_are_marked(rates):
+def test_selected_configurations_are_marked(rates):
     rows = compare([rates]).rows
     assert [row.label for row in rows if row.chosen] == [
         "local train.learning_rate=0.01",
@@ -253,13 +247,13 @@ def test_the_chosen_configurations_are_marked(rates):
     assert {row.selection.candidates for row in rows} == {2}
 
 
-def test_only_the_chosen_configurations_are_kept(rates):
+def test_best_keeps_only_selected_configurations(rates):
     found = compare([rates], best=True)
     assert [row.label for row in found.rows] == ["local train.learning_rate=0.01", "fedavg train.learning_rate=0.1"]
     assert found.rows[1].values["weighted_mean"].mean == 0.6  # the test figure of what validation chose, not the best
 
 
-def test_chosen_configurations_are_measured_against_the_chosen_local_one(rates):
+def test_selected_configurations_are_compared_with_the_selected_local_one(rates):
     """A baseline at the learning rate that suits fedavg would be weaker than what the user could have had alone."""
     for best, baseline in ((False, "1"), (True, "0")):
         local = {row["device"]: row["accuracy"] for row in RunFolder(rates / baseline).devices()}
@@ -267,7 +261,7 @@ def test_chosen_configurations_are_measured_against_the_chosen_local_one(rates):
         assert {row["device"]: row["local_accuracy"] for row in fedavg.runs[0].devices} == local
 
 
-def test_pairs_are_those_of_the_chosen_reference(rates):
+def test_pairs_use_the_given_reference(rates):
     assert {row.reference for row in compare([rates]).paired} == {"fedavg train.learning_rate=0.1"}
     assert [row.label for row in compare([rates], best=True).paired] == ["local train.learning_rate=0.01"]
     against = compare([rates], against="local train.learning_rate=0.1").paired

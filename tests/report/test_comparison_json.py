@@ -2,19 +2,19 @@ import json
 
 import pytest
 
+from odt_sim.persistence.run_folder import document
 from odt_sim.report.comparison import compare
-from odt_sim.report.page import write_report
+from odt_sim.report.comparison_json import comparison_document
 
 
 @pytest.fixture(scope="module")
 def written(sweep, tmp_path_factory):
     folder = tmp_path_factory.mktemp("written")
     comparison = compare([sweep])
-    write_report(comparison, folder / "page.html")
-    return json.loads((folder / "comparison.json").read_text()), comparison, folder
+    return json.loads(document(comparison_document(comparison, folder))), comparison, folder
 
 
-def test_the_file_has_every_figure_of_every_row(written):
+def test_file_has_every_figure_of_every_row(written):
     document, comparison, _ = written
     assert (document["metric"], document["higher_is_better"], document["target"]) == ("accuracy", True, None)
     assert [row["label"] for row in document["rows"]] == [row.label for row in comparison.rows]
@@ -26,7 +26,7 @@ def test_the_file_has_every_figure_of_every_row(written):
         assert (found["chosen"], found["candidates"]) == (True, 1)
 
 
-def test_the_file_has_the_pairs(written):
+def test_file_has_the_pairs(written):
     document, comparison, _ = written
     rows = {row["label"]: row["paired"] for row in document["rows"]}
     assert rows["fedavg"] is None
@@ -41,7 +41,7 @@ def test_the_file_has_the_pairs(written):
     assert document["interval"] == {"confidence": 0.95, "resamples": 10000}
 
 
-def test_the_file_leads_to_the_runs(written):
+def test_file_has_paths_relative_to_itself(written):
     document, _comparison, folder = written
     for row in document["rows"]:
         assert all((folder / path / "summary.json").is_file() for path in row["runs"])

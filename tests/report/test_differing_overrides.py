@@ -8,7 +8,7 @@ def run(*overrides, path="run"):
     return Run(Path(path), (), (), None, None, overrides, {}, {})
 
 
-def test_a_label_is_what_sets_a_run_apart():
+def test_label_holds_differing_overrides_only():
     runs = [
         run("strategy=fedavg", "seed=0", "fleet.devices=50", "partition.alpha=0.1"),
         run("strategy=fedavg", "seed=1", "fleet.devices=50", "partition.alpha=1"),

@@ -17,11 +17,11 @@ from odt_sim.report.page_tables import device_heading, device_text
         ("fine_tune_epochs", "fine tune epochs", "0.250"),
     ],
 )
-def test_columns_of_devices_as_a_reader_sees_them(column, heading, text):
+def test_device_columns_have_readable_headings_and_values(column, heading, text):
     assert (device_heading(column), device_text(0.25, column)) == (heading, text)
 
 
-def test_metrics_as_they_are_written():
+def test_metrics_have_readable_names():
     assert [metric_name(metric) for metric in ("accuracy", "balanced_accuracy", "auc", "r2", "mse")] == [
         "accuracy",
         "balanced accuracy",
@@ -44,7 +44,7 @@ def test_differences_have_a_sign_unless_they_are_zero():
     assert (signed_range((-0.01, 0.02), "accuracy"), signed_range(None, "accuracy")) == ("−1.0 to +2.0", "–")
 
 
-def test_a_small_p_is_a_bound():
+def test_small_p_is_shown_as_a_bound():
     assert [probability(p) for p in (0.00001, 0.001, 0.04567, 1.0, None)] == ["<0.001", "0.001", "0.046", "1.000", "–"]
 
 

@@ -41,40 +41,40 @@ def seeds(runs):
     return {label: [run.summary["seed"] for run in group] for label, group in group_runs(runs).items()}
 
 
-def test_settings_tell_runs_from_python_apart():
+def test_runs_from_python_are_separated_by_settings():
     runs = [python(seed=seed, run__rounds=rounds) for rounds in ("2", "5") for seed in (0, 1)]
     assert seeds(runs) == {"fedavg run.rounds=2": [0, 1], "fedavg run.rounds=5": [0, 1]}
 
 
-def test_seeds_of_one_configuration_are_one_row_even_where_settings_differ_between_rows():
+def test_differing_settings_make_rows():
     runs = [python(train__learning_rate="0.1"), python(seed=1, train__learning_rate="0.5")]
     assert seeds(runs) == {"fedavg train.learning_rate=0.1": [0], "fedavg train.learning_rate=0.5": [1]}
 
 
-def test_a_run_that_went_on_is_named_by_the_rounds_that_it_has():
+def test_resumed_run_is_labelled_by_its_final_rounds():
     other = {**CONFIG, "run": {"rounds": 4}}
     runs = [command("run.rounds=4", config=other, run__rounds=rounds) for rounds in ("6", "4")]
     assert list(seeds(runs)) == ["fedavg run.rounds=6", "fedavg run.rounds=4"]
 
 
-def test_the_target_is_no_part_of_a_configuration():
+def test_target_is_not_part_of_a_configuration():
     runs = [command("run.target=0.5"), command("run.target=0.6", seed=1)]
     assert seeds(runs) == {"fedavg": [0, 1]}
 
 
-def test_what_differs_between_strategies_is_said_too():
+def test_settings_that_differ_between_strategies_are_labelled():
     runs = [python("fedavg", run__rounds="2"), python("local", run__rounds="5")]
     assert list(seeds(runs)) == ["fedavg run.rounds=2", "local run.rounds=5"]
 
 
-def test_a_partition_is_told_by_its_own_settings():
+def test_partitions_are_labelled_by_their_settings():
     runs = [python(partition=f"dirichlet alpha={alpha} validation=0.2 test=0.2") for alpha in ("0.1", "1.0")]
     assert list(seeds(runs)) == ["fedavg partition.alpha=0.1", "fedavg partition.alpha=1.0"]
     other = python(partition="pathological classes=[2, 3] validation=0.2 test=0.2")
     assert list(seeds([runs[0], other])) == ["fedavg partition=dirichlet", "fedavg partition=pathological"]
 
 
-def test_a_model_is_told_by_name_and_content():
+def test_models_are_labelled_by_name_and_content():
     runs = [python(), python(model="digits_mlp 0123456789ab"), python(model="digits_cnn ba9876543210")]
     assert list(seeds(runs)) == [
         "fedavg model=digits_cnn model.fingerprint=0123456789ab",
@@ -103,11 +103,11 @@ def test_settings_of_a_strategy_are_compared_within_it():
         "backend=serial",
     ],
 )
-def test_an_override_without_effect_neither_parts_seeds_nor_is_named(override):
+def test_override_without_effect_neither_splits_nor_labels(override):
     assert seeds([command(), command(override, seed=1)]) == {"fedavg": [0, 1]}
 
 
-def test_overrides_that_differ_name_the_row_and_settings_do_not_repeat_them():
+def test_settings_do_not_repeat_differing_overrides():
     other = {**CONFIG, "train": {"epochs": 5, "learning_rate": 0.1}}
     runs = [command("train.epochs=1"), command("train.epochs=5", config=other, train__epochs="5")]
     assert list(seeds(runs)) == ["fedavg train.epochs=1", "fedavg train.epochs=5"]
@@ -115,7 +115,7 @@ def test_overrides_that_differ_name_the_row_and_settings_do_not_repeat_them():
     assert list(seeds(runs)) == ["fedavg", "fedavg model=digits_mlp"]
 
 
-def test_a_model_that_follows_the_seed_does_not_part_seeds():
+def test_model_that_depends_on_the_seed_does_not_split_a_configuration():
     config = {**CONFIG, "model": {"name": "digits_cnn", "build": {"dense": [64]}, "seed": "${seed}"}}
     wide = {**CONFIG, "model": {**config["model"], "build": {"dense": [128]}}}
     runs = [command("model.seed=${seed}", seed=seed, config=config, model=f"digits_cnn {seed}") for seed in (0, 1)]
@@ -125,12 +125,12 @@ def test_a_model_that_follows_the_seed_does_not_part_seeds():
     assert seeds([*runs, other]) == {"fedavg": [0, 1], "fedavg model.build.dense=[128]": [2]}
 
 
-def test_a_seed_run_twice_is_told_by_the_backend():
+def test_repeated_seed_is_labelled_by_the_backend():
     runs = [command(f"backend={name}", seed=seed) for name in ("ray", "serial") for seed in (0, 1)]
     assert seeds(runs) == {"fedavg backend=ray": [0, 1], "fedavg backend=serial": [0, 1]}
 
 
-def test_a_seed_run_twice_without_a_difference_is_told_by_its_folder():
+def test_identical_runs_are_labelled_by_their_folders():
     runs = [python(path="/runs/first"), python(path="/runs/second"), python("local", path="/runs/third")]
     assert seeds(runs) == {"fedavg (first)": [0], "fedavg (second)": [0], "local": [0]}
     written_out = [command(path="/runs/first"), command("train.epochs=1", path="/runs/second")]
@@ -159,16 +159,16 @@ def drawn(noise, seed):
     return command(seed=seed, config=config, data__digest=f"{noise}{seed}")
 
 
-def test_data_of_the_same_name_is_told_by_its_content():
+def test_data_sets_of_one_name_differ_by_content():
     runs = [from_file("a/d.npz", 0, "0a"), from_file("b/d.npz", 1, "0b"), from_file("copy/d.npz", 2, "0a")]
     assert sorted(seeds(runs).values()) == [[0, 2], [1]]
 
 
-def test_data_that_is_drawn_by_the_seed_is_one_configuration():
+def test_data_that_depends_on_the_seed_is_one_configuration():
     runs = [drawn(noise, seed) for noise in (1, 2) for seed in (0, 1)]
     assert seeds(runs) == {"fedavg data.noise=1": [0, 1], "fedavg data.noise=2": [0, 1]}
     assert data_key(runs[0]) == data_key(runs[1]) != data_key(runs[2])
 
 
-def test_so_is_data_that_python_may_have_drawn_by_the_seed():
+def test_data_from_python_may_depend_on_the_seed():
     assert seeds([python(seed=seed, data__digest=f"0{seed}") for seed in (0, 1)]) == {"fedavg": [0, 1]}

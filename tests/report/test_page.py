@@ -1,6 +1,7 @@
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from written_runs import write_run
@@ -9,7 +10,7 @@ from odt_sim.errors import FileError
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.comparison import compare
 from odt_sim.report.description import privacy, result, settings
-from odt_sim.report.page import page_path, write_report
+from odt_sim.report.page import page_html, page_path, write_report
 from odt_sim.report.table import comparison_table
 
 VOID = {"meta", "img", "source", "br"}
@@ -53,19 +54,24 @@ def load(path):
     return Page(text), text
 
 
+def without_pictures(paths, **options):
+    text = page_html(compare(paths, **options), [])
+    return Page(text), text
+
+
 @pytest.fixture(scope="module")
 def page(sweep, tmp_path_factory):
     return load(report([sweep], tmp_path_factory.mktemp("page") / "report.html"))
 
 
-def test_the_page_needs_nothing_else(page):
+def test_page_loads_nothing_from_elsewhere(page):
     parsed, text = page
     assert len(parsed.sources) == 8  # four pictures, light and dark
     assert all(source.startswith("data:image/png;base64,") for source in parsed.sources)
     assert not re.search(r"https?://|@import|url\(|<script|<link", text)
 
 
-def test_the_page_says_what_was_compared(page):
+def test_page_describes_the_comparison(page):
     parsed, _ = page
     text = " ".join(parsed.text)
     assert parsed.headings[0] == "4 strategies on 20 devices"
@@ -75,13 +81,13 @@ def test_the_page_says_what_was_compared(page):
     assert "odt-sim run strategy=fedavg_finetune seed=2" in text
 
 
-def test_the_page_has_every_device_of_every_seed(page):
+def test_page_has_every_device_of_every_seed(page):
     parsed, _ = page
     by_question, paired, devices = 4 * (1 + 4), 1 + 3, 4 * (1 + 3 * 20)
     assert parsed.rows == by_question + paired + devices
 
 
-def test_the_page_names_failed_runs_and_excluded_updates(page):
+def test_page_names_failed_runs_and_excluded_updates(page):
     parsed, _ = page
     assert "Failed runs" in parsed.headings
     text = " ".join(parsed.text)
@@ -111,12 +117,12 @@ def test_each_question_has_its_table(page):
     assert "significantly (Holm's p below 0.05) better: fedavg_finetune, fedper; worse: local." in text
 
 
-def test_what_cannot_be_paired_is_said(tmp_path):
+def test_unpaired_configurations_are_named_with_the_reason(tmp_path):
     for number, (name, data) in enumerate([("local", "digits"), ("fedavg", "digits"), ("fedper", "mnist")]):
         write_run(tmp_path / str(number), name, settings={"strategy": name, "data": data})
-    text = " ".join(load(report([tmp_path]))[0].text)
+    text = " ".join(without_pictures([tmp_path])[0].text)
     assert "Not paired: fedper data=mnist, no run of the reference is on the same data, partition and fleet." in text
-    alone = " ".join(load(report([tmp_path], against="fedper data=mnist"))[0].text)
+    alone = " ".join(without_pictures([tmp_path], against="fedper data=mnist")[0].text)
     assert "No configuration could be paired." in alone
     assert "data is digits, not mnist" in alone
 
@@ -133,18 +139,18 @@ def rates(tmp_path):
     return tmp_path
 
 
-def test_the_chosen_one_says_of_how_many(rates):
-    _, text = load(report([rates], best=True))
+def test_selected_configuration_shows_the_number_of_candidates(rates):
+    _, text = without_pictures([rates], best=True)
     assert "fedavg<small>train.learning_rate=0.1<br>selected of 2</small>" in text
     assert "train.learning_rate=0.01" not in text
 
 
-def test_the_headline_is_not_chosen_on_the_test_examples(rates):
+def test_headline_uses_the_configuration_selected_on_validation(rates):
     found = result(compare([rates]))
     assert "The mean test accuracy of the seen devices is 80.0" in found
 
 
-def test_a_single_run_gets_its_page_in_its_own_folder(tmp_path):
+def test_single_run_gets_its_page_in_its_own_folder(tmp_path):
     path = write_run(tmp_path / "run", unseen=0, references=False, hydra=False)
     output = report([path])
     assert output == path / "report.html"
@@ -161,7 +167,7 @@ def test_a_single_run_gets_its_page_in_its_own_folder(tmp_path):
     assert {picture.name for picture in (path / "figures").iterdir()} == {"rounds.png", "distribution.png"}
 
 
-def test_another_aggregator_and_its_privacy_are_said(tmp_path):
+def test_page_and_table_show_aggregator_and_privacy(tmp_path):
     private = {"aggregator": "differential_privacy", "aggregator.noise_multiplier": "2.0"}
     for name, recorded in (("plain", {"aggregator": "mean"}), ("private", private)):
         write_run(tmp_path / name, "fedavg", settings={"strategy": "fedavg", **recorded})
@@ -170,57 +176,52 @@ def test_another_aggregator_and_its_privacy_are_said(tmp_path):
     comparison = compare([tmp_path])
     assert settings(comparison)["aggregator"] == "mean, differential_privacy (noise_multiplier 2.0)"
     said = "of the server's models: fedavg aggregator=differential_privacy, epsilon 3.14 at delta 1e-05."
-    assert said in " ".join(load(report([tmp_path]))[0].text)
+    assert said in " ".join(without_pictures([tmp_path])[0].text)
     assert said in comparison_table(comparison, 200).caption.plain
     assert "aggregator" not in settings(compare([tmp_path / "plain"]))
     folder.write_summary(replace(folder.summary(), privacy={"epsilon": None, "delta": 1e-5}))
     assert "epsilon infinite at" in privacy(compare([tmp_path]))
 
 
-def test_several_folders_are_reported_in_the_current_one(tmp_path, monkeypatch):
-    paths = [write_run(tmp_path / name, name) for name in ("local", "fedavg")]
-    monkeypatch.chdir(tmp_path)
-    report(paths)
-    assert (tmp_path / "report.html").is_file()
+def test_page_of_several_folders_is_in_the_current_one(tmp_path):
+    assert page_path([tmp_path / "a", tmp_path / "b"]) == Path("report.html")
 
 
-def test_a_regression_has_its_own_units(tmp_path):
+def test_regression_has_its_own_units(tmp_path):
     for name in ("local", "fedavg"):
         write_run(tmp_path / name, name, task="regression")
-    parsed, _ = load(report([tmp_path]))
-    text = " ".join(parsed.text)
-    assert "Test MSE by round" in parsed.headings
+    text = " ".join(without_pictures([tmp_path])[0].text)
     assert "lowest mean test MSE" in text
     assert "accuracy" not in text
 
 
-def test_whatever_a_user_types_is_only_text(tmp_path):
+def test_user_text_is_escaped(tmp_path):
     attack = "<script>alert('&')</script>"
     for number, name in enumerate((attack, "plain")):
         write_run(tmp_path / str(number), "fedavg", overrides=[f"data.name={name}"])
     failed = tmp_path / "2"
     failed.mkdir()
     RunFolder(failed).write_failure(f"bad {attack}", [f"strategy={attack}"])
-    parsed, text = load(report([tmp_path]))
+    parsed, text = without_pictures([tmp_path])
     assert "<script" not in text
     assert f"bad {attack}" in " ".join(parsed.text)
 
 
-def test_only_failures_make_a_page_that_says_so(tmp_path):
+def test_failures_alone_make_a_page(tmp_path):
     RunFolder(tmp_path).write_failure("no memory", ["strategy=fedavg"])
     parsed, _ = load(report([tmp_path]))
     assert parsed.headings == ["No complete run", "Failed runs"]
 
 
-def test_a_page_is_the_same_each_time(tmp_path):
-    path = write_run(tmp_path / "run")
+def test_page_is_reproducible(tmp_path):
+    path = write_run(tmp_path / "run", unseen=0, references=False)
     for name in ("a", "b"):
         report([path], tmp_path / name / "page.html")
     for name in ("page.html", "comparison.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
+def test_unwritable_output_is_one_line(tmp_path):
     path = write_run(tmp_path / "run")
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match=r"file.*: cannot write it") as caught:
@@ -228,11 +229,10 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_the_command_of_a_run_that_went_on_has_its_rounds(tmp_path):
+def test_command_of_a_resumed_run_has_its_final_rounds(tmp_path):
     for seed, rounds in enumerate(("4", "6")):
         settings = {"strategy": "fedavg", "run.rounds": rounds}
         write_run(tmp_path / str(seed), seed=seed, overrides=["run.rounds=4"], rounds=4, settings=settings)
-    write_report(compare([tmp_path]), tmp_path / "page.html")
-    text = (tmp_path / "page.html").read_text()
+    _, text = without_pictures([tmp_path])
     assert "odt-sim run strategy=fedavg seed=0 run.rounds=4\n" in text
     assert "odt-sim run strategy=fedavg seed=1 run.rounds=6</pre>" in text

@@ -35,7 +35,7 @@ def test_every_seen_device_is_compared_with_itself():
     assert 0.2 < low < 0.35 < high < 0.5
 
 
-def test_a_smaller_error_is_a_negative_difference_and_a_better_device():
+def test_smaller_error_is_a_negative_difference_and_a_better_device():
     groups = {
         "fedavg": [make("fedavg", [0.5] * 6, task="regression")],
         "ditto": [make("ditto", [0.5 - gain for gain in GAINS[:5]] + [0.75], task="regression")],
@@ -59,14 +59,14 @@ def test_devices_are_joined_by_seed():
     assert row.interval == pytest.approx((0.1, 0.3))  # runs are drawn: both may be the one or the other
 
 
-def test_few_pairs_have_a_difference_only():
+def test_few_pairs_have_neither_interval_nor_p():
     groups = {"fedavg": [make("fedavg", [0.2] * 5)], "fedper": [make("fedper", [0.3] * 5)]}
     row = pairs(groups)["fedper"]
     assert row.difference == pytest.approx(0.1)
     assert row.interval is row.p is row.p_holm is None
 
 
-def test_a_device_without_a_figure_is_no_pair():
+def test_device_without_a_figure_is_not_a_pair():
     groups = {"fedavg": [make("fedavg", [0.2] * 7)], "fedper": [make("fedper", [0.3] * 6 + [None])]}
     assert pairs(groups)["fedper"].pairs == 6
     nothing = {"fedavg": [make("fedavg", [0.2])], "fedper": [make("fedper", [None])]}
@@ -94,7 +94,7 @@ def test_p_is_adjusted_for_all_rows():
         ({"accuracies": [0.5] * 7}, "with seed 0 there are 8 and 7 of them"),
     ],
 )
-def test_what_is_not_the_same_is_not_paired(changed, reason):
+def test_different_devices_are_not_paired(changed, reason):
     accuracies = changed.pop("accuracies", [0.5] * 6)
     groups = {"fedavg": [make("fedavg", [0.5] * 6)], "fedper": [make("fedper", accuracies, **changed)]}
     row = pairs(groups, against="fedavg")["fedper"]
@@ -106,7 +106,7 @@ def on(digest, strategy, seed):
     return make(strategy, [0.5] * 6, seed=seed, settings={**SETTINGS, "data.digest": digest} if digest else SETTINGS)
 
 
-def test_another_data_set_of_that_name_is_not_paired():
+def test_other_data_of_the_same_name_is_not_paired():
     """Runs that were started from Python may draw other data for each seed; that of older ones is not known."""
     groups = {
         "fedavg": [on("0a", "fedavg", 0), on("0b", "fedavg", 1)],
@@ -119,12 +119,12 @@ def test_another_data_set_of_that_name_is_not_paired():
 
 
 @pytest.mark.parametrize("key", ["train.learning_rate", "model", "fleet.cohort", "strategy.mu", "run.rounds"])
-def test_what_changes_how_devices_are_served_is_what_is_compared(key):
+def test_runs_with_other_training_settings_are_paired(key):
     other = make("fedper", [0.5] * 6, settings={**SETTINGS, key: "other"})
     assert pairs({"fedavg": [make("fedavg", [0.5] * 6)], "fedper": [other]})["fedper"].pairs == 6
 
 
-def test_runs_without_settings_are_told_by_their_overrides():
+def test_runs_without_settings_are_compared_by_overrides():
     def old(strategy, *overrides):
         return [make(strategy, [0.5] * 6, settings=None, overrides=overrides)]
 
@@ -138,7 +138,7 @@ def test_runs_without_settings_are_told_by_their_overrides():
     assert rows["b"].pairs == 6
 
 
-def test_each_is_compared_under_its_own_conditions():
+def test_each_configuration_is_compared_on_its_own_data():
     other = {**SETTINGS, "partition": "iid"}
     groups = {
         "fedavg dirichlet": [make("fedavg", [0.5] * 6)],
@@ -154,13 +154,13 @@ def test_each_is_compared_under_its_own_conditions():
     assert [row.difference for row in rows.values()] == pytest.approx([0.25, 0.65])
 
 
-def test_of_several_configurations_the_chosen_one_is_the_reference():
+def test_selected_configuration_is_the_reference():
     groups = {name: [make(name.split()[0], [0.5] * 6)] for name in ("fedavg a", "fedavg b", "local")}
     rows = pairs(groups, chosen={"fedavg a": "fedavg b", "fedavg b": "fedavg b"})
     assert {label: row.reference for label, row in rows.items()} == {"fedavg a": "fedavg b", "local": "fedavg b"}
 
 
-def test_the_reference_is_chosen_by_strategy_or_label():
+def test_reference_is_a_strategy_or_a_label():
     groups = {name: [make(name.split()[0], [0.5] * 6)] for name in ("local", "ditto a", "ditto b", "fedavg")}
     assert {row.reference for row in pairs(groups).values()} == {"fedavg"}
     assert {row.reference for row in pairs(groups, "local").values()} == {"local"}
@@ -171,6 +171,6 @@ def test_the_reference_is_chosen_by_strategy_or_label():
         pairs(groups, "fedper")
 
 
-def test_alone_there_is_nothing_to_compare_with():
+def test_single_configuration_has_no_pairs():
     assert pairs({"fedavg": [make("fedavg", [0.5] * 6)]}) == {}
     assert pairs({}) == {}

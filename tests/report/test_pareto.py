@@ -40,10 +40,7 @@ def draw(rows, cost=MEGABYTES):
     return figure
 
 
-# --- the front ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_front_is_what_nothing_beats():
+def test_front_has_undominated_points_only():
     rows = [
         row("dear", 0.9, 5),
         row("cheap", 0.5, 1),
@@ -54,7 +51,7 @@ def test_the_front_is_what_nothing_beats():
     assert front(rows) == [["cheap", "middle", "dear"]]
 
 
-def test_of_an_error_less_is_better():
+def test_smaller_error_is_on_the_front():
     assert front([row("a", 0.5, 1), row("b", 0.4, 2), row("c", 0.6, 3)], "mse") == [["a", "b"]]
 
 
@@ -62,12 +59,12 @@ def test_equals_are_both_on_the_front():
     assert front([row("a", 0.5, 1), row("b", 0.5, 1)]) == [["a", "b"]]
 
 
-def test_other_data_has_a_front_of_its_own():
+def test_each_data_has_its_own_front():
     assert front([row("a", 0.9, 1), row("b", 0.5, 2, data="mnist")]) == [["a"], ["b"]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12))
-def test_every_point_is_on_the_front_or_beaten_by_one_that_is(values):
+def test_points_off_the_front_are_dominated_by_it(values):
     drawn = [Point(row(str(i), y / 5, x), Spread(x, None), Spread(y / 5, None)) for i, (x, y) in enumerate(values)]
     (best,) = fronts(drawn, "accuracy")
     for point in drawn:
@@ -79,9 +76,6 @@ def test_every_point_is_on_the_front_or_beaten_by_one_that_is(values):
 def test_deployment_counts_as_training():
     assert [point.cost.mean for point in points(comparison([row("a", 0.5, 1, 40)]), TRAIN_CALLS)] == [50]
     assert points(comparison([row("a", 0.5, 1)]), TRAIN_CALLS) == []
-
-
-# --- the picture -------------------------------------------------------------------------------------------------------
 
 
 def test_names_cover_neither_each_other_nor_points():
@@ -105,7 +99,7 @@ def test_names_cover_neither_each_other_nor_points():
         assert apart.all()
 
 
-def test_the_front_is_drawn_and_bold():
+def test_front_is_drawn_and_bold():
     figure = draw([row("local", 0.5, 0), row("fedavg", 0.7, 10), row("ditto", 0.6, 20)])
     (axes,) = figure.axes
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [(0, 50), (10, 50), (10, 70)])
@@ -119,7 +113,7 @@ def test_the_front_is_drawn_and_bold():
 @pytest.mark.parametrize(
     ("costs", "scale"), [((10, 20), "linear"), ((0, 20), "linear"), ((1, 50), "log"), ((0, 1, 50), "symlog")]
 )
-def test_a_wide_span_of_costs_asks_for_a_logarithmic_axis(costs, scale):
+def test_wide_span_of_costs_has_a_logarithmic_axis(costs, scale):
     (axes,) = draw([row(f"s{cost}", 0.5, cost) for cost in costs]).axes
     assert axes.get_xscale() == scale
     assert all(text.get_text().startswith("s") for text in axes.texts)

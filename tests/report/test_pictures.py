@@ -31,7 +31,7 @@ def draw(plot, *folders):
     return figure, comparison
 
 
-def test_a_strategy_has_one_color_and_its_configurations_differ_in_line(tmp_path):
+def test_strategy_has_one_color_and_its_configurations_differ_in_line(tmp_path):
     for number, (name, alpha) in enumerate(itertools.product(("local", "fedavg", "fedper"), (0.1, 1.0))):
         write_run(tmp_path / str(number), name, overrides=[f"partition.alpha={alpha}"])
     styles = strokes(compare([tmp_path]).rows)
@@ -54,7 +54,7 @@ def test_lines_are_the_mean_over_seeds(sweep):
 
 
 @pytest.mark.parametrize("strategies", [4, 12])
-def test_names_of_lines_neither_overlap_nor_cover_data(tmp_path, strategies):
+def test_line_names_neither_overlap_nor_cover_data(tmp_path, strategies):
     for number in range(strategies):
         write_run(tmp_path / str(number), "fedavg", overrides=[f"strategy.some_hyper_parameter={number}", "a=b"])
     figure, _ = draw(draw_rounds, tmp_path)
@@ -97,7 +97,7 @@ def test_every_device_is_a_dot(tmp_path):
     assert [text.get_text() for text in axes.get_yticklabels()] == ["local", "fedper"]
 
 
-def test_bars_are_what_each_device_gains_over_its_local_model(tmp_path):
+def test_bars_are_gains_over_the_local_model(tmp_path):
     paths = [write_run(tmp_path / name, name) for name in ("local", "fedavg")]
     local, fedavg = (RunFolder(path).devices() for path in paths)
     expected = [100 * (f["accuracy"] - a["accuracy"]) for f, a in zip(fedavg, local, strict=True) if f["seen"]]
@@ -110,7 +110,7 @@ def test_bars_are_what_each_device_gains_over_its_local_model(tmp_path):
     assert axes.texts[0].get_text() == f"{better} better, {16 - better - worse} equal, {worse} worse"
 
 
-def test_many_devices_become_one_shape(tmp_path):
+def test_many_devices_are_drawn_as_one_shape(tmp_path):
     paths = [write_run(tmp_path / name, name, devices=500) for name in ("local", "fedavg")]
     figure, _ = draw(draw_gains, *paths)
     (axes,) = figure.axes
@@ -138,7 +138,7 @@ def test_without_local_devices_are_compared_with_the_global_model(tmp_path):
     assert gain_reference(compare([write_run(tmp_path / "1", "fedper", references=False)])) is None
 
 
-def test_errors_of_very_different_sizes_stand_on_a_logarithmic_axis(tmp_path):
+def test_widely_spread_errors_have_a_logarithmic_axis(tmp_path):
     path = write_run(tmp_path / "0", task="regression")
     devices = RunFolder(path).devices()
     RunFolder(path).write_devices([DeviceRecord.of({**row, "mse": 10.0 ** (row.device - 10)}) for row in devices])
@@ -148,7 +148,9 @@ def test_errors_of_very_different_sizes_stand_on_a_logarithmic_axis(tmp_path):
     assert accuracy.axes[0].get_xscale() == "linear"
 
 
-@pytest.mark.parametrize("kind", ["single", "one_round", "regression", "dollars"])
+@pytest.mark.parametrize(
+    "kind", ["regression", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("single", "one_round", "dollars"))]
+)
 def test_pictures_are_png_in_a_light_and_a_dark_version(tmp_path, kind):
     options = {"one_round": {"rounds": 1}, "regression": {"task": "regression"}}.get(kind, {})
     overrides = ["data.name=$x_{$"] if kind == "dollars" else []
@@ -171,11 +173,11 @@ def test_pictures_are_png_in_a_light_and_a_dark_version(tmp_path, kind):
         assert picture.caption.endswith(".")
 
 
-def test_there_is_no_picture_of_nothing(tmp_path):
+def test_failures_alone_have_no_pictures(tmp_path):
     RunFolder(tmp_path).write_failure("no memory", [])
     assert pictures(compare([tmp_path])) == []
 
 
-def test_labels_are_broken_into_short_lines():
+def test_labels_are_wrapped():
     assert wrap_label("fedavg partition.alpha=0.1") == "fedavg\npartition.alpha=0.1"
     assert max(map(len, wrap_label("fedavg " + "x" * 70).split("\n"))) == 26

@@ -26,7 +26,7 @@ def chosen(groups):
     return [label for label in groups if made[label].label == label]
 
 
-def test_validation_decides_where_the_test_disagrees():
+def test_validation_decides_against_the_test():
     groups = {
         "fedavg lr=.01": [make("fedavg", 0.7, test=0.9, train__learning_rate="0.01")],
         "fedavg lr=.1": [make("fedavg", 0.8, test=0.6, train__learning_rate="0.1")],
@@ -37,12 +37,12 @@ def test_validation_decides_where_the_test_disagrees():
     assert list(selected_only(groups)) == ["fedavg lr=.1", "local"]
 
 
-def test_a_smaller_error_is_the_better_one():
+def test_smaller_error_is_the_better_one():
     groups = {name: [make("fedavg", mse, task="regression")] for name, mse in [("a", 0.3), ("b", 0.2), ("c", 0.4)]}
     assert chosen(groups) == ["b"]
 
 
-def test_the_mean_over_seeds_decides():
+def test_mean_over_seeds_decides():
     groups = {
         "a": [make("fedavg", 0.9), make("fedavg", 0.5, seed=1)],
         "b": [make("fedavg", 0.8), make("fedavg", 0.7, seed=1)],
@@ -50,17 +50,17 @@ def test_the_mean_over_seeds_decides():
     assert chosen(groups) == ["b"]
 
 
-def test_what_failed_with_a_seed_does_not_win_by_the_others():
+def test_configuration_with_a_failed_seed_does_not_win():
     groups = {"a": [make("fedavg", 0.9)], "b": [make("fedavg", 0.8), make("fedavg", 0.6, seed=1)]}
     assert chosen(groups) == ["b"]
 
 
-def test_what_diverged_on_a_device_does_not_win_by_the_others():
+def test_configuration_that_diverged_on_a_device_does_not_win():
     groups = {"a": [make("fedavg", 0.9, devices=3)], "b": [make("fedavg", 0.8, devices=4)]}
     assert chosen(groups) == ["b"]
 
 
-def test_one_does_not_choose_the_partition_that_one_does_best_on():
+def test_each_partition_has_its_own_selection():
     groups = {
         f"fedavg {alpha} {rate}": [make("fedavg", value, partition=f"dirichlet {alpha}", train__learning_rate=rate)]
         for alpha, rate, value in [("0.1", "a", 0.5), ("0.1", "b", 0.6), ("1", "a", 0.9), ("1", "b", 0.8)]
@@ -68,11 +68,11 @@ def test_one_does_not_choose_the_partition_that_one_does_best_on():
     assert chosen(groups) == ["fedavg 0.1 b", "fedavg 1 a"]
 
 
-def test_of_equals_the_first_is_chosen():
+def test_first_of_equals_is_selected():
     assert chosen({name: [make("fedavg", 0.5)] for name in "ab"}) == ["a"]
 
 
-def test_without_validation_examples_there_is_nothing_to_choose_by():
+def test_selection_without_validation_figures_is_refused():
     groups = {name: [make("fedavg", None)] for name in "ab"}
     assert chosen(groups) == []
     with pytest.raises(ConfigurationError, match="none of the 2 configurations of fedavg has figures on validation"):
@@ -80,11 +80,11 @@ def test_without_validation_examples_there_is_nothing_to_choose_by():
     assert chosen({"a": [make("fedavg", None)]}) == ["a"]  # there is no choice
 
 
-def test_a_configuration_without_figures_is_not_chosen():
+def test_configuration_without_figures_is_not_selected():
     assert chosen({"a": [make("fedavg", None)], "b": [make("fedavg", 0.1)]}) == ["b"]
 
 
-def test_data_that_each_seed_draws_is_one_question_also_where_a_seed_is_missing():
+def test_data_that_depends_on_the_seed_is_one_selection():
     groups = {
         rate: [make("fedavg", 0.5 + float(rate), seed=seed, data__digest=f"0{seed}") for seed in seeds]
         for rate, seeds in {"0.1": (0, 1, 2), "0.4": (1, 2)}.items()
@@ -92,6 +92,6 @@ def test_data_that_each_seed_draws_is_one_question_also_where_a_seed_is_missing(
     assert chosen(groups) == ["0.1"]
 
 
-def test_another_data_set_of_that_name_is_another_question():
+def test_other_data_of_the_same_name_is_another_selection():
     groups = {digest: [make("fedavg", 0.5, data__digest=digest)] for digest in ("0a", "0b")}
     assert chosen(groups) == ["0a", "0b"]

@@ -12,7 +12,7 @@ def test_six_devices_that_all_gain_have_the_smallest_p_of_six():
     assert signed_rank_p(np.arange(1.0, 7)) == pytest.approx(2 / 2**6)
 
 
-def test_devices_without_a_difference_speak_for_none():
+def test_ties_are_evidence_for_no_difference():
     """Their ranks are taken, their signs are not: of the 2^4 signs of the others, two are as one-sided."""
     assert signed_rank_p(np.array([0.0, 0, 1, 2, 3, 4])) == pytest.approx(2 / 2**4)
     assert signed_rank_p(np.zeros(8)) == 1.0
@@ -28,7 +28,7 @@ def test_fewer_pairs_have_no_p():
     assert 2 / 2 ** (FEWEST_PAIRS - 1) > 0.05 > 2 / 2**FEWEST_PAIRS
 
 
-def test_differences_that_only_rounding_tells_apart_share_a_rank():
+def test_differences_equal_up_to_rounding_share_a_rank():
     exact = np.array([1.0, 1, 1, -1, -1, 2, 3])
     rounded = np.array([0.9 - 0.8, 0.8 - 0.7, 0.7 - 0.6, 0.6 - 0.7, 0.2 - 0.3, 0.4 - 0.2, 0.9 - 0.6])
     assert len(np.unique(np.abs(rounded))) > 3
@@ -51,14 +51,14 @@ def test_holm_is_between_p_and_bonferroni(values):
     assert np.argsort(adjusted, kind="stable").tolist() == sorted(range(len(values)), key=lambda i: (adjusted[i], i))
 
 
-def test_the_interval_of_many_devices_is_that_of_the_normal_distribution():
+def test_interval_of_many_devices_is_that_of_the_normal_distribution():
     values = np.random.default_rng(0).normal(0.5, 1.0, 900)
     low, high = interval([values])
     half = 1.96 * values.std() / 30
     assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.05 * half)
 
 
-def test_equal_differences_leave_no_doubt():
+def test_equal_differences_have_an_interval_of_one_point():
     assert interval([np.full(7, 0.25)]) == (0.25, 0.25)
 
 
@@ -71,14 +71,14 @@ def test_runs_are_drawn_before_their_devices():
     assert 0.58 < high < 0.61
 
 
-def test_an_interval_is_the_same_each_time():
+def test_interval_is_reproducible():
     values = np.random.default_rng(1).normal(size=30)
     assert interval([values]) == interval([values.copy()])
 
 
 @settings(max_examples=20)
 @given(DIFFERENCES, st.floats(-3, 3))
-def test_an_interval_moves_with_the_differences(values, shift):
+def test_interval_moves_with_the_differences(values, shift):
     low, high = interval([values])
     assert values.min() - 1e-9 <= low <= high <= values.max() + 1e-9
     assert interval([values + shift]) == pytest.approx((low + shift, high + shift), abs=1e-9)
