@@ -1,4 +1,4 @@
-"""Data: where it comes from, how it is spread over devices, and how each device splits its own."""
+"""Data sources, partitions over devices, splits of each device's examples, and drifts."""
 
 from odt_sim.data.activity_windows import uci_har
 from odt_sim.data.converters import hugging_face, tf_data

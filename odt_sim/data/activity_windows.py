@@ -21,13 +21,13 @@ ACTIVITIES = ("walking", "walking upstairs", "walking downstairs", "sitting", "s
 
 
 def uci_har(path: str | os.PathLike[str]) -> Dataset:
-    """Reads the raw signals, published training and test people joined; each person is a user.
+    """Read the raw signals of the published training and test people; each person is a user.
 
-    Windows belong to one sequence as long as each begins with the second half of the one before it.
+    Consecutive windows that overlap by half form a sequence.
 
     Args:
-        path: The folder `UCI HAR Dataset` as downloaded and unpacked, or an `.npz` file with `x` `[windows, 9, samples]` in
-            the order of `SIGNALS`, `y` `[windows]` in 0..5 and `subject` `[windows]`, windows in the order of time.
+        path: The unpacked folder `UCI HAR Dataset`, or an `.npz` file with `x` `[windows, 9, samples]` in the order of
+            `SIGNALS`, `y` `[windows]` in 0..5 and `subject` `[windows]`, windows in the order of time.
 
     Returns:
         `x` `[windows, 9, samples]` float32 (accelerations in g, angular velocities in rad/s), `y` `[windows]` int32 in the
@@ -61,13 +61,13 @@ def _part(path: Path, part: str) -> tuple[Array, Array, Array]:
     y, subject = (_table(folder / f"{name}_{part}.txt", np.int32, 1) for name in ("y", "subject"))
     shapes = {signal.shape for signal in signals}
     if len(shapes) > 1:
-        raise DataError(f"data {folder}: its signals have the shapes {sorted(shapes)}, expected one; download it again")
+        raise DataError(f"data {folder}: its signals have different shapes {sorted(shapes)}; download it again")
     return np.stack(signals, axis=1), y, subject
 
 
 def _table(path: Path, dtype: DTypeLike, rank: Literal[1, 2]) -> Array:
     if not path.is_file():
-        raise DataError(f"data {path}: no such file; give the folder 'UCI HAR Dataset' as it was unpacked")
+        raise DataError(f"data {path}: no such file; give the unpacked folder 'UCI HAR Dataset'")
     try:
         return np.loadtxt(path, dtype, ndmin=rank)
     except (ValueError, OSError) as error:
@@ -75,7 +75,7 @@ def _table(path: Path, dtype: DTypeLike, rank: Literal[1, 2]) -> Array:
 
 
 def _sequences(x: Array, subject: Array) -> Indices:
-    """Returns `[windows]` the number of each window's recording."""
+    """Return the number of each window's recording, `[windows]`."""
     half = x.shape[2] // 2
     follows = (x[1:, :, :-half] == x[:-1, :, half:]).all(axis=(1, 2)) & (subject[1:] == subject[:-1])
     return np.concatenate([[0], np.cumsum(~follows)]).astype(np.int64)

@@ -1,7 +1,7 @@
-"""Drifts: what differs between groups of devices beside their mix of labels. Each changes copies, never the data it is given.
+"""Drifts: differences between groups of devices beyond their mix of labels. Each returns changed copies.
 
-Devices are dealt to the groups at random, equally many to each (give or take one). Rotations are those by which Ghosh et al.,
-"An Efficient Framework for Clustered Federated Learning", NeurIPS 2020, section 6, make clusters of devices.
+Devices are assigned to groups of equal size at random. Rotations follow Ghosh et al., "An Efficient Framework for
+Clustered Federated Learning", NeurIPS 2020, section 6.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,22 +20,22 @@ Drift = Callable[[FederatedData, int], FederatedData]
 
 
 def none(data: FederatedData, seed: int) -> FederatedData:
-    """Returns the data as it is."""
+    """Return the data unchanged."""
     return data
 
 
 def rotation(data: FederatedData, seed: int, *, degrees: Sequence[float] = (0, 90, 180, 270)) -> FederatedData:
-    """Turns each group's images counterclockwise by an angle of its own.
+    """Rotate each group's images counterclockwise by the group's angle.
 
-    By right angles pixels only change places; other angles interpolate linearly, and 0 comes in at the corners.
+    Multiples of 90 degrees move pixels; other angles interpolate linearly and fill corners with 0.
 
     Args:
         data: Square images `[examples, side, side, channels]`.
-        seed: Decides which device is in which group.
+        seed: The seed of the groups.
         degrees: The groups' angles.
 
     Raises:
-        DataError: The data holds no square images.
+        DataError: The examples are not square images.
         ConfigurationError: There is no angle.
     """
     _check_images(data)
@@ -52,37 +52,35 @@ def rotation(data: FederatedData, seed: int, *, degrees: Sequence[float] = (0, 9
 def colour(
     data: FederatedData, seed: int, *, colours: Sequence[Sequence[float]] = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
 ) -> FederatedData:
-    """Multiplies each group's images by a colour of its own; grey images become coloured.
+    """Multiply each group's images by the group's colour; grey images become coloured.
 
     Args:
         data: Images `[examples, height, width, 1 or 3]`.
-        seed: Decides which device is in which group.
-        colours: The groups' red, green and blue, each 0 to 1.
+        seed: The seed of the groups.
+        colours: The groups' red, green and blue, each in 0..1.
 
     Raises:
-        DataError: The data holds no images of one or three channels.
-        ConfigurationError: There is no colour, or one is not three numbers of 0 to 1.
+        DataError: The examples are not images of one or three channels.
+        ConfigurationError: There is no colour, or one is not three numbers in 0..1.
     """
     _check_images(data)
     if data.x.shape[3] not in (1, 3):
         raise DataError(f"data {data.name}: images have {data.x.shape[3]} channels, expected 1 or 3 to colour")
-    if any(len(one) != 3 or not 0 <= min(one) <= max(one) <= 1 for one in colours):
-        raise ConfigurationError(f"drift.colours is {_listed(colours)}, expected triples of numbers of 0 to 1")
+    if any(len(colour) != 3 or not 0 <= min(colour) <= max(colour) <= 1 for colour in colours):
+        raise ConfigurationError(f"drift.colours: expected triples of numbers in 0..1, found {_listed(colours)}")
     x = np.broadcast_to(data.x, (*data.x.shape[:3], 3)).copy()
-    for one, rows in zip(colours, _rows_of_groups(data, len(colours), seed), strict=True):
-        x[rows] *= np.asarray(one, np.float32)
+    for rgb, rows in zip(colours, _rows_of_groups(data, len(colours), seed), strict=True):
+        x[rows] *= np.asarray(rgb, np.float32)
     return replace(data, x=x, spread=f"{data.spread} colour={_listed(colours)}")
 
 
 def label_permutation(data: FederatedData, seed: int, *, groups: int = 4) -> FederatedData:
-    """Gives each group a permutation of the classes of its own: the same input has another label there.
-
-    The first group keeps its labels.
+    """Permute the classes of each group's labels; the first group keeps its labels.
 
     Args:
-        data: Examples with a class label each.
-        seed: Decides the permutations, and which device is in which group.
-        groups: How many groups.
+        data: Examples with one class label each.
+        seed: The seed of the permutations and the groups.
+        groups: The number of groups.
 
     Raises:
         DataError: The data has no class labels.
@@ -90,7 +88,7 @@ def label_permutation(data: FederatedData, seed: int, *, groups: int = 4) -> Fed
     """
     one_hot = data.y.dtype == np.float32
     if data.classes is None or data.y.ndim != 1 + one_hot:
-        raise DataError(f"data {data.name}: each example needs one class label to permute; choose another drift")
+        raise DataError(f"data {data.name}: expected one class label for each example; choose another drift")
     generator = np.random.default_rng([seed, _STREAM, 1])
     y = data.y.copy()
     for group, rows in enumerate(_rows_of_groups(data, groups, seed)):
@@ -100,15 +98,15 @@ def label_permutation(data: FederatedData, seed: int, *, groups: int = 4) -> Fed
 
 
 def _rows_of_groups(data: FederatedData, groups: int, seed: int) -> list[Indices]:
-    """Returns the examples of each group's devices."""
+    """Return the examples of each group's devices."""
     if groups < 1:
-        raise ConfigurationError("drift: has no group; name at least one")
+        raise ConfigurationError("drift: expected at least one group, found none; name one")
     order = np.random.default_rng([seed, _STREAM]).permutation(data.devices)
-    chosen = [np.sort(order[group::groups]) for group in range(groups)]
-    none_of_them = np.zeros(0, np.int64)
+    members = [np.sort(order[group::groups]) for group in range(groups)]
+    empty = np.zeros(0, np.int64)
     return [
-        np.concatenate([none_of_them, *(data.indices[data.offsets[d, 0] : data.offsets[d, 3]] for d in devices)])
-        for devices in chosen
+        np.concatenate([empty, *(data.indices[data.offsets[d, 0] : data.offsets[d, 3]] for d in devices)])
+        for devices in members
     ]
 
 

@@ -1,13 +1,13 @@
-"""Synthetic(alpha, beta): softmax regressions whose weights and inputs differ from user to user.
+"""Synthetic(alpha, beta): softmax regressions with weights and inputs that differ between users.
 
-Li et al., "Federated Optimization in Heterogeneous Networks" (FedProx), MLSys 2020, section 5.1 and appendix C.1, as their
-published program draws it. User k has n_k = int(L) + 50 examples, L log-normal with mean 4 and standard deviation 2 of its
+Li et al., "Federated Optimization in Heterogeneous Networks" (FedProx), MLSys 2020, section 5.1 and appendix C.1, as
+published in code. User k has n_k = int(L) + 50 examples, L log-normal with mean 4 and standard deviation 2 of its
 logarithm, and
 
     y = argmax(softmax(W_k x + b_k)),   W_k, b_k ~ N(u_k, 1),   u_k ~ N(0, alpha^2)
     x ~ N(v_k, Sigma),   v_k ~ N(B_k, 1),   B_k ~ N(0, beta^2),   Sigma = diag(j^-1.2), j = 1..60
 
-with 10 classes; alpha and beta are standard deviations. In the variant iid all users share one W, b ~ N(0, 1), and v_k = 0.
+with 10 classes; alpha and beta are standard deviations. In the iid variant all users share one W, b ~ N(0, 1), and v_k = 0.
 """
 
 import math
@@ -24,14 +24,14 @@ _STREAM = 3  # keeps these random numbers apart from those of partitions and spl
 
 
 def synthetic(alpha: float = 1.0, beta: float = 1.0, *, iid: bool = False, users: int = 30, seed: int = 0) -> Dataset:
-    """Draws FedProx' Synthetic(alpha, beta); the seed decides it to the bit.
+    """Draw FedProx' Synthetic(alpha, beta), reproducibly by the seed.
 
     Args:
-        alpha: How much the users' models differ, at least 0.
-        beta: How much their inputs differ, at least 0.
-        iid: Whether all users have the same model and distribution of inputs instead; alpha and beta then do nothing.
-        users: How many users.
-        seed: The seed of the data, apart from that of a run.
+        alpha: The standard deviation between the users' models, at least 0.
+        beta: The standard deviation between their inputs, at least 0.
+        iid: Whether all users share one model and one distribution of inputs; alpha and beta then have no effect.
+        users: The number of users.
+        seed: The seed of the data, independent of a run's seed.
 
     Returns:
         `x` `[examples, 60]` float32, `y` `[examples]` int32 in 0..9, `users` `[examples]` in 0..users-1.
@@ -68,26 +68,26 @@ def pfedme_synthetic(alpha: float = 0.5, beta: float = 0.5, *, users: int = 100,
 
 
 def checked_generator(alpha: float, beta: float, users: int, seed: int) -> np.random.Generator:
-    """Returns the random numbers of a seed, once the settings are checked.
+    """Return the random generator of a seed, once the settings are checked.
 
     Raises:
         ConfigurationError: A setting is out of range.
     """
     for name, value, least in (("alpha", alpha, 0), ("beta", beta, 0), ("users", users, 1), ("seed", seed, 0)):
         if not (math.isfinite(value) and value >= least):
-            raise ConfigurationError(f"data.{name} is {value}, expected a number of at least {least}")
+            raise ConfigurationError(f"data.{name}: expected a number of at least {least}, found {value}")
     return np.random.default_rng([seed, _STREAM])
 
 
 def user_sizes(users: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Draws how many examples each user has: 50 and a log-normal number."""
+    """Draw the number of each user's examples."""
     return generator.lognormal(4, 2, users).astype(np.int64) + 50
 
 
 def draw(
     name: str, sizes: NDArray[np.int64], alpha: float, beta: float, generator: np.random.Generator, *, iid: bool = False
 ) -> Dataset:
-    """Draws the examples of users that have so many each; the module's docstring says how."""
+    """Draw the given numbers of examples by the recipe in the module's docstring."""
     deviations = np.arange(1, FEATURES + 1) ** -0.6  # the square root of Sigma's diagonal
     model_means, input_means = generator.normal(0, alpha, len(sizes)), generator.normal(0, beta, len(sizes))
     shared = _model(0.0, generator)

@@ -1,4 +1,4 @@
-"""The cache of `keras.datasets`, filled by a subprocess so that this process never loads Keras and TensorFlow."""
+"""A cache of `keras.datasets`; a subprocess fills it, so that this process never loads TensorFlow."""
 
 import importlib.util
 import logging
@@ -10,23 +10,23 @@ from pathlib import Path
 
 from odt_sim.errors import DataError
 
-PROGRAM = Path(__file__).parents[1] / "export" / "keras_download.py"  # beside the rest that imports Keras
+PROGRAM = Path(__file__).parents[1] / "export" / "keras_download.py"
 _log = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
-    """Returns the folder for downloaded data: `data` in `$ODT_SIM_CACHE` or in `~/.cache/odt_sim`."""
+    """Return the folder of downloads: `data` in `$ODT_SIM_CACHE` or in `~/.cache/odt_sim`."""
     return Path(os.environ.get("ODT_SIM_CACHE") or "~/.cache/odt_sim").expanduser() / "data"
 
 
 def cached_keras_file(name: str) -> Path:
-    """Returns the `.npz` file, with arrays `x` and `y`, of a data set of `keras.datasets`; downloads it at first use.
+    """Return the `.npz` file with arrays `x` and `y` of a Keras data set; download it at first use.
 
     Raises:
         DataError: Keras is not installed, has no such data set, or the download failed.
     """
     if not name.isidentifier():
-        raise DataError(f"data {name}: no name of a Keras data set; choose one such as mnist or cifar10")
+        raise DataError(f"data {name}: is not the name of a Keras data set; choose one such as mnist or cifar10")
     path = cache_folder() / f"keras_{name}.npz"
     if not path.exists():
         _download(name, path)
@@ -36,7 +36,7 @@ def cached_keras_file(name: str) -> Path:
 def _download(name: str, path: Path) -> None:
     if importlib.util.find_spec("keras") is None:
         raise DataError(
-            f"data {name}: needs Keras to download it, which is not installed: pip install 'odt_sim[export]'"
+            f"data {name}: needs Keras to download it, which is not installed; run: pip install 'odt_sim[export]'"
         )
     _log.info("downloading the Keras data set %s into %s", name, path.parent)
     try:
@@ -44,20 +44,20 @@ def _download(name: str, path: Path) -> None:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             unfinished = Path(folder) / path.name
             _run(name, unfinished)
-            unfinished.replace(path)  # whole or not at all, also when two processes download at once
+            unfinished.replace(path)  # atomic, even if two processes download at once
     except OSError as error:
         raise DataError(
-            f"data {name}: cannot be kept in {path.parent} ({error}); set ODT_SIM_CACHE to another folder"
+            f"data {name}: cannot be stored in {path.parent} ({error}); set ODT_SIM_CACHE to another folder"
         ) from error
 
 
 def _run(name: str, path: Path) -> None:
-    # By path and with -P: the subprocess needs Keras and numpy, but nothing of this package.
+    # By path and with -P, because the subprocess needs Keras and numpy only.
     command = [sys.executable, "-P", str(PROGRAM), name, str(path)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise DataError(
-            f"data {name}: Keras could not provide it ({reason}); check the name and the network, then try again"
+            f"data {name}: Keras failed to load it ({reason}); check the name and the network, then try again"
         )

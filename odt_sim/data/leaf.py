@@ -1,6 +1,6 @@
-"""The JSON folders of LEAF: FEMNIST, Shakespeare and Sent140, split by user as they come.
+"""The JSON folders of LEAF: FEMNIST, Shakespeare and Sent140, with natural users.
 
-Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018. A file holds `users` and, for each user,
+Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018. A file contains `users` and, for each user,
 `user_data[user] = {"x": [...], "y": [...]}`.
 """
 
@@ -20,12 +20,12 @@ from odt_sim.data.dataset_checks import check
 from odt_sim.errors import DataError
 
 CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-"""The 80 characters of LEAF's Shakespeare; a character's number is its place."""
+"""The 80 characters of LEAF's Shakespeare; a character's number is its index."""
 
 PADDING, UNKNOWN = 0, 1
-"""The numbers of what fills a short text up, and of a word outside the vocabulary."""
+"""The numbers of padding, and of words outside the vocabulary."""
 
-_TEXT = 4  # where the text of a tweet stands in its record: id, date, query, user, text, ...
+_TEXT = 4  # the index of a tweet's text in its record: id, date, query, user, text, ...
 
 
 class _Examples(NamedTuple):
@@ -35,53 +35,53 @@ class _Examples(NamedTuple):
 
 
 def femnist(path: str | os.PathLike[str]) -> Dataset:
-    """Reads handwritten digits and letters; a user is a writer.
+    """Read handwritten digits and letters; a user is a writer.
 
     Args:
-        path: A folder with LEAF's `.json` files, or with the folders `train` and `test` of such, which are joined.
+        path: A folder with LEAF's `.json` files, or with folders `train` and `test` of such files, which are joined.
 
     Returns:
         `x` `[examples, 28, 28, 1]` float32 in 0..1, where white is 1; `y` `[examples]` int32 in 0..61.
 
     Raises:
-        DataError: There is no such file, one is damaged, or it holds something else.
+        DataError: A file is missing, damaged, or of another data set.
     """
     return _dataset("femnist", path, _pictures, _whole_numbers, 62)
 
 
 def shakespeare(path: str | os.PathLike[str]) -> Dataset:
-    """Reads the lines of Shakespeare's roles; a user is a role, and its examples overlap: split them by block.
+    """Read the lines of Shakespeare's roles; a user is a role. Examples overlap: use `split.method=block`.
 
     Args:
-        path: As for `femnist`.
+        path: See `femnist`.
 
     Returns:
-        `x` `[examples, 80]` int32, characters as their place in `CHARACTERS`; `y` `[examples]` the next character.
+        `x` `[examples, 80]` int32, characters as their index in `CHARACTERS`; `y` `[examples]` the next character.
 
     Raises:
-        DataError: There is no such file, one is damaged, or it holds something else.
+        DataError: A file is missing, damaged, or of another data set.
     """
     return _dataset("shakespeare", path, _characters, lambda y: _characters(y)[:, 0], len(CHARACTERS))
 
 
 def sent140(path: str | os.PathLike[str], words: int = 1000, length: int = 32) -> Dataset:
-    """Reads tweets and whether they are positive; a user is a tweeter.
+    """Read tweets with their sentiment; a user is an account.
 
-    The vocabulary is that of the most frequent words of all users; texts are cut, or filled up behind.
+    The vocabulary is the most frequent words of all users; texts are cut or padded at the end.
 
     Args:
-        path: As for `femnist`.
-        words: How many numbers words have, those of padding and of unknown words among them.
-        length: How many words a text has.
+        path: See `femnist`.
+        words: The size of the vocabulary, padding and unknown words included.
+        length: The words of a text.
 
     Returns:
-        `x` `[examples, length]` int32 in 0..words-1; `y` `[examples]` 1 where the tweet is positive, else 0.
+        `x` `[examples, length]` int32 in 0..words-1; `y` `[examples]` 1 for a positive tweet, else 0.
 
     Raises:
-        DataError: There is no such file, one is damaged, or it holds something else.
+        DataError: A file is missing, damaged, or of another data set.
     """
     if words < 3 or length < 1:
-        raise DataError(f"data sent140: words is {words} and length {length}, expected at least 3 and 1")
+        raise DataError(f"data sent140: expected words of at least 3 and length of at least 1, found {words}, {length}")
     return _dataset("sent140", path, partial(_tweets, words=words, length=length), _whole_numbers, 2)
 
 
@@ -97,16 +97,18 @@ def _dataset(
     try:
         x, y = inputs(examples.x), targets(examples.y)
     except (TypeError, ValueError, IndexError, AttributeError) as error:
-        raise DataError(f"data {folder}: holds no {name} as LEAF writes it ({error}); choose another data") from error
+        raise DataError(
+            f"data {folder}: does not hold LEAF's {name} ({error}); choose the folder of this data set"
+        ) from error
     return check(Dataset(name, x, y, np.array(examples.users), classes))
 
 
 def _read(folder: Path) -> _Examples:
-    """Returns all examples in the order of the files, those of each file user by user."""
+    """Return all examples in the order of the files, and user by user within a file."""
     parts = [folder / part for part in ("train", "test") if (folder / part).is_dir()]
     files = [file for part in parts or [folder] for file in sorted(part.glob("*.json"))]
     if not files:
-        raise DataError(f"data {folder}: has no .json files; give the folder that LEAF's preprocess.sh wrote them to")
+        raise DataError(f"data {folder}: has no .json files; give the output folder of LEAF's preprocess.sh")
     examples = _Examples([], [], [])
     for file in files:
         for user, data in _user_data(file).items():
@@ -123,7 +125,7 @@ def _user_data(file: Path) -> Mapping[str, Mapping[str, Sequence[Any]]]:
             if len(data["x"]) != len(data["y"]):
                 raise ValueError(f"user {user} has {len(data['x'])} x and {len(data['y'])} y")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"data {file}: is no file of LEAF ({type(error).__name__}: {error}); write it again") from error
+        raise DataError(f"data {file}: is not a LEAF file ({type(error).__name__}: {error}); write it again") from error
     return users  # type: ignore[no-any-return]
 
 
@@ -138,7 +140,7 @@ def _whole_numbers(y: list[Any]) -> Array:
 def _characters(texts: list[Any]) -> Array:
     numbers = {character: number for number, character in enumerate(CHARACTERS)}
     if unknown := {*"".join(texts)} - set(numbers):
-        raise ValueError(f"the character {min(unknown)!r} is none of LEAF's {len(CHARACTERS)}")
+        raise ValueError(f"{min(unknown)!r} is not one of LEAF's {len(CHARACTERS)} characters")
     return np.array([[numbers[character] for character in text] for text in texts], np.int32)
 
 

@@ -1,4 +1,4 @@
-"""Examples that a device's validation or test part shares with the parts it learns from."""
+"""Leakage: validation and test examples that also occur in the parts that a device learns from."""
 
 import warnings
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from odt_sim.data.dataset import Array, Indices
 from odt_sim.data.federated import FederatedData
 
 MOST = 4000
-"""The devices that are looked at, at most: the cost does not grow with the fleet."""
+"""The largest number of devices that are checked, so that the cost does not grow with the fleet."""
 
-_SHORTEST_RUN = 8  # steps; fewer are alike by chance
+_SHORTEST_RUN = 8  # steps; shorter runs are equal by chance
 _WORDS = np.random.default_rng(0).integers(0, 2**63, 4096, np.uint64) | np.uint64(1)
 _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2^64
 
@@ -21,21 +21,21 @@ Codes = NDArray[np.uint64]
 
 
 class LeakageWarning(UserWarning):
-    """Examples are shared or overlap between a device's parts."""
+    """A device's parts share or overlap in examples."""
 
 
 @dataclass(frozen=True)
 class Leakage:
-    """How many examples of the fleet tell one part of their device about another.
+    """The validation and test examples that leak.
 
     Attributes:
-        name: What the data set is called.
-        equal: Validation examples that are equal, target included, to a training example of their device, and test examples
-            that are equal to one of training or validation.
-        overlapping: Those of the others that are windows of a recording and share at least half a window, step for step.
-        devices: On how many devices there are such examples.
-        evaluated: How many validation and test examples the devices have that were looked at.
-        sampled: How many devices were looked at; None for all.
+        name: The data set's name.
+        equal: Validation examples that equal a training example of their device, target included, and test examples that
+            equal one of training or validation.
+        overlapping: Other examples that share at least half a window with one, step for step.
+        devices: The number of devices with such examples.
+        evaluated: The number of validation and test examples that were checked.
+        sampled: The number of devices that were checked; None for all.
     """
 
     name: str
@@ -47,50 +47,49 @@ class Leakage:
 
     @property
     def message(self) -> str | None:
-        """What to say of it, in one line; None where nothing is shared."""
+        """A warning in one line; None without leakage."""
         if not self.devices:
             return None
-        of = f" of {self.sampled} devices that were looked at" if self.sampled else ""
-        advice = "; split.method=block keeps neighbours together, a larger split.gap parts them" * (
-            self.overlapping > 0
-        )
+        sample = f" of {self.sampled} sampled devices" if self.sampled else ""
+        advice = "; use split.method=block, or a larger split.gap" if self.overlapping else ""
         return (
-            f"data {self.name}: of {self.evaluated} validation and test examples{of} {self.equal} are equal to, and "
-            f"{self.overlapping} overlap with, examples that their device learns from (on {self.devices} devices){advice}"
+            f"data {self.name}: of {self.evaluated} validation and test examples{sample}, {self.equal} are equal to and "
+            f"{self.overlapping} overlap with examples that their device learns from (on {self.devices} devices){advice}"
         )
 
 
 def check_leakage(data: FederatedData) -> Leakage:
-    """Warns with their number where examples are shared or overlap between a device's parts; see `find_leakage`."""
-    found = find_leakage(data)
-    if found.message:
-        warnings.warn(found.message, LeakageWarning, stacklevel=2)
-    return found
+    """Find leakage as `find_leakage`, and issue a `LeakageWarning` if there is any."""
+    leakage = find_leakage(data)
+    if leakage.message:
+        warnings.warn(leakage.message, LeakageWarning, stacklevel=2)
+    return leakage
 
 
 def find_leakage(data: FederatedData) -> Leakage:
-    """Counts the examples that are shared or overlap between a device's train, validation and test parts.
+    """Count the examples that occur or overlap in several parts of a device.
 
-    Overlaps are sought in recordings `[examples, steps, channels]` or `[examples, channels, steps]` (the longer axis is that
-    of time) and in tokens `[examples, steps]` of 16 steps or more. Two windows overlap where the first half of one stands
-    anywhere in the other, unless it hardly changes, as in silence or padding. Comparing is by 64-bit codes.
+    Overlaps are found in recordings `[examples, steps, channels]` or `[examples, channels, steps]` (time is the longer
+    axis) and in tokens `[examples, steps]`, of 16 steps or more. Two windows overlap if the first half of one occurs in
+    the other, unless it hardly changes, as silence and padding do. Steps are compared by 64-bit hashes.
 
-    Of a fleet of more than 4,000 devices so many are looked at, drawn always alike.
+    A fleet of more than 4,000 devices is sampled, by a fixed seed.
     """
     equal = overlapping = devices = evaluated = 0
-    looked_at = _looked_at(data.devices)
-    for device in looked_at:
+    sample = _sample(data.devices)
+    for device in sample:
         train, validation, test = data.parts(device)
-        shared = _shared(data, validation, train)
-        more = _shared(data, test, np.concatenate([train, validation]))
-        equal, overlapping = equal + shared[0] + more[0], overlapping + shared[1] + more[1]
-        devices += bool(sum(shared) + sum(more))
+        in_validation = _shared(data, validation, train)
+        in_test = _shared(data, test, np.concatenate([train, validation]))
+        equal += in_validation[0] + in_test[0]
+        overlapping += in_validation[1] + in_test[1]
+        devices += bool(sum(in_validation) + sum(in_test))
         evaluated += len(validation) + len(test)
-    sampled = len(looked_at) if len(looked_at) < data.devices else None
+    sampled = len(sample) if len(sample) < data.devices else None
     return Leakage(data.name, equal, overlapping, devices, evaluated, sampled)
 
 
-def _looked_at(devices: int) -> Sequence[int]:
+def _sample(devices: int) -> Sequence[int]:
     if devices <= MOST:
         return range(devices)
     drawn: list[int] = np.random.default_rng(0).choice(devices, MOST, replace=False).tolist()
@@ -98,7 +97,7 @@ def _looked_at(devices: int) -> Sequence[int]:
 
 
 def _shared(data: FederatedData, part: Indices, known: Indices) -> tuple[int, int]:
-    """Returns how many examples of a part are equal to, and how many others overlap with, known examples."""
+    """Return how many examples of a part are equal to known examples, and how many others overlap with them."""
     rows = {_row(data, i) for i in known.tolist()}
     equal = np.array([_row(data, i) in rows for i in part.tolist()], np.bool_)
     if (length := _steps(data.x)) is None:
@@ -114,13 +113,13 @@ def _row(data: FederatedData, example: int) -> int:
 
 
 def _steps(x: Array) -> int | None:
-    """Returns the number of time steps of a window; None where examples are no windows, or too short to tell."""
+    """Return the time steps of a window; None if examples are not windows, or too short."""
     length = max(x.shape[1:]) if x.ndim == 3 else x.shape[1] if x.ndim == 2 and x.dtype.kind == "i" else 0
     return length if length >= 2 * _SHORTEST_RUN else None
 
 
 def _step_codes(windows: Array) -> Codes:
-    """Returns a code of the channels at each step, `[windows, steps]`."""
+    """Return a hash of the channels at each step, `[windows, steps]`."""
     if windows.ndim == 3 and windows.shape[2] > windows.shape[1]:
         windows = windows.swapaxes(1, 2)
     numbers = np.ascontiguousarray(windows).view(np.uint32).astype(np.uint64)
@@ -130,11 +129,11 @@ def _step_codes(windows: Array) -> Codes:
 
 @dataclass(frozen=True)
 class _Runs:
-    """The runs of a number of steps in windows.
+    """The runs of a fixed number of steps in windows.
 
     Attributes:
-        codes: `[windows, places]` a code for the run that starts at each place.
-        moving: `[windows]` whether at least half of the steps of the first run differ from the step before.
+        codes: `[windows, starts]` the hash of the run at each start.
+        moving: `[windows]` whether at least half of the first run's steps differ from the step before.
     """
 
     codes: Codes
@@ -142,7 +141,7 @@ class _Runs:
 
 
 def _runs(steps: Codes, length: int) -> _Runs:
-    """Returns the runs of a length, coded by the polynomial hash of Karp and Rabin (1987) modulo 2^64."""
+    """Return the runs of a length, with the polynomial hash of Karp and Rabin (1987) modulo 2^64."""
     count = steps.shape[1]
     inverse = pow(_BASE, -1, 2**64)
     powers, inverses = (np.array([pow(b, t, 2**64) for t in range(count)], np.uint64) for b in (_BASE, inverse))

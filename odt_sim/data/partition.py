@@ -1,4 +1,4 @@
-"""Ways to spread a data set over devices.
+"""Partitions of a data set over devices.
 
 Each function returns one int64 array of example indices for each device. The arrays are disjoint and depend on the data
 and the seed only. All but `by_user` use every example.
@@ -13,12 +13,12 @@ from odt_sim.data.dataset import Dataset, Indices
 from odt_sim.data.index_lists import IndexLists
 from odt_sim.errors import ConfigurationError, DataError
 
-_STREAM = 1  # keeps these random numbers apart from those of the splits
+_STREAM = 1  # separates these random numbers from those of the splits
 _MAX_REDRAWS = 300
 
 
 def iid(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
-    """Spreads the examples at random, equally many to each device (give or take one).
+    """Distribute the examples evenly and at random.
 
     Raises:
         DataError: There are fewer examples than devices.
@@ -34,20 +34,18 @@ def iid(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
 
 
 def dirichlet(dataset: Dataset, devices: int | None, seed: int, *, alpha: float, min_examples: int = 10) -> IndexLists:
-    """Skews labels and quantities: each class is spread in shares drawn from Dirichlet(alpha) over the devices.
+    """Skew labels and quantities: device j gets the share `p_kj` of class k, with `p_k ~ Dirichlet(alpha * 1)`.
 
-    For each class k, `p_k ~ Dirichlet(alpha * 1)` over the devices, and device j gets the share `p_kj` of the examples
-    of class k: the variant of Yurochkin et al., "Bayesian Nonparametric Federated Learning of Neural Networks", ICML
-    2019, section 4 (not that of Hsu et al. 2019, who draw each device's mix of classes and give all devices equally many
-    examples). Where that paper's followers draw everything again until each device has enough, here only the shares of
-    the devices with too little are drawn again, so that it also ends for thousands of devices.
+    This is the variant of Yurochkin et al., "Bayesian Nonparametric Federated Learning of Neural Networks", ICML 2019,
+    section 4. (Hsu et al. 2019 draw each device's mix of classes, and all devices get equally many examples.) Only the
+    shares of devices with too few examples are drawn again, so that it ends for thousands of devices, too.
 
     Args:
-        dataset: What to spread; needs class labels.
-        devices: How many devices.
+        dataset: The data, with class labels.
+        devices: The number of devices.
         seed: The seed.
-        alpha: Concentration, above 0: near 0 a device holds few classes, 100 is nearly IID.
-        min_examples: What each device gets at least.
+        alpha: The concentration, above 0: near 0 a device has few classes, 100 is nearly IID.
+        min_examples: The least number of a device's examples.
 
     Raises:
         DataError: The data has no labels, or no draw gives each device `min_examples`.
@@ -59,17 +57,17 @@ def dirichlet(dataset: Dataset, devices: int | None, seed: int, *, alpha: float,
 def quantity_skew(
     dataset: Dataset, devices: int | None, seed: int, *, alpha: float, min_examples: int = 10
 ) -> IndexLists:
-    """Skews quantities only: device j gets the share `q_j`, `q ~ Dirichlet(alpha * 1)`, of the shuffled examples.
+    """Skew quantities only: device j gets the share `q_j` of the shuffled examples, with `q ~ Dirichlet(alpha * 1)`.
 
-    Li et al., "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE 2022, section IV-D. As in
-    `dirichlet`, the shares of devices with too little are drawn again.
+    Li et al., "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE 2022, section IV-D. Shares of
+    devices with too few examples are drawn again, as in `dirichlet`.
 
     Args:
-        dataset: What to spread.
-        devices: How many devices.
+        dataset: The data.
+        devices: The number of devices.
         seed: The seed.
-        alpha: Concentration, above 0: near 0 few devices hold nearly all, 100 is nearly equal.
-        min_examples: What each device gets at least.
+        alpha: The concentration, above 0: near 0 few devices have nearly all examples, 100 is nearly even.
+        min_examples: The least number of a device's examples.
 
     Raises:
         DataError: No draw gives each device `min_examples`.
@@ -79,12 +77,11 @@ def quantity_skew(
 
 
 def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_per_device: int) -> IndexLists:
-    """Gives each device examples of exactly `classes_per_device` classes.
+    """Give each device examples of exactly `classes_per_device` classes.
 
-    After McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017,
-    section 3, who sort by label, cut shards of equal size and deal `classes_per_device` of them to each device. Here a
-    shard never crosses the border of a class and a device's shards are of different classes: each class is cut into a
-    number of equal shards that is as proportional to its size as possible.
+    McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017, section 3,
+    sort by label, cut shards of equal size and deal `classes_per_device` shards to each device. Here a shard has one
+    class and a device's shards have different classes; larger classes are cut into more shards.
 
     Raises:
         DataError: The data has no labels, or its classes cannot be dealt so that all are used.
@@ -102,15 +99,15 @@ def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_pe
 
 
 def by_user(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
-    """Makes each user of the data a device, in the order of their ids.
+    """Make each user of the data a device, in the order of their ids.
 
     Args:
-        dataset: What to spread; needs `users`.
-        devices: How many users to take, chosen at random; None takes all.
+        dataset: The data, with `users`.
+        devices: The number of users to choose at random; None for all.
         seed: The seed of the choice.
 
     Raises:
-        DataError: The data knows no users, or fewer than `devices`.
+        DataError: The data has no users, or fewer than `devices`.
     """
     if dataset.users is None:
         raise DataError(
@@ -120,7 +117,7 @@ def by_user(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
     devices = len(ids) if devices is None else _required(devices)
     if devices > len(ids):
         raise DataError(
-            f"data {dataset.name}: has {len(ids)} users, found {devices} devices to make of them; "
+            f"data {dataset.name}: expected at most {len(ids)} devices, one for each user, found {devices}; "
             f"set fleet.devices to at most {len(ids)}, or to null for all"
         )
     chosen = np.sort(_generator(seed).permutation(len(ids))[:devices])
@@ -132,8 +129,8 @@ def by_user(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
 def _required(devices: int | None) -> int:
     if devices is None or devices < 1:
         raise ConfigurationError(
-            f"fleet.devices is {'null' if devices is None else devices}, expected at least 1 "
-            "(null only with the partition by_user)"
+            f"fleet.devices: expected at least 1, found {'null' if devices is None else devices}; "
+            "null is possible with partition=by_user only"
         )
     return devices
 
@@ -146,7 +143,7 @@ def _dirichlet(
     name: str, labels: NDArray[np.int32], devices: int, seed: int, alpha: float, min_examples: int
 ) -> IndexLists:
     if not 0 < alpha < np.inf:
-        raise ConfigurationError(f"partition.alpha is {alpha}, expected a number above 0")
+        raise ConfigurationError(f"partition.alpha: expected a number above 0, found {alpha}")
     generator = _generator(seed)
     classes, label, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     counts = _draw_counts(name, sizes, devices, alpha, min_examples, generator)
@@ -160,10 +157,9 @@ def _dirichlet(
 def _draw_counts(
     name: str, sizes: Indices, devices: int, alpha: float, min_examples: int, generator: np.random.Generator
 ) -> Indices:
-    """Returns `[classes, devices]`: how many examples of each class each device gets.
+    """Return the number of each class's examples on each device, `[classes, devices]`.
 
-    A Dirichlet vector is a vector of independent Gamma variables divided by their sum, so that one device's shares can be
-    drawn again without the others'.
+    A Dirichlet vector is a normalized vector of independent Gamma variables, so one device's shares can be redrawn alone.
     """
     log_gamma = _draw_log_gamma(generator, alpha, (len(sizes), devices))
     for _ in range(_MAX_REDRAWS if sizes.sum() >= devices * min_examples else 0):

@@ -1,4 +1,4 @@
-"""The ILEA School data: the exam scores of 15,362 students of 139 schools, regressed on 28 features of each.
+"""The ILEA School data: exam scores of 15,362 students of 139 schools, with 28 features each.
 
 Bakker and Heskes, "Task Clustering and Gating for Bayesian Multitask Learning", JMLR 2003; as a benchmark of personalization
 in Wu et al., "Motley: Benchmarking Heterogeneity and Personalization in Federated Learning", 2022.
@@ -18,10 +18,9 @@ LOWEST_SCORE, HIGHEST_SCORE = 1, 70
 
 
 def school(path: str | os.PathLike[str]) -> Dataset:
-    """Reads the School data; each school is a user.
+    """Read the School data; each school is a user.
 
-    Scores are brought from 1..70 to 0..1. Features stay as they are until each school standardizes them by its training
-    examples: see `odt_sim.data.federated`.
+    Scores are scaled from 1..70 to 0..1. Each school later standardizes features by its own training examples.
 
     Args:
         path: An `.npz` file with `x` `[students, features]`, `y` `[students]` scores and `school` `[students]` integers.
@@ -38,6 +37,6 @@ def school(path: str | os.PathLike[str]) -> Dataset:
     if raw.y.min() < LOWEST_SCORE or raw.y.max() > HIGHEST_SCORE:
         raise DataError(
             f"data {path}: scores y reach {raw.y.min():g}..{raw.y.max():g}, expected {LOWEST_SCORE}..{HIGHEST_SCORE}; "
-            "give the scores as they were published"
+            "give the published scores"
         )
     return replace(raw, y=(raw.y - LOWEST_SCORE) / (HIGHEST_SCORE - LOWEST_SCORE))

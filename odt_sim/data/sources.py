@@ -1,4 +1,4 @@
-"""Where data comes from; each source returns a checked `Dataset`."""
+"""Data sources; each returns a checked `Dataset`."""
 
 import importlib
 import importlib.util
@@ -21,7 +21,7 @@ from odt_sim.user_code import user_code_errors
 
 
 def digits() -> Dataset:
-    """Returns the 1,797 handwritten digits that scikit-learn bundles.
+    """Return the 1,797 handwritten digits that scikit-learn bundles.
 
     `x` is `[1797, 8, 8, 1]` float32 in 0..1, `y` `[1797]` int32 in 0..9. They are the test set of Alpaydin and Kaynak's
     "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998.
@@ -41,19 +41,18 @@ def npz(
     classes: int | None = None,
     sequences: str | None = None,
 ) -> Dataset:
-    """Reads a data set from an `.npz` file; never unpickles. `odt_sim.data.dataset_checks.check` says how it is converted.
+    """Read a data set from an `.npz` file, without unpickling, and convert it by `odt_sim.data.dataset_checks.check`.
 
     Args:
         path: The file, as `numpy.savez` writes it.
-        x: The name of the array of inputs in it.
+        x: The name of the array of inputs.
         y: The name of the array of targets.
-        users: The name of the array that tells whose example each is; None where there is none.
-        classes: The number of classes; None takes the largest integer label plus one, and regression for floats.
-        sequences: The name of the array that tells which recording each example is a part of, in the order of time; None
-            where there is none.
+        users: The name of the array of user ids; None for none.
+        classes: The number of classes; by default the largest integer label plus one, and none for floats.
+        sequences: The name of the array with the recording of each example, in the order of time; None for none.
 
     Raises:
-        DataError: The file is missing, no `.npz`, damaged, lacks an array, or holds unusable values.
+        DataError: The file is missing, not an `.npz`, damaged, lacks an array, or has unusable values.
     """
     path = Path(path).expanduser()
     arrays = read_npz(path, [key for key in (x, y, users, sequences) if key is not None])
@@ -70,16 +69,16 @@ def npz(
 
 
 def read_npz(path: str | os.PathLike[str], keys: Sequence[str]) -> dict[str, Array]:
-    """Reads named arrays from an `.npz` file; never unpickles.
+    """Read named arrays from an `.npz` file, without unpickling.
 
     Raises:
-        DataError: The file is missing, no `.npz`, damaged, or lacks an array.
+        DataError: The file is missing, not an `.npz`, damaged, or lacks an array.
     """
     path = Path(path).expanduser()
     if not path.is_file():
         raise DataError(f"data {path}: no such file; give the path of an .npz file")
     if not zipfile.is_zipfile(path):
-        raise DataError(f"data {path}: is no .npz file, or a damaged one; write one with numpy.savez")
+        raise DataError(f"data {path}: is not an .npz file, or is damaged; write one with numpy.savez")
     try:
         with np.load(path, allow_pickle=False) as file:
             missing = [key for key in keys if key not in file]
@@ -94,22 +93,21 @@ def read_npz(path: str | os.PathLike[str], keys: Sequence[str]) -> dict[str, Arr
 def _read_array(path: Path, file: Any, key: str) -> Array:
     try:
         array = file[key]
-    except ValueError as error:  # numpy refuses to unpickle, or cannot read the array's header
+    except ValueError as error:  # a pickled array, or a damaged header
         raise DataError(
             f"data {path}: array {key!r} cannot be read ({' '.join(str(error).split())}); "
-            "pickled (object) arrays are never loaded, store plain numbers"
+            "pickled (object) arrays are not loaded, store plain numbers"
         ) from error
-    if not isinstance(array, np.ndarray):  # a member that is no .npy comes as bytes
-        raise DataError(f"data {path}: {key!r} is no array; write the file with numpy.savez")
+    if not isinstance(array, np.ndarray):  # a member other than .npy is returned as bytes
+        raise DataError(f"data {path}: {key!r} is not an array; write the file with numpy.savez")
     return array
 
 
 def keras_dataset(name: str) -> Dataset:
-    """Returns one of `keras.datasets`, its train and test parts joined.
+    """Return a data set of `keras.datasets`, with its train and test parts joined.
 
-    The first use downloads it in a subprocess and keeps it in the cache folder, `$ODT_SIM_CACHE` or
-    `~/.cache/odt_sim`; this process never loads Keras. Texts (`imdb`, `reuters`) are cut and padded in front to 200
-    tokens of the 10,000 most frequent words; for other choices use `function`.
+    The first use downloads it in a subprocess to the cache folder, `$ODT_SIM_CACHE` or `~/.cache/odt_sim`. Texts (`imdb`,
+    `reuters`) are cut, and padded in front, to 200 tokens of the 10,000 most frequent words.
 
     Args:
         name: Such as `mnist`, `fashion_mnist`, `cifar10`, `cifar100`, `imdb`, `california_housing`.
@@ -122,11 +120,11 @@ def keras_dataset(name: str) -> Dataset:
 
 
 def function(target: str, **arguments: Any) -> Dataset:
-    """Calls a Python function that returns the data.
+    """Call a Python function that returns a `Dataset`, `(x, y)` or `(x, y, users)`.
 
     Args:
         target: `package.module.name`, or `path/to/file.py:name`.
-        **arguments: What to call it with. It returns a `Dataset`, `(x, y)` or `(x, y, users)`.
+        **arguments: The function's arguments.
 
     Raises:
         DataError: The function cannot be found, does not take the arguments, fails, or returns something else.
@@ -155,10 +153,10 @@ def _find(target: str) -> Callable[..., Any]:
         module = _load_file(Path(path).expanduser()) if ":" in target else importlib.import_module(path)
     except (ImportError, SyntaxError, FileNotFoundError) as error:
         raise DataError(f"{where}: cannot import {path} ({error}); check the name, and PYTHONPATH") from error
-    found = getattr(module, name, None)
-    if not callable(found):
-        raise DataError(f"{where}: {path} has no function {name!r}")
-    return found  # type: ignore[no-any-return]
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise DataError(f"{where}: {path} has no function {name!r}; check the name")
+    return function  # type: ignore[no-any-return]
 
 
 def _load_file(path: Path) -> Any:
@@ -166,6 +164,6 @@ def _load_file(path: Path) -> Any:
     if spec is None or spec.loader is None:
         raise ImportError("not a .py file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up there
+    sys.modules[spec.name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return module

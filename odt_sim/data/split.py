@@ -1,11 +1,11 @@
-"""One device's examples as train, validation and test examples: at random, alike in their labels, or by block."""
+"""Splits of a device's examples into train, validation and test examples: random, stratified, or by block."""
 
 import numpy as np
 
 from odt_sim.data.dataset import Array, Indices
 from odt_sim.errors import DataError
 
-_STREAM = 2  # keeps these random numbers apart from those of the partitions
+_STREAM = 2  # separates these random numbers from those of the partitions
 MIN_EXAMPLES = 3
 
 Parts = tuple[Indices, Indices, Indices]
@@ -15,19 +15,18 @@ Parts = tuple[Indices, Indices, Indices]
 def split(
     indices: Indices, labels: Array | None, seed: int, device: int, *, validation: float = 0.2, test: float = 0.2
 ) -> Parts:
-    """Splits a device's examples so that each part asked for has at least one, and about the same mix of labels.
+    """Split a device's examples at random into non-empty parts with about the same mix of labels.
 
-    The examples are put in the order of their labels, at random within a label; every `1/test`-th from a random start is
-    for the test, likewise for validation among the rest (systematic sampling), so each example is equally likely to be
-    in a part. It depends on `(seed, device)` only.
+    Systematic sampling: the examples are sorted by label, at random within a label, and every `1/test`-th from a random
+    start is for the test; likewise for validation among the rest. The split depends on `(seed, device)` only.
 
     Args:
         indices: The device's examples.
-        labels: The label, or the value to regress, of each example of the data set; None spreads without regard to it.
+        labels: The label, or the value to regress, of each example of the data set; None for no stratification.
         seed: The seed.
         device: The device's number.
-        validation: The fraction to choose hyper-parameters on; 0 for none.
-        test: The fraction to evaluate on, above 0; the two stay below 1.
+        validation: The fraction for model selection; 0 for none.
+        test: The fraction for reported results, above 0; the sum of both is below 1.
 
     Returns:
         The indices of the train, validation and test examples, each ascending.
@@ -53,19 +52,19 @@ def split(
 def split_by_block(
     indices: Indices, sequences: Array | None, device: int, *, validation: float = 0.2, test: float = 0.2, gap: int = 1
 ) -> Parts:
-    """Splits each sequence of a device's examples into three blocks: training first, then validation, the end for the test.
+    """Split each sequence of a device's examples into three blocks: train, validation, test.
 
-    Between two blocks `gap` examples are left out, so that windows that overlap do not tell one part about another. A
-    sequence with fewer than `3 + 2 gap` examples is for training as a whole. Nothing here is random.
+    Between two blocks `gap` examples are left out, so that overlapping windows do not leak. A sequence with fewer than
+    `3 + 2 gap` examples is for training only. The split is not random.
 
     Args:
         indices: The device's examples, ascending.
-        sequences: `[examples of the data set]` the sequence that each example is of, in the order of time; None where all
-            examples of a device are one.
-        device: The device's number, for the error.
-        validation: The fraction of a sequence to choose hyper-parameters on; 0 for none.
-        test: The fraction to evaluate on, above 0; the two stay below 1.
-        gap: The examples left out at each border, at least 0: 1 where neighbours overlap by up to a half.
+        sequences: `[examples of the data set]` the sequence of each example, in the order of time; None if a device's
+            examples are one sequence.
+        device: The device's number, for errors.
+        validation: The fraction of a sequence for model selection; 0 for none.
+        test: The fraction for reported results, above 0; the sum of both is below 1.
+        gap: The examples left out at each border, at least 0: 1 if neighbours overlap by up to a half.
 
     Returns:
         The indices of the train, validation and test examples, each ascending.
@@ -74,13 +73,13 @@ def split_by_block(
         DataError: The device has no sequence that is long enough.
     """
     _check_enough(len(indices), device)
-    of = np.zeros(len(indices), np.int64) if sequences is None else sequences[indices]
-    blocks = [_blocks(indices[of == one], validation, test, gap) for one in np.unique(of)]
+    labels = np.zeros(len(indices), np.int64) if sequences is None else sequences[indices]
+    blocks = [_blocks(indices[labels == label], validation, test, gap) for label in np.unique(labels)]
     train, for_validation, for_test = (np.sort(np.concatenate(part)) for part in zip(*blocks, strict=True))
     if not len(for_test):
         raise DataError(
-            f"device {device} has no sequence of {MIN_EXAMPLES + 2 * gap} examples to cut into blocks; lower split.gap, "
-            "choose fewer devices, or split.method=stratified"
+            f"device {device}: has no sequence of at least {MIN_EXAMPLES + 2 * gap} examples to split into blocks; lower "
+            "split.gap, choose fewer devices, or split.method=stratified"
         )
     return train, for_validation, for_test
 
@@ -94,7 +93,7 @@ def _blocks(sequence: Indices, validation: float, test: float, gap: int) -> Part
 
 
 def part_sizes(examples: Indices, validation: float, test: float) -> Indices:
-    """Returns `[devices, 3]`: how many train, validation and test examples `split` gives devices that have so many.
+    """Return the sizes of the three parts of `split`, `[devices, 3]`, for numbers of examples `[devices]`.
 
     Raises:
         DataError: A device has fewer than 3 examples.
@@ -102,13 +101,13 @@ def part_sizes(examples: Indices, validation: float, test: float) -> Indices:
     few = np.flatnonzero(examples < MIN_EXAMPLES)
     if len(few):
         _check_enough(int(examples[few[0]]), int(few[0]))
-    found, kind = np.unique(examples, return_inverse=True)
-    sizes = np.array([_sizes(count, validation, test) for count in found.tolist()], np.int64)
-    return np.asarray(sizes[kind])
+    counts, inverse = np.unique(examples, return_inverse=True)
+    sizes = np.array([_sizes(count, validation, test) for count in counts.tolist()], np.int64)
+    return np.asarray(sizes[inverse])
 
 
 def _sizes(examples: int, validation: float, test: float) -> tuple[int, int, int]:
-    """Returns how many of at least 3 examples are for training, validation and the test; no part asked for is empty."""
+    """Return the sizes of the three parts of at least 3 examples; only a validation part of fraction 0 is empty."""
     for_test = min(max(round(examples * test), 1), examples - 2)
     for_validation = max(round(examples * validation), 1) if validation else 0
     for_validation = min(for_validation, examples - 1 - for_test)
@@ -118,13 +117,13 @@ def _sizes(examples: int, validation: float, test: float) -> tuple[int, int, int
 def _check_enough(examples: int, device: int) -> None:
     if examples < MIN_EXAMPLES:
         raise DataError(
-            f"device {device} has {examples} example{'' if examples == 1 else 's'}, expected at least {MIN_EXAMPLES} "
-            "(train, validation, test); choose fewer devices or another partition, or leave such users out of the data"
+            f"device {device}: expected at least {MIN_EXAMPLES} examples (train, validation, test), found {examples}; "
+            "choose fewer devices or another partition, or leave such users out of the data"
         )
 
 
 def _parted(order: Indices, chosen: int, start: float) -> tuple[Indices, Indices]:
-    """Returns what is not and what is chosen: so many places, evenly apart, the first within `start` (0..1) of a step."""
+    """Return the rest, and the `chosen` evenly spaced places; the first is at the fraction `start` of a step."""
     if not chosen:
         return order, order[:0]
     step = len(order) / chosen

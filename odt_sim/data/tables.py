@@ -1,4 +1,4 @@
-"""Tables with a row an example and a column that says whose it is: CSV and Parquet files."""
+"""Tables with one row for each example: CSV and Parquet files."""
 
 import os
 from importlib import import_module
@@ -20,22 +20,22 @@ def table(
     features: list[str] | None = None,
     classes: int | None = None,
 ) -> Dataset:
-    """Reads a `.csv` or `.parquet` file; needs `pip install 'odt_sim[tables]'`.
+    """Read a `.csv` or `.parquet` file; needs `pip install 'odt_sim[tables]'`.
 
     Args:
         path: The file.
-        target: The column to predict: integers are class labels, texts and truth values become them in sorted order, other
-            numbers, also whole ones such as 1.0, are values to regress.
-        users: The column that says whose example each row is; None where there is none.
-        features: The columns of inputs, which hold numbers; None takes all others that do.
-        classes: The number of classes; None takes the largest label plus one.
+        target: The column to predict: integers are class labels; texts and booleans become class labels in sorted order;
+            floats are values to regress.
+        users: The column of user ids; None for none.
+        features: The numeric columns of inputs; all other numeric columns by default.
+        classes: The number of classes; by default the largest label plus one.
 
     Returns:
         `x` `[rows, features]` float32.
 
     Raises:
-        ConfigurationError: The features are no list, or hold the target.
-        DataError: pandas is missing, the file cannot be read, lacks a column or a value, or a feature is no number.
+        ConfigurationError: The features are not a list, or contain the target.
+        DataError: pandas is missing, the file cannot be read, lacks a column or a value, or a feature is not numeric.
     """
     path = Path(path).expanduser()
     if isinstance(features, str):
@@ -43,7 +43,9 @@ def table(
             f"data.features: expected a list of columns, found {features!r}; write it as [{features}]"
         )
     if target in (features or []):
-        raise ConfigurationError(f"data.features: holds the target {target!r}, which no input may tell; leave it out")
+        raise ConfigurationError(
+            f"data.features: contains the target {target!r}, which must not be an input; leave it out"
+        )
     frame = _read(path)
     named = [target, *([users] if users else []), *(features or [])]
     if missing := [name for name in named if name not in frame.columns]:
@@ -51,9 +53,7 @@ def table(
     if features is None:
         features = [name for name in frame.columns if name not in (target, users) and frame[name].dtype.kind in "iufb"]
     if wrong := [name for name in features if frame[name].dtype.kind not in "iufb"] or ([] if features else ["any"]):
-        raise DataError(
-            f"data {path}: feature {wrong[0]!r} holds no numbers; name others by data.features, or encode it"
-        )
+        raise DataError(f"data {path}: feature {wrong[0]!r} is not numeric; name others by data.features, or encode it")
     for name in named[: 2 if users else 1]:
         if frame[name].isna().any():
             raise DataError(f"data {path}: column {name!r} has rows without a value; fill or remove them")

@@ -57,7 +57,7 @@ def test_another_person_is_another_sequence(tmp_path):
 
 def test_a_missing_file_is_named(folder):
     (folder / "test" / "y_test.txt").unlink()
-    with pytest.raises(DataError, match=r"test/y_test\.txt: no such file; give the folder 'UCI HAR Dataset'"):
+    with pytest.raises(DataError, match=r"test/y_test\.txt: no such file; give the unpacked folder 'UCI HAR Dataset'"):
         uci_har(folder)
 
 
@@ -70,7 +70,7 @@ def test_a_damaged_file_is_named(folder):
 
 def test_signals_of_different_lengths_are_refused(folder):
     (folder / "train" / "Inertial Signals" / "body_acc_x_train.txt").write_text("1 2\n3 4\n")
-    with pytest.raises(DataError, match=r"its signals have the shapes \[\(2, 2\), \(6, 8\)\], expected one"):
+    with pytest.raises(DataError, match=r"its signals have different shapes \[\(2, 2\), \(6, 8\)\]; download it again"):
         uci_har(folder)
 
 

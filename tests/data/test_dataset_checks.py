@@ -92,23 +92,23 @@ def test_what_is_already_right_is_not_copied():
         (Dataset("d", X, Y[:2]), r"data d: lengths differ: x \[3, 2\], y \[2\]"),
         (Dataset("d", X, Y, users=np.arange(4)), r"data d: lengths differ: x \[3, 2\], y \[3\], users \[4\]"),
         (Dataset("d", X[:0], Y[:0]), "data d: has no examples"),
-        (Dataset("d", np.float32(1), Y), "data d: found x .*first axis counts the examples"),
+        (Dataset("d", np.float32(1), Y), "data d: found x .*; expected arrays with the examples on the first axis"),
         (Dataset("d", np.array(["a", "b", "c"]), Y), "data d: x has dtype <U1, expected numbers"),
         (Dataset("d", np.array([[2**40], [0], [0]]), Y), r"data d: x reaches 0\.\.1099511627776, .* fit int32"),
         (
             Dataset("d", np.array([[1], [np.nan], [np.inf]]), Y),
-            "data d: values of x that are NaN or infinite .*: 2, the first in example 1",
+            "data d: x has 2 values that are NaN or infinite .*, the first in example 1",
         ),
         (
             Dataset("d", np.array([[1], [1e300], [0]]), Y),
-            "data d: values of x .* infinite in float32: 1, .* example 1",
+            "data d: x has 1 values that are .* infinite in float32, .* example 1",
         ),
-        (Dataset("d", X, np.array([0, 1, np.nan])), "data d: values of y .*: 1, the first in example 2"),
+        (Dataset("d", X, np.array([0, 1, np.nan])), "data d: y has 1 values .*, the first in example 2"),
         (
             Dataset("d", X, Y, classes=2),
-            r"data d: labels out of range: 1, the first is 2 in example 2; expected 0\.\.1",
+            r"data d: 1 labels are out of range, the first is 2 in example 2; expected 0\.\.1",
         ),
-        (Dataset("d", X, np.array([0, -1, -1])), "data d: labels out of range: 2, the first is -1 in example 1"),
+        (Dataset("d", X, np.array([0, -1, -1])), "data d: 2 labels are out of range, the first is -1 in example 1"),
         (Dataset("d", X, np.float32(Y), classes=3), r"data d: y is float32 \[3\], but classes is 3"),
         (Dataset("d", X, Y, classes=0), "data d: classes is 0, expected at least 1"),
         (Dataset("d", X, Y, users=np.float32(Y)), r"data d: users is float32 \[3\], expected one integer or string"),
@@ -128,9 +128,9 @@ def test_data_that_fits_the_model_passes():
 @pytest.mark.parametrize(
     ("signature", "message"),
     [
-        (((3,), np.float32, (), np.int32, 3), r"data d: x has shape \[2\] an example, .* takes \[3\]; choose a model"),
+        (((3,), np.float32, (), np.int32, 3), r"data d: x has shape \[2\] per example, .* takes \[3\]; choose a model"),
         (((2,), np.int32, (), np.int32, 3), "data d: x has dtype float32, the model's train signature takes int32"),
-        (((2,), np.float32, (3,), np.int32, 3), r"data d: y has shape \[\] an example, .* takes \[3\]"),
+        (((2,), np.float32, (3,), np.int32, 3), r"data d: y has shape \[\] per example, .* takes \[3\]"),
         (((2,), np.float32, (), np.float32, None), "data d: y has dtype int32, .* takes float32"),
         (
             ((2,), np.float32, (), np.int32, 2),

@@ -102,9 +102,9 @@ def test_what_does_not_fit_is_refused(images):
         rotation(replace(images, x=images.x.reshape(30, 2, 8, 1)), 0)
     with pytest.raises(DataError, match="images have 4 channels, expected 1 or 3"):
         colour(replace(images, x=images.x.reshape(30, 2, 2, 4)), 0)
-    with pytest.raises(DataError, match="each example needs one class label to permute"):
+    with pytest.raises(DataError, match="expected one class label for each example"):
         label_permutation(replace(images, classes=None), 0)
-    with pytest.raises(ConfigurationError, match=r"drift\.colours is \[\[2,0,0\]\]"):
+    with pytest.raises(ConfigurationError, match=r"drift\.colours: expected triples .*, found \[\[2,0,0\]\]"):
         colour(images, 0, colours=[[2, 0, 0]])
-    with pytest.raises(ConfigurationError, match="drift: has no group"):
+    with pytest.raises(ConfigurationError, match="drift: expected at least one group, found none"):
         label_permutation(images, 0, groups=0)

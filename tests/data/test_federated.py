@@ -131,8 +131,8 @@ def test_targets_of_several_values_are_spread_at_random():
         ([[0, 1, 2], [2, 3, 4]], "the partition of data d: uses example 2 2 times"),
         ([[0, 1, 2], [3, 4, 60]], r"the partition of data d: has indices 0\.\.60, expected 0\.\.59"),
         ([[0, 1, 2]], "the partition of data d: made 1 devices, expected 2"),
-        ([[0, 1, 2], [3]], "device 1 has 1 example, expected at least 3"),
-        ([[], []], "device 0 has 0 examples, expected at least 3"),
+        ([[0, 1, 2], [3]], "device 1: expected at least 3 examples .*, found 1"),
+        ([[], []], "device 0: expected at least 3 examples .*, found 0"),
     ],
 )
 def test_a_wrong_partition_is_named(parts, message):
@@ -205,7 +205,7 @@ def test_a_large_fleet_is_split_as_a_small_one(method, fractions):
 def test_a_large_fleet_with_a_device_of_two_examples_is_refused():
     sizes = [3] * (MANY - 1) + [2]
     dataset = replace(make(sum(sizes)), users=np.repeat(np.arange(MANY), sizes))
-    with pytest.raises(DataError, match=f"device {MANY - 1} has 2 examples, expected at least 3"):
+    with pytest.raises(DataError, match=f"device {MANY - 1}: expected at least 3 examples .*, found 2"):
         federate(dataset, by_user, None, 0)
 
 

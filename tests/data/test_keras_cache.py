@@ -50,7 +50,7 @@ def test_a_keras_dataset_is_joined_and_kept_in_the_cache(folders):
 
 @needs_keras
 def test_a_failed_download_is_one_line_and_leaves_nothing(folders):
-    message = r"data mnist: Keras could not provide it \(.*URL fetch failure.*check the name and the network"
+    message = r"data mnist: Keras failed to load it \(.*URL fetch failure.*check the name and the network"
     with pytest.raises(DataError, match=message) as caught:
         keras_dataset("mnist")
     assert "\n" not in str(caught.value)
@@ -71,14 +71,14 @@ def test_without_keras_the_error_says_what_to_install(monkeypatch):
 
 
 def test_a_name_cannot_leave_the_cache():
-    with pytest.raises(DataError, match=r"data \.\./mnist: no name of a Keras data set"):
+    with pytest.raises(DataError, match=r"data \.\./mnist: is not the name of a Keras data set"):
         cached_keras_file("../mnist")
 
 
 @needs_keras
 def test_a_cache_folder_that_cannot_be_made_is_named(folders):
     (folders / "cache").write_text("a file")
-    with pytest.raises(DataError, match=r"data mnist: cannot be kept in .*set ODT_SIM_CACHE"):
+    with pytest.raises(DataError, match=r"data mnist: cannot be stored in .*set ODT_SIM_CACHE"):
         cached_keras_file("mnist")
 
 

@@ -54,11 +54,11 @@ def test_a_folder_without_files(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", r"a\.json: is no file of LEAF \(JSONDecodeError"),
-        ("{}", r"a\.json: is no file of LEAF \(KeyError: 'user_data'"),
+        ("{", r"a\.json: is not a LEAF file \(JSONDecodeError"),
+        ("{}", r"a\.json: is not a LEAF file \(KeyError: 'user_data'"),
         ('{"user_data": {"u": {"x": [1], "y": []}}}', "user u has 1 x and 0 y"),
-        ('{"user_data": {"u": {"x": [[1, 2]], "y": [0]}}}', "holds no femnist as LEAF writes it"),
-        ('{"user_data": {"u": {"x": ["text"], "y": [0]}}}', "holds no femnist as LEAF writes it"),
+        ('{"user_data": {"u": {"x": [[1, 2]], "y": [0]}}}', "does not hold LEAF's femnist"),
+        ('{"user_data": {"u": {"x": ["text"], "y": [0]}}}', "does not hold LEAF's femnist"),
     ],
 )
 def test_a_file_of_something_else(tmp_path, text, message):
@@ -70,10 +70,10 @@ def test_a_file_of_something_else(tmp_path, text, message):
 
 def test_an_unknown_character_is_named(tmp_path):
     write(tmp_path / "a.json", u=(["caf\u00e9"], ["s"]))
-    with pytest.raises(DataError, match="the character '\u00e9' is none of LEAF's 80"):
+    with pytest.raises(DataError, match="'\u00e9' is not one of LEAF's 80 characters"):
         shakespeare(tmp_path)
 
 
 def test_a_vocabulary_out_of_range(tmp_path):
-    with pytest.raises(DataError, match="words is 2 and length 4, expected at least 3 and 1"):
+    with pytest.raises(DataError, match="expected words of at least 3 and length of at least 1, found 2, 4"):
         sent140(tmp_path, words=2, length=4)

@@ -145,7 +145,7 @@ def test_by_user_makes_each_user_a_device():
 def test_by_user_chooses_whole_users(users, devices, seed):
     dataset = Dataset("d", np.zeros((len(users), 1)), np.zeros(len(users)), users=np.array(users))
     if devices > len(set(users)):
-        with pytest.raises(DataError, match=f"has {len(set(users))} users, found {devices} devices"):
+        with pytest.raises(DataError, match=f"expected at most {len(set(users))} devices, .*, found {devices}"):
             by_user(dataset, devices, seed)
         return
     parts = by_user(dataset, devices, seed)
@@ -183,18 +183,18 @@ def test_a_partition_depends_on_the_seed_and_on_nothing_else(name):
 @pytest.mark.parametrize("devices", [0, -1])
 def test_no_devices_is_refused(name, devices):
     dataset = Dataset("d", np.zeros((4, 1)), np.array([0, 1, 0, 1], np.int32), np.arange(4), 2)
-    with pytest.raises(ConfigurationError, match=rf"fleet\.devices is {devices}, expected at least 1"):
+    with pytest.raises(ConfigurationError, match=rf"fleet\.devices: expected at least 1, found {devices}"):
         ALL[name](dataset, devices, 0)
 
 
 def test_without_a_number_only_users_decide():
-    with pytest.raises(ConfigurationError, match=r"fleet\.devices is null"):
+    with pytest.raises(ConfigurationError, match=r"fleet\.devices: expected at least 1, found null"):
         iid(balanced(10, 2), None, 0)
 
 
 @pytest.mark.parametrize("alpha", [0, -1, np.nan, np.inf])
 def test_alpha_out_of_range_is_refused(alpha):
-    with pytest.raises(ConfigurationError, match=r"partition\.alpha is .*, expected a number above 0"):
+    with pytest.raises(ConfigurationError, match=r"partition\.alpha: expected a number above 0, found"):
         dirichlet(balanced(100, 2), 2, 0, alpha=alpha)
 
 

@@ -88,14 +88,14 @@ def test_a_missing_file(tmp_path):
 def test_a_file_that_is_no_npz(tmp_path):
     path = tmp_path / "text.npz"
     path.write_text("hello")
-    with pytest.raises(DataError, match=r"text\.npz: is no \.npz file"):
+    with pytest.raises(DataError, match=r"text\.npz: is not an \.npz file"):
         npz(path)
 
 
 def test_a_single_array_is_no_npz(tmp_path):
     path = tmp_path / "array.npy"
     np.save(path, np.eye(2))
-    with pytest.raises(DataError, match=r"array\.npy: is no \.npz file"):
+    with pytest.raises(DataError, match=r"array\.npy: is not an \.npz file"):
         npz(path)
 
 
@@ -126,7 +126,7 @@ def test_a_member_that_is_no_array(tmp_path):
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("x", "hello")
         file.writestr("y", "hello")
-    with pytest.raises(DataError, match=r"files\.npz: 'x' is no array"):
+    with pytest.raises(DataError, match=r"files\.npz: 'x' is not an array"):
         npz(path)
 
 

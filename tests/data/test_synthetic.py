@@ -70,10 +70,10 @@ def accuracy_on_others(dataset):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"alpha": -1}, "data.alpha is -1, expected a number of at least 0"),
-        ({"beta": float("nan")}, "data.beta is nan, expected a number of at least 0"),
-        ({"users": 0}, "data.users is 0, expected a number of at least 1"),
-        ({"seed": -1}, "data.seed is -1, expected a number of at least 0"),
+        ({"alpha": -1}, "data.alpha: expected a number of at least 0, found -1"),
+        ({"beta": float("nan")}, "data.beta: expected a number of at least 0, found nan"),
+        ({"users": 0}, "data.users: expected a number of at least 1, found 0"),
+        ({"seed": -1}, "data.seed: expected a number of at least 0, found -1"),
     ],
 )
 def test_settings_out_of_range(settings, message):

@@ -45,8 +45,8 @@ def test_the_target_decides_the_task(path):
     [
         (("size",), "has no column 'size'; there are: who, age, weight, note, kind"),
         (("kind", "owner"), "has no column 'owner'"),
-        (("kind", "who", ["note"]), "feature 'note' holds no numbers"),
-        (("kind", "who", []), "feature 'any' holds no numbers"),
+        (("kind", "who", ["note"]), "feature 'note' is not numeric"),
+        (("kind", "who", []), "feature 'any' is not numeric"),
     ],
 )
 def test_columns_that_do_not_fit(csv, arguments, message):
@@ -58,7 +58,7 @@ def test_columns_that_do_not_fit(csv, arguments, message):
     ("features", "message"),
     [
         ("age", r"^data\.features: expected a list of columns, found 'age'; write it as \[age\]$"),
-        (["weight", "age"], r"^data\.features: holds the target 'age', which no input may tell; leave it out$"),
+        (["weight", "age"], r"^data\.features: contains the target 'age', which must not be an input; leave it out$"),
     ],
 )
 def test_features_that_do_not_fit(csv, features, message):
@@ -70,7 +70,7 @@ def test_missing_values_are_named(csv):
     csv.write_text("who,age,kind\nbo,1,yes\n,2,no\nbo,,yes\n")
     with pytest.raises(DataError, match="column 'who' has rows without a value"):
         table(csv, "kind", "who")
-    with pytest.raises(DataError, match="values of x that are NaN or infinite in float32: 1, the first in example 2"):
+    with pytest.raises(DataError, match="x has 1 values that are NaN or infinite in float32, the first in example 2"):
         table(csv, "kind")
 
 

@@ -28,9 +28,9 @@ check(tf_data(slices((x, y, users))), ["bo", "Zo\u00eb", "bo"])
 check(tf_data(slices({"image": x, "label": y, "writer": [5, 6, 5], "more": y}), "image", "label", "writer"), [5, 6, 5])
 for wrong, message in (
     (slices((x, y)).repeat(), "is infinite; take a number"),
-    (slices((x, y)).batch(2), "elements are not alike"),
+    (slices((x, y)).batch(2), "expected elements (x, y) of one shape"),
     (slices({"image": x, "label": y}), "KeyError: 'x'"),
-    (slices(x).take(0), "elements are not alike"),
+    (slices(x).take(0), "expected elements (x, y) of one shape"),
 ):
     try:
         tf_data(wrong)

@@ -316,11 +316,11 @@ def test_a_strategy_that_needs_what_the_model_lacks(simulation, tmp_path):
 def test_data_that_does_not_fit_the_model(simulation, clouds, tmp_path):
     wide = Dataset("wide", np.repeat(clouds.x, 2, axis=1), clouds.y, classes=3)
     with pytest.raises(
-        DataError, match=r"data wide: x has shape \[12\] an example, the model's train signature takes \[6\]"
+        DataError, match=r"data wide: x has shape \[12\] per example, the model's train signature takes \[6\]"
     ):
         simulation(FedAvg(), tmp_path, data=federate(wide, iid, 3, seed=0))
     many = Dataset("many", clouds.x, clouds.y + 1, classes=4)
-    with pytest.raises(DataError, match=r"data many: labels out of range: 30, the first is 3"):
+    with pytest.raises(DataError, match=r"data many: 30 labels are out of range, the first is 3"):
         simulation(FedAvg(), tmp_path, data=federate(many, iid, 3, seed=0))
 
 
