@@ -1,4 +1,4 @@
-"""Why a device's work does not count: an aggregate goes on without what would ruin it."""
+"""Excluded devices: why the work of a device does not count, and when later rounds go without the device."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -18,35 +18,31 @@ ADVICE = {
     "worker died or hung": "give them more time (fleet.timeout) or workers more memory, or see why with backend=serial",
     "worker died": "give workers more memory (fewer backend.actors), or see why with backend=serial",
 }
-"""What to do, by a part of the reason; the first that fits counts."""
+"""Advice by a part of the reason; the first match counts."""
 
-NAMED = 5  # devices, at most, that a line names for each reason
+MAX_NAMED = 5  # devices that a line names for each reason
 
 
 @dataclass(frozen=True)
 class Excluded:
-    """What takes the place of a device's result.
-
-    Attributes:
-        reason: Why there is none, as the records say it.
-    """
+    """The result of a device that is left out; the reason stands in the records."""
 
     reason: str
 
 
-def failed(error: InvocationError) -> Excluded:
-    """Returns what LiteRT told, without the model's path: the same on every machine."""
+def litert_failure(error: InvocationError) -> Excluded:
+    """Return LiteRT's own message as the reason, without the model's path: the same on every machine."""
     lines = [line.strip() for line in str(error.__cause__).splitlines() if line.strip()]
     return Excluded(f"failed in LiteRT: {lines[0] if lines else 'no reason given'}")
 
 
-def unusable(update: Update, state: Tensors, largest: float | None) -> Excluded | None:
-    """Returns why a device is to be left out of the round; None where it is not.
+def check_update(update: Update, state: Tensors, largest: float | None) -> Excluded | None:
+    """Return why a device is to be left out of the round; None if it is not.
 
     Args:
-        update: What the device would send.
-        state: What it would keep.
-        largest: The L2 norm, over all tensors of the update together, that it may have; None for any.
+        update: The update that the device sends.
+        state: The state that it keeps.
+        largest: The largest L2 norm of all tensors of the update together; None for any.
     """
     sent = [array_of(tensor) for tensor in update.tensors.values()]
     if not is_finite(update.losses):
@@ -61,43 +57,38 @@ def unusable(update: Update, state: Tensors, largest: float | None) -> Excluded 
 
 
 def listed(excluded: Mapping[int, str]) -> str:
-    """Returns which devices were left out, and why, in words; empty where none was."""
+    """Return the excluded devices by reason, as text; empty if there are none."""
     by_reason: dict[str, list[int]] = {}
     for device, reason in excluded.items():
         by_reason.setdefault(reason, []).append(device)
     return "; ".join(f"{reason} on device {_first(devices)}" for reason, devices in by_reason.items())
 
 
+def _first(devices: list[int]) -> str:
+    more = f" and {len(devices) - MAX_NAMED} more" if len(devices) > MAX_NAMED else ""
+    return ", ".join(map(str, devices[:MAX_NAMED])) + more
+
+
 def advice(excluded: Mapping[int, str]) -> str:
-    """Returns what to do about each of the reasons; empty where no device was left out."""
-    found = [next(do for part, do in ADVICE.items() if part in reason) for reason in excluded.values()]
-    return "; ".join(dict.fromkeys(found))
+    """Return what to do about the reasons; empty if no device was excluded."""
+    matches = (next(text for part, text in ADVICE.items() if part in reason) for reason in excluded.values())
+    return "; ".join(dict.fromkeys(matches))
 
 
 def failures_after(
     failures: Mapping[int, int], contributed: Collection[int], excluded: Collection[int]
 ) -> Mapping[int, int]:
-    """Returns what holds after a round.
+    """Return the consecutive failures of devices after a round, by id; a device that contributed has none.
 
     Args:
-        failures: What held before.
-        contributed: The ids of the devices whose updates were used; each begins anew.
-        excluded: The ids of those that were left out.
+        failures: The failures before the round.
+        contributed: The ids of the devices that contributed.
+        excluded: The ids of the devices that were excluded.
     """
     kept = {device: failures[device] for device in failures.keys() - set(contributed)}
     return dict(sorted({**kept, **{device: failures.get(device, 0) + 1 for device in excluded}}.items()))
 
 
 def quarantined(failures: Mapping[int, int], after: int | None) -> set[int]:
-    """Returns the ids of the devices that take part in no further round.
-
-    Args:
-        failures: What holds after the last round.
-        after: The failures in a row; None for never.
-    """
+    """Return the ids of the devices with `after` consecutive failures or more; None for no quarantine."""
     return set() if after is None else {device for device, times in failures.items() if times >= after}
-
-
-def _first(devices: list[int]) -> str:
-    more = f" and {len(devices) - NAMED} more" if len(devices) > NAMED else ""
-    return ", ".join(map(str, devices[:NAMED])) + more

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Set
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -26,18 +26,7 @@ ADVICE = "correct it, with backend=serial to debug it"
 
 @dataclass(frozen=True)
 class Job:
-    """What stays the same for a whole run, and every worker needs.
-
-    Attributes:
-        model: The model that all devices train.
-        data: The devices' examples.
-        strategy: What devices do.
-        plan: How they train.
-        seed: The run's seed, at least 0.
-        storage: Where devices' states are kept.
-        fleet: Who takes part, and how unseen devices adapt.
-        aggregator: How updates become one, where devices send any.
-    """
+    """The constants of a run, which every worker has."""
 
     model: TrainableModel
     data: FederatedData
@@ -55,7 +44,7 @@ class Job:
 
     @property
     def cohort(self) -> int:
-        """The number of devices that each round is begun with."""
+        """The number of devices in a round."""
         return self.participants if self.strategy.alone else self.fleet.cohort or self.participants
 
     @property
@@ -65,14 +54,14 @@ class Job:
 
     @property
     def effective_aggregator(self) -> Aggregator:
-        """The aggregator that has a say: none but the default where devices learn alone and send nothing."""
+        """The aggregator in use: the default for strategies that send nothing."""
         return Mean() if self.strategy.alone else self.aggregator
 
     def strategy_errors(self, where: str) -> AbstractContextManager[None]:
-        """Turn what the strategy raises in the block into a `SimulationError`; a failure of LiteRT is not its own.
+        """Turn what the strategy raises into a `SimulationError`, except failures of LiteRT.
 
         Args:
-            where: What the strategy does, such as `on device 3 in round 2`.
+            where: The place in the run, such as `on device 3 in round 2`.
         """
         subject = f"strategy {self.strategy.name}: failed {where}"
         return user_code_errors(self.strategy, subject, SimulationError, passes=InvocationError, advice=ADVICE)
@@ -80,13 +69,13 @@ class Job:
     def aggregator_errors(
         self, where: str, *, passes: type[OdtSimError] = InvocationError
     ) -> AbstractContextManager[None]:
-        """Do the same for the aggregator."""
+        """Turn what the aggregator raises into a `SimulationError`, except what `passes`."""
         aggregator = self.effective_aggregator
         subject = f"aggregator {aggregator.name}: failed {where}"
         return user_code_errors(aggregator, subject, SimulationError, passes=passes, advice=ADVICE)
 
     def cost(self, task: "Task") -> float:
-        """Returns about how many examples a block's devices learn from or are measured on, and one more for each."""
+        """Return about how many examples a block processes, plus one for each device."""
         offsets = self.data.offsets[list(task.devices)]
         if task.kind != "train":
             return float((offsets[:, 3] - offsets[:, 0] + 1).sum())
@@ -97,14 +86,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Task:
-    """One block's work.
+    """The work of one block.
 
     Attributes:
-        kind: `train`; `evaluate` what is deployed; `final`, which measures all that is reported.
-        round: The round to train, or whose outcome to evaluate.
+        kind: `train`, `evaluate`, or `final`, which also measures what is reported once.
+        round: The round to train or to evaluate.
         devices: The devices' ids, ascending.
-        versions: The committed versions of the states of those devices that have one.
-        stragglers: The ids of those devices that do a part of their work only.
+        versions: The committed versions of their states; a device without a state is absent.
+        stragglers: The ids of the devices that do only a part of their work.
     """
 
     kind: Literal["train", "evaluate", "final"]
@@ -114,43 +103,45 @@ class Task:
     stragglers: Set[int] = frozenset()
 
     def each(self) -> "list[Task]":
-        """Returns a task for each device."""
+        """Return a task for each device."""
+        versions = self.versions
         return [
-            Task(self.kind, self.round, (device,), _only(self.versions, device), self.stragglers & {device})
-            for device in self.devices
+            replace(
+                self,
+                devices=(id,),
+                versions={id: versions[id]} if id in versions else {},
+                stragglers=self.stragglers & {id},
+            )
+            for id in self.devices
         ]
 
 
-def _only(versions: Mapping[int, Version], device: int) -> Mapping[int, Version]:
-    return {device: versions[device]} if device in versions else {}
-
-
-@dataclass(frozen=True)
+@dataclass
 class Trained:
-    """What a device, a block or a round did in training; empty as it stands.
+    """The outcome of training for a device, a block or a round.
 
     Attributes:
-        sums: For each tensor of the updates the sum of `weight * tensor`, float64, in the order of the devices; of a single
-            device the tensor itself, as it was sent. Empty where the aggregator asks for the single updates.
-        layouts: For each tensor what its numbers are; None for a plain array.
+        sums: For each tensor of the updates the sum of `weight * tensor`, float64; of a single device the tensor as sent.
+            Empty if the aggregator asks for the single updates.
+        layouts: The layout of each tensor; None for a plain array.
         weight: The sum of the weights.
-        contributed: The ids of the devices whose updates are in the sums.
-        excluded: For each device that was left out why, by id.
-        stateful: The ids of those that wrote a state, each with the file that holds it: the id of the first device in it.
+        contributed: The ids of the devices in the sums.
+        excluded: The reasons of the devices that were left out, by id.
+        stateful: The devices that wrote a state, each with its file: the id of the first device in it.
         loss_sum: The sum of `weight * mean loss of the device's steps`.
         loss_weight: The sum of the weights of the devices that made a step.
-        bytes_up: What the devices that contributed sent.
-        train_calls: The steps that all of them made, those left out too; none of those that timed out.
-        infer_calls: The batches of inference that they made, in the same way.
-        each: The single updates, where the strategy or the aggregator asks for them.
-        single: Whether this is a single device, whose tensors are yet to be weighted: they are half as many bytes.
-        unweighted: The names of the tensors in whose sums all devices count alike.
+        bytes_up: The bytes that the contributing devices sent.
+        train_calls: The steps of all devices, excluded ones too, but for those that timed out.
+        infer_calls: Their batches of inference, in the same way.
+        each: The single updates, if the strategy or the aggregator asks for them.
+        single: Whether this is one device, with tensors yet to be weighted: they are half as many bytes.
+        unweighted: The names of the tensors for which all devices count alike.
     """
 
     sums: dict[str, NDArray[Any]] = field(default_factory=dict)
     layouts: dict[str, Layout | None] = field(default_factory=dict)
     weight: float = 0.0
-    contributed: tuple[int, ...] = ()
+    contributed: list[int] = field(default_factory=list)
     excluded: dict[int, str] = field(default_factory=dict)
     stateful: dict[int, int] = field(default_factory=dict)
     loss_sum: float = 0.0

@@ -7,66 +7,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.errors import SimulationError
-from odt_sim.model.weights import Layout, Weights, is_finite
+from odt_sim.model.weights import Weights, is_finite
 from odt_sim.simulation.job import Trained
-from odt_sim.strategies.base import Tensors, Update, Updates, array_of
+from odt_sim.strategies.base import Tensors, Updates, array_of
 
-PIECE = 1 << 14  # numbers that are added at once: 128 KiB of them
+PIECE = 1 << 14  # numbers that are added at once: 128 KiB stay in the processor's cache
 
 
 def join(parts: Iterable[Trained]) -> Trained:
-    """Adds what devices of a block, or the blocks of a round, did: in the order given, so that the bits are the same.
+    """Return the sum of the devices of a block, or of the blocks of a round, added in the order given.
 
     Raises:
         SimulationError: Devices sent a tensor in different shapes.
     """
-    sums: dict[str, NDArray[np.float64]] = {}
-    layouts: dict[str, Layout | None] = {}
-    each: dict[int, Update] = {}
-    contributed, excluded, stateful = list[int](), dict[int, str](), dict[int, int]()
-    unweighted = frozenset[str]()
-    weight = loss_sum = loss_weight = 0.0
-    bytes_up = train_calls = infer_calls = 0
+    total = Trained()
     for part in parts:
-        for name, array in part.sums.items():
-            factor = part.weight if part.single and name not in part.unweighted else 1.0  # which changes no bit
-            if name in sums:
-                _check_shapes(name, sums[name].shape, array.shape, part.contributed)
-                _add(sums[name], array, factor)
-            else:
-                sums[name] = array.astype(np.float64, order="C")
-                sums[name] *= factor
-        layouts |= part.layouts
-        unweighted |= part.unweighted
-        each |= part.each
-        contributed += part.contributed
-        excluded |= part.excluded
-        stateful |= part.stateful
-        weight += part.weight
-        loss_sum += part.loss_sum
-        loss_weight += part.loss_weight
-        bytes_up += part.bytes_up
-        train_calls += part.train_calls
-        infer_calls += part.infer_calls
-    return Trained(
-        sums=sums,
-        layouts=layouts,
-        weight=weight,
-        contributed=tuple(contributed),
-        excluded=excluded,
-        stateful=stateful,
-        loss_sum=loss_sum,
-        loss_weight=loss_weight,
-        bytes_up=bytes_up,
-        train_calls=train_calls,
-        infer_calls=infer_calls,
-        each=each,
-        unweighted=unweighted,
-    )
+        _add_tensors(total, part)
+        total.layouts |= part.layouts
+        total.weight += part.weight
+        total.contributed += part.contributed
+        total.excluded |= part.excluded
+        total.stateful |= part.stateful
+        total.loss_sum += part.loss_sum
+        total.loss_weight += part.loss_weight
+        total.bytes_up += part.bytes_up
+        total.train_calls += part.train_calls
+        total.infer_calls += part.infer_calls
+        total.each |= part.each
+        total.unweighted |= part.unweighted
+    return total
 
 
 def mean(trained: Trained, participants: int) -> Updates:
-    """Returns a round's mean, float32, of a cohort out of `participants` devices: weighted, but for what is not."""
+    """Return a round's mean, float32, weighted except for the unweighted tensors.
+
+    Args:
+        trained: The sum of the round.
+        participants: The number of devices that cohorts are drawn from.
+    """
     means: dict[str, Weights | NDArray[Any]] = {}
     for name, total in trained.sums.items():
         weight = len(trained.contributed) if name in trained.unweighted else trained.weight
@@ -76,7 +54,7 @@ def mean(trained: Trained, participants: int) -> Updates:
 
 
 def check_tensors(tensors: Tensors, what: str) -> None:
-    """Checks what a strategy made, where it says `Tensors`.
+    """Check the types of tensors that a strategy or an aggregator made.
 
     Raises:
         TypeError: An entry is neither `Weights` nor an array.
@@ -87,7 +65,7 @@ def check_tensors(tensors: Tensors, what: str) -> None:
 
 
 def check_finite(tensors: Tensors, what: str) -> None:
-    """Checks what an aggregator made of finite updates: tensors, as `check_tensors` asks, and finite again.
+    """Check the types and the values of tensors that an aggregator made of finite updates.
 
     Raises:
         TypeError: An entry is neither `Weights` nor an array.
@@ -99,6 +77,17 @@ def check_finite(tensors: Tensors, what: str) -> None:
             raise ValueError(f"{what} {name!r} holds NaN or infinity, expected finite numbers")
 
 
+def _add_tensors(total: Trained, part: Trained) -> None:
+    for name, array in part.sums.items():
+        factor = part.weight if part.single and name not in part.unweighted else 1.0  # a factor of 1 changes no bit
+        if name in total.sums:
+            _check_shapes(name, total.sums[name].shape, array.shape, part.contributed)
+            _add(total.sums[name], array, factor)
+        else:
+            total.sums[name] = array.astype(np.float64, order="C")
+            total.sums[name] *= factor
+
+
 def _check_shapes(name: str, expected: tuple[int, ...], found: tuple[int, ...], devices: Sequence[int]) -> None:
     if found != expected:
         raise SimulationError(
@@ -108,7 +97,7 @@ def _check_shapes(name: str, expected: tuple[int, ...], found: tuple[int, ...], 
 
 
 def _add(total: NDArray[np.float64], array: NDArray[Any], weight: float) -> None:
-    """Adds `weight * array`, in float64 and in pieces that stay in the processor's cache on the way."""
+    """Add `weight * array`, in float64 and piece by piece."""
     flat, given = total.reshape(-1), array.reshape(-1)
     for start in range(0, flat.size, PIECE):
         piece = given[start : start + PIECE].astype(np.float64)

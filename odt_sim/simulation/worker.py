@@ -15,7 +15,7 @@ from odt_sim.errors import InvocationError
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.device_states import DeviceStore, RoundStates
 from odt_sim.simulation.evaluation import Evaluation, Row, unmeasured
-from odt_sim.simulation.exclusion import TIMED_OUT, Excluded, failed, unusable
+from odt_sim.simulation.exclusion import TIMED_OUT, Excluded, check_update, litert_failure
 from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.sums import check_finite, check_tensors, join
 from odt_sim.simulation.time_limit import OutOfTime, timed
@@ -25,14 +25,14 @@ Result = TypeVar("Result")
 
 
 class Worker:
-    """Does blocks of a job, one device after the other, in interpreters that they share."""
+    """Processes blocks of a job, one device after the other, in shared interpreters."""
 
     def __init__(self, job: Job, *, replaceable: bool = False) -> None:
-        """Starts no interpreter yet.
+        """Prepare for a job; interpreters start later.
 
         Args:
-            job: Whose blocks.
-            replaceable: Whether this process may end where a device does not come back in time; another takes its place.
+            job: The job.
+            replaceable: Whether this process may end if a device hangs in native code; another one takes its place.
         """
         self._job, self._replaceable = job, replaceable
         self._pool = RuntimePool(job.model)
@@ -40,7 +40,7 @@ class Worker:
         self._evaluation = Evaluation(job)
 
     def train(self, task: Task, broadcast: Tensors) -> Trained:
-        """Trains the devices of a block and returns their sum.
+        """Train the devices of a block and return their sum.
 
         Raises:
             SimulationError: The strategy failed on a device.
@@ -55,10 +55,7 @@ class Worker:
         return trained
 
     def evaluate(self, task: Task, broadcast: Tensors) -> list[Row]:
-        """Evaluates what each device of a block would deploy; keeps nothing.
-
-        Returns:
-            A row a device, as `Evaluation.row` or, where that fails, `unmeasured` makes it.
+        """Return a row for each device of a block, of `Evaluation.row` or of `unmeasured`; keep no state.
 
         Raises:
             SimulationError: The strategy failed on a device.
@@ -66,7 +63,7 @@ class Worker:
         return list(self._on_each(task, lambda device: self._evaluate(device, task, broadcast)))
 
     def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[Result]:
-        # All parts at once: after a device's training nothing that splits another's is in the processor's caches.
+        # Split all at once: the training of a device evicts what splitting needs from the processor's caches.
         parts = [self._job.data.parts(id) for id in task.devices]
         for id, (train, validation, _) in zip(task.devices, parts, strict=True):
             device = self._device(id, task.round, train, validation)
@@ -83,13 +80,13 @@ class Worker:
         return Device(job.model, train, validation, seed=job.seed, id=id, round=round, plan=plan, pool=pool)
 
     def _within_limits(self, work: Callable[[], Result]) -> Result | Excluded:
-        """Does a device's own part of the work; what it leaves half done in an interpreter goes with that."""
+        """Do the work of a device; a failure drops the interpreters, which may hold half of it."""
         seconds = self._job.fleet.timeout
         try:
             return work() if seconds is None else timed(work, seconds, ends_process=self._replaceable)
         except (InvocationError, OutOfTime) as error:
             self._pool = RuntimePool(self._job.model)
-            return Excluded(TIMED_OUT) if isinstance(error, OutOfTime) else failed(error)
+            return Excluded(TIMED_OUT) if isinstance(error, OutOfTime) else litert_failure(error)
 
     def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
         final = task.kind == "final"
@@ -110,12 +107,12 @@ class Worker:
             check_finite(update.tensors, "the limited update's")
         tensors = update.tensors.items()
         summed = {} if aggregator.keeps_updates else update.tensors
-        writes = device.state or device.id in task.versions  # also that it keeps nothing any more
+        writes = device.state or device.id in task.versions  # an empty state replaces the old one
         return Trained(
             sums={name: array_of(tensor) for name, tensor in summed.items()},
             layouts={name: tensor.layout if isinstance(tensor, Weights) else None for name, tensor in tensors},
             weight=update.weight,
-            contributed=(device.id,),
+            contributed=[device.id],
             stateful={device.id: states.add(device.id, device.state)} if writes else {},
             loss_sum=update.weight * float(update.losses.sum() / len(update.losses)) if len(update.losses) else 0.0,
             loss_weight=update.weight if len(update.losses) else 0.0,
@@ -137,4 +134,4 @@ class Worker:
                 raise TypeError(f"the update's losses are a {type(update.losses).__name__}, expected a numpy array")
             check_tensors(update.tensors, "the update's")
             check_tensors(device.state, "device.state's")
-            return unusable(update, device.state, self._job.fleet.largest_update) or update
+            return check_update(update, device.state, self._job.fleet.largest_update) or update

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import psutil
@@ -185,13 +186,21 @@ def test_a_worker_that_dies_while_starting_ends_the_run_in_one_line(user, simula
     results(FedAvg(), tmp_path / "next", rounds=1, backend=RayBackend(actors=1))  # Ray is none the worse
 
 
-def test_what_a_strategy_raises_in_a_worker_is_one_line_and_the_actors_stay(user, simulation, results, tmp_path):
-    run = simulation(user.Raises(), tmp_path / "raises", backend=RayBackend(actors=2))
-    message = (
-        r"^strategy Raises: failed on device 4 in round 2 with KeyError: 'mu' \(\S*strategies\.py:\d+\); correct it"
-    )
-    with pytest.raises(SimulationError, match=message) as caught:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Raises", r"device 4 in round 2 with KeyError: 'mu' \(\S*strategies\.py:\d+\); correct it"),
+        ("ExitsInLocal", r"device \d in round 1 with SystemExit: no data \(\S*strategies\.py:\d+\); correct it"),
+    ],
+)
+def test_error_of_a_strategy_in_a_worker_is_one_line_and_the_actors_stay(
+    name, message, user, simulation, results, tmp_path
+):
+    run = simulation(getattr(user, name)(), tmp_path / "raises", backend=RayBackend(actors=2))
+    started = time.monotonic()
+    with pytest.raises(SimulationError, match=f"^strategy {name}: failed on {message}") as caught:
         run.run()
+    assert time.monotonic() - started < 30
     assert "\n" not in str(caught.value)
     results(FedAvg(), tmp_path / "next", rounds=1, backend=RayBackend(actors=2))
 

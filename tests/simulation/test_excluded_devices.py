@@ -153,6 +153,7 @@ def test_a_round_without_any_update_leaves_the_server_as_it_was(kind, grouped, s
 @pytest.mark.parametrize(
     ("does", "backend", "timeout", "reason"),
     [
+        ("diverges", "serial", None, "deployed weights not finite"),
         ("hangs", "serial", 1, "timed out"),
         ("aborts", "ray", None, "worker died 5 times"),
     ],

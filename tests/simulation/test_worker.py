@@ -37,7 +37,7 @@ def test_the_mean_is_numpys_weighted_average(parts):
     np.testing.assert_allclose(updates.mean["v"], expected, rtol=1e-6, atol=1e-6)
     assert updates.mean["v"].dtype == np.float32
     assert updates.count == len(parts)
-    assert joined.contributed == tuple(range(len(parts)))
+    assert joined.contributed == list(range(len(parts)))
     assert joined.bytes_up == 24 * len(parts)
     assert joined.loss_sum / joined.loss_weight == pytest.approx(1)
 
@@ -116,7 +116,7 @@ def test_a_block_is_the_weighted_sum_of_its_devices(job, momentum):
         total += len(device.train_examples) * (device.parameters() - state.weights).vector.astype(np.float64)
     np.testing.assert_array_equal(block.sums["weights"], total)
     assert block.weight == sum(job.data.train_sizes[[0, 2, 5]])
-    assert block.contributed == (0, 2, 5)
+    assert block.contributed == [0, 2, 5]
     assert (block.stateful, block.excluded) == ({}, {})
     assert block.bytes_up == 3 * 4 * momentum.layout.size
     assert block.each == {}
@@ -222,7 +222,7 @@ def test_what_would_ruin_the_mean_is_left_out_and_not_kept(job, tmp_path, loss, 
             return Update({"v": np.array([numbers[1]])}, numbers[2], np.array([numbers[0]], np.float32))
 
     block = Worker(job(Breaks())).train(Task("train", 1, (0, 1)), {})
-    assert (block.contributed, block.excluded, block.stateful) == ((0,), {1: reason}, {0: 0})
+    assert (block.contributed, block.excluded, block.stateful) == ([0], {1: reason}, {0: 0})
     assert block.sums["v"].tolist() == [6.0]
     assert (block.loss_sum, block.loss_weight) == (1.5, 3.0)
     assert [path.name for path in tmp_path.rglob("*.safetensors")] == ["0.1.safetensors"]
@@ -259,6 +259,8 @@ def test_single_updates_are_kept_where_the_strategy_asks(job):
         ("ForgetsToReturn", "train", r"failed on device 3 in round 2 with TypeError: local returned NoneType, expected"),
         ("SendsAFloat", "train", r"device 3 .* TypeError: the update's 'loss' is a float, expected Weights or a numpy array"),
         ("KeepsAList", "train", r"device 3 .* TypeError: device\.state's 'seen' is a list, expected Weights or a numpy"),
+        ("ExitsInLocal", "train", r"failed on device 3 in round 2 with SystemExit: no data \(.*user_strategies\.py:\d+\)"),
+        ("DeploysAnArray", "evaluate", r"failed on device 3 after round 2 with TypeError: deploy returned ndarray, expected"),
         ("RaisesInDeploy", "evaluate", r"failed on device 3 after round 2 with ValueError: two lines \(.*strategies.py:"),
     ],
 )  # fmt: skip

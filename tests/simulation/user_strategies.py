@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_info
 
+from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import ServerState
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
@@ -32,6 +33,16 @@ class Raises(FedAvg):
 class RaisesInDeploy(FedAvg):
     def deploy(self, device, broadcast):
         raise ValueError("two\nlines")
+
+
+class ExitsInLocal(FedAvg):
+    def local(self, device, broadcast):
+        sys.exit("no data")
+
+
+class DeploysAnArray(FedAvg):
+    def deploy(self, device, broadcast):
+        return super().deploy(device, broadcast).vector
 
 
 class RaisesInAggregate(FedAvg):
@@ -236,9 +247,8 @@ class Sick(FedPer):
         return super().local(device, broadcast)
 
     def deploy(self, device, broadcast):
-        if self._deploys and self._is_sick(device):
-            getattr(self, self._does)(None)
-        return super().deploy(device, broadcast)
+        weights = super().deploy(device, broadcast)
+        return getattr(self, self._does)(weights) if self._deploys and self._is_sick(device) else weights
 
     def _is_sick(self, device):
         return device.id in self._devices and device.round in self._rounds
@@ -262,6 +272,9 @@ class Sick(FedPer):
     def hangs_in_native_code(self, update):
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
         time.sleep(1000)
+
+    def diverges(self, update):
+        return Weights(update.layout, np.full_like(update.vector, np.nan))
 
     def aborts(self, update):
         os.abort()
