@@ -119,11 +119,11 @@ CASES = {
     ),
     "a loss that is not known": (
         ["model=tflite", "model.path=plain.tflite", "train.learning_rate=null"],
-        r"plain\.tflite: has no manifest, so its loss is not known; say it: model\.loss=",
+        r"plain\.tflite: has no manifest, so its loss is unknown; set it: model\.loss=",
     ),
     "a fixed step size": (
         ["model=tflite", "model.path=plain.tflite", "model.loss=sparse_categorical_crossentropy", "train.learning_rate=0.1"],
-        r"train\.learning_rate: expected null, since the step size of plain\.tflite is fixed, found 0\.1",
+        r"train\.learning_rate: expected null, the step size of plain\.tflite is fixed, found 0\.1",
     ),
     "no path": (["model=tflite"], r"model: Missing mandatory value: .*; set it: model\.path=\.\.\."),
     # data
@@ -190,7 +190,7 @@ CASES = {
     "no such aggregator": (["aggregator=average"], r"Could not find 'aggregator/average'; choose one of differential_pr"),
     "an aggregator without a say": (
         ["aggregator=median", "strategy=feddyn"],
-        r"strategy feddyn: combines single updates itself, so that aggregator median has no say; choose aggregator=mean",
+        r"strategy feddyn: combines single updates itself, without aggregator median; choose aggregator=mean",
     ),
     "too few for Krum": (["aggregator=krum"], r"aggregator krum: expected at least 5 updates, since 1 may be .*, found 3; "),
     "more hostile devices than honest ones": (

@@ -1,1 +1,1 @@
-"""Runs a fleet: cohorts, blocks, backends, and the coordinator that commits round by round."""
+"""The simulation of a fleet: rounds, blocks of devices, and the backends that run them."""

@@ -1,4 +1,4 @@
-"""What a backend offers to the coordinator."""
+"""The interface between the coordinator and what runs devices."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
@@ -10,34 +10,34 @@ from odt_sim.strategies.base import Tensors
 
 @runtime_checkable
 class Backend(Protocol):
-    """Runs the blocks of a job somewhere; results come in the order of the tasks, and are the same on every backend.
+    """Runs the blocks of a job; results come in the order of the tasks and are the same on every backend.
 
     `train` and `evaluate` may begin before their results are asked for, and the next round's `train` may follow meanwhile.
     """
 
     def start(self) -> None:
-        """Gets ready what does not depend on a job; may be called beside other work, and more than once."""
+        """Prepare what does not depend on a job; may be called in a thread, and more than once."""
 
     def open(self, job: Job) -> None:
-        """Brings a job to the workers.
+        """Bring a job to the workers.
 
         Raises:
             SimulationError: Workers cannot be started.
         """
 
     def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
-        """Trains blocks.
+        """Train blocks.
 
         Raises:
-            SimulationError: A block cannot be done.
+            SimulationError: A block fails.
         """
 
     def evaluate(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[list[Row]]:
-        """Evaluates blocks.
+        """Evaluate blocks.
 
         Raises:
-            SimulationError: A block cannot be done.
+            SimulationError: A block fails.
         """
 
     def close(self) -> None:
-        """Ends the job's workers."""
+        """End the job's workers."""

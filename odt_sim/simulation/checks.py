@@ -21,10 +21,10 @@ from odt_sim.simulation.job import Job
 
 
 def check_parts(fleet: Fleet, plan: TrainingPlan) -> None:
-    """Checks that stragglers can do a part of their work.
+    """Check that stragglers can do a part of their work.
 
     Raises:
-        ConfigurationError: The work is a single epoch or step, or none.
+        ConfigurationError: The work is at most one epoch or step.
     """
     if fleet.stragglers and plan.amount < 2:
         name = "epochs" if plan.steps is None else "steps"
@@ -35,24 +35,23 @@ def check_parts(fleet: Fleet, plan: TrainingPlan) -> None:
 
 
 def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) -> None:
-    """Checks that devices can train a model on their data, and evaluate it.
+    """Check that devices can train a model on their data, and evaluate it.
 
     Raises:
-        ConfigurationError: The plan names a learning rate and the model's is fixed.
+        ConfigurationError: The plan sets a learning rate that is fixed in the model.
         DataError: A shape, a dtype or a label does not fit, or a device has no training or no test example.
-        ModelError: The model's loss is not known, or does not fit its answers.
+        ModelError: The model's loss is unknown or does not fit its output.
     """
     if model.loss is None:
-        raise ModelError(f"{model.where}: has no manifest, so its loss is not known; say it: model.loss=...")
+        raise ModelError(f"{model.where}: has no manifest, so its loss is unknown; set it: model.loss=...")
     if model.loss not in (*REGRESSIONS, "binary_crossentropy") and len(model.output.shape) < 2:
         raise ModelError(
-            f"{model.where}: 'infer' answers with {shape_text(model.output.shape)}; its loss {model.loss} asks for a number "
+            f"{model.where}: 'infer' returns {shape_text(model.output.shape)}; its loss {model.loss} expects a number "
             "for each class; choose another loss, or return them"
         )
     if plan.learning_rate is not None and "learning_rate" not in model.capabilities:
         raise ConfigurationError(
-            f"train.learning_rate: expected null, since the step size of {model.where} is fixed, "
-            f"found {plan.learning_rate}"
+            f"train.learning_rate: expected null, the step size of {model.where} is fixed, found {plan.learning_rate}"
         )
     if "learning_rate" in model.capabilities and not (plan.learning_rate or own_learning_rate(model)):
         raise ConfigurationError(
@@ -69,10 +68,10 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
 
 
 def check_aggregator(job: Job) -> None:
-    """Checks that a strategy leaves the combining of updates to the aggregator, and that a round brings enough of them.
+    """Check that the strategy lets the aggregator combine updates, and that a round has enough of them.
 
     Raises:
-        StrategyError: It combines single updates itself.
+        StrategyError: The strategy combines single updates itself.
         ConfigurationError: A round has too few devices.
         SimulationError: The aggregator's check failed.
     """
@@ -81,7 +80,7 @@ def check_aggregator(job: Job) -> None:
         return
     if strategy.keeps_updates:
         raise StrategyError(
-            f"strategy {strategy.name}: combines single updates itself, so that aggregator {aggregator.name} has no say; "
+            f"strategy {strategy.name}: combines single updates itself, without aggregator {aggregator.name}; "
             "choose aggregator=mean or another strategy"
         )
     slow = 0 if strategy.partial_work else straggler_count(job.cohort, fleet.stragglers)
@@ -89,22 +88,22 @@ def check_aggregator(job: Job) -> None:
 
 
 def check_updates(job: Job, devices: int) -> None:
-    """Checks that the aggregator can combine the updates of so many devices.
+    """Check that the aggregator can combine a number of updates.
 
     Raises:
-        ConfigurationError: They are too few for it.
-        SimulationError: Its check failed.
+        ConfigurationError: They are too few.
+        SimulationError: The aggregator's check failed.
     """
     with job.aggregator_errors(f"in check of {devices} updates", passes=ConfigurationError):
         job.effective_aggregator.check(devices)
 
 
 def promised(job: Job, rounds: int) -> Mapping[str, Any] | None:
-    """Returns what the aggregator says of the privacy of a run of so many rounds; None where it promises none.
+    """Return the aggregator's privacy promise for a run of `rounds`; None if it makes none.
 
     Raises:
-        ConfigurationError: What the aggregator needs for it is missing.
-        SimulationError: The aggregator failed, or says what it must not.
+        ConfigurationError: The aggregator lacks a setting.
+        SimulationError: The aggregator failed, or its promise is invalid.
     """
     aggregator = job.effective_aggregator
     with job.aggregator_errors("in privacy", passes=ConfigurationError):
@@ -121,4 +120,4 @@ def _check_promise(promise: Mapping[str, Any]) -> None:
         value = promise.get(name)
         if not isinstance(value, int | float | np.floating) or not 0 <= value <= most:
             raise ValueError(f"{name!r} is {value!r}, expected a number from 0 to {most:g}")
-    document(promise)  # what the summary cannot hold is told now, not after all rounds
+    document(promise)  # fails now, not after all rounds, if the summary cannot hold it

@@ -42,7 +42,7 @@ class Simulation:
     """A strategy over a fleet of devices that train a model.
 
     Attributes:
-        directory: The run's folder: records, the model, and a checkpoint from which the run can go on.
+        directory: The run's folder: records, models, and a checkpoint from which the run can be resumed.
     """
 
     def __init__(
@@ -62,28 +62,28 @@ class Simulation:
         backend: Backend | None = None,
         aggregator: Aggregator | None = None,
     ) -> None:
-        """Checks that everything fits; starts nothing.
+        """Check that everything fits; start nothing.
 
         Args:
             model: The model that all devices train.
             data: The devices' examples.
             strategy: The personalization algorithm.
-            rounds: How many rounds, at least 1.
+            rounds: The number of rounds, at least 1.
             directory: The run's folder.
-            fleet: Who takes part; all devices in every round by default.
-            plan: How devices train; one epoch at the model's own learning rate by default.
-            evaluate_every: Rounds between two evaluations of the devices; None for about ten evaluations. The last
-                round is always evaluated.
-            target: A value of the task's first metric; the summary says how many rounds it took. None for none.
-            seed: At least 0; decides cohorts, unseen devices and batch orders.
-            storage: Where the checkpoint is, a path or a URI such as `s3://bucket/run-1`; below the run's folder by default.
-            backend: Where devices run; in this process by default.
-            aggregator: How updates become one; their weighted mean by default.
+            fleet: The devices that take part; by default all devices in every round.
+            plan: The local training; by default one epoch at the model's own learning rate.
+            evaluate_every: The rounds between two evaluations; None for about ten evaluations. The last planned round is
+                always evaluated.
+            target: A value of the task's first metric; the summary counts the rounds to it. None for none.
+            seed: Decides cohorts, unseen devices and batch orders; at least 0.
+            storage: The checkpoint's folder or URI, such as `s3://bucket/run-1`; by default in the run's folder.
+            backend: Runs the devices; by default this process.
+            aggregator: Combines updates; by default their weighted mean.
 
         Raises:
             ConfigurationError: A number is out of its range.
             DataError: The data does not fit the model.
-            StrategyError: The strategy needs what the model lacks, or does not go with the aggregator.
+            StrategyError: The model lacks what the strategy needs, or strategy and aggregator do not go together.
             SimulationError: The aggregator's own `check` or `privacy` failed.
         """
         self.directory = Path(directory)
@@ -115,18 +115,15 @@ class Simulation:
         return self._job.data
 
     def run(self, *, resume: bool = False, observers: Sequence[Observer] | None = None) -> Summary:
-        """Run all rounds and evaluate the devices, or those of `fleet.evaluated`, after the round that validates best.
+        """Run all rounds, evaluate the devices after the round that validates best, and return the summary.
 
         Args:
-            resume: Resume after the last committed round of the folder. Without it the folder must hold no run.
+            resume: Whether to resume after the last committed round of the folder; otherwise it must hold no run.
             observers: Follow the run, and may stop it. None for a progress display, in a terminal or a notebook only.
 
-        Returns:
-            The content of `summary.json`.
-
         Raises:
-            CheckpointError: The folder holds a run and `resume` is not set, or a different one, or one of which no round is
-                whole, or another process runs in it or in its storage.
+            CheckpointError: The folder holds a run and `resume` is not set, or it holds another run, or a damaged one, or
+                another process uses it or its storage.
             ConfigurationError: An observer failed when the run began.
             SimulationError: Workers died, the strategy failed, or too few devices contributed.
         """
@@ -167,13 +164,12 @@ class Simulation:
         finally:
             self._backend.close()
         write_model(self._job, self._folder, reported, observers.on_warning)
-        settings = {**self._settings, "run.rounds": str(self._rounds)}
         return write_results(
             self._job,
             self._folder,
             rows,
-            reported,
-            settings,
+            reported.round,
+            settings=settings,
             target=self._target,
             privacy=self._privacy,
             stopped=observers.reason if stopped else None,
@@ -182,9 +178,9 @@ class Simulation:
     def _round(
         self, commit: Commit, flight: RoundInFlight, started: float
     ) -> tuple[Commit, RoundRecord, RoundInFlight | None]:
-        """End a round, begin the next one, and only then evaluate and commit: workers never wait for the coordinator.
+        """End a round, begin the next one, and only then evaluate and commit, so that workers never wait.
 
-        States that a later round writes lie beside the committed ones, so a run that dies here resumes without them.
+        States that the next round writes lie beside the committed ones: a run that dies here resumes without them.
         """
         trained = join(flight.parts)
         after = self._steps.end(commit, flight, trained)

@@ -22,25 +22,14 @@ def write_results(
     job: Job,
     folder: RunFolder,
     rows: Sequence[Row],
-    reported: Commit,
-    settings: Mapping[str, str],
+    reported_round: int,
     *,
+    settings: Mapping[str, str],
     target: float | None,
     privacy: Mapping[str, Any] | None,
     stopped: str | None,
 ) -> Summary:
-    """Write the devices' records and the summary; return the summary.
-
-    Args:
-        job: The run's job.
-        folder: The run's folder.
-        rows: The rows of the final evaluation.
-        reported: The commit of the round that is reported.
-        settings: The run's settings.
-        target: The value of the first metric to reach; None for none.
-        privacy: The aggregator's promise; None for none.
-        stopped: Why an observer ended the run early; None if it did not.
-    """
+    """Write the devices' records and the summary; return the summary."""
     metrics = TASK_METRICS[job.task]
     unknown = {f"{prefix}{metric}": None for prefix in ("", "global_", "local_") for metric in metrics}
     for row in rows:
@@ -55,7 +44,7 @@ def write_results(
         task=job.task,
         fleet=(job.data.devices, job.fleet.unseen),
         cohort=job.fleet.cohort,
-        reported_round=reported.round,
+        reported_round=reported_round,
         target=target,
         settings=settings,
         privacy=privacy,

@@ -1,4 +1,4 @@
-"""Keeps what C code says off a live display."""
+"""Silence the output of native code."""
 
 import os
 from collections.abc import Iterator
@@ -7,14 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Drops what is written to the process's standard error while the block runs.
-
-    It is meant for a moment: LiteRT greets the first interpreter of a process with a line about its delegate, which no
-    setting turns off.
-    """
+    """Drop what the process writes to standard error; LiteRT's first interpreter prints a line that no setting turns off."""
     try:
         kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    except OSError:  # there is no standard error
+    except OSError:  # standard error is closed
         yield
         return
     try:

@@ -75,11 +75,7 @@ class Rounds:
         self._evaluated: list[int] = choose_evaluated(seen, self._unseen, fleet.evaluated, job.seed).tolist()
 
     def initial(self, weights: Weights) -> Commit:
-        """Return the state before the first round.
-
-        Args:
-            weights: All weights of the model; the strategy may change them.
-        """
+        """Return the state before the first round, given a copy of the model's weights."""
         with self._job.strategy_errors("in init"):
             return Commit(0, _checked(self._job.strategy.init(weights)), Versions(), {})
 
@@ -107,12 +103,7 @@ class Rounds:
         )
 
     def end(self, commit: Commit, flight: RoundInFlight, trained: Trained) -> Commit:
-        """Return the state after a round.
-
-        Args:
-            commit: The state before it.
-            flight: The round.
-            trained: The sum of its blocks.
+        """Return the state after a round, given the state before it and the sum of its blocks.
 
         Raises:
             SimulationError: Too few devices contributed, or the strategy or the aggregator failed.
@@ -147,16 +138,7 @@ class Rounds:
         rows: Sequence[Row],
         seconds: float,
     ) -> RoundRecord:
-        """Return the record of a round.
-
-        Args:
-            before: The state before it.
-            after: The state after it.
-            flight: The round.
-            trained: The sum of its blocks.
-            rows: The rows of its evaluation; empty if none was due.
-            seconds: Its duration.
-        """
+        """Return the record of a round; `rows` is empty if no evaluation was due."""
         return RoundRecord(
             round=flight.round,
             strategy=self._job.strategy.name,

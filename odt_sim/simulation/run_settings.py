@@ -12,16 +12,13 @@ from odt_sim.simulation.job import Job
 
 
 def settings(job: Job) -> dict[str, str]:
-    """Returns what decides a run's outcome, but its rounds and its seed, by the name of the setting.
-
-    Strategy and aggregator are told by their names and plain settings, the data by name, content and how it was spread.
-    """
-    fleet, data = job.fleet, job.data
-    found = {
+    """Return all that decides a run's result, except rounds and seed, by dotted name."""
+    fleet, data, plan = job.fleet, job.data, job.plan
+    values = {
         "strategy": job.strategy.name,
-        **{f"strategy.{name}": words for name, words in plain_attributes(job.strategy).items()},
+        **{f"strategy.{name}": text for name, text in attributes(job.strategy).items()},
         "aggregator": job.aggregator.name,
-        **{f"aggregator.{name}": words for name, words in plain_attributes(job.aggregator).items()},
+        **{f"aggregator.{name}": text for name, text in attributes(job.aggregator).items()},
         "model": f"{job.model.name} {job.model.fingerprint[:12]}",
         "data": data.name,
         "data.digest": data.digest or digest_of(data.x, data.y),
@@ -34,41 +31,38 @@ def settings(job: Job) -> dict[str, str]:
         "fleet.evaluated": fleet.evaluated,
         "fleet.largest_update": fleet.largest_update,
         "fleet.quarantine_after": fleet.quarantine_after,
-        "train.epochs": job.plan.epochs,
-        "train.learning_rate": job.plan.learning_rate or own_learning_rate(job.model),
-        "train.steps": job.plan.steps,
+        "train.epochs": plan.epochs,
+        "train.learning_rate": plan.learning_rate or own_learning_rate(job.model),
+        "train.steps": plan.steps,
     }
-    return {name: str(value) for name, value in found.items()}
+    return {name: str(value) for name, value in values.items()}
 
 
 def identity(job: Job, settings: Mapping[str, str]) -> dict[str, str]:
-    """Returns what must be the same where a run goes on, by the name of the setting: the data to the example.
+    """Return what must be equal for a run to be resumed, by dotted name; the data to the example.
 
     Args:
         job: The run's job.
-        settings: What `settings` says of it.
+        settings: The run's `settings`.
     """
     data = job.data
-    known = {name: value for name, value in settings.items() if name != "model"}  # a checkpoint names its own
-    return {
-        "seed": str(job.seed),
-        **known,
-        "data": f"{data.name} {digest_of(data.indices, data.offsets, data.x, data.y)}",
-    }
+    digest = digest_of(data.indices, data.offsets, data.x, data.y)
+    others = {name: text for name, text in settings.items() if name != "model"}  # every checkpoint file names its model
+    return {"seed": str(job.seed), **others, "data": f"{data.name} {digest}"}
 
 
-def plain_attributes(owner: Any) -> dict[str, str]:
-    """Returns an object's attributes that `in_words` can tell; `_mu` is told as `mu`.
+def attributes(owner: Any) -> dict[str, str]:
+    """Return an object's attributes that have a text, by name without underscores.
 
-    A private None is left out: it is often what is found out only later.
+    A private attribute that is None is left out: it often gets its value later.
     """
-    known = {name.strip("_"): value for name, value in vars(owner).items() if value is not None or name[0] != "_"}
-    told = {name: in_words(known[name]) for name in sorted(known)}
-    return {name: words for name, words in told.items() if words is not None}
+    values = {name.strip("_"): value for name, value in vars(owner).items() if value is not None or name[0] != "_"}
+    texts = {name: text_of(values[name]) for name in sorted(values)}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
-def in_words(value: Any) -> str | None:
-    """Returns a number, a text, an array, or a sequence, set, mapping or dataclass of them in words; None for all else."""
+def text_of(value: Any) -> str | None:
+    """Return a number, text or array, or a collection or dataclass of them, as text; None for all else."""
     if value is None or isinstance(value, bool | int | float | str | np.generic):
         return str(value)
     if isinstance(value, np.ndarray):
@@ -76,13 +70,11 @@ def in_words(value: Any) -> str | None:
     if is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
-        pairs = [(in_words(key), in_words(one)) for key, one in value.items()]
-        if any(None in pair for pair in pairs):
-            return None
-        return f"{{{', '.join(f'{key}: {one}' for key, one in pairs)}}}"
+        pairs = [(text_of(key), text_of(item)) for key, item in value.items()]
+        return None if any(None in pair for pair in pairs) else f"{{{', '.join(f'{k}: {v}' for k, v in pairs)}}}"
     if not isinstance(value, Sequence | Set):
         return None
-    parts = [words for one in value if (words := in_words(one)) is not None]
-    if len(parts) < len(value):
+    texts = [text for item in value if (text := text_of(item)) is not None]
+    if len(texts) < len(value):
         return None
-    return f"{{{', '.join(sorted(parts))}}}" if isinstance(value, Set) else f"[{', '.join(parts)}]"
+    return f"{{{', '.join(sorted(texts))}}}" if isinstance(value, Set) else f"[{', '.join(texts)}]"

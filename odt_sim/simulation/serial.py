@@ -1,4 +1,4 @@
-"""The backend that runs everything in this process, one device after the other: the debugger."""
+"""The backend that runs all devices in this process, one after the other: for debugging and small fleets."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,38 +14,34 @@ from odt_sim.strategies.base import Tensors, read_only
 class SerialBackend:
     """One worker in this process."""
 
-    def __init__(self) -> None:
-        """Has no worker yet."""
-        self._worker: Worker | None = None
+    _worker: Worker | None = None
 
     def start(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def open(self, job: Job) -> None:
-        """Makes the worker.
+        """Make the worker.
 
         Raises:
-            FileError: The run's storage cannot be written: better told now than after the first round.
-            ConfigurationError: Devices' time is limited, and this thread cannot be interrupted.
+            FileError: The run's storage cannot be written.
+            ConfigurationError: Devices have a time limit, and this is not the main thread.
         """
-        check_writable(job.storage)
+        check_writable(job.storage)  # now, not after the first round
         check_interruptible(job.fleet.timeout)
         self._worker = Worker(job)
 
     def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
-        """Trains blocks in order."""
-        worker = self._opened()
-        received = read_only(broadcast)
+        """Train blocks in order."""
+        worker, received = self._opened(), read_only(broadcast)
         return (worker.train(task, received) for task in tasks)
 
     def evaluate(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[list[Row]]:
-        """Evaluates blocks in order."""
-        worker = self._opened()
-        received = read_only(broadcast)
+        """Evaluate blocks in order."""
+        worker, received = self._opened(), read_only(broadcast)
         return (worker.evaluate(task, received) for task in tasks)
 
     def close(self) -> None:
-        """Drops the worker and its interpreters."""
+        """Drop the worker and its interpreters."""
         self._worker = None
 
     def _opened(self) -> Worker:

@@ -30,11 +30,7 @@ def holds_results(directory: Path) -> bool:
 
 
 def check_unused(folder: RunFolder, checkpoint: Checkpoint) -> None:
-    """Check that neither a run's folder nor its storage holds a run.
-
-    Raises:
-        CheckpointError: One of them does.
-    """
+    """Check that neither a run's folder nor its storage holds a run."""
     committed = checkpoint.look()
     if holds_results(folder.path):
         raise CheckpointError(f"{folder.path}: this folder holds a run already; resume it or choose another folder")
@@ -66,11 +62,11 @@ def start(
         folder: The run's folder.
         checkpoint: The run's checkpoint.
         rounds: The number of rounds to run.
-        warn: Receives a line for each commit that is damaged.
+        warn: Receives a line for each damaged commit.
         first: Returns the state before the first round.
 
     Returns:
-        The last commit that is whole, or that of `first`, and the records of the rounds up to it.
+        The last whole commit, or that of `first`, and the records up to it.
 
     Raises:
         CheckpointError: No commit is whole, or the folder or the checkpoint is damaged or of another run.
@@ -112,9 +108,6 @@ def _check_recorded(
         directory: The run's folder.
         checkpoint: The checkpoint's place.
         commit: The commit to resume after.
-
-    Raises:
-        CheckpointError: One of the two was lost or damaged, or is of another run.
     """
     numbers = [record.round for record in recorded]
     if numbers != list(range(1, len(numbers) + 1)) or not commit.round <= len(numbers) <= committed + 1:

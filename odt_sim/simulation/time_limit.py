@@ -1,4 +1,4 @@
-"""How long a device may take, by the wall clock: the one thing on which a result may depend beside the seed."""
+"""The wall-clock limit of a device's work: beside the seed, the only thing that a result may depend on."""
 
 import faulthandler
 import signal
@@ -12,56 +12,50 @@ from odt_sim.errors import ConfigurationError
 
 Result = TypeVar("Result")
 
-GRACE = 2.0
-"""Seconds after which a process is ended that could not be interrupted: native code that does not come back."""
-
-AGAIN = 0.5
-"""Seconds between two interrupts of what has swallowed one: a bare `except`, or a finalizer, in which Python drops it."""
+GRACE = 2.0  # seconds after the limit at which a process that hangs in native code is ended
+REPEAT = 0.5  # seconds between two interrupts: a bare `except` or a finalizer swallows one
 
 
 class OutOfTime(BaseException):
-    """A device has taken too long; no `Exception`, so that no handler of a strategy's takes it for one of its own."""
+    """A device has exceeded its time limit; no `Exception`, so that `except Exception` in a strategy cannot swallow it."""
 
 
 def timed(work: Callable[[], Result], seconds: float, *, ends_process: bool) -> Result:
-    """Does something in the main thread within some time.
-
-    Python code is interrupted, again and again until it gives up. Native code is not, but what follows it is.
+    """Return the result of work in the main thread, which is interrupted at the limit, repeatedly until it ends.
 
     Args:
-        work: What to do.
-        seconds: How long it may take, above 0.
-        ends_process: Whether to end this process where native code does not come back `GRACE` seconds later; who gave it the
-            work then finds it dead.
+        work: Python code is interrupted; native code is not, but what follows it is.
+        seconds: The limit, above 0.
+        ends_process: Whether to end this process if native code does not return `GRACE` seconds after the limit.
 
     Raises:
-        OutOfTime: It took longer.
+        OutOfTime: The work exceeded the limit.
     """
     handler = signal.signal(signal.SIGALRM, _interrupt)
     before, until = (0.0, 0.0), time.monotonic() + seconds
     try:
         try:
-            before = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+            before = signal.setitimer(signal.ITIMER_REAL, seconds, REPEAT)
             if ends_process:
                 faulthandler.dump_traceback_later(seconds + GRACE, exit=True)
-            done = work()
+            result = work()
             if time.monotonic() >= until:
                 raise OutOfTime
-            return done
+            return result
         finally:
             signal.setitimer(signal.ITIMER_REAL, *before)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, *before)  # again: an interrupt may have come before the first
+        signal.setitimer(signal.ITIMER_REAL, *before)  # again: an interrupt may have prevented the first reset
         if ends_process:
             faulthandler.cancel_dump_traceback_later()
         signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)
 
 
 def check_interruptible(seconds: float | None) -> None:
-    """Checks that this thread can be interrupted.
+    """Check that a time limit can be enforced in this thread.
 
     Raises:
-        ConfigurationError: It is not the main thread, and devices' time is limited.
+        ConfigurationError: It is not the main thread.
     """
     if seconds is not None and current_thread() is not main_thread():
         raise ConfigurationError(

@@ -160,7 +160,7 @@ def test_hostile_devices_cost_the_mean_its_accuracy_and_the_others_little(any_ro
 
 @pytest.mark.parametrize("kind", COMBINING, ids=lambda kind: kind.__name__)
 def test_strategies_that_combine_updates_themselves_are_refused(kind, grouped, simulation, tmp_path):
-    message = rf"strategy {kind().name}: .*, so that aggregator median has no say; choose aggregator=mean or another"
+    message = rf"strategy {kind().name}: .*, without aggregator median; choose aggregator=mean or another"
     with pytest.raises(StrategyError, match=message):
         simulation(kind(), tmp_path, model=grouped, aggregator=Median())
     simulation(kind(), tmp_path, model=grouped, aggregator=Mean())

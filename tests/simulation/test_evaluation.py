@@ -13,7 +13,7 @@ from odt_sim.errors import SimulationError
 from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.persistence.storage import storage_at
 from odt_sim.simulation.cohort import choose_unseen
-from odt_sim.simulation.evaluation import MOST, CommonExamples, Evaluation
+from odt_sim.simulation.evaluation import COMMON, CommonExamples, Evaluation
 from odt_sim.simulation.job import Job
 from odt_sim.strategies.base import Strategy
 from odt_sim.strategies.fedavg import FedAvg
@@ -53,7 +53,7 @@ def known(evaluated):
 def test_common_examples_are_test_examples_and_know_their_owners(sizes, seed):
     data = fleet_of(sizes)
     common = CommonExamples.drawn(data, seed)
-    assert len(set(common.rows.tolist())) == len(common.rows) == min(MOST, sum(sizes))
+    assert len(set(common.rows.tolist())) == len(common.rows) == min(COMMON, sum(sizes))
     for device in range(len(sizes)):
         own = set(data.test(device).tolist())
         assert set(common.rows[common.owners == device].tolist()) <= own

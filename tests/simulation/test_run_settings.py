@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from odt_sim.simulation.run_settings import in_words, plain_attributes
+from odt_sim.simulation.run_settings import attributes, text_of
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Pair:
     ],
 )
 def test_equal_values_have_equal_words_in_every_process(value, words):
-    assert in_words(value) == words
+    assert text_of(value) == words
 
 
 def test_arrays_are_told_by_their_content():
     ones, twos = np.ones(3), 2 * np.ones(3)
-    assert in_words(ones) == in_words(ones.copy()) != in_words(twos)
+    assert text_of(ones) == text_of(ones.copy()) != text_of(twos)
 
 
 def test_attributes_are_told_but_for_private_ones_that_are_not_known_yet():
@@ -43,4 +43,4 @@ def test_attributes_are_told_but_for_private_ones_that_are_not_known_yet():
         def __init__(self):
             self.later, self._cache, self._mu, self.run = None, None, 0.1, len
 
-    assert plain_attributes(Owner()) == {"later": "None", "mu": "0.1"}
+    assert attributes(Owner()) == {"later": "None", "mu": "0.1"}
