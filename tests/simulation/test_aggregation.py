@@ -82,7 +82,7 @@ def test_known_answers_of_a_round(moved, momentum):
     assert moved(numbers, DifferentialPrivacy(bound, 0), weights) == pytest.approx(25 / 7, rel=1e-5)
 
 
-def test_under_privacy_who_is_left_out_or_late_counts_as_zero(moved):
+def test_excluded_and_late_devices_count_as_zero_under_privacy(moved):
     numbers = [1, 2, 3, float("nan"), 5, 6, 7]
     assert moved(numbers, DifferentialPrivacy(1e9, 0)) == pytest.approx(24 / 7, rel=1e-5)
     settings = {"fleet": Fleet(stragglers=0.4), "plan": TrainingPlan(2, 0.05)}  # 3 of 7
@@ -90,7 +90,7 @@ def test_under_privacy_who_is_left_out_or_late_counts_as_zero(moved):
 
 
 @pytest.mark.parametrize("kind", AVERAGING, ids=lambda kind: kind.__name__)
-def test_every_averaging_strategy_runs_under_every_aggregator(kind, grouped, results, tmp_path):
+def test_averaging_strategies_run_under_every_aggregator(kind, grouped, results, tmp_path):
     settings = {"model": grouped, "rounds": 2, "evaluate_every": 2}
     plain = results(kind(), tmp_path / "mean", **settings).tensors
     for name, aggregator in ROBUST.items():
@@ -104,7 +104,7 @@ def test_every_averaging_strategy_runs_under_every_aggregator(kind, grouped, res
 
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("name", ROBUST)
-def test_on_actors_and_after_a_death_the_bits_are_the_same(name, grouped, simulation, results, tmp_path):
+def test_ray_and_resumed_runs_give_the_serial_bits(name, grouped, simulation, results, tmp_path):
     """SCAFFOLD sends two tensors, of which one is unweighted; one cohort of five of six devices a round."""
     settings = {"model": grouped, "rounds": 3, "fleet": Fleet(cohort=5, unseen=1)}
     serial = results(Scaffold(), tmp_path / "serial", **settings, aggregator=ROBUST[name]())
@@ -117,7 +117,7 @@ def test_on_actors_and_after_a_death_the_bits_are_the_same(name, grouped, simula
 
 
 @pytest.mark.parametrize("aggregator", [Krum(0.4), DifferentialPrivacy(0.05, 0.1)], ids=lambda rule: rule.name)
-def test_who_learns_alone_does_so_under_any_aggregator(aggregator, results, tmp_path):
+def test_local_training_ignores_the_aggregator(aggregator, results, tmp_path):
     """Seven devices are too few for this Krum."""
     plain, found = (results(Local(), tmp_path / rule.name, aggregator=rule) for rule in (Mean(), aggregator))
     assert found.summary.pop("settings")["aggregator"] == aggregator.name
@@ -125,7 +125,7 @@ def test_who_learns_alone_does_so_under_any_aggregator(aggregator, results, tmp_
     found.assert_same_bits(plain)
 
 
-def test_equal_weights_for_scaffold_s_control_variate(grouped, results, tmp_path):
+def test_scaffold_weights_control_variates_equally(grouped, results, tmp_path):
     """Of one device a round the median is its update, and the control moves by its share of all."""
     settings = {"model": grouped, "rounds": 2, "fleet": Fleet(cohort=1, unseen=1)}
     plain, median = (
@@ -136,7 +136,7 @@ def test_equal_weights_for_scaffold_s_control_variate(grouped, results, tmp_path
         np.testing.assert_allclose(median.tensors[name], tensor, rtol=1e-5, atol=1e-7)
 
 
-def test_hostile_devices_cost_the_mean_its_accuracy_and_the_others_little(any_rows, results, tmp_path):
+def test_robust_aggregators_withstand_hostile_devices(any_rows, results, tmp_path):
     """Two of ten devices, of 40 points each in three clouds that hardly overlap, send their update times -10."""
     y = np.arange(400, dtype=np.int32) % 3
     x = (np.random.default_rng(0).normal(size=(400, 6)) + 3 * np.eye(3, 6)[y]).astype(np.float32)
@@ -159,14 +159,14 @@ def test_hostile_devices_cost_the_mean_its_accuracy_and_the_others_little(any_ro
 
 
 @pytest.mark.parametrize("kind", COMBINING, ids=lambda kind: kind.__name__)
-def test_strategies_that_combine_updates_themselves_are_refused(kind, grouped, simulation, tmp_path):
+def test_strategy_that_combines_updates_itself_is_refused(kind, grouped, simulation, tmp_path):
     message = rf"strategy {kind().name}: .*, without aggregator median; choose aggregator=mean or another"
     with pytest.raises(StrategyError, match=message):
         simulation(kind(), tmp_path, model=grouped, aggregator=Median())
     simulation(kind(), tmp_path, model=grouped, aggregator=Mean())
 
 
-def test_a_cohort_that_is_too_small_is_refused_before_the_run(simulation, grouped, tmp_path):
+def test_too_small_cohort_is_refused_before_the_run(simulation, grouped, tmp_path):
     make = partial(simulation, directory=tmp_path, aggregator=Krum(0.2))
     with pytest.raises(
         ConfigurationError, match=r"krum: expected at least 5 updates, .* found 4; choose more devices a r"
@@ -179,7 +179,7 @@ def test_a_cohort_that_is_too_small_is_refused_before_the_run(simulation, groupe
     assert not list(tmp_path.iterdir())
 
 
-def test_a_round_that_brings_too_few_updates_ends_the_run(simulation, tmp_path):
+def test_round_with_too_few_updates_ends_the_run(simulation, tmp_path):
     run = simulation(Sends([1, 2, 3, float("nan"), 5, 6, 7]), tmp_path, fleet=Fleet(), aggregator=Krum(0.2))
     with pytest.raises(
         SimulationError,
@@ -189,7 +189,7 @@ def test_a_round_that_brings_too_few_updates_ends_the_run(simulation, tmp_path):
         run.run()
 
 
-def test_another_aggregator_does_not_go_on_with_the_run(simulation, tmp_path):
+def test_another_aggregator_cannot_resume_the_run(simulation, tmp_path):
     simulation(FedAvg(), tmp_path, rounds=1, aggregator=TrimmedMean(0.1)).run()
     for aggregator, name in ((Median(), "aggregator trimmed_mean"), (TrimmedMean(0.2), r"aggregator\.hostile 0\.1")):
         with pytest.raises(CheckpointError, match=f"of a run with {name}, this one has"):
@@ -224,7 +224,7 @@ class Explodes(Halves):
         return replace(updates, mean=LimitsToNothing().limit(updates.mean))
 
 
-def test_a_user_s_own(moved):
+def test_aggregator_of_a_user_runs(moved):
     assert moved([2.0] * 7, Halves()) == pytest.approx(1, rel=1e-5)
 
 
@@ -247,7 +247,7 @@ def test_a_user_s_own(moved):
         ),
     ],
 )
-def test_what_an_aggregator_raises_is_one_line(kind, message, simulation, tmp_path):
+def test_error_of_an_aggregator_is_one_line(kind, message, simulation, tmp_path):
     with pytest.raises(SimulationError, match=message) as caught:
         simulation(FedAvg(), tmp_path, fleet=Fleet(), aggregator=kind()).run()
     assert "\n" not in str(caught.value)
@@ -284,14 +284,14 @@ class Promises(Halves):
         (Promises({"epsilon": 1.0, "delta": 0, "users": {1}}), r"TypeError: Object of type set is not JSON"),
     ],
 )
-def test_what_an_aggregator_says_of_a_run_is_checked_before_it(aggregator, message, simulation, tmp_path):
+def test_check_and_privacy_of_an_aggregator_run_before_the_run(aggregator, message, simulation, tmp_path):
     with pytest.raises(SimulationError, match=message) as caught:
         simulation(FedAvg(), tmp_path, aggregator=aggregator)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_summary_says_what_privacy_there_is(simulation, tmp_path):
+def test_summary_holds_the_privacy_promise(simulation, tmp_path):
     run = simulation(FedAvg(), tmp_path, aggregator=DifferentialPrivacy(1.0, 2.0), fleet=Fleet(cohort=2, unseen=1))
     run.run()
     summary = json.loads((tmp_path / "summary.json").read_text())

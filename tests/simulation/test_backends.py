@@ -77,20 +77,20 @@ def serial(results, tmp_path_factory):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_every_backend_gives_the_bits_of_the_serial_one(backend, strategy, serial, results, tmp_path):
+def test_every_backend_gives_the_serial_bits(backend, strategy, serial, results, tmp_path):
     found = results(STRATEGIES[strategy], tmp_path, backend=BACKENDS[backend]())
     found.assert_same_bits(serial(strategy))
 
 
 @pytest.mark.parametrize("kind", SHIPPED, ids=lambda kind: kind.__name__)
-def test_two_actors_give_the_serial_bits_under_every_strategy(kind, grouped, results, tmp_path):
+def test_two_actors_give_the_serial_bits_for_every_strategy(kind, grouped, results, tmp_path):
     """On the network that has whatever a strategy needs; one device took no part, and one round draws a part of the rest."""
     settings = {"model": grouped, "rounds": 2, "fleet": Fleet(cohort=4, unseen=1)}
     serial = results(kind(), tmp_path / "serial", **settings)
     results(kind(), tmp_path / "ray", **settings, backend=RayBackend(actors=2)).assert_same_bits(serial)
 
 
-def test_features_of_a_frozen_body_change_no_bit(frozen, results, tmp_path):
+def test_cached_embeddings_give_the_serial_bits(frozen, results, tmp_path):
     """Every actor embeds what it has not embedded before, and devices change actors from round to round."""
     serial = results(FedAvgFineTune(max_epochs=1), tmp_path / "serial", model=frozen)
     ray = results(FedAvgFineTune(max_epochs=1), tmp_path / "ray", model=frozen, backend=RayBackend(actors=2))
@@ -98,7 +98,7 @@ def test_features_of_a_frozen_body_change_no_bit(frozen, results, tmp_path):
 
 
 @pytest.mark.parametrize("backend", [SerialBackend(), RayBackend(actors=2)], ids=["serial", "ray"])
-def test_a_changed_broadcast_is_sent_though_it_is_the_same_object(backend, serial, user, results, tmp_path):
+def test_broadcast_changed_in_place_is_sent_again(backend, serial, user, results, tmp_path):
     assert results(user.SetsTheEntry(), tmp_path, backend=backend).devices == serial("fedavg").devices
 
 
@@ -106,7 +106,7 @@ def test_strategies_differ(serial):
     assert len({serial(name).devices for name in STRATEGIES}) == len(STRATEGIES)
 
 
-def test_devices_are_spread_over_actors_and_the_next_job_finds_them_again(user, results, tmp_path):
+def test_next_job_reuses_the_actors(user, results, tmp_path):
     def processes(directory):
         rows = results(user.TellsItsProcess(), directory, rounds=1, backend=RayBackend(actors=2)).devices.splitlines()
         return {json.loads(row)["process"] for row in rows}
@@ -117,13 +117,13 @@ def test_devices_are_spread_over_actors_and_the_next_job_finds_them_again(user, 
     assert first == second
 
 
-def test_with_one_device_an_actor_every_device_has_a_process_of_its_own(user, results, tmp_path):
+def test_one_device_per_actor_gives_each_device_a_process(user, results, tmp_path):
     rows = results(user.TellsItsProcess(), tmp_path, rounds=1, backend=RayBackend(devices_per_actor=1)).devices
     assert len({json.loads(row)["process"] for row in rows.splitlines()}) == 7
 
 
 @pytest.mark.parametrize("backend", [SerialBackend(), RayBackend(actors=2)], ids=["serial", "ray"])
-def test_products_have_one_thread_everywhere_since_their_bits_depend_on_it(backend, user, results, tmp_path):
+def test_matrix_products_use_one_thread(backend, user, results, tmp_path):
     with threadpool_limits(2, "blas"):
         rows = results(user.TellsItsThreads(), tmp_path, rounds=1, backend=backend).devices.splitlines()
         assert user.threads() == 2  # again
@@ -131,7 +131,7 @@ def test_products_have_one_thread_everywhere_since_their_bits_depend_on_it(backe
     assert told == {(1, 1)}
 
 
-def test_a_strategy_that_is_no_file_of_its_own_reaches_the_workers(results, tmp_path):
+def test_strategy_of_the_main_module_reaches_the_workers(results, tmp_path):
     class Halfway(FedAvg):  # as in a notebook
         def deploy(self, device, broadcast):
             before = super().deploy(device, broadcast)
@@ -151,7 +151,7 @@ def killed(user, folder, times, **settings):
 
 
 @pytest.mark.parametrize("backend", [RayBackend(actors=2), RayBackend(devices_per_actor=1)], ids=["2", "dedicated"])
-def test_a_worker_killed_in_the_middle_of_a_block_changes_no_bit(backend, user, results, tmp_path):
+def test_worker_killed_within_a_block_changes_no_bit(backend, user, results, tmp_path):
     """Always at the same device: once more, and that would be left out."""
     undisturbed = results(**killed(user, tmp_path / "0", 0), directory=tmp_path / "undisturbed")
     times = TRIES - 1 if backend.devices_per_actor == 1 else TRIES  # of which the first is at several devices
@@ -160,7 +160,7 @@ def test_a_worker_killed_in_the_middle_of_a_block_changes_no_bit(backend, user, 
     found.assert_same_bits(undisturbed)
 
 
-def test_every_worker_killed_between_two_rounds_changes_no_bit(serial, simulation, tmp_path):
+def test_workers_killed_between_rounds_change_no_bit(serial, simulation, tmp_path):
     dead = []
 
     class Kills(Observer):
@@ -176,7 +176,7 @@ def test_every_worker_killed_between_two_rounds_changes_no_bit(serial, simulatio
     type(serial("local")).read(tmp_path).assert_same_bits(serial("local"))
 
 
-def test_a_worker_that_dies_while_starting_ends_the_run_in_one_line(user, simulation, results, tmp_path):
+def test_worker_that_dies_while_starting_ends_the_run(user, simulation, results, tmp_path):
     run = simulation(user.DiesWhileLoading(), tmp_path / "dies", backend=RayBackend(actors=1))
     with pytest.raises(
         SimulationError, match=r"backend ray: a worker died 5 times while starting \(.+\); run it"
@@ -205,7 +205,7 @@ def test_error_of_a_strategy_in_a_worker_is_one_line_and_the_actors_stay(
     results(FedAvg(), tmp_path / "next", rounds=1, backend=RayBackend(actors=2))
 
 
-def test_storage_that_is_memory_of_one_process_is_refused_before_the_first_round(simulation, tmp_path):
+def test_memory_storage_is_refused_on_ray(simulation, tmp_path):
     run = simulation(FedAvg(), tmp_path, storage="memory://odt_sim/run", backend=RayBackend(actors=1))
     with pytest.raises(
         SimulationError, match=r"^run\.storage: node \S+ \(.+\) does not see the run.s memory://odt_sim/run \(.*no such"
@@ -216,7 +216,7 @@ def test_storage_that_is_memory_of_one_process_is_refused_before_the_first_round
 # --- starting ----------------------------------------------------------------------------------------------------------
 
 
-def test_more_devices_than_there_is_memory_for_are_refused_before_their_actors_start(simulation, tmp_path):
+def test_more_actors_than_memory_are_refused(simulation, tmp_path):
     """Twenty thousand actors want more than a terabyte."""
     x, y = np.zeros((60_000, 6), np.float32), np.arange(60_000, dtype=np.int32) % 3
     data = federate(Dataset("many", x, y, classes=3), iid, 20_000, seed=0)
@@ -227,7 +227,7 @@ def test_more_devices_than_there_is_memory_for_are_refused_before_their_actors_s
         run.run()
 
 
-def test_a_process_uses_one_ray():
+def test_process_uses_one_ray():
     RayBackend().start()  # this one, again
     with pytest.raises(SimulationError, match=r"backend\.address=auto: this process already uses the Ray at local"):
         RayBackend("auto").start()
@@ -235,12 +235,12 @@ def test_a_process_uses_one_ray():
         RayBackend(runtime_env={"env_vars": {"A": "1"}}).start()
 
 
-def test_a_serial_backend_without_a_job_says_so():
+def test_serial_backend_without_a_job_is_refused():
     with pytest.raises(SimulationError, match="no job is open"):
         SerialBackend().train([], {})
 
 
-def test_a_port_where_something_else_answers_is_refused_within_30_seconds(no_ray_answers):
+def test_address_of_another_service_is_refused_within_30_seconds(no_ray_answers):
     address, child = no_ray_answers
     output, _ = child.communicate(timeout=30)
     seconds, error = output.split(maxsplit=1)

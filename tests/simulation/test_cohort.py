@@ -34,7 +34,7 @@ def test_blocks_partition_the_cohort_in_order(ids):
     ("devices", "size", "count"),
     [(0, 0, 0), (1, 1, 1), (16, 1, 16), (17, 2, 9), (36, 3, 12), (512, 32, 16), (513, 32, 17), (10_000, 32, 313)],
 )
-def test_the_size_of_blocks(devices, size, count):
+def test_size_of_blocks(devices, size, count):
     cut = blocks(range(devices))
     assert len(cut) == count
     assert max(map(len, cut), default=0) == size
@@ -55,7 +55,7 @@ def test_unseen_devices_never_train(devices, seed, data):
     assert len(chosen) == (len(seen) if size is None else size)
 
 
-def test_a_cohort_depends_on_the_seed_and_the_round_only():
+def test_cohort_depends_on_seed_and_round_only():
     seen = np.arange(100)
     drawn = {(seed, round): choose_cohort(seen, 10, seed, round).tolist() for seed in (0, 1) for round in (1, 2, 3)}
     assert len({tuple(ids) for ids in drawn.values()}) == len(drawn)
@@ -67,7 +67,7 @@ def test_a_cohort_depends_on_the_seed_and_the_round_only():
 @pytest.mark.parametrize(
     ("fraction", "count"), [(0, 0), (0.04, 0), (0.05, 1), (0.29, 3), (0.5, 5), (0.9, 9), (0.95, 9), (0.999, 9)]
 )
-def test_so_many_are_stragglers_but_never_all(fraction, count):
+def test_fraction_of_stragglers_leaves_one_device_in_time(fraction, count):
     cohort = range(20, 40, 2)
     slow = choose_stragglers(cohort, fraction, 0, 1)
     assert len(slow) == count
@@ -75,7 +75,7 @@ def test_so_many_are_stragglers_but_never_all(fraction, count):
     assert choose_stragglers([5], fraction, 0, 1) == set()
 
 
-def test_stragglers_depend_on_the_seed_the_round_and_the_cohort():
+def test_stragglers_depend_on_seed_round_and_cohort():
     drawn = {(seed, round): choose_stragglers(range(100), 0.5, seed, round) for seed in (0, 1) for round in (1, 2)}
     assert len(set(map(frozenset, drawn.values()))) == len(drawn)
     assert choose_stragglers(range(100), 0.5, 1, 2) == drawn[1, 2]
@@ -104,18 +104,18 @@ def test_seen_and_unseen_devices_are_evaluated_in_proportion(devices, unseen, co
         assert abs(of_unseen - count * len(left_out) / devices) <= 1
 
 
-def test_all_are_evaluated_unless_a_number_is_asked_for():
+def test_all_devices_are_evaluated_by_default():
     assert choose_evaluated(np.array([0, 2]), np.array([1]), None, 0).tolist() == [0, 1, 2]
     drawn = {tuple(choose_evaluated(np.arange(100), np.zeros(0, np.int64), 5, seed).tolist()) for seed in range(5)}
     assert len(drawn) == 5
 
 
 @pytest.mark.parametrize("count", [-1, 5, 6])
-def test_some_devices_must_be_left_to_train(count):
+def test_all_devices_unseen_are_refused(count):
     with pytest.raises(ConfigurationError, match=rf"fleet\.unseen: expected 0 to 4 of the 5 devices, found {count}"):
         choose_unseen(5, count, seed=0)
 
 
-def test_the_number_of_blocks_is_what_tests_may_change(monkeypatch):
+def test_default_number_of_blocks(monkeypatch):
     monkeypatch.setattr(cohort, "FEWEST_BLOCKS", 2)
     assert blocks(range(7)) == [(0, 1, 2, 3), (4, 5, 6)]

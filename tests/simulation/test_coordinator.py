@@ -58,7 +58,7 @@ def four(simulation, tmp_path_factory):
     return folder
 
 
-def test_a_line_a_round(four):
+def test_rounds_have_a_line_each(four):
     rounds = lines(four / "rounds.jsonl")
     assert [row["round"] for row in rounds] == [1, 2, 3, 4]
     for row in rounds:
@@ -69,12 +69,12 @@ def test_a_line_a_round(four):
     assert rounds[-1]["loss"] < rounds[1]["loss"]
 
 
-def test_bytes_are_those_of_the_weights(four, momentum):
+def test_bytes_are_the_size_of_the_weights(four, momentum):
     for row in lines(four / "rounds.jsonl"):
         assert row["bytes_down"] == row["bytes_up"] == 5 * 4 * momentum.layout.size
 
 
-def test_calls_are_those_of_the_cohort(four, fleet_data):
+def test_calls_are_counted_over_the_cohort(four, fleet_data):
     """Batches of 4, one epoch, and no inference: FedAvg's devices choose nothing."""
     seen = np.setdiff1d(np.arange(7), choose_unseen(7, 1, seed=0))
     for row in lines(four / "rounds.jsonl"):
@@ -88,14 +88,14 @@ def test_calls_are_those_of_the_cohort(four, fleet_data):
     ] * 4
 
 
-def test_a_target_and_the_rounds_that_it_took(simulation, tmp_path):
+def test_summary_counts_the_rounds_to_a_target(simulation, tmp_path):
     summary = simulation(FedAvg(), tmp_path, evaluate_every=1, target=0.4).run()
     reached = [row["round"] for row in lines(tmp_path / "rounds.jsonl") if row["accuracy"] >= 0.4]
     assert (summary["target"], summary["rounds_to_target"]) == (0.4, reached[0])
     assert simulation(FedAvg(), tmp_path, evaluate_every=1, target=1.0).run(resume=True)["rounds_to_target"] is None
 
 
-def test_a_line_a_device_at_the_end(four, fleet_data):
+def test_devices_have_a_line_each(four, fleet_data):
     devices = lines(four / "devices.jsonl")
     assert [row["device"] for row in devices] == list(range(7))
     [unseen] = choose_unseen(7, 1, seed=0)
@@ -111,7 +111,7 @@ def test_a_line_a_device_at_the_end(four, fleet_data):
     ]
 
 
-def test_the_folder_holds_what_the_design_says(four, momentum):
+def test_run_folder_holds_the_documented_files(four, momentum):
     summary = json.loads((four / "summary.json").read_text())
     assert (summary["strategy"], summary["rounds"], summary["devices"], summary["unseen"]) == ("fedavg", 4, 7, 1)
     assert (four / "initial.tflite").read_bytes() == momentum.content
@@ -124,7 +124,7 @@ def test_the_folder_holds_what_the_design_says(four, momentum):
     ]
 
 
-def test_the_evaluation_of_the_reported_round_is_that_of_the_devices(four):
+def test_reported_round_has_the_figures_of_the_devices(four):
     devices = [row for row in lines(four / "devices.jsonl") if row["seen"]]
     reported = json.loads((four / "summary.json").read_text())["reported_round"]
     (line,) = (row for row in lines(four / "rounds.jsonl") if row["round"] == reported)
@@ -136,7 +136,7 @@ def test_the_evaluation_of_the_reported_round_is_that_of_the_devices(four):
     assert line["validation_devices"] == len(devices) == 6
 
 
-def test_two_rounds_of_fedavg_by_hand(momentum, fleet_data, results, tmp_path):
+def test_two_rounds_of_fedavg_equal_a_computation_by_hand(momentum, fleet_data, results, tmp_path):
     fleet, plan = Fleet(cohort=4, unseen=1), TrainingPlan(epochs=2, learning_rate=0.05)
     found = results(FedAvg(), tmp_path, rounds=2, fleet=fleet, plan=plan)
     weights = device_at(momentum, fleet_data, 0, 0).parameters()
@@ -167,14 +167,14 @@ def device_at(model, data, id, round):
     ("rounds", "every", "due"),
     [(5, 2, [2, 4, 5]), (3, None, [1, 2, 3]), (2, 5, [2]), (25, None, [*range(2, 25, 2), 25])],
 )
-def test_when_evaluation_is_due(simulation, tmp_path, rounds, every, due):
+def test_rounds_in_which_evaluation_is_due(simulation, tmp_path, rounds, every, due):
     simulation(
         Local(), tmp_path, rounds=rounds, evaluate_every=every, fleet=Fleet(cohort=1), plan=TrainingPlan(0)
     ).run()
     assert [row["round"] for row in lines(tmp_path / "rounds.jsonl") if "accuracy" in row] == due
 
 
-def test_local_moves_nothing_and_is_its_own_baseline(results, tmp_path):
+def test_local_sends_nothing_and_is_its_own_baseline(results, tmp_path):
     found = results(Local(), tmp_path)
     assert {row["bytes_down"] + row["bytes_up"] for row in found.rounds} == {0}
     for row in map(json.loads, found.devices.splitlines()):
@@ -183,7 +183,7 @@ def test_local_moves_nothing_and_is_its_own_baseline(results, tmp_path):
     assert found.summary["fraction_hurt_local"] == 0
 
 
-def test_fedper_moves_all_but_the_head(results, momentum, tmp_path):
+def test_fedper_sends_all_but_the_head(results, momentum, tmp_path):
     body = momentum.layout.select(lambda parameter: parameter.group != "head").size
     assert 0 < body < momentum.layout.size
     found = results(FedPer(), tmp_path)
@@ -191,12 +191,12 @@ def test_fedper_moves_all_but_the_head(results, momentum, tmp_path):
     assert found.tensors["broadcast.weights"].size == body
 
 
-def test_what_a_strategy_records_is_in_the_devices_lines(results, tmp_path):
+def test_records_of_a_strategy_are_in_the_devices_lines(results, tmp_path):
     rows = [json.loads(line) for line in results(FedAvgFineTune(2), tmp_path).devices.splitlines()]
     assert {row["fine_tune_epochs"] for row in rows} <= {0, 1, 2}
 
 
-def test_a_strategy_may_average_arrays_and_see_every_update(results, user, tmp_path):
+def test_strategy_averages_arrays_and_gets_every_update(results, user, tmp_path):
     found = results(user.Counts(), tmp_path, rounds=1)
     seen = found.tensors["private.devices"]
     assert seen.tolist() == sorted(set(range(7)) - set(choose_unseen(7, 1, seed=0).tolist()))
@@ -205,7 +205,7 @@ def test_a_strategy_may_average_arrays_and_see_every_update(results, user, tmp_p
     np.testing.assert_allclose(found.tensors["private.mean"], expected, rtol=1e-6)
 
 
-def test_regression_is_reported_by_its_errors(regression, simulation, tmp_path):
+def test_regression_is_reported_by_errors(regression, simulation, tmp_path):
     random = np.random.default_rng(0)
     x = random.normal(size=(60, 6)).astype(np.float32)
     data = federate(Dataset("plane", x, (x @ random.normal(size=(6, 2))).astype(np.float32)), iid, 4, seed=0)
@@ -233,7 +233,7 @@ def scaled(fleet_data):
 
 
 @pytest.mark.parametrize("strategy", [FedAvg(), FedPer(), Local(), FedAvgFineTune(1)], ids=lambda s: s.name)
-def test_a_device_that_diverges_is_left_out_and_named(strategy, scaled, results, tmp_path):
+def test_diverging_device_is_excluded_and_named(strategy, scaled, results, tmp_path):
     found = results(strategy, tmp_path, data=scaled(2))
     assert [(row["devices"], row["excluded"], row["excluded_devices"]) for row in found.rounds] == [
         (6 if strategy.alone else 5, 1, [2])
@@ -244,7 +244,7 @@ def test_a_device_that_diverges_is_left_out_and_named(strategy, scaled, results,
     assert not any(name.startswith("2/") for _, name in found.states)
 
 
-def test_the_aggregate_is_that_of_the_others(scaled, results, fleet_data, tmp_path):
+def test_aggregate_is_that_of_the_other_devices(scaled, results, fleet_data, tmp_path):
     class Without(FedAvg):
         def local(self, device, broadcast):
             update = super().local(device, broadcast)
@@ -266,7 +266,7 @@ def test_too_few_devices_end_the_run(scaled, simulation, tmp_path):
     assert not (tmp_path / "summary.json").exists()
 
 
-def test_too_few_devices_in_time_end_the_run_and_it_says_so(simulation, tmp_path):
+def test_too_few_devices_in_time_end_the_run(simulation, tmp_path):
     settings = {"fleet": Fleet(cohort=4, min_devices=4, stragglers=0.5), "plan": TrainingPlan(2, 0.05)}
     with pytest.raises(
         SimulationError, match=r"round 1: 2 devices .* is 4; 2 were stragglers \(fleet\.stragglers\); ask for fewer"
@@ -274,7 +274,7 @@ def test_too_few_devices_in_time_end_the_run_and_it_says_so(simulation, tmp_path
         simulation(FedAvg(), tmp_path, **settings).run()
 
 
-def test_with_min_devices_0_a_round_without_updates_changes_nothing(scaled, results, momentum, fleet_data, tmp_path):
+def test_round_without_updates_changes_nothing(scaled, results, momentum, fleet_data, tmp_path):
     found = results(FedAvg(), tmp_path, data=scaled(*range(7)), fleet=Fleet(min_devices=0), plan=TrainingPlan(3, 0.05))
     assert [row["train_loss"] for row in found.rounds] == [None] * 3
     initial = device_at(momentum, fleet_data, 0, 0).parameters()
@@ -300,12 +300,12 @@ def test_with_min_devices_0_a_round_without_updates_changes_nothing(scaled, resu
         ({"fleet": Fleet(cohort=3, min_devices=4)}, r"fleet\.min_devices: expected 0 to 3, found 4"),
     ],
 )
-def test_numbers_out_of_range(simulation, tmp_path, settings, message):
+def test_numbers_out_of_range_are_refused(simulation, tmp_path, settings, message):
     with pytest.raises(ConfigurationError, match=message):
         simulation(FedAvg(), tmp_path, **settings)
 
 
-def test_a_strategy_that_needs_what_the_model_lacks(simulation, tmp_path):
+def test_strategy_that_needs_what_the_model_lacks_is_refused(simulation, tmp_path):
     class Needy(FedAvg):
         needs = frozenset({"embed"})
 
@@ -313,7 +313,7 @@ def test_a_strategy_that_needs_what_the_model_lacks(simulation, tmp_path):
         simulation(Needy(), tmp_path)
 
 
-def test_data_that_does_not_fit_the_model(simulation, clouds, tmp_path):
+def test_data_that_does_not_fit_the_model_is_refused(simulation, clouds, tmp_path):
     wide = Dataset("wide", np.repeat(clouds.x, 2, axis=1), clouds.y, classes=3)
     with pytest.raises(
         DataError, match=r"data wide: x has shape \[12\] per example, the model's train signature takes \[6\]"
@@ -325,7 +325,7 @@ def test_data_that_does_not_fit_the_model(simulation, clouds, tmp_path):
 
 
 @pytest.mark.parametrize(("columns", "split"), [((0, 1), "training"), ((2, 3), "test")])
-def test_a_device_without_examples(simulation, fleet_data, tmp_path, columns, split):
+def test_device_without_examples_is_refused(simulation, fleet_data, tmp_path, columns, split):
     offsets = fleet_data.offsets.copy()
     offsets[3, columns[0]] = offsets[3, columns[1]]
     data = replace(fleet_data, name="clouds", offsets=offsets)
@@ -346,13 +346,13 @@ def test_a_device_without_examples(simulation, fleet_data, tmp_path, columns, sp
         ),
     ],
 )
-def test_what_a_strategy_raises_on_the_coordinator_is_one_line(simulation, user, tmp_path, name, message):
+def test_error_of_a_strategy_on_the_coordinator_is_one_line(simulation, user, tmp_path, name, message):
     with pytest.raises(SimulationError, match=f"^strategy {name}: failed {message}") as caught:
         simulation(getattr(user, name)(), tmp_path).run()
     assert "\n" not in str(caught.value)
 
 
-def test_more_devices_than_ids_of_one_folder(simulation, clouds, tmp_path):
+def test_states_of_more_than_1000_devices_have_several_folders(simulation, clouds, tmp_path):
     """Folders of device states hold a thousand devices each; a strategy sees ids as they are."""
     x, y = np.tile(clouds.x, (40, 1)), np.tile(clouds.y, 40)
     data = federate(Dataset("tiled", x, y, classes=3), partial(iid), 1100, seed=0)

@@ -95,7 +95,7 @@ CHANGES = {
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_the_last_good_round_is_gone_on_with_to_the_same_bits(simulation, momentum, whole, folder, name, change):
+def test_damaged_last_commit_resumes_from_the_one_before(simulation, momentum, whole, folder, name, change):
     path = folder / "checkpoint" / f"{name}.safetensors"
     content = path.read_bytes()
     path.unlink()
@@ -112,13 +112,13 @@ def test_the_last_good_round_is_gone_on_with_to_the_same_bits(simulation, moment
     type(whole).read(folder).assert_same_bits(whole)
 
 
-def test_a_lost_commit_is_a_round_that_was_not_committed(simulation, whole, folder):
+def test_lost_commit_counts_as_an_uncommitted_round(simulation, whole, folder):
     (folder / "checkpoint" / f"{COMMIT}.safetensors").unlink()
     simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True)  # which would raise what it has to warn of
     type(whole).read(folder).assert_same_bits(whole)
 
 
-def test_the_round_to_report_is_a_good_one_too(simulation, whole, folder):
+def test_reported_round_is_whole_too(simulation, whole, folder):
     """The last two are damaged; the one that validated best before stays with its states."""
     kept = sorted(int(path.name.split(".")[1]) for path in (folder / "checkpoint").glob("server.*"))
     assert kept == [2, 3, 4]
@@ -131,7 +131,7 @@ def test_the_round_to_report_is_a_good_one_too(simulation, whole, folder):
     type(whole).read(folder).assert_same_bits(whole)
 
 
-def test_a_run_that_dies_again_while_it_goes_back_loses_nothing(simulation, whole, folder, monkeypatch):
+def test_death_during_a_resume_loses_nothing(simulation, whole, folder, monkeypatch):
     (folder / "checkpoint" / f"{COMMIT}.safetensors").write_bytes(b"")
     with monkeypatch.context() as patch:
         patch.setattr(CommitFile, "write", die)
@@ -141,7 +141,7 @@ def test_a_run_that_dies_again_while_it_goes_back_loses_nothing(simulation, whol
     type(whole).read(folder).assert_same_bits(whole)
 
 
-def test_where_no_round_is_whole_the_error_names_the_last(simulation, folder):
+def test_error_names_the_last_of_all_damaged_rounds(simulation, folder):
     for path in (folder / "checkpoint").glob("server.*"):
         path.write_bytes(path.read_bytes()[:-1])
     before = {path: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
@@ -184,7 +184,7 @@ def of_a_later_version(monkeypatch, path):
         (DIED - 1, of_a_later_version, VersionError, "format version 5"),
     ],
 )
-def test_a_commit_that_may_be_whole_is_never_gone_back_from(
+def test_unreadable_commit_is_kept(
     simulation, folder, monkeypatch, round, spoil, kind, message
 ):
     path = folder / "checkpoint" / f"server.{round}.safetensors"
@@ -203,7 +203,7 @@ def read(storage, run):
     return checkpoint.read(warned.append, lambda commit: None).round, warned
 
 
-def test_a_copy_of_another_rounds_commit_is_refused(simulation, folder):
+def test_copy_of_another_commit_is_refused(simulation, folder):
     name, other = COMMIT, f"server.{DIED - 1}"
     run, storage = simulation(FedPer(), folder, rounds=ROUNDS), Folder(folder / "checkpoint")
     path = folder / "checkpoint" / f"{name}.safetensors"
@@ -231,7 +231,7 @@ def with_entry(name, value):
         (with_entry("failures", np.arange(2)), dict, "TypeError: "),
     ],
 )
-def test_a_commit_with_a_right_checksum_and_other_entries_is_none(
+def test_commit_with_other_entries_is_damaged(
     simulation, folder, change_tensors, change_texts, error
 ):
     run, storage = simulation(FedPer(), folder, rounds=ROUNDS), Folder(folder / "checkpoint")
@@ -243,7 +243,7 @@ def test_a_commit_with_a_right_checksum_and_other_entries_is_none(
     assert line.startswith(f"{path}: not a commit ({error}")
 
 
-def test_a_damaged_object_is_no_other_than_a_file(simulation, results, tmp_path):
+def test_damaged_object_is_treated_like_a_file(simulation, results, tmp_path):
     whole = results(FedAvg(), tmp_path / "whole")
     storage = ObjectStore(f"local://{tmp_path}/objects")
     settings = {"storage": storage.uri}
@@ -264,7 +264,7 @@ def with_another_figure(text):
     return text.replace('"train_calls": ', '"train_calls": 1', 1)
 
 
-def test_a_lost_line_costs_a_round(simulation, whole, folder):
+def test_lost_line_costs_a_round(simulation, whole, folder):
     records = folder / "rounds.jsonl"
     records.write_text(without_the_last_line(records.read_text()))
     recorder = Recorder()
@@ -274,7 +274,7 @@ def test_a_lost_line_costs_a_round(simulation, whole, folder):
     type(whole).read(folder).assert_same_bits(whole)
 
 
-def test_records_that_were_changed_are_not_gone_on_with(simulation, folder):
+def test_changed_records_are_refused(simulation, folder):
     records = folder / "rounds.jsonl"
     records.write_text(with_another_figure(records.read_text()))
     with pytest.raises(

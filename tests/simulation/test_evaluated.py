@@ -25,7 +25,7 @@ def sampled(results, tmp_path):
     return results(FedPer(), tmp_path / "sampled", fleet=SAMPLED)
 
 
-def test_devices_have_the_figures_that_they_have_among_all(sampled, results, tmp_path):
+def test_sampled_devices_have_the_figures_of_a_full_evaluation(sampled, results, tmp_path):
     everyone = results(FedPer(), tmp_path / "run", fleet=ALL)
     assert sampled.summary["reported_round"] == everyone.summary["reported_round"]
     found, among_all = devices(sampled), devices(everyone)
@@ -34,7 +34,7 @@ def test_devices_have_the_figures_that_they_have_among_all(sampled, results, tmp
     assert [row["train_loss"] for row in sampled.rounds] == [row["train_loss"] for row in everyone.rounds]
 
 
-def test_the_records_say_how_many_of_how_many(sampled):
+def test_records_count_the_evaluated_devices(sampled):
     summary = sampled.summary
     assert (summary["devices"], summary["unseen"], summary["evaluated"]) == (7, 2, 3)
     assert summary["settings"]["fleet.evaluated"] == "3"
@@ -44,7 +44,7 @@ def test_the_records_say_how_many_of_how_many(sampled):
 
 
 @pytest.mark.parametrize("strategy", [FedAvg(), Local()], ids=lambda s: s.name)
-def test_every_strategy_is_measured_on_the_same_devices(sampled, results, tmp_path, strategy):
+def test_every_strategy_is_evaluated_on_the_same_devices(sampled, results, tmp_path, strategy):
     found = results(strategy, tmp_path / "run", fleet=SAMPLED)
     rows = [{key: row[key] for key in ("device", "seen", "examples")} for row in devices(found).values()]
     assert rows == [{key: row[key] for key in ("device", "seen", "examples")} for row in devices(sampled).values()]
@@ -56,7 +56,7 @@ def test_ray_gives_the_serial_bits(sampled, results, tmp_path):
     found.assert_same_bits(sampled)
 
 
-def test_a_run_that_goes_on_measures_the_same_devices(sampled, simulation, results, tmp_path):
+def test_resumed_run_evaluates_the_same_devices(sampled, simulation, results, tmp_path):
     with pytest.raises(DeathError):
         simulation(FedPer(), tmp_path / "run", fleet=SAMPLED).run(observers=[DiesAfterRound(1)])
     simulation(FedPer(), tmp_path / "run", fleet=SAMPLED).run(resume=True)

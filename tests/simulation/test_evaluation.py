@@ -50,7 +50,7 @@ def known(evaluated):
 
 
 @given(sizes=st.lists(st.integers(1, 200), min_size=1, max_size=12), seed=st.integers(0, 99))
-def test_common_examples_are_test_examples_and_know_their_owners(sizes, seed):
+def test_common_examples_are_test_examples_with_their_owners(sizes, seed):
     data = fleet_of(sizes)
     common = CommonExamples.drawn(data, seed)
     assert len(set(common.rows.tolist())) == len(common.rows) == min(COMMON, sum(sizes))
@@ -69,7 +69,7 @@ def fleet_of(sizes):
     return FederatedData("numbers", np.zeros((ends[-1], 1)), np.zeros(ends[-1]), 2, indices, offsets)
 
 
-def test_the_seed_draws_them_evenly():
+def test_common_examples_are_drawn_evenly():
     data = fleet_of([300, 100, 100])
     draws = [CommonExamples.drawn(data, seed) for seed in range(40)]
     assert len({draw.rows.tobytes() for draw in draws}) == 40
@@ -81,7 +81,7 @@ def test_the_seed_draws_them_evenly():
 # --- one device --------------------------------------------------------------------------------------------------------
 
 
-def test_a_device_is_measured_on_its_own_parts_and_on_others(momentum, fleet_data):
+def test_device_is_evaluated_on_its_own_splits_and_on_others(momentum, fleet_data):
     row = measured(momentum, fleet_data, FedAvg(), 2)
     others = np.concatenate([fleet_data.test(id) for id in range(7) if id != 2])  # fewer than 256: all of them
     device = device_of(momentum, fleet_data, 2)
@@ -96,7 +96,7 @@ def test_a_device_is_measured_on_its_own_parts_and_on_others(momentum, fleet_dat
     assert not any(name.startswith("adapted_") for name in row)
 
 
-def test_the_global_model_has_columns_of_its_own(momentum, fleet_data):
+def test_global_model_has_its_own_columns(momentum, fleet_data):
     """Whichever of the two is better: the one deployed is the one reported."""
     rows = [measured(momentum, fleet_data, Trained(), id) for id in range(7)]
     for id, row in enumerate(rows):
@@ -107,18 +107,18 @@ def test_the_global_model_has_columns_of_its_own(momentum, fleet_data):
     assert {row["loss"] < row["global_loss"] for row in rows} == {True, False}
 
 
-def test_what_is_measured_once_is_not_measured_every_time(momentum, fleet_data):
+def test_final_columns_are_measured_once(momentum, fleet_data):
     due, final = (measured(momentum, fleet_data, FedAvg(), 2, final=final) for final in (False, True))
     assert due == {name: final[name] for name in due}
     more = {"train", "others", "global", "deploy", "state"}
     assert {name.partition("_")[0] for name in final.keys() - due.keys()} == more
 
 
-def test_a_fleet_of_one_has_no_others(momentum, spread, clouds):
+def test_fleet_of_one_has_no_columns_of_others(momentum, spread, clouds):
     assert figures(measured(momentum, spread(clouds, 1), FedAvg(), 0), "others") == {}
 
 
-def test_a_personal_model_forgets_what_others_have(small_mlp, fleet_data):
+def test_personal_model_scores_lower_on_others(small_mlp, fleet_data):
     """A device that has trained long on its own examples answers these better, and those of others worse."""
     fleet = sorted_by_class(fleet_data)
     own, mixed = measured(small_mlp, fleet, Trained(), 0), measured(small_mlp, fleet, FedAvg(), 0)
@@ -141,7 +141,7 @@ def sorted_by_class(data):
     return FederatedData("one class each", data.x, data.y, 3, order, offsets)
 
 
-def test_what_a_device_keeps_is_weighed_as_it_was_loaded(momentum, fleet_data):
+def test_state_bytes_are_those_before_deployment(momentum, fleet_data):
     class Forgets(FedAvg):
         def deploy(self, device, broadcast):
             device.state = {}
@@ -153,7 +153,7 @@ def test_what_a_device_keeps_is_weighed_as_it_was_loaded(momentum, fleet_data):
     assert measured(momentum, fleet_data, FedAvg(), 2)["state_bytes"] == 0
 
 
-def test_calls_of_deploying_are_the_strategys_alone(momentum, fleet_data):
+def test_deploy_calls_exclude_the_evaluation(momentum, fleet_data):
     steps, batches = -(-fleet_data.train_sizes[2] // 4), -(-len(fleet_data.validation(2)) // 4)
     row = measured(momentum, fleet_data, FedAvgFineTune(3), 2)
     assert (row["deploy_train_calls"], row["deploy_infer_calls"]) == (3 * steps, 4 * batches)
@@ -170,7 +170,7 @@ def unseen():
 
 
 @pytest.mark.parametrize("steps", [1, 7])
-def test_an_unseen_device_adapts_for_some_steps(momentum, fleet_data, steps):
+def test_unseen_device_adapts_for_some_steps(momentum, fleet_data, steps):
     row = measured(momentum, fleet_data, FedAvg(), unseen(), fleet=Fleet(unseen=1, adaptation_steps=steps))
     device = device_of(momentum, fleet_data, unseen())
     train, losses = device.train_examples, []
@@ -183,7 +183,7 @@ def test_an_unseen_device_adapts_for_some_steps(momentum, fleet_data, steps):
     assert figures(row, "global") == known(device_of(momentum, fleet_data, unseen()).evaluate())
 
 
-def test_what_was_deployed_adapts_with_fresh_slots_and_no_offset(adam_with_offset, fleet_data):
+def test_adaptation_starts_with_fresh_slots_and_no_offset(adam_with_offset, fleet_data):
     class Prepared(FedAvg):
         def deploy(self, device, broadcast):
             super().deploy(device, broadcast)
@@ -200,13 +200,13 @@ def test_what_was_deployed_adapts_with_fresh_slots_and_no_offset(adam_with_offse
     assert figures(row, "adapted") != {name: row[name] for name in figures(row, "adapted")}
 
 
-def test_seen_devices_and_no_steps_adapt_nothing(momentum, fleet_data):
+def test_seen_devices_do_not_adapt(momentum, fleet_data):
     for id, steps in (((unseen() + 1) % 7, 5), (unseen(), 0)):
         row = measured(momentum, fleet_data, FedAvg(), id, fleet=Fleet(unseen=1, adaptation_steps=steps))
         assert figures(row, "adapted") == {}
 
 
-def test_a_correction_goes_with_the_model_to_other_examples_and_not_on(grouped, fleet_data):
+def test_correction_applies_to_the_deployed_model_only(grouped, fleet_data):
     """kNN-Per answers out of its own examples: on those of others too, and no more once the model has changed."""
     fleet = Fleet(unseen=6, adaptation_steps=1)
     found = (measured(grouped, fleet_data, KNNPer(), id, fleet=fleet) for id in choose_unseen(7, 6, seed=0).tolist())
@@ -221,7 +221,7 @@ def test_a_correction_goes_with_the_model_to_other_examples_and_not_on(grouped, 
 
 
 @pytest.mark.parametrize("name", ["accuracy", "train_accuracy", "others_n", "adapted_loss", "state_bytes", "deploy_x"])
-def test_names_of_measured_figures_are_taken(momentum, fleet_data, name):
+def test_record_with_the_name_of_a_measured_column_is_refused(momentum, fleet_data, name):
     class Records(FedAvg):
         def deploy(self, device, broadcast):
             device.records[name] = 1.0

@@ -67,7 +67,7 @@ def away(user, results, tmp_path):
         ("aborts", "ray", None, "worker died 5 times"),
     ],
 )
-def test_a_sick_device_is_left_out_and_no_other_bit_changes(
+def test_failing_device_is_excluded_and_no_other_bit_changes(
     does, backend, timeout, reason, away, user, results, tmp_path
 ):
     fleet = Fleet(unseen=1, timeout=timeout)
@@ -79,7 +79,7 @@ def test_a_sick_device_is_left_out_and_no_other_bit_changes(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_device_whose_examples_litert_refuses_is_left_out_and_no_other_bit_changes(
+def test_device_with_examples_that_litert_refuses_is_excluded(
     backend, dropout, results, tmp_path
 ):
     """A word that is not in the vocabulary, among what one device trains on."""
@@ -104,12 +104,12 @@ class WithoutTheSick(FedAvg):
         return Update(update.tensors, update.weight if device.id != SICK else 0, update.losses)
 
 
-def test_an_update_may_be_as_large_as_one_says(user, results, tmp_path):
+def test_largest_update_is_a_setting(user, results, tmp_path):
     found = results(user.Sick("explodes", range(7)), tmp_path, fleet=Fleet(largest_update=6e6))
     assert [row["excluded"] for row in found.rounds] == [0, 0, 0]
 
 
-def test_only_the_main_thread_can_be_interrupted(simulation, tmp_path):
+def test_timeout_outside_the_main_thread_is_refused(simulation, tmp_path):
     raised = []
 
     def run():
@@ -125,7 +125,7 @@ def test_only_the_main_thread_can_be_interrupted(simulation, tmp_path):
 
 
 @pytest.mark.parametrize("kind", SHIPPED, ids=lambda kind: kind.__name__)
-def test_a_round_without_any_update_leaves_the_server_as_it_was(kind, grouped, simulation, tmp_path):
+def test_round_without_updates_keeps_the_server_state(kind, grouped, simulation, tmp_path):
     """After a round that has given it momenta, control variates and so on."""
 
     class FailsInTheSecondRound(kind):
@@ -158,7 +158,7 @@ def test_a_round_without_any_update_leaves_the_server_as_it_was(kind, grouped, s
         ("aborts", "ray", None, "worker died 5 times"),
     ],
 )
-def test_a_device_that_cannot_be_evaluated_says_so_in_its_row(does, backend, timeout, reason, user, results, tmp_path):
+def test_device_that_cannot_be_evaluated_has_a_reason(does, backend, timeout, reason, user, results, tmp_path):
     fleet, plain = Fleet(timeout=timeout, adaptation_steps=0), Fleet(adaptation_steps=0)
     sick = user.Sick(does, rounds=(1,), deploys=True)
     found = results(sick, tmp_path / "found", rounds=1, fleet=fleet, backend=BACKENDS[backend]())
@@ -175,7 +175,7 @@ def test_a_device_that_cannot_be_evaluated_says_so_in_its_row(does, backend, tim
 # --- quarantine --------------------------------------------------------------------------------------------------------
 
 
-def test_who_fails_in_round_after_round_is_quarantined_and_no_other_bit_changes(user, results, simulation, tmp_path):
+def test_repeatedly_failing_device_is_quarantined(user, results, simulation, tmp_path):
     sick = user.Sick("explodes", rounds=range(2, 7))
     settings = {"rounds": 6, "evaluate_every": 3}
     never = results(sick, tmp_path / "never", fleet=Fleet(unseen=1, quarantine_after=None), **settings)
@@ -199,13 +199,13 @@ def test_who_fails_in_round_after_round_is_quarantined_and_no_other_bit_changes(
     type(found).read(again).assert_same_bits(found)
 
 
-def test_a_device_that_recovers_begins_anew(user, results, tmp_path):
+def test_device_that_recovers_is_not_quarantined(user, results, tmp_path):
     found = results(user.Sick("explodes", rounds=(1, 3, 4)), tmp_path, rounds=5, fleet=Fleet(quarantine_after=3))
     assert [row["excluded"] for row in found.rounds] == [1, 0, 1, 1, 0]
     assert found.summary["quarantined"] == []
 
 
-def test_where_all_are_quarantined_the_run_ends_and_says_so(user, results, simulation, tmp_path):
+def test_run_ends_if_all_devices_are_quarantined(user, results, simulation, tmp_path):
     sick, rounds = user.Sick("explodes", range(7), range(1, 9)), {"evaluate_every": 9}
     fleet = Fleet(min_devices=0, quarantine_after=1)
     found = results(sick, tmp_path, rounds=2, fleet=fleet, **rounds)
@@ -241,7 +241,7 @@ def actors():
         ray.kill(actor)
 
 
-def test_a_death_counts_against_the_call_that_the_actor_was_at(actors):
+def test_death_counts_against_the_running_call(actors):
     """Whichever of its calls tells first that it is dead, and though others were given after them."""
 
     def dies() -> None:
@@ -260,7 +260,7 @@ def test_a_death_counts_against_the_call_that_the_actor_was_at(actors):
     ray.get(again.reference)
 
 
-def test_an_actor_that_is_lost_and_alive_is_ended_and_no_call_is_to_blame(actors):
+def test_lost_actor_is_killed_and_no_call_is_counted(actors):
     """As where the network fails: it would keep its place, and what it was at might never end."""
     at, lost = actors.call(0, lambda: time.sleep(1000), [0]), actors.call(0, int, [1])
     actors.replace(lost, died=False)
@@ -270,7 +270,7 @@ def test_an_actor_that_is_lost_and_alive_is_ended_and_no_call_is_to_blame(actors
     ray.get(actors.call(0, int, [2]).reference)
 
 
-def test_deaths_of_starting_actors_are_counted_from_the_last_start(tmp_path):
+def test_deaths_while_starting_are_counted_from_the_last_start(tmp_path):
     class Host:
         def __init__(self, number: int) -> None:
             self._does = tmp_path / str(number)
@@ -310,7 +310,7 @@ def test_deaths_of_starting_actors_are_counted_from_the_last_start(tmp_path):
     assert next(made) == 4 + TRIES
 
 
-def test_a_job_begins_with_the_actors_that_come_and_the_others_follow(tmp_path, monkeypatch):
+def test_job_begins_with_the_actors_that_start(tmp_path, monkeypatch):
     """As where a node dies between the count of places and the start: what was to be there waits for another one."""
     monkeypatch.setattr("odt_sim.simulation.ray.actors.SOON", 0.5)
 

@@ -17,11 +17,11 @@ from odt_sim.simulation.exclusion import advice
         ("worker died or hung 5 times", "fleet.timeout"),
     ],
 )
-def test_each_reason_has_what_to_do(reason, word):
+def test_each_reason_has_an_advice(reason, word):
     assert word in advice({3: reason})
 
 
-def test_what_to_do_is_said_once_for_each_reason():
+def test_advice_is_given_once_for_each_reason():
     said = advice({1: "timed out", 2: "loss not finite", 4: "timed out"})
     assert said == "give them more time (fleet.timeout); a smaller train.learning_rate may help"
     assert advice({}) == ""

@@ -9,7 +9,7 @@ from odt_sim import TrainableModel
 from odt_sim.strategies.fedavg import FedAvg
 
 
-def test_federated_averaging_ends_where_padded_batches_do(
+def test_any_rows_train_as_padded_batches(
     any_rows: TrainableModel, rows_of_32: TrainableModel, results: Any, tmp_path: Path
 ) -> None:
     found, expected = (results(FedAvg(), tmp_path / m.name, model=m) for m in (any_rows, rows_of_32))

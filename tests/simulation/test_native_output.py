@@ -5,7 +5,7 @@ import pytest
 from odt_sim.simulation.native_output import quiet
 
 
-def test_what_c_code_writes_is_dropped_for_a_while(capfd):
+def test_output_of_native_code_is_dropped(capfd):
     os.write(2, b"before ")
     with quiet():
         os.write(2, b"within ")
@@ -13,14 +13,14 @@ def test_what_c_code_writes_is_dropped_for_a_while(capfd):
     assert capfd.readouterr().err == "before after"
 
 
-def test_an_error_brings_standard_error_back(capfd):
+def test_error_restores_standard_error(capfd):
     with pytest.raises(ValueError, match="within"), quiet():
         raise ValueError("within")
     os.write(2, b"after")
     assert capfd.readouterr().err == "after"
 
 
-def test_a_process_without_standard_error(capfd):
+def test_closed_standard_error_is_accepted(capfd):
     kept = os.dup(2)
     os.close(2)
     try:

@@ -40,7 +40,7 @@ def known():
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_devices_that_end_in_any_order_change_no_bit(backend, name, late, grouped, known, results, tmp_path):
+def test_order_of_finishing_devices_changes_no_bit(backend, name, late, grouped, known, results, tmp_path):
     kind, settings = getattr(late, name), {"model": grouped, "fleet": Fleet(unseen=0)}
     if name not in known:
         known[name] = results(kind(None), tmp_path / "serial", **settings)

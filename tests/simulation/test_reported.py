@@ -38,7 +38,7 @@ def settings(two):
     return {"data": two, "fleet": Fleet(), "rounds": 4, "evaluate_every": 1, "plan": TrainingPlan(4, 0.05)}
 
 
-def test_a_run_that_gets_worse_reports_what_it_had(user, results, settings, tmp_path):
+def test_worsening_run_reports_its_best_round(user, results, settings, tmp_path):
     found = results(user.GetsWorse(), tmp_path / "whole", **settings)
     reported = found.summary["reported_round"]
     validated = [row["validation_accuracy"] for row in found.rounds]
@@ -50,7 +50,7 @@ def test_a_run_that_gets_worse_reports_what_it_had(user, results, settings, tmp_
     assert files(tmp_path / "whole") == sorted(kept)
 
 
-def test_devices_without_validation_examples_are_reported_after_the_last_round(user, results, settings, two, tmp_path):
+def test_last_round_is_reported_without_validation_examples(user, results, settings, two, tmp_path):
     offsets = two.offsets.copy()
     offsets[:, 2] = offsets[:, 1]
     data = replace(two, offsets=offsets)
@@ -109,26 +109,26 @@ def killed_at_each_moment(user, results, simulation, settings, tmp_path, monkeyp
     return kill
 
 
-def test_a_run_killed_at_any_moment_goes_on_to_the_same_bits(killed_at_each_moment):
+def test_run_killed_at_any_write_resumes_to_the_same_bits(killed_at_each_moment):
     assert killed_at_each_moment() > 4 * 2 + 4 * 2  # each write of a state, and of a commit, and some removals
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_a_run_killed_before_any_commit_while_actors_are_in_the_next_round_goes_on_to_the_same_bits(
+def test_run_killed_at_any_write_resumes_to_the_same_bits_on_ray(
     killed_at_each_moment,
 ):
     """Here in the coordinator, which writes commits and removes old states."""
     assert killed_at_each_moment(lambda: RayBackend(actors=2)) > 4 * 2
 
 
-def test_a_run_can_be_prolonged_past_its_best_round(user, results, simulation, settings, tmp_path):
+def test_run_is_prolonged_past_its_best_round(user, results, simulation, settings, tmp_path):
     whole = results(user.GetsWorse(), tmp_path / "whole", **settings)
     simulation(user.GetsWorse(), tmp_path / "longer", **{**settings, "rounds": 3}).run()
     simulation(user.GetsWorse(), tmp_path / "longer", **settings).run(resume=True)
     type(whole).read(tmp_path / "longer").assert_same_bits(whole)
 
 
-def test_a_better_round_that_was_not_committed_costs_nothing(simulation, settings, tmp_path, monkeypatch):
+def test_best_round_stays_until_a_better_one_is_committed(simulation, settings, tmp_path, monkeypatch):
     """The commit of the best round so far stays until the better one is committed, which may not come about again."""
     settings |= {"rounds": 12}
     bests = [row["round"] for row in improvements(simulation, settings, tmp_path / "whole")]
@@ -157,7 +157,7 @@ def improvements(simulation, settings, folder):
     return [row for row in found if reported_round(found[: row["round"]], "classification") == row["round"]]
 
 
-def test_what_a_killed_write_of_a_commit_left_goes_when_the_run_goes_on(user, simulation, settings, tmp_path):
+def test_leftovers_of_a_killed_commit_are_removed(user, simulation, settings, tmp_path):
     simulation(user.GetsWorse(), tmp_path, **settings).run()
     checkpoint = tmp_path / "checkpoint"
     before = sorted(checkpoint.iterdir())
@@ -174,7 +174,7 @@ def test_what_a_killed_write_of_a_commit_left_goes_when_the_run_goes_on(user, si
         (Path.touch, "damaged or not a checkpoint"),
     ],
 )
-def test_without_the_commit_to_report_a_run_does_not_go_on(user, simulation, settings, tmp_path, lose, message):
+def test_run_without_its_reported_commit_is_not_resumed(user, simulation, settings, tmp_path, lose, message):
     reported = simulation(user.GetsWorse(), tmp_path, **settings).run()["reported_round"]
     path = tmp_path / "checkpoint" / f"server.{reported}.safetensors"
     path.unlink()

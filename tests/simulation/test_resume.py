@@ -38,7 +38,7 @@ def contents(folder):
 
 
 @pytest.mark.parametrize("strategy", [Local(), FedPer(), FedAvg()], ids=lambda s: s.name)
-def test_a_run_that_died_goes_on_to_the_same_bits(strategy, results, simulation, tmp_path):
+def test_interrupted_run_resumes_to_the_same_bits(strategy, results, simulation, tmp_path):
     whole = results(strategy, tmp_path / "whole", rounds=6)
     halves = tmp_path / "halves"
     with pytest.raises(DeathError):
@@ -49,7 +49,7 @@ def test_a_run_that_died_goes_on_to_the_same_bits(strategy, results, simulation,
     type(whole).read(halves).assert_same_bits(whole)
 
 
-def test_a_run_whose_states_were_moved_to_another_disk_goes_on(results, simulation, tmp_path):
+def test_run_with_states_behind_a_symlink_resumes(results, simulation, tmp_path):
     whole = results(FedPer(), tmp_path / "whole")
     with pytest.raises(DeathError):
         simulation(FedPer(), tmp_path / "run").run(observers=[DiesAfterRound(2)])
@@ -60,7 +60,7 @@ def test_a_run_whose_states_were_moved_to_another_disk_goes_on(results, simulati
     type(whole).read(tmp_path / "run").assert_same_bits(whole)  # the old states there are dropped, too
 
 
-def test_a_finished_run_that_goes_on_is_under_way_again(simulation, tmp_path):
+def test_prolonged_run_has_no_summary_until_it_ends(simulation, tmp_path):
     whole = simulation(FedAvg(), tmp_path, rounds=2).run()
     assert simulation(FedAvg(), tmp_path, rounds=2).run(resume=True) == {**whole, "seconds": ANY}
     with pytest.raises(DeathError):
@@ -70,7 +70,7 @@ def test_a_finished_run_that_goes_on_is_under_way_again(simulation, tmp_path):
     assert simulation(FedAvg(), tmp_path, rounds=4).run(resume=True)["rounds"] == 4
 
 
-def test_states_of_old_rounds_are_dropped(results, tmp_path):
+def test_states_of_old_rounds_are_removed(results, tmp_path):
     found = results(Local(), tmp_path, rounds=5)
     assert found.summary["reported_round"] in (2, 4, 5)  # those that were evaluated
     best_before = max(found.rounds[:4], key=lambda row: row.get("validation_accuracy", -1))["round"]
@@ -80,7 +80,7 @@ def test_states_of_old_rounds_are_dropped(results, tmp_path):
     assert found.tensors["versions"][:, 1].tolist() == [5] * 7
 
 
-def test_what_a_run_did_not_write_stays_in_its_storage(simulation, tmp_path):
+def test_foreign_files_stay_in_the_storage(simulation, tmp_path):
     storage = tmp_path / "storage"
     theirs = [
         "server.mine",
@@ -103,7 +103,7 @@ def test_what_a_run_did_not_write_stays_in_its_storage(simulation, tmp_path):
     assert found == {*theirs, "server.1.safetensors", LOCK}
 
 
-def test_what_killed_writes_left_in_a_runs_folder_goes_when_the_run_goes_on(simulation, tmp_path):
+def test_leftovers_in_the_run_folder_are_removed_on_resume(simulation, tmp_path):
     simulation(FedAvg(), tmp_path, rounds=1).run()
     before = sorted(path.name for path in tmp_path.iterdir())
     for name in (
@@ -120,7 +120,7 @@ def test_what_killed_writes_left_in_a_runs_folder_goes_when_the_run_goes_on(simu
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*before, ".notes.0a1b2c3d.part"])
 
 
-def test_states_are_on_the_disk_before_a_commit_refers_to_them(simulation, tmp_path, monkeypatch):
+def test_states_are_synced_before_a_commit_refers_to_them(simulation, tmp_path, monkeypatch):
     order = []
     add, sync, write = Folder.add, Folder.sync, CommitFile.write
     monkeypatch.setattr(Folder, "add", lambda *given: (order.append(given[1].split("/")[0]), add(*given)))
@@ -134,7 +134,7 @@ def test_states_are_on_the_disk_before_a_commit_refers_to_them(simulation, tmp_p
     assert order == [1, 2]  # devices that keep nothing have nothing to wait for
 
 
-def test_the_next_round_begins_before_the_last_one_is_evaluated_and_committed(simulation, tmp_path, monkeypatch):
+def test_next_round_begins_before_evaluation_and_commit(simulation, tmp_path, monkeypatch):
     order = []
     write = CommitFile.write
 
@@ -167,7 +167,7 @@ def test_the_next_round_begins_before_the_last_one_is_evaluated_and_committed(si
     assert order[-1].startswith("final")
 
 
-def test_nothing_is_lost_between_the_devices_writes_and_the_commit(results, simulation, user, tmp_path):
+def test_death_between_state_writes_and_commit_loses_nothing(results, simulation, user, tmp_path):
     marker = tmp_path / "disturbed" / "marker"
     marker.parent.mkdir()
     marker.touch()
@@ -183,7 +183,7 @@ def test_nothing_is_lost_between_the_devices_writes_and_the_commit(results, simu
     type(whole).read(folder).assert_same_bits(whole)
 
 
-def test_a_line_whose_round_was_not_committed_is_dropped(results, simulation, tmp_path, monkeypatch):
+def test_line_of_an_uncommitted_round_is_dropped(results, simulation, tmp_path, monkeypatch):
     whole = results(FedAvg(), tmp_path / "whole")
     folder = tmp_path / "died"
     dying = simulation(FedAvg(), folder)
@@ -205,7 +205,7 @@ def die_or(write, file, commit):
     write(file, commit)
 
 
-def test_a_finished_run_can_be_resumed_and_prolonged(simulation, tmp_path):
+def test_finished_run_is_resumed_and_prolonged(simulation, tmp_path):
     simulation(FedAvg(), tmp_path, rounds=2).run()
     before = contents(tmp_path)
     simulation(FedAvg(), tmp_path, rounds=2).run(resume=True)
@@ -214,12 +214,12 @@ def test_a_finished_run_can_be_resumed_and_prolonged(simulation, tmp_path):
     assert (longer["rounds"], len(lines(tmp_path / "rounds.jsonl"))) == (3, 3)
 
 
-def test_resuming_where_nothing_was_committed_starts_anew(simulation, tmp_path):
+def test_resume_without_a_commit_starts_a_run(simulation, tmp_path):
     simulation(FedAvg(), tmp_path).run(resume=True)
     assert len(lines(tmp_path / "rounds.jsonl")) == 3
 
 
-def test_a_folder_that_holds_a_run_is_refused_untouched(simulation, tmp_path):
+def test_folder_that_holds_a_run_is_refused_untouched(simulation, tmp_path):
     simulation(FedAvg(), tmp_path / "run", rounds=1).run()
     before = contents(tmp_path)
     with pytest.raises(CheckpointError, match=r"run: this folder holds a run already"):
@@ -229,13 +229,13 @@ def test_a_folder_that_holds_a_run_is_refused_untouched(simulation, tmp_path):
     assert contents(tmp_path) == before
 
 
-def test_a_folder_where_a_run_failed_at_once_can_be_used_again(simulation, tmp_path):
+def test_folder_of_a_failed_start_can_be_used_again(simulation, tmp_path):
     (tmp_path / "failure.json").write_text('{"error": "a typing error", "overrides": []}')
     simulation(FedAvg(), tmp_path, rounds=1).run()
     assert not (tmp_path / "failure.json").exists()
 
 
-def test_storage_may_be_elsewhere(simulation, results, tmp_path):
+def test_storage_outside_the_run_folder(simulation, results, tmp_path):
     settings = {"storage": tmp_path / "fast", "rounds": 2}
     with pytest.raises(DeathError):
         simulation(Local(), tmp_path / "run", **settings).run(observers=[DiesAfterRound(1)])
@@ -245,7 +245,7 @@ def test_storage_may_be_elsewhere(simulation, results, tmp_path):
     assert (tmp_path / "run" / "devices.jsonl").read_bytes() == here.devices
 
 
-def test_nothing_is_removed_after_a_run_has_failed(simulation, tmp_path, monkeypatch):
+def test_failed_run_removes_nothing_afterwards(simulation, tmp_path, monkeypatch):
     delete = Folder.delete
     monkeypatch.setattr(Folder, "delete", lambda *given: (time.sleep(0.2), delete(*given)))
     with pytest.raises(DeathError):
@@ -274,7 +274,7 @@ def lose_a_line(run, storage):
         (lose_a_line, "has 3 rounds, the checkpoint in .*fast has 4"),
     ],
 )
-def test_a_run_whose_records_or_checkpoint_were_lost_is_left_as_it_is(lose, found, simulation, tmp_path):
+def test_run_with_lost_records_or_checkpoint_is_refused_untouched(lose, found, simulation, tmp_path):
     settings = {"storage": tmp_path / "fast", "rounds": 6}
     with pytest.raises(DeathError):
         simulation(FedAvg(), tmp_path / "run", **settings).run(observers=[DiesAfterRound(4)])
@@ -309,7 +309,7 @@ def other_inputs(fleet_data):
     ],
     ids=lambda value: next(iter(value), "") if isinstance(value, dict) else "",
 )
-def test_another_run_is_not_gone_on_with(simulation, fleet_data, tmp_path, request, change, message):
+def test_resume_of_another_run_is_refused(simulation, fleet_data, tmp_path, request, change, message):
     if "data" in change:
         change = {"data": change["data"](fleet_data)}
     if "model" in change:
@@ -322,7 +322,7 @@ def test_another_run_is_not_gone_on_with(simulation, fleet_data, tmp_path, reque
     assert contents(tmp_path) == before
 
 
-def test_hyper_parameters_of_the_strategy_count(simulation, tmp_path):
+def test_resume_with_other_hyperparameters_is_refused(simulation, tmp_path):
     with pytest.raises(DeathError):
         simulation(FedAvgFineTune(2), tmp_path).run(observers=[DiesAfterRound(2)])
     message = r"strategy.max_epochs 2, this one has 3; resume with the same"
@@ -332,7 +332,7 @@ def test_hyper_parameters_of_the_strategy_count(simulation, tmp_path):
 
 @pytest.mark.parametrize("name", ["scales", "_scales"])
 @pytest.mark.parametrize(("one", "other"), [([1.0, 2.0], [1.0, 3.0]), ({"a": 1}, {"a": 2}), (0.5, None), ({3, 1}, {2})])
-def test_so_do_lists_and_private_ones(simulation, tmp_path, name, one, other):
+def test_resume_with_other_attributes_is_refused(simulation, tmp_path, name, one, other):
     strategies = FedAvg(), FedAvg()
     for strategy, value in zip(strategies, (one, other), strict=True):
         setattr(strategy, name, value)
@@ -352,7 +352,7 @@ def memory():
 
 
 @pytest.mark.parametrize("strategy", [Local(), FedPer(), FedAvg()], ids=lambda s: s.name)
-def test_a_run_goes_on_from_objects_to_the_same_bits(strategy, results, simulation, tmp_path, memory):
+def test_run_in_an_object_store_resumes_to_the_same_bits(strategy, results, simulation, tmp_path, memory):
     whole = results(strategy, tmp_path / "whole", rounds=5)
     settings = {"storage": memory, "rounds": 5}
     with pytest.raises(DeathError):
@@ -369,7 +369,7 @@ def test_a_run_goes_on_from_objects_to_the_same_bits(strategy, results, simulati
         simulation(strategy, tmp_path / "other", **settings).run()
 
 
-def test_what_a_process_had_in_its_memory_is_not_gone_on_with_in_another(simulation, tmp_path, memory):
+def test_memory_of_another_process_is_not_resumed(simulation, tmp_path, memory):
     simulation(FedAvg(), tmp_path, storage=memory).run()
     MemoryFileSystem.store.clear()  # as another process finds it
     message = rf"rounds\.jsonl: has 3 rounds, the checkpoint in {memory} has 0; it lives as long as its process; start"
@@ -379,7 +379,7 @@ def test_what_a_process_had_in_its_memory_is_not_gone_on_with_in_another(simulat
 
 @pytest.mark.parametrize("scheme", ["file", "local"])  # a folder, and the same through fsspec
 @pytest.mark.usefixtures("ray_session")
-def test_workers_reach_what_a_uri_names(scheme, results, simulation, tmp_path):
+def test_workers_use_storage_by_uri(scheme, results, simulation, tmp_path):
     whole = results(Local(), tmp_path / "whole")
     settings = {"storage": f"{scheme}://{tmp_path}/shared", "backend": RayBackend(actors=2)}
     with pytest.raises(DeathError):

@@ -29,16 +29,16 @@ class Pair:
         ({"a": len}, None),
     ],
 )
-def test_equal_values_have_equal_words_in_every_process(value, words):
+def test_equal_values_have_equal_text_in_every_process(value, words):
     assert text_of(value) == words
 
 
-def test_arrays_are_told_by_their_content():
+def test_text_of_an_array_depends_on_its_content():
     ones, twos = np.ones(3), 2 * np.ones(3)
     assert text_of(ones) == text_of(ones.copy()) != text_of(twos)
 
 
-def test_attributes_are_told_but_for_private_ones_that_are_not_known_yet():
+def test_private_attribute_that_is_none_is_left_out():
     class Owner:
         def __init__(self):
             self.later, self._cache, self._mu, self.run = None, None, 0.1, len

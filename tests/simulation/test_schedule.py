@@ -41,19 +41,19 @@ def best(costs: Sequence[float], actors: int) -> float:
     return max(sum(costs) / actors, ordered[0], together)
 
 
-def test_equal_blocks_keep_two_actors_busy_to_the_end() -> None:
+def test_equal_blocks_keep_two_actors_busy() -> None:
     assert assign([1.0] * 10, 2) == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]
     assert makespan([1.0] * 10, 2) == 5
 
 
-def test_what_takes_longest_is_assigned_first() -> None:
+def test_longest_blocks_are_assigned_first() -> None:
     assert assign([1.0, 5.0, 1.0, 3.0], 2) == [[1], [0, 2, 3]]
     assert makespan([1.0, 5.0, 1.0, 3.0], 2) == 5
 
 
 @pytest.mark.parametrize("actors", [2, 3, 4])
 @pytest.mark.parametrize("blocks", [16, 40, 313])
-def test_blocks_that_differ_ten_times_are_done_in_nearly_the_ideal_time(blocks: int, actors: int) -> None:
+def test_uneven_blocks_take_nearly_the_ideal_time(blocks: int, actors: int) -> None:
     for seed in range(30):
         generator = np.random.default_rng(seed)
         for costs in (
@@ -63,14 +63,14 @@ def test_blocks_that_differ_ten_times_are_done_in_nearly_the_ideal_time(blocks: 
             assert best(costs.tolist(), actors) / makespan(costs.tolist(), actors) >= 0.9
 
 
-def test_one_late_straggler_of_ten_times_the_cost_does_not_idle_the_others() -> None:
+def test_late_expensive_block_does_not_idle_the_others() -> None:
     for at in range(16):
         costs = [1.0] * 16
         costs[at] = 10.0
         assert best(costs, 2) / makespan(costs, 2) >= 0.96  # 13 of 13.5
 
 
-def test_costs_that_are_off_by_a_third_leave_nine_tenths() -> None:
+def test_wrong_costs_leave_nine_tenths_of_the_speed() -> None:
     for seed in range(30):
         generator = np.random.default_rng(seed)
         costs = generator.uniform(1, 10, 40)
@@ -83,7 +83,7 @@ def test_costs_that_are_off_by_a_third_leave_nine_tenths() -> None:
     st.integers(1, 5),
     st.randoms(use_true_random=False),
 )
-def test_every_block_is_done_once_whoever_dies(blocks: list[tuple[float, int]], actors: int, random: Random) -> None:
+def test_every_block_is_done_once_despite_deaths(blocks: list[tuple[float, int]], actors: int, random: Random) -> None:
     schedule = Schedule([cost for cost, _ in blocks], [size for _, size in blocks], actors, 32)
     running, done = list[tuple[list[int], int]](), list[int]()
     while True:
@@ -100,7 +100,7 @@ def test_every_block_is_done_once_whoever_dies(blocks: list[tuple[float, int]], 
     assert sorted(done) == list(range(len(blocks)))
 
 
-def test_blocks_that_are_cut_are_done_device_by_device() -> None:
+def test_cut_blocks_are_done_device_by_device() -> None:
     """Next, each in a call of its own, by whoever is free; the other blocks go together as before."""
     schedule = Schedule([3.0, 2.0, 1.0, 1.0], [3, 2, 1, 1], 1, 32)
     tasks, slot = schedule.take([True])
@@ -113,7 +113,7 @@ def test_blocks_that_are_cut_are_done_device_by_device() -> None:
     assert calls == [[4], [5], [6], [7], [8], [2, 3]]
 
 
-def test_who_has_no_actor_yet_leaves_its_share_to_the_others() -> None:
+def test_slot_without_an_actor_leaves_its_share_to_others() -> None:
     schedule = Schedule([1.0] * 4, [1] * 4, 2, 32)
     ready = [False, True]
     done = []
@@ -125,7 +125,7 @@ def test_who_has_no_actor_yet_leaves_its_share_to_the_others() -> None:
     assert sorted(done) == [0, 1, 2, 3]
 
 
-def test_actors_of_one_device_do_their_own_and_some_at_once() -> None:
+def test_dedicated_actors_do_their_own_device() -> None:
     ready = [True] * 8
     schedule = OwnActors([4, 0, 7], 2)
     assert [schedule.take(ready), schedule.take(ready), schedule.take(ready)] == [([0], 4), ([1], 0), None]

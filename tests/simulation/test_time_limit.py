@@ -15,7 +15,7 @@ def swallows() -> None:
         return
 
 
-def test_who_swallows_the_interrupt_and_goes_on_is_interrupted_again():
+def test_swallowed_timeout_interrupts_again():
     def work():
         swallows()
         time.sleep(300)
@@ -25,11 +25,11 @@ def test_who_swallows_the_interrupt_and_goes_on_is_interrupted_again():
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_who_swallows_the_interrupt_and_comes_back_is_out_of_time():
+def test_swallowed_timeout_still_fails():
     with pytest.raises(OutOfTime):
         timed(swallows, 0.05, ends_process=False)
 
 
-def test_who_is_in_time_is_left_alone():
+def test_work_within_the_limit_succeeds():
     assert timed(lambda: 5, 60, ends_process=False) == 5
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)

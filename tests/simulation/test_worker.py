@@ -29,7 +29,7 @@ def trained(id, vector, weight):
 
 
 @given(parts=st.lists(st.tuples(VECTORS, st.floats(0.1, 1e3)), min_size=1, max_size=20))
-def test_the_mean_is_numpys_weighted_average(parts):
+def test_mean_is_the_weighted_average_of_numpy(parts):
     joined = join(trained(i, vector, weight) for i, (vector, weight) in enumerate(parts))
     updates = mean(joined, participants=9)
     vectors, weights = zip(*parts, strict=True)
@@ -43,7 +43,7 @@ def test_the_mean_is_numpys_weighted_average(parts):
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 2), (300, 130)])
-def test_a_sum_is_numpys_to_the_bit_whatever_the_shape(shape):
+def test_sum_has_the_bits_of_numpy_for_any_shape(shape):
     generator = np.random.default_rng(0)
     tensors = [generator.normal(size=shape[::-1]).astype(np.float32).T for _ in range(3)]  # Fortran's order
     parts = [Trained({"v": tensor}, {"v": None}, 3.0 + i, (i,), single=True) for i, tensor in enumerate(tensors)]
@@ -61,14 +61,14 @@ def test_updates_of_different_shapes_are_refused(sizes):
 
 
 @given(parts=st.lists(VECTORS, min_size=2, max_size=12), cut=st.integers(1, 11))
-def test_joining_blocks_is_joining_their_devices(parts, cut):
+def test_sum_of_blocks_is_the_sum_of_their_devices(parts, cut):
     parts = [trained(i, np.round(vector), 1.0) for i, vector in enumerate(parts)]  # whole numbers add exactly
     at_once, by_block = join(parts), join([join(parts[:cut]), join(parts[cut:])])
     np.testing.assert_array_equal(at_once.sums["v"], by_block.sums["v"])
     assert at_once.contributed == by_block.contributed
 
 
-def test_nothing_joined_is_empty():
+def test_sum_of_nothing_is_empty():
     assert join([]) == Trained()
     assert mean(join([Trained(excluded={3: "timed out"})]), participants=9).mean == {}
     parts = [Trained(excluded={3: "timed out"}), Trained(excluded={5: "update too large"})]
@@ -105,7 +105,7 @@ def row_of(device):
     return {"device": device.id, "train_examples": train_examples, **device.evaluate(), **validation}
 
 
-def test_a_block_is_the_weighted_sum_of_its_devices(job, momentum):
+def test_block_is_the_weighted_sum_of_its_devices(job, momentum):
     job = job(FedAvg())
     state = job.strategy.init(alone(job, 0, 0).parameters())
     block = Worker(job).train(Task("train", 1, (0, 2, 5)), state.broadcast)
@@ -122,7 +122,7 @@ def test_a_block_is_the_weighted_sum_of_its_devices(job, momentum):
     assert block.each == {}
 
 
-def test_a_single_device_sends_what_is_weighted_only_in_the_sum(job):
+def test_single_device_sends_unweighted_tensors(job):
     job = job(FedAvg())
     broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
     part = Worker(job).train(Task("train", 1, (2,)), broadcast)
@@ -132,7 +132,7 @@ def test_a_single_device_sends_what_is_weighted_only_in_the_sum(job):
     assert part.weight > 1
 
 
-def test_a_task_for_each_device_gives_the_same(job):
+def test_task_for_each_device_gives_the_same_bits(job):
     job = job(FedPer())
     broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
     task = Task("train", 1, (1, 3, 4))
@@ -144,7 +144,7 @@ def test_a_task_for_each_device_gives_the_same(job):
     assert whole.loss_sum == parts.loss_sum
 
 
-def test_what_a_device_keeps_is_there_in_its_next_round(job, momentum):
+def test_state_of_a_device_is_there_in_its_next_round(job, momentum):
     job = job(Local())
     worker = Worker(job)
     worker.train(Task("train", 1, (4,)), {})
@@ -158,7 +158,7 @@ def test_what_a_device_keeps_is_there_in_its_next_round(job, momentum):
     assert row == row_of(second)
 
 
-def test_a_state_that_a_device_gives_up_does_not_come_back(job, user):
+def test_cleared_state_stays_cleared(job, user):
     worker = Worker(job(user.KeepsForARound()))
     first = worker.train(Task("train", 1, (4,)), {})
     second = worker.train(Task("train", 2, (4,), {4: Version(1, 4)}), {})
@@ -168,7 +168,7 @@ def test_a_state_that_a_device_gives_up_does_not_come_back(job, user):
     assert worker.train(Task("train", 2, (3,)), {}).stateful == {}  # which never had one
 
 
-def test_an_evaluation_keeps_nothing(job, tmp_path):
+def test_evaluation_keeps_no_state(job, tmp_path):
     class Trains(FedAvg):
         def deploy(self, device, broadcast):
             device.train(epochs=3)
@@ -185,7 +185,7 @@ def test_an_evaluation_keeps_nothing(job, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_final_evaluation_adds_the_global_model_where_it_travels_whole(job):
+def test_final_evaluation_adds_the_global_model(job):
     initial = alone(job(FedAvg()), 0, 0).parameters()
     metrics = {"accuracy", "loss", "balanced_accuracy"}  # these examples are of one class, and have no AUC
     shared = {f"global_{metric}" for metric in metrics}
@@ -214,7 +214,7 @@ def test_the_final_evaluation_adds_the_global_model_where_it_travels_whole(job):
         (0, -1e300, 1, 0, "update too large"),
     ],
 )
-def test_what_would_ruin_the_mean_is_left_out_and_not_kept(job, tmp_path, loss, tensor, weight, state, reason):
+def test_unusable_update_is_excluded_and_not_kept(job, tmp_path, loss, tensor, weight, state, reason):
     class Breaks(FedAvg):
         def local(self, device, broadcast):
             device.state["kept"] = np.array([state if device.id == 1 else 0.0])
@@ -228,7 +228,7 @@ def test_what_would_ruin_the_mean_is_left_out_and_not_kept(job, tmp_path, loss, 
     assert [path.name for path in tmp_path.rglob("*.safetensors")] == ["0.1.safetensors"]
 
 
-def test_a_device_without_a_step_has_no_loss(job):
+def test_device_without_a_step_has_no_loss(job):
     class Idle(FedAvg):
         def local(self, device, broadcast):
             return Update({}, 2, np.zeros(0, np.float32))
@@ -237,7 +237,7 @@ def test_a_device_without_a_step_has_no_loss(job):
     assert (block.weight, block.loss_sum, block.loss_weight) == (2, 0, 0)
 
 
-def test_single_updates_are_kept_where_the_strategy_asks(job):
+def test_single_updates_are_kept_if_the_strategy_asks(job):
     class Keeps(FedAvg):
         keeps_updates = True
 
@@ -264,7 +264,7 @@ def test_single_updates_are_kept_where_the_strategy_asks(job):
         ("RaisesInDeploy", "evaluate", r"failed on device 3 after round 2 with ValueError: two lines \(.*strategies.py:"),
     ],
 )  # fmt: skip
-def test_what_a_strategy_raises_is_one_line(job, user, name, kind, message):
+def test_error_of_a_strategy_is_one_line(job, user, name, kind, message):
     job = job(getattr(user, name)())
     broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
     with pytest.raises(SimulationError, match=message) as caught:
@@ -272,7 +272,7 @@ def test_what_a_strategy_raises_is_one_line(job, user, name, kind, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_misused_part_of_odt_sim_names_the_strategy_too(job):
+def test_error_of_odt_sim_within_a_strategy_names_the_strategy(job):
     class Misuses(FedAvg):
         def local(self, device, broadcast):
             return device.parameters()["no such"]
@@ -283,7 +283,7 @@ def test_a_misused_part_of_odt_sim_names_the_strategy_too(job):
         Worker(job(Misuses())).train(Task("train", 1, (0,)), {})
 
 
-def test_the_base_class_is_federated_averaging(job):
+def test_base_class_is_federated_averaging(job):
     task = Task("train", 1, (0, 1))
     sums = []
     for strategy in (Strategy(), FedAvg()):
