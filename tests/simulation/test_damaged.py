@@ -184,9 +184,7 @@ def of_a_later_version(monkeypatch, path):
         (DIED - 1, of_a_later_version, VersionError, "format version 5"),
     ],
 )
-def test_unreadable_commit_is_kept(
-    simulation, folder, monkeypatch, round, spoil, kind, message
-):
+def test_unreadable_commit_is_kept(simulation, folder, monkeypatch, round, spoil, kind, message):
     path = folder / "checkpoint" / f"server.{round}.safetensors"
     spoil(monkeypatch, path)
     before = {path: path.read_bytes() for path in (folder / "checkpoint").rglob("*.*") if path.is_file()}
@@ -231,9 +229,7 @@ def with_entry(name, value):
         (with_entry("failures", np.arange(2)), dict, "TypeError: "),
     ],
 )
-def test_commit_with_other_entries_is_damaged(
-    simulation, folder, change_tensors, change_texts, error
-):
+def test_commit_with_other_entries_is_damaged(simulation, folder, change_tensors, change_texts, error):
     run, storage = simulation(FedPer(), folder, rounds=ROUNDS), Folder(folder / "checkpoint")
     path = folder / "checkpoint" / f"{COMMIT}.safetensors"
     tensors, texts = unpacked(path.read_bytes(), str(path))

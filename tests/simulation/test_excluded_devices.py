@@ -79,9 +79,7 @@ def test_failing_device_is_excluded_and_no_other_bit_changes(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_device_with_examples_that_litert_refuses_is_excluded(
-    backend, dropout, results, tmp_path
-):
+def test_device_with_examples_that_litert_refuses_is_excluded(backend, dropout, results, tmp_path):
     """A word that is not in the vocabulary, among what one device trains on."""
     fine = random_data(dropout, [8, 5, 4, 6])
     x = fine.x.copy()
