@@ -169,7 +169,7 @@ class Simulation:
             self._folder,
             rows,
             reported.round,
-            settings=settings,
+            settings={**self._settings, "run.rounds": str(self._rounds)},
             target=self._target,
             privacy=self._privacy,
             stopped=observers.reason if stopped else None,
