@@ -248,7 +248,8 @@ def test_one_line_says_what_is_wrong(refused, case):
     assert re.match(message, found), found
 
 
-def test_a_worker_that_dies_while_starting(refused):
+@pytest.mark.slow
+def test_worker_that_dies_while_starting_is_reported(refused):
     found = refused("run", *BASE, "backend=ray", "backend.actors=1", "strategy._target_=yours.Dies")
     assert re.match(r"backend ray: a worker died 5 times while starting \(.+\); run it with backend=serial", found), (
         found
@@ -275,6 +276,7 @@ def test_an_error_that_speaks_in_several_lines_is_one(refused):
     assert "\n" not in refused("run", *BASE, "data=function", "data.target=no.such.module.examples")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
 def test_a_ray_that_does_not_answer(folder, address):
     """In a process of its own, since one process uses one Ray; a closed port, no address."""

@@ -1,10 +1,12 @@
 """A working folder with data, a model and code of the user's own."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
 from odt_sim.export.cache import default_directory
 
@@ -30,6 +32,15 @@ def of_texts():
     return keras.Sequential([keras.Input((8,), dtype="int32"), keras.layers.Embedding(80, 4), keras.layers.Flatten(),
                              keras.layers.Dense(80)])
 """
+
+
+@pytest.fixture(scope="session")
+def shipped():
+    """Returns a function that reads the options of a group as plain values by name."""
+    conf = Path(__file__).parents[2] / "conf"
+    return lambda group: {
+        path.stem: OmegaConf.to_container(OmegaConf.load(path)) for path in (conf / group).glob("*.yaml")
+    }
 
 
 @pytest.fixture(scope="session")

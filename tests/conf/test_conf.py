@@ -36,19 +36,19 @@ DEFAULTS = {
     "fleet": "default", "backend": "ray", "tracker": "none", "seed": 0, "run.rounds": 40, "run.evaluate_every": "null",
     "run.resume": "null", "run.storage": "null",
     "split.method": "stratified", "split.validation": 0.2, "split.test": 0.2, "split.gap": 1,
-    "train.epochs": 1, "train.learning_rate": 0.1,
+    "train.epochs": 1, "train.learning_rate": "null",
 }  # fmt: skip
 EXPERIMENTS = {"demo": ["local", "fedavg", "fedavg_finetune", "fedper"]}
 REPRODUCTIONS = [path.stem.removeprefix("test_") for path in Path(__file__).parents[1].glob("reproductions/test_*.py")]
 
 
-def test_the_defaults():
+def test_defaults_of_the_command():
     assert composed([]) == composed([f"{key}={value}" for key, value in DEFAULTS.items()])
     assert ran().config == composed(given({}))
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiment(name):
+def test_experiment_runs_its_strategies(name):
     chosen = {"model": "digits_mlp", "+experiment": name}
     outcome = launch(given(chosen))
     assert outcome.failed == 0
@@ -94,14 +94,19 @@ STRATEGIES = {
 }
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_a_strategy(name):
+EXPORTED = ("fedbabu", "fedbn", "fedrep", "knn_per")  # with a model of their own, so that a test takes seconds
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in EXPORTED else ()) for name in STRATEGIES]
+)
+def test_strategy_runs(name):
     run = ran(strategy=name, **FEW, **STRATEGIES[name])
     assert run.summary["strategy"] == name
     assert [row["strategy"] for row in run.records.rounds()] == [name]
 
 
-def test_fine_tuning_takes_up_to_five_epochs():
+def test_fine_tuning_takes_at_most_five_epochs():
     run = ran(strategy="fedavg_finetune", **FEW, **{"train.learning_rate": 0.01})
     assert max(row["fine_tune_epochs"] for row in run.records.devices()) == 5
 
@@ -119,7 +124,7 @@ AGGREGATORS = {
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)
-def test_an_aggregator(name):
+def test_aggregator_is_recorded(name):
     run = ran(aggregator=name, **{"fleet.devices": 6, "fleet.unseen": 1})
     settings = {key: value for key, value in run.summary["settings"].items() if key.startswith("aggregator")}
     expected = {f"aggregator.{key}": str(value) for key, value in AGGREGATORS[name].items()}
@@ -155,9 +160,13 @@ SAVED = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_model(name, folder):
-    """It has its file's name, and as many parameters as the file's first line says."""
+FAST = ("digits_mlp", "softmax", "tflite")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in MODELS]
+)
+def test_model_has_the_parameters_of_its_summary(name, folder):
     if name in SAVED:
         environment = {**os.environ, **QUIET, "PYTHONPATH": str(folder)}
         subprocess.run([sys.executable, "-c", SAVED[name]], check=True, env=environment)
@@ -201,7 +210,7 @@ TRACKERS = {  # the class, and what only it leaves in the working folder
 
 
 @pytest.mark.parametrize("name", FLEETS)
-def test_a_fleet(name):
+def test_fleet_has_its_sizes(name):
     devices, cohort, unseen, least = FLEETS[name]
     run = ran(fleet=name, partition="iid")
     assert [run.summary[key] for key in ("devices", "cohort", "unseen")] == [devices, cohort, unseen]
@@ -209,8 +218,8 @@ def test_a_fleet(name):
     assert run.config.fleet.min_devices == least
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_backend(name):
+@pytest.mark.parametrize("name", [pytest.param("ray", marks=pytest.mark.slow), "serial"])
+def test_backend_is_built(name):
     kind, settings = BACKENDS[name]
     config: DictConfig = ran(backend=name, **FEW).config
     backend = build(config.backend, "backend")
@@ -218,8 +227,10 @@ def test_a_backend(name):
     assert {key: getattr(backend, key) for key in settings} == settings
 
 
-@pytest.mark.parametrize("name", TRACKERS)
-def test_a_tracker(name, folder):
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "mlflow" else ()) for name in TRACKERS]
+)
+def test_tracker_leaves_its_files(name, folder):
     chosen = {"tracker": name, **FEW} | ({"tracker.mode": "offline"} if name == "wandb" else {})
     if name == "wandb" and importlib.util.find_spec("wandb") is None:
         with pytest.raises(ConfigurationError, match=r"pip install 'odt_sim\[wandb\]'"):
@@ -234,16 +245,16 @@ def test_a_tracker(name, folder):
 # --- all --------------------------------------------------------------------------------------------------------------
 
 GROUPS = {
-    "aggregator": AGGREGATORS, "backend": BACKENDS, "data": {**DATA, **OF_USERS}, "drift": DRIFTS,
+    "aggregator": AGGREGATORS, "backend": BACKENDS, "data": {**DATA, **OF_USERS, "fashion_mnist": {}, "cifar10": {}}, "drift": DRIFTS,
     "experiment": EXPERIMENTS, "fleet": FLEETS, "experiment/reproduce": REPRODUCTIONS, "model": MODELS,
     "partition": PARTITIONS, "strategy": STRATEGIES, "tracker": TRACKERS,
 }  # fmt: skip
 
 
-def test_every_file_has_a_case():
+def test_every_option_has_a_case():
     assert {f"{group}/{name}.yaml" for group, cases in GROUPS.items() for name in cases} | {"config.yaml"} == FILES
 
 
-def test_every_file_opens_with_what_it_is_for():
+def test_every_option_begins_with_a_summary():
     for file in FILES:
         assert (CONF / file).read_text().startswith("# "), file

@@ -9,10 +9,14 @@ import pytest
 from runs import FEW, ran
 from sklearn.datasets import load_digits
 
+from odt_sim.cli.build import build
+from odt_sim.cli.overrides import composed
+
 DATA = {
     "digits": {},
     "function": {"data.target": "mine.examples", "+data.count": 60},
     "keras": {"model": "mnist_cnn"},
+    "mnist": {"model": "mnist_cnn"},
     "npz": {"data.path": "images.npz", "data.y": "labels"},
 }
 
@@ -23,17 +27,26 @@ def inputs(name: str, pictures: Any) -> Any:
         "digits": lambda: load_digits().images / 16,
         "function": lambda: np.full((60, 8, 8), 0.5),
         "keras": lambda: pictures / 255,
+        "mnist": lambda: pictures / 255,
         "npz": lambda: pictures[:, :8, :8] / 255,
     }[name]()
 
 
-@pytest.mark.parametrize("name", DATA)
-def test_data(name, pictures):
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if DATA[name].get("model") else ()) for name in DATA]
+)
+def test_data_is_as_summarized(name, pictures):
     data = ran(data=name, partition="iid", **DATA[name], **FEW).data()
     np.testing.assert_allclose(data.x[..., 0], inputs(name, pictures), atol=1e-6)
     np.testing.assert_array_equal(data.y, load_digits().target if name == "digits" else np.arange(60) % 10)
-    if name == "keras":
+    if name in ("keras", "mnist"):
         assert data.name == "mnist"
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10"])
+def test_data_of_keras_has_a_name(name, cache, pictures):
+    np.savez(cache / "data" / f"keras_{name}.npz", x=pictures, y=np.arange(60) % 10)
+    assert build(composed([f"data={name}"]).data, "data").name == name
 
 
 TEXTS = {"model": "keras", "model.build._target_": "network.of_texts"}
@@ -77,8 +90,11 @@ def write_data_of_users(folder: Path) -> None:
         (folder / name / "data.json").write_text(json.dumps({"users": list(of_users), "user_data": of_users}))
 
 
-@pytest.mark.parametrize("name", OF_USERS)
-def test_data_of_users(name, folder):
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in ("synthetic", "uci_har") else pytest.mark.slow) for name in OF_USERS],
+)
+def test_data_of_users_has_their_examples(name, folder):
     write_data_of_users(folder)
     chosen, sizes = OF_USERS[name]
     fleet = {"partition": "by_user", "fleet.devices": "null", "fleet.unseen": 1}

@@ -26,8 +26,12 @@ def test_shipped_models_train_with_sgd_at_a_tenth(name):
     [
         ([], 0.1, 0),
         (["model.optimizer.name=Adam"], 0.001, 5),
-        (["model.optimizer.name=Adam", "+model.optimizer.learning_rate=0.01"], 0.01, 5),
-        (["+model.optimizer.learning_rate=0.03", "+model.optimizer.momentum=0.9"], 0.03, 2),
+        pytest.param(
+            ["model.optimizer.name=Adam", "+model.optimizer.learning_rate=0.01"], 0.01, 5, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            ["+model.optimizer.learning_rate=0.03", "+model.optimizer.momentum=0.9"], 0.03, 2, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_file_carries_the_learning_rate_of_its_optimizer(overrides, rate, slots):
@@ -46,6 +50,7 @@ def test_two_different_learning_rates_are_refused():
     config.check(composed([both[0], "train.learning_rate=0.001"]))
 
 
+@pytest.mark.slow
 def test_adam_learns_at_its_own_learning_rate(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     overrides = ["model=digits_mlp", "model.optimizer.name=Adam", "backend=serial", "run.rounds=20", "train.epochs=5"]

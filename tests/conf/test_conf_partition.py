@@ -57,7 +57,7 @@ PARTITIONS: dict[str, tuple[dict[str, Any], Callable[[Sequence[Any]], bool]]] = 
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
-def test_a_partition(name):
+def test_partition_skews_as_named(name):
     """Only it makes its check true; the fleet has 20 devices where the data does not decide."""
     data = ran(partition=name, **PARTITIONS[name][0]).data()
     labels = [data.y[data.indices[start:end]] for start, end in pairwise([*data.offsets[:, 0], len(data.indices)])]
@@ -77,8 +77,10 @@ DRIFTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", DRIFTS)
-def test_a_drift(name, pictures):
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if DRIFTS[name] else ()) for name in DRIFTS]
+)
+def test_drift_changes_inputs_or_labels(name, pictures):
     """It is what its name says: nothing else than inputs or labels changes, and the record says which drift it was."""
     run = ran(**NPZ, partition="iid", drift=name, **DRIFTS[name], **FEW)
     data, images = run.data(), pictures[:, :8, :8, np.newaxis] / np.float32(255)

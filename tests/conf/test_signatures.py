@@ -1,0 +1,50 @@
+"""The files of conf/ agree with the signatures that they choose, and help and reference list every key."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from odt_sim.cli.settings import COMPONENTS, component
+from odt_sim.cli.settings_reference import OPTIONS, groups, help_text, markdown, options
+from odt_sim.settings import REQUIRED
+
+CHOSEN = [option for group in COMPONENTS for option in options(group)]
+
+
+def plain(value):
+    return [plain(each) for each in value] if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("group", COMPONENTS)
+def test_options_have_the_keys_and_defaults_of_their_signature(group, shipped):
+    for name, values in shipped(group).items():
+        found = component(group, values["_target_"])
+        declared = {each.key.partition(".")[2]: each.default for each in found.settings}
+        given = {key: value for key, value in values.items() if not key.startswith("_")}
+        assert set(given) == set(declared), name
+        free = {key for key, default in declared.items() if default == REQUIRED}
+        assert {key: plain(given[key]) for key in given if key not in free} == {
+            key: plain(default) for key, default in declared.items() if key not in free
+        }, name
+
+
+def test_every_setting_is_documented():
+    settings = [setting for section in [*groups(), *CHOSEN] for setting in section.settings]
+    assert len(settings) > 90
+    assert [setting.key for setting in settings if not setting.text] == []
+
+
+def test_help_and_reference_list_every_key_and_option():
+    names = [option.name for group in OPTIONS for option in options(group)]
+    keys = [setting.key for section in [*groups(), *CHOSEN] for setting in section.settings]
+    for text in (help_text(), markdown()):
+        assert [name for name in [*names, *keys] if name not in text] == []
+    assert "run.rounds=40" in help_text()
+    assert "| `fleet.unseen` | a whole number of at least 0 | `4` | devices kept out of training |" in markdown()
+
+
+def test_help_of_the_command_is_the_reference(capsys):
+    from odt_sim.cli.main import main
+
+    assert main(["run", "--help"]) == 0
+    assert capsys.readouterr().out.strip() == help_text().strip()
