@@ -39,9 +39,9 @@ class DifferentialPrivacy(NormClipping):
         """Set clipping and noise, and import the accountant.
 
         Args:
-            max_norm: Maximum norm of an update, over all of its tensors together.
-            noise_multiplier: Standard deviation of the noise in the sum of updates, in units of `max_norm`.
-            delta: Probability with which epsilon may fail to hold; at most one over the number of users.
+            max_norm: Maximum norm of an update, over all of its tensors together, above 0.
+            noise_multiplier: Standard deviation of the noise in the sum of updates, in units of `max_norm`, at least 0.
+            delta: Probability with which epsilon may fail to hold, above 0, below 1; at most one over the number of users.
 
         Raises:
             ConfigurationError: A number is out of its range, or `dp-accounting` is missing.

@@ -33,8 +33,8 @@ class Krum(Aggregator):
         """Set the number of hostile and of selected devices.
 
         Args:
-            hostile: Fraction of the devices that may be hostile.
-            selected: Number of updates to average; above 1 it is multi-Krum.
+            hostile: Fraction of the devices that may be hostile, 0 to below 0.5.
+            selected: Number of updates to average, at least 1; above 1 it is multi-Krum.
         """
         self.hostile = checked_fraction(hostile)
         self.selected = checked_count("selected", selected, 1, group="aggregator")

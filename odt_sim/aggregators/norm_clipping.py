@@ -24,7 +24,7 @@ class NormClipping(Aggregator):
         """Set the bound.
 
         Args:
-            max_norm: Maximum norm of an update, over all of its tensors together.
+            max_norm: Maximum norm of an update, over all of its tensors together, above 0.
         """
         self.max_norm = checked("max_norm", max_norm, 0, above=True, group="aggregator")
 

@@ -83,6 +83,12 @@ def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_pe
     sort by label, cut shards of equal size and deal `classes_per_device` shards to each device. Here a shard has one
     class and a device's shards have different classes; larger classes are cut into more shards.
 
+    Args:
+        dataset: The data, which needs class labels.
+        devices: The number of devices.
+        seed: The seed.
+        classes_per_device: Number of classes on each device, at least 1.
+
     Raises:
         DataError: The data has no labels, or its classes cannot be dealt so that all are used.
     """

@@ -53,7 +53,7 @@ class APFL(Strategy):
         """Set the initial mixing weight.
 
         Args:
-            alpha: Initial weight of the personal model.
+            alpha: Initial weight of the personal model, 0 to 1.
             unseen_epochs: Epochs for which a device without a personal model trains one before deployment.
         """
         self.alpha = checked("alpha", alpha, 0, 1)

@@ -23,9 +23,9 @@ class FedAdagrad(AdaptiveServerOptimizer):
         """Set the optimizer.
 
         Args:
-            server_learning_rate: Step size of the server.
-            beta_1: Decay of the first moment.
-            tau: Adaptivity; a smaller value adapts the step size of each parameter more.
+            server_learning_rate: Step size of the server, above 0.
+            beta_1: Decay of the first moment, 0 to below 1.
+            tau: Adaptivity, above 0; a smaller value adapts the step size of each parameter more.
         """
         super().__init__(server_learning_rate, beta_1, tau)
 

@@ -27,10 +27,10 @@ class FedAdam(AdaptiveServerOptimizer):
         """Set the optimizer.
 
         Args:
-            server_learning_rate: Step size of the server.
-            beta_1: Decay of the first moment.
-            beta_2: Decay of the second moment.
-            tau: Adaptivity; a smaller value adapts the step size of each parameter more.
+            server_learning_rate: Step size of the server, above 0.
+            beta_1: Decay of the first moment, 0 to below 1.
+            beta_2: Decay of the second moment, 0 to below 1.
+            tau: Adaptivity, above 0; a smaller value adapts the step size of each parameter more.
         """
         super().__init__(server_learning_rate, beta_1, tau)
         self.beta_2 = checked("beta_2", beta_2, 0, 1, below=True)

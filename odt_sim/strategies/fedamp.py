@@ -47,9 +47,9 @@ class FedAMP(Strategy):
         """Set the weights of the mixtures.
 
         Args:
-            sigma: Squared distance at which an influence falls to 1/e.
-            alpha: Step size of the server.
-            regularization: Factor of the proximal term towards the received mixture.
+            sigma: Squared distance at which an influence falls to 1/e, above 0.
+            alpha: Step size of the server, above 0, at most sigma.
+            regularization: Factor of the proximal term towards the received mixture, at least 0.
             unseen_epochs: Epochs for which a device without a personal model trains one before deployment.
         """
         self.sigma = checked("sigma", sigma, 0, above=True)

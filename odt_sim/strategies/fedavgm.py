@@ -24,8 +24,8 @@ class FedAvgM(ServerOptimizer):
         """Set the momentum.
 
         Args:
-            beta: Decay of the momentum.
-            server_learning_rate: Step size of the server.
+            beta: Decay of the momentum, 0 to below 1.
+            server_learning_rate: Step size of the server, above 0.
         """
         super().__init__(server_learning_rate)
         self.beta = checked("beta", beta, 0, 1, below=True)

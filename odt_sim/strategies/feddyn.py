@@ -41,7 +41,7 @@ class FedDyn(Strategy):
         """Set the strength of the regularizer.
 
         Args:
-            alpha: Factor of the regularizer.
+            alpha: Factor of the regularizer, at least 0; 0 is FedAvg.
         """
         self.alpha = checked("alpha", alpha, 0)
 

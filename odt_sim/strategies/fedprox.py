@@ -28,7 +28,7 @@ class FedProx(Strategy):
         """Set the proximal term.
 
         Args:
-            mu: Factor of the proximal term.
+            mu: Factor of the proximal term, at least 0; 0 is FedAvg.
         """
         self.mu = checked("mu", mu, 0)
 

@@ -30,7 +30,7 @@ class FedRep(OwnPart):
         """Set the epochs of the head.
 
         Args:
-            head_epochs: Epochs of the head in every round.
+            head_epochs: Epochs of the head in every round, at least 1.
             unseen_epochs: Epochs of the head on an unseen device.
         """
         super().__init__(unseen_epochs)

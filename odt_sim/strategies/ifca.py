@@ -51,7 +51,7 @@ class IFCA(Strategy):
         """Set the number of models.
 
         Args:
-            clusters: Number of clusters.
+            clusters: Number of clusters, at least 1.
             warm_up_rounds: Rounds with one model for all devices.
         """
         self.clusters = checked_count("clusters", clusters, 1)

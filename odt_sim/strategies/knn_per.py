@@ -42,7 +42,7 @@ class KNNPer(Strategy):
         """Set the number of neighbours.
 
         Args:
-            neighbours: Maximum number of neighbours.
+            neighbours: Maximum number of neighbours, at least 1.
         """
         self.neighbours = checked_count("neighbours", neighbours, 1)
 

@@ -33,7 +33,7 @@ class HeldNear(Strategy):
         """Set the strength of the proximal term.
 
         Args:
-            regularization: Factor of the proximal term.
+            regularization: Factor of the proximal term, at least 0.
             unseen_epochs: Epochs for which a device without a personal model trains one before deployment.
         """
         self.regularization = checked("regularization", regularization, 0)

@@ -32,7 +32,7 @@ class PerFedAvg(Strategy):
         """Set the personalization step.
 
         Args:
-            adaptation_rate: Size of the personalization step.
+            adaptation_rate: Size of the personalization step, above 0, at most 1.
             weighted: Whether devices are weighted by training examples instead of equally.
         """
         self.adaptation_rate = checked("adaptation_rate", adaptation_rate, 0, 1, above=True)

@@ -47,10 +47,10 @@ class PFedMe(Strategy):
         """Set both levels of the problem.
 
         Args:
-            regularization: Factor of the proximal term.
-            inner_steps: Steps on one batch towards the personal model.
-            outer_learning_rate: Step size of the device's copy of the global model.
-            step_size: Factor of the mean update on the server.
+            regularization: Factor of the proximal term, above 0.
+            inner_steps: Steps on one batch towards the personal model, at least 1.
+            outer_learning_rate: Step size of the device's copy of the global model, above 0.
+            step_size: Factor of the mean update on the server, above 0, at most 4.
             unseen_epochs: Epochs for which a device without a personal model trains one before deployment.
             weighted: Whether devices are weighted by training examples instead of equally.
         """

@@ -25,7 +25,7 @@ class Reptile(FedAvgFineTune):
         """Set the server's step size and the limit of fine-tuning.
 
         Args:
-            step_size: Factor of the mean update on the server.
+            step_size: Factor of the mean update on the server, above 0, at most 2.
             max_epochs: Maximum number of fine-tuning epochs that a device may choose.
         """
         super().__init__(max_epochs, layers="all")

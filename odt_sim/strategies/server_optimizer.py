@@ -23,7 +23,7 @@ class ServerOptimizer(Strategy):
         """Set the server's step size.
 
         Args:
-            server_learning_rate: Factor of the direction.
+            server_learning_rate: Factor of the direction, above 0.
         """
         self.server_learning_rate = checked("server_learning_rate", server_learning_rate, 0, above=True)
 
@@ -62,9 +62,9 @@ class AdaptiveServerOptimizer(ServerOptimizer):
         """Set step size, momentum and adaptivity.
 
         Args:
-            server_learning_rate: Step size of the server.
-            beta_1: Decay of the first moment.
-            tau: Adaptivity; a smaller value adapts the step size of each parameter more.
+            server_learning_rate: Step size of the server, above 0.
+            beta_1: Decay of the first moment, 0 to below 1.
+            tau: Adaptivity, above 0; a smaller value adapts the step size of each parameter more.
         """
         super().__init__(server_learning_rate)
         self.beta_1 = checked("beta_1", beta_1, 0, 1, below=True)

@@ -245,7 +245,8 @@ def test_tracker_leaves_its_files(name, folder):
 # --- all --------------------------------------------------------------------------------------------------------------
 
 GROUPS = {
-    "aggregator": AGGREGATORS, "backend": BACKENDS, "data": {**DATA, **OF_USERS, "fashion_mnist": {}, "cifar10": {}}, "drift": DRIFTS,
+    "aggregator": AGGREGATORS, "backend": BACKENDS, "data": {**DATA, **OF_USERS, "fashion_mnist": {}, "cifar10": {}},
+    "drift": DRIFTS,
     "experiment": EXPERIMENTS, "fleet": FLEETS, "experiment/reproduce": REPRODUCTIONS, "model": MODELS,
     "partition": PARTITIONS, "strategy": STRATEGIES, "tracker": TRACKERS,
 }  # fmt: skip
