@@ -26,7 +26,7 @@ from odt_sim.export.lowering.calls import (
     write_where,
     written,
 )
-from odt_sim.export.lowering.folding import copied, folded
+from odt_sim.export.lowering.constant_folding import copied, folded
 from odt_sim.export.lowering.registry import Refusal, unknown
 from odt_sim.export.temporary_variables import Scratch
 from odt_sim.export.tracing import named

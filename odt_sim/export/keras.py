@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from odt_sim.export.convert import convert
 from odt_sim.export.flex import checkpoint_of, flex_signatures
-from odt_sim.export.head import check_not_random, split_before_head
 from odt_sim.export.lowering import Trace
 from odt_sim.export.model_checks import check_flavour, check_groups, check_model
 from odt_sim.export.objective import class_weight_of, objective_of, optimizer_of, settings_of
@@ -24,6 +23,7 @@ from odt_sim.export.parameters import (
 )
 from odt_sim.export.signatures import Program, emit_signatures
 from odt_sim.export.sources import model_of
+from odt_sim.export.split_model import check_not_random, split_before_head
 from odt_sim.export.steps import Training, ending_of, only, trace_infer, trace_train
 from odt_sim.files import write_file
 from odt_sim.model.flatbuffer import fingerprint, with_metadata

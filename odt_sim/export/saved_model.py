@@ -13,15 +13,15 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 from odt_sim.export.convert import convert
 from odt_sim.export.inlining import inlined
-from odt_sim.export.keras2 import quiet
+from odt_sim.export.keras2_names import quiet
 from odt_sim.export.lowering import Trace
 from odt_sim.export.objective import compiled_objective, settings_of
-from odt_sim.export.own_functions import keras_models
-from odt_sim.export.own_parameters import is_generator, parameters_of
-from odt_sim.export.serving_model import load
 from odt_sim.export.signatures import Program, emit_signatures, handle
+from odt_sim.export.sources import load
 from odt_sim.export.temporary_variables import scratch_variables
 from odt_sim.export.tracing import Function, traced
+from odt_sim.export.user_functions import keras_models
+from odt_sim.export.user_parameters import is_generator, parameters_of
 from odt_sim.model.contract import REQUIRED
 from odt_sim.model.flatbuffer import fingerprint, with_metadata
 from odt_sim.model.manifest import METADATA_NAME, Manifest

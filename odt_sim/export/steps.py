@@ -10,14 +10,12 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError
-from odt_sim.export.activity import real_activity_only
-from odt_sim.export.batch_normalization import real_rows_only
 from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace
 from odt_sim.export.objective import Objective
+from odt_sim.export.padding_rows import real_activity_only, real_rows_only
 from odt_sim.export.parameters import all_layers, leaf_layers
-from odt_sim.export.recurrent import unrolled
-from odt_sim.export.tracing import traced
+from odt_sim.export.tracing import traced, unrolled
 
 PRODUCTS = {"MatMul", "BatchMatMulV2", "Einsum", "Conv2D", "DepthwiseConv2dNative", "Conv2DBackpropInput"}
 

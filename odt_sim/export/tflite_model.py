@@ -23,10 +23,10 @@ from typing import Any, ClassVar, TypeVar
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim.export.keras2 import add_keras2_names
-from odt_sim.export.own_functions import as_function, trace_functions
-from odt_sim.export.own_parameters import names_of_weights
+from odt_sim.export.keras2_names import add_keras2_names
 from odt_sim.export.saved_model import converted, write_saved_model
+from odt_sim.export.user_functions import as_function, trace_functions
+from odt_sim.export.user_parameters import names_of_weights
 from odt_sim.files import write_file
 from odt_sim.model.contract import REQUIRED
 

@@ -1,13 +1,16 @@
 """Traces functions as their author wrote them."""
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering import Trace
+from odt_sim.export.parameters import all_layers
 
 Function = Any
 """A `tf.types.experimental.ConcreteFunction`."""
@@ -52,3 +55,17 @@ def concrete(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[
 def named(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:
     """Returns the graph of a function that takes any arguments by name."""
     return tf.function(function, autograph=False).get_concrete_function(**{spec.name: spec for spec in arguments})
+
+
+@contextmanager
+def unrolled(model: keras.Model) -> Iterator[None]:
+    """Has a model's recurrent layers repeat their steps in the graph while it is traced; afterwards they are as before."""
+    layers = [layer for layer in all_layers(model) if isinstance(layer, keras.layers.RNN)]
+    before = [layer.unroll for layer in layers]
+    for layer in layers:
+        layer.unroll = True
+    try:
+        yield
+    finally:
+        for layer, unroll in zip(layers, before, strict=True):
+            layer.unroll = unroll

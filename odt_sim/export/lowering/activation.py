@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.max_pooling import positive
+from odt_sim.export.lowering.pooling import positive
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 
@@ -104,3 +104,21 @@ def erf(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     tail = tf.math.polyval([tf.constant(c) for c in ERFC], t) * tf.exp(-tf.square(x))
     value = tf.sign(x) * (1.0 - tail)
     return [value if op.type == "Erf" else 1.0 - value]
+
+
+def _cross_entropy(logits: tf.Tensor, target: tf.Tensor) -> list[tf.Tensor]:
+    return [-tf.reduce_sum(target * tf.nn.log_softmax(logits), -1), tf.nn.softmax(logits) - target]
+
+
+@lowers("SparseSoftmaxCrossEntropyWithLogits")
+def sparse_softmax_cross_entropy(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes loss = -log softmax(Z)[y], dZ = softmax(Z) - onehot(y)."""
+    logits, labels = inputs
+    return _cross_entropy(logits, tf.one_hot(labels, logits.shape[-1]))
+
+
+@lowers("SoftmaxCrossEntropyWithLogits")
+def softmax_cross_entropy(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes loss = -sum(Y log softmax(Z)), dZ = softmax(Z) - Y."""
+    logits, target = inputs
+    return _cross_entropy(logits, target)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.folding import known
+from odt_sim.export.lowering.constant_folding import known
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
 from odt_sim.export.lowering.windows import sum_of
 

@@ -6,9 +6,9 @@ place of the kernel are stacked on the first axis instead.
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.bands import backward, forward
-from odt_sim.export.lowering.max_pooling import BeforePooling, following_pooling, pooling_windows
-from odt_sim.export.lowering.products import SPARE, Bands, convolved, filter_gradient
+from odt_sim.export.lowering.banded_kernels import backward, forward
+from odt_sim.export.lowering.convolution_products import SPARE, Bands, convolved, filter_gradient
+from odt_sim.export.lowering.pooling import BeforePooling, following_pooling, pooling_windows
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 from odt_sim.export.lowering.windows import Windows, elements, padded, windows_of
 

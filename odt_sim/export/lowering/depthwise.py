@@ -9,7 +9,7 @@ from itertools import product
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.bands import backward
+from odt_sim.export.lowering.banded_kernels import backward
 from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 from odt_sim.export.lowering.windows import Windows, dilated, elements, padded, padded_by, part, sum_of, windows_of

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering.calls import LOOPS, written
-from odt_sim.export.lowering.folding import copied, folded
+from odt_sim.export.lowering.constant_folding import copied, folded
+from odt_sim.export.lowering.open_batch import Probed, Probes
 from odt_sim.export.lowering.registry import (
     KEPT,
     LOWERINGS,
@@ -22,7 +23,6 @@ from odt_sim.export.lowering.registry import (
     tensor_of,
     unknown,
 )
-from odt_sim.export.lowering.rows import Probed, Probes
 
 
 @dataclass(frozen=True)

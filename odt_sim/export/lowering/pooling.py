@@ -1,10 +1,173 @@
-"""The gradient of average pooling."""
+"""Max-pooling, its gradient, and the bias and ReLU that move behind it.
+
+Where a convolution's bias and ReLU are followed by max-pooling only, all of them are done on the pooled image, which is
+smaller: max(X + b) = max(X) + b and max(relu(X)) = relu(max(X)), exactly, because rounding is monotone. A window whose
+maximum the ReLU sets to zero passes no gradient on, and in any other window the maximum lies where it lay before.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.max_pooling import pooling_windows
-from odt_sim.export.lowering.registry import Memo, Value, lowers
-from odt_sim.export.lowering.windows import assembled, elements, padded, scattered, sum_of
+from odt_sim.export.lowering.reduction import sum_over
+from odt_sim.export.lowering.registry import Deferred, Memo, Refusal, Value, lowers
+from odt_sim.export.lowering.windows import Windows, assembled, elements, padded, scattered, split, sum_of, windows_of
+
+LOWEST = tf.float32.min
+
+
+@dataclass(frozen=True)
+class BeforePooling(Deferred):
+    """What goes into a max-pooling, as a convolution's output with a bias and a ReLU still to come.
+
+    Attributes:
+        image: The convolution's output; without the last rows and columns if no window covers them.
+        pooling: The traced pooling op.
+        bias: What to add, `[channels]`; None for nothing.
+        relu: Whether a ReLU follows.
+    """
+
+    image: tf.Tensor
+    pooling: tf.Operation
+    bias: tf.Tensor | None = None
+    relu: bool = False
+
+    @cached_property
+    def pooled(self) -> tf.Tensor:
+        """The pooled image, before bias and ReLU."""
+        return pool(self.pooling, self.image)
+
+    def tensor(self) -> tf.Tensor:
+        """Returns what the traced pooling took."""
+        biased = self.image if self.bias is None else self.image + self.bias
+        return tf.nn.relu(biased) if self.relu else biased
+
+
+@dataclass(frozen=True)
+class Routed(Deferred):
+    """The gradient of a max-pooling's input: `gradient` at the windows' first maxima, zero elsewhere."""
+
+    before: BeforePooling
+    gradient: tf.Tensor
+
+    @cached_property
+    def routed(self) -> tf.Tensor:
+        """The gradient in the shape of the image before pooling."""
+        windows = pooling_windows(self.before.pooling, self.before.image.shape)
+        return to_first_maxima(self.before.image, self.before.pooled, self.gradient, windows)
+
+    def tensor(self) -> tf.Tensor:
+        """Returns `routed`."""
+        return self.routed
+
+
+def following_pooling(op: tf.Operation) -> tf.Operation | None:
+    """Returns the max-pooling that, behind a bias and a ReLU at most, alone uses an op's output; else None."""
+    for allowed in (("BiasAdd", "Relu", "MaxPool"), ("Relu", "MaxPool"), ("MaxPool",)):
+        users = op.outputs[0].consumers()
+        forward = [user for user in users if user.type not in ("MaxPoolGrad", "ReluGrad")]
+        if len(forward) != 1 or forward[0].type not in allowed:
+            return None
+        op = forward[0]
+        if op.type == "MaxPool":
+            return op
+    return None
+
+
+def positive(x: tf.Tensor) -> tf.Tensor:
+    """Returns 1 where `x` > 0 and 0 where it is 0, for an `x` that is never negative; by ops that XNNPACK runs."""
+    return tf.math.ceil(tf.minimum(x, 1.0))
+
+
+def pooling_windows(op: tf.Operation, image: tf.TensorShape) -> Windows:
+    """Reads the windows of a pooling op on `image`, `[batch, height, width, channels]`."""
+    size = op.get_attr("ksize")
+    if size[0] != 1 or size[3] != 1:
+        raise Refusal("pools over height and width only; use MaxPooling2D or AveragePooling2D")
+    return windows_of(op, image, (size[1], size[2]))
+
+
+def pool(op: tf.Operation, image: tf.Tensor) -> tf.Tensor:
+    """Emits a traced max-pooling on another image."""
+    pooling_windows(op, image.shape)  # refuses what has no kernel
+    sizes = {name: op.get_attr(name) for name in ("ksize", "strides", "padding")}
+    return tf.raw_ops.MaxPool(input=image, **sizes)
+
+
+def to_first_maxima(x: tf.Tensor, y: tf.Tensor, gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
+    """Returns `gradient` at the first maximum (row by row) of each window of `x`; overlapping windows add up.
+
+    Args:
+        x: The image, `[batch, height, width, channels]`.
+        y: Its maxima, `[batch, rows, columns, channels]`.
+        gradient: The maxima's gradient, of the same shape.
+        windows: Where the windows lie.
+    """
+    if windows.splits:
+        return assembled(_first_maxima(split(x, windows), y, gradient), windows)
+    image = padded(x, windows, LOWEST)
+    return scattered(_first_maxima(elements(image, windows), y, gradient), windows)
+
+
+def _first_maxima(elements: list[tf.Tensor], y: tf.Tensor, gradient: tf.Tensor) -> list[tf.Tensor]:
+    """Returns the gradient of each of the windows' elements: the first one that equals `y` takes all."""
+    parts = []
+    for x in elements[:-1]:
+        left = positive(y - x) * gradient
+        parts.append(gradient - left)
+        gradient = left
+    return [*parts, gradient]
+
+
+@lowers("MaxPool", deferred=True)
+def max_pool(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = max of each window of X."""
+    (x,) = inputs
+    if not isinstance(x, BeforePooling):
+        return [pool(op, x)]
+    return [replace(x, image=x.pooled).tensor()]
+
+
+@lowers("MaxPoolGrad", deferred=True)
+def max_pool_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes dX: dY where X is its window's first maximum, else 0."""
+    x, y, gradient = inputs
+    if not isinstance(x, BeforePooling):
+        return [to_first_maxima(x, y, gradient, pooling_windows(op, x.shape))]
+    return [Routed(x, gradient * positive(y) if x.relu else gradient)]
+
+
+@lowers("Relu", deferred=True)
+def relu(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = max(X, 0)."""
+    (x,) = inputs
+    return [replace(x, relu=True) if isinstance(x, BeforePooling) else tf.nn.relu(x)]
+
+
+@lowers("ReluGrad", deferred=True)
+def relu_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes dX: dY where Y > 0, else 0."""
+    gradient, y = inputs
+    if isinstance(y, BeforePooling):
+        return [gradient]  # the pooling's gradient is zero already where the ReLU was
+    gradient = gradient.tensor() if isinstance(gradient, Deferred) else gradient
+    return [gradient * positive(y if op.inputs[1].op.type == "Relu" else tf.nn.relu(y))]
+
+
+@lowers("BiasAdd", deferred=True)
+def bias_add(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes Y = X + b along the last axis."""
+    x, bias = inputs
+    return [replace(x, bias=bias) if isinstance(x, BeforePooling) else tf.nn.bias_add(x, bias)]
+
+
+@lowers("BiasAddGrad", deferred=True)
+def bias_add_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes db: the sum of dY over all axes but the last."""
+    (gradient,) = inputs
+    gradient = gradient.gradient if isinstance(gradient, Routed) else gradient
+    return [sum_over(gradient, set(range(len(gradient.shape) - 1)))]
 
 
 @lowers("AvgPoolGrad")

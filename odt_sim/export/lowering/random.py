@@ -10,8 +10,8 @@ from math import prod
 import numpy as np
 import tensorflow as tf
 
+from odt_sim.export.lowering.open_batch import Sizes, sizes_of
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
-from odt_sim.export.lowering.rows import Sizes, sizes_of
 
 ROUNDS = 10
 FACTORS = np.array([[0xD2511F53], [0xCD9E8D57]], np.int64)

@@ -9,7 +9,7 @@ from math import prod
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.folding import known
+from odt_sim.export.lowering.constant_folding import known
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 MANY = 256  # numbers to a sum
@@ -58,3 +58,18 @@ def sum_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     kept = [1 if axis in reduced else -1 if size is None else size for axis, size in enumerate(x.shape)]
     total = tf.reshape(sum_over(x, reduced), [size for axis, size in enumerate(kept) if keep or axis not in reduced])
     return [total if op.type == "Sum" else total * (1.0 / count)]
+
+
+@lowers("MatMul")
+def matmul(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes C = A B at rank 3: of rank 2 the converter makes a FULLY_CONNECTED, slow with weights that change."""
+    a, b = (tf.expand_dims(t, 0) for t in inputs)
+    product = tf.matmul(a, b, transpose_a=op.get_attr("transpose_a"), transpose_b=op.get_attr("transpose_b"))
+    return [tf.squeeze(product, 0)]
+
+
+@lowers("BatchMatMulV2")
+def batch_matmul(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Computes C[i] = A[i] B[i] for the leading axes i, which broadcast."""
+    a, b = inputs
+    return [tf.matmul(a, b, adjoint_a=op.get_attr("adj_x"), adjoint_b=op.get_attr("adj_y"))]

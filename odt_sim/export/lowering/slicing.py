@@ -5,9 +5,9 @@ from math import prod
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.lowering.folding import known
+from odt_sim.export.lowering.constant_folding import known
+from odt_sim.export.lowering.open_batch import OPEN, sizes_of
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
-from odt_sim.export.lowering.rows import OPEN, sizes_of
 
 
 @lowers("Pad", "PadV2")

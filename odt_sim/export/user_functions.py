@@ -10,9 +10,8 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.keras2 import quiet
-from odt_sim.export.recurrent import unrolled
-from odt_sim.export.tracing import Function, concrete
+from odt_sim.export.keras2_names import quiet
+from odt_sim.export.tracing import Function, concrete, unrolled
 from odt_sim.model.contract import REQUIRED, TRAIN_INPUTS
 
 INITIALIZE = "initialize"

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim.export.lowering.folding import FOLDED, copied, folded, known
+from odt_sim.export.lowering.constant_folding import FOLDED, copied, folded, known
 from odt_sim.export.lowering.registry import Deferred, Refusal, Value, tensor_of
 
 PROBES = (2, 101)

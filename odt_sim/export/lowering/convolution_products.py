@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.lowering.bands import Band
+from odt_sim.export.lowering.banded_kernels import Band
 from odt_sim.export.lowering.registry import Memo
 from odt_sim.export.lowering.windows import padded_by
 

@@ -3,9 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.lowering.folding import computed, known
+from odt_sim.export.lowering.constant_folding import computed, known
+from odt_sim.export.lowering.open_batch import OPEN, Sizes
 from odt_sim.export.lowering.registry import Memo, Value, lowers, tensor_of
-from odt_sim.export.lowering.rows import OPEN, Sizes
 
 
 @lowers("IdentityN", "StopGradient", "PreventGradient")
