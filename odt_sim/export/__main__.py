@@ -19,7 +19,7 @@ def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
         ExportError: The build function is missing or fails, or its model cannot be exported.
         ModelError: LiteRT cannot run what was exported.
     """
-    from odt_sim.export import export_model  # first: it says how to install TensorFlow
+    from odt_sim.export import export_model  # first: its error says how to install TensorFlow
 
     import keras  # isort: skip
 
@@ -39,7 +39,7 @@ def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
 
 def _options(spec: Mapping[str, Any]) -> dict[str, Any]:
     options = {option: spec[option] for option in OPTIONS if option in spec}
-    if options.get("class_weight"):  # JSON has no keys but strings
+    if options.get("class_weight"):  # JSON keys are strings
         options["class_weight"] = {int(key): value for key, value in options["class_weight"].items()}
     return options
 
@@ -57,7 +57,7 @@ def _build(spec: Mapping[str, Any]) -> Any:
         raise ExportError(
             f"model.build: {target} called sys.exit({error.code!r}); return a Keras model, or raise an exception"
         ) from error
-    except Exception as error:  # the function is the user's: whatever it raises is what the user must see
+    except Exception as error:  # user code may raise anything
         raise ExportError(f"model.build: {target} failed: {_one_line(error)}") from error
 
 

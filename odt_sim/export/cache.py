@@ -24,14 +24,14 @@ from odt_sim.errors import ConfigurationError, ExportError
 from odt_sim.files import cache_folder, write_file
 from odt_sim.subprocesses import environment
 
-ERROR_MARK = "odt_sim.export error: "  # the child's last line begins with it
+ERROR_MARK = "odt_sim.export error: "  # starts the error line of the subprocess
 SETTINGS = {"name", "build", "loss", "optimizer", "batch_size", "seed"}
-OPTIONS = ("head", "class_weight", "train_groups", "embed", "gradient_offset")  # of `export_model`, by the same names
+OPTIONS = ("head", "class_weight", "train_groups", "embed", "gradient_offset")  # parameters of `export_model`
 _INSTALLED = {"site-packages", "dist-packages"}
 LOG_LINE = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d.* [IWE] |[IWE]\d{4} |INFO: |WARNING: All log messages|To enable the following"
 )
-"""Log lines of TensorFlow and LiteRT that say nothing about a failure."""
+"""Log lines of TensorFlow and LiteRT, which say nothing about a failure."""
 
 QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -60,7 +60,7 @@ def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
     """
     missing = sorted(SETTINGS - set(spec)) or sorted({"_target_"} - set(spec["build"]))
     if missing:
-        raise ConfigurationError(f"model: missing {', '.join(missing)}; see conf/model for a whole one")
+        raise ConfigurationError(f"model: missing {', '.join(missing)}; see conf/model for complete ones")
     path = (directory or default_directory()) / f"{_key(spec)}.tflite"
     try:
         if not _intact(path):
@@ -155,11 +155,11 @@ def _build_module(spec: Mapping[str, Any]) -> tuple[Path | None, Path | None]:
     name = ""
     for part in str(spec["build"]["_target_"]).split("."):
         name = f"{name}.{part}" if name else part
-        found = PathFinder.find_spec(name, search) or (None if module or top else _hooked(name))
-        if found is None:
+        located = PathFinder.find_spec(name, search) or (None if module or top else _hooked(name))
+        if located is None:
             break
-        search = found.submodule_search_locations
-        origin = Path(found.origin) if found.origin and found.origin.endswith(".py") else None
+        search = located.submodule_search_locations
+        origin = Path(located.origin) if located.origin and located.origin.endswith(".py") else None
         module = origin or module
         top = top or (Path(next(iter(search))) if search else origin)
         if search is None:

@@ -31,7 +31,7 @@ def convert(signatures: Signatures, *, flex: bool = False) -> bytes:
         converter.experimental_enable_resource_variables = True
         try:
             return bytes(converter.convert())
-        except Exception as error:  # the converter raises types of its own that are not public
+        except Exception as error:  # the converter raises private types
             line = " ".join(str(error).split())[:300]
             raise ExportError(f"TensorFlow's converter failed: {line}") from error
 

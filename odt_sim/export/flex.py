@@ -110,7 +110,7 @@ def _restore(checkpoint: Mapping[str, tf.Variable]) -> Function:
     return named(restore, [CHECKPOINT_PATH])
 
 
-MOST_AXES = 6  # of a tensor that XNNPACK takes, which the interpreter uses by default
+MOST_AXES = 6  # the limit of XNNPACK, the interpreter's default
 
 
 def copied_graph(
@@ -139,7 +139,7 @@ def copied_graph(
     definition = graph.as_graph_def()
     _replace_erfc(definition)
     for node in definition.node:
-        node.attr.pop("_gradient_op_type", None)  # names a Python function that only the traced graph knows
+        node.attr.pop("_gradient_op_type", None)  # names a Python function of the traced graph
     outputs = trace.concrete.structured_outputs
     tensors = tf.graph_util.import_graph_def(definition, replaced, [t.name for t in outputs.values()], name="")
     return dict(zip(outputs, tensors, strict=True))

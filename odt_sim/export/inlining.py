@@ -28,14 +28,14 @@ from odt_sim.export.lowering.calls import (
 )
 from odt_sim.export.lowering.constant_folding import copied, folded
 from odt_sim.export.lowering.registry import Refusal, unknown
-from odt_sim.export.temporary_variables import Scratch
+from odt_sim.export.temporary_variables import TemporaryVariable
 from odt_sim.export.tracing import named
 
 Value = Any
-"""A `tf.Tensor`, a `Scratch` variable, or what a condition keeps for its gradient."""
+"""A `tf.Tensor`, a `TemporaryVariable`, or a value kept for a condition's gradient."""
 
 
-def inlined(trace: Trace, batch_size: int | None = None, scratch: Mapping[int, tf.Variable] | None = None) -> Trace:
+def inlined(trace: Trace, batch_size: int | None = None, temporary: Mapping[int, tf.Variable] | None = None) -> Trace:
     """Returns the same function as a graph without calls and conditions; loops stay.
 
     Args:
@@ -46,8 +46,8 @@ def inlined(trace: Trace, batch_size: int | None = None, scratch: Mapping[int, t
     Raises:
         ExportError: A call or a condition cannot be written out, or there is a loop beside them.
     """
-    graph, local = trace.concrete.graph, scratch or {}
-    if batch_size is None and not local and not any(bodies(op) for op in graph.get_operations()):
+    graph, replaced = trace.concrete.graph, temporary or {}
+    if batch_size is None and not replaced and not any(bodies(op) for op in graph.get_operations()):
         return trace
     arguments = {place: _fixed(spec, batch_size) for place, spec in trace.arguments.items()}
 
@@ -55,8 +55,8 @@ def inlined(trace: Trace, batch_size: int | None = None, scratch: Mapping[int, t
         given = {place: values[spec.name] for place, spec in arguments.items()}
         given |= {placeholder.op.name: outer for outer, placeholder in graph.captures}
         for place, key in trace.variables.items():
-            if key in local:
-                given[place] = Scratch(tf.zeros(local[key].shape, local[key].dtype))
+            if key in replaced:
+                given[place] = TemporaryVariable(tf.zeros(replaced[key].shape, replaced[key].dtype))
         tensors = _body(graph, {t.name: given[t.op.name] for t in graph.inputs}, _Place(trace))
         return {name: tf.identity(tensors[t.name]) for name, t in trace.concrete.structured_outputs.items()}
 
@@ -90,7 +90,7 @@ def _body(body: tf.Graph, given: Mapping[str, Value], place: _Place) -> dict[str
     """
     tensors = dict(given)
     for op in needed(body):
-        if op.type in LOOPS:  # what its gradient makes of it stands in no order
+        if op.type in LOOPS:  # the ops of its gradient are in no usable order
             raise ExportError(f"{place.trace.where(op)}: {unknown(op)}")
         try:
             outputs = _outputs(op, [tensors[t.name] for t in op.inputs], place)
@@ -105,10 +105,10 @@ def _outputs(op: tf.Operation, inputs: list[Value], place: _Place) -> list[Value
     if op.type in CONDITIONS:
         return _branches(called, inputs[0], inputs[1:], place)
     if called:
-        return _results(called[0], inputs, place)[: len(op.outputs)]  # a gradient traced since may have added some
+        return _results(called[0], inputs, place)[: len(op.outputs)]  # a later gradient trace may have added outputs
     if op.type in OPTIONALS:
         return optional(op, inputs)
-    if inputs and isinstance(inputs[0], Scratch):
+    if inputs and isinstance(inputs[0], TemporaryVariable):
         return list(inputs[0].outputs(op, inputs[1:]))
     if any(isinstance(value, Kept | Optional) for value in inputs):
         raise Refusal(f"the op {op.type} takes what a branch keeps for its gradient; take the gradient with one tape")

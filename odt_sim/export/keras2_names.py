@@ -47,8 +47,8 @@ def add_keras2_names() -> None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Leaves out what Keras says of names of Keras 2 that it still has."""
+def deprecations_ignored() -> Iterator[None]:
+    """Silence Keras' deprecation warnings for Keras 2 names that it still has."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"`model\.compiled_(loss|metrics)\(\)` is deprecated")
         yield

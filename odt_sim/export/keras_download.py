@@ -32,14 +32,14 @@ def main(name: str, path: str) -> None:
     try:
         from keras import datasets
 
-        found = getattr(datasets, name, None)
-        if found is None:
+        dataset = getattr(datasets, name, None)
+        if dataset is None:
             sys.exit(
-                f"no such data set; there are {', '.join(key for key in dir(datasets) if not key.startswith('_'))}"
+                f"no such data set; expected one of {', '.join(key for key in dir(datasets) if not key.startswith('_'))}"
             )
-        x, y = join(found.load_data)
+        x, y = join(dataset.load_data)
         np.savez(path, x=x, y=y)
-    except Exception as error:  # whatever Keras, the network or the disk raises, the parent reports it in one line
+    except Exception as error:  # of Keras, the network or the disk; the parent reports one line
         sys.exit(" ".join(f"{type(error).__name__}: {error}".split()))
 
 

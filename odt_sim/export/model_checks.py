@@ -23,15 +23,15 @@ def check_model(model: Any, batch_size: int | None) -> None:
         raise ExportError(f"Keras runs on {keras.backend.backend()}, expected tensorflow; set KERAS_BACKEND=tensorflow")
     if not isinstance(model, keras.Model) or not model.built or not getattr(model, "inputs", None):
         raise ExportError(
-            "model: expected a built Keras Sequential or Functional model; give its first layer an Input, or wrap a model "
-            "class of your own: x = keras.Input(shape); keras.Model(x, model(x))"
+            "model: expected a built Keras Sequential or Functional model; give its first layer an Input, or wrap your "
+            "model class: x = keras.Input(shape); keras.Model(x, model(x))"
         )
     where = f"model {model.name!r}"
     if len(model.inputs) != 1 or len(model.outputs) != 1:
         found = f"{len(model.inputs)} and {len(model.outputs)}"
-        raise ExportError(f"{where}: expected one input and one output, found {found}; make a model of one part")
+        raise ExportError(f"{where}: expected one input and one output, found {found}; export a part with one of each")
     if model.inputs[0].dtype == "string":
-        advice = "look words up before, with StringLookup or TextVectorization, and give the model their numbers"
+        advice = "apply StringLookup or TextVectorization before the model"
         raise ExportError(f"{where}: expected an input of numbers, found strings; {advice}")
     if None in model.inputs[0].shape[1:]:
         found = model.inputs[0].shape[1:]
@@ -84,6 +84,6 @@ def check_groups(model: keras.Model, groups: Mapping[int, str], wanted: Sequence
 def _check_layer(layer: keras.layers.Layer) -> None:
     where = f"layer {layer.name!r}"
     if getattr(layer, "stateful", False):
-        raise ExportError(f"{where}: it carries its state from batch to batch; set its stateful to False")
+        raise ExportError(f"{where}: keeps its state between batches; set stateful=False")
     if layer.compute_dtype != "float32":
-        raise ExportError(f"{where}: expected to compute in float32, found {layer.compute_dtype}; set its dtype")
+        raise ExportError(f"{where}: expected float32 as compute dtype, found {layer.compute_dtype}; set its dtype")

@@ -24,12 +24,12 @@ _LOSSES = {
     "cosine_similarity": keras.losses.CosineSimilarity,
 }
 _SHORT = {"mse": "mean_squared_error", "mae": "mean_absolute_error"}
-_PROBABILITIES = {  # the op that ends a model whose output a cross-entropy takes as probabilities
+_PROBABILITIES = {  # the op before an output of probabilities
     "sparse_categorical_crossentropy": "Softmax",
     "categorical_crossentropy": "Softmax",
     "binary_crossentropy": "Sigmoid",
 }
-_FIXED = {"reduction": "sum_over_batch_size", "axis": -1}  # settings that evaluation has no word for
+_FIXED = {"reduction": "sum_over_batch_size", "axis": -1}  # settings that evaluation does not support
 
 
 @dataclass(frozen=True)
@@ -75,15 +75,15 @@ def objective_of(loss: Any, ending: Sequence[str]) -> Objective:
         doubtful = next((op for op in ending if op in _PROBABILITIES.values()), None)
         if from_logits and doubtful:
             raise ExportError(
-                f"loss {name}: the model ends in a {doubtful.lower()} that is not its last op or not this loss's, so it is "
-                "not clear whether it answers in logits; give the Keras loss object, with from_logits=True or False"
+                f"loss {name}: the model ends in a {doubtful.lower()} that is not its last op or belongs to another "
+                "loss, so its output may be logits or not; pass a Keras loss object with from_logits=True or False"
             )
         settings = {"from_logits": from_logits} if name in _PROBABILITIES else {}
         return Objective(_LOSSES[name](**settings), name, from_logits)
     name = next((name for name, kind in _LOSSES.items() if type(loss) is kind), "")
     if not name:
         raise ExportError(f"loss: expected a Keras loss object of {', '.join(_LOSSES)}, found {type(loss).__name__}")
-    settings = {**loss.get_config(), **loss._fn_kwargs}  # Huber's configuration leaves out its delta
+    settings = {**loss.get_config(), **loss._fn_kwargs}  # Huber's config lacks its delta
     for setting, expected in _FIXED.items():
         found = settings.get(setting, expected)
         if found != expected:

@@ -24,9 +24,9 @@ def real_rows_only(model: keras.Model, sample_weight: tf.Tensor) -> Iterator[Non
         ExportError: A layer's input has no row for each example, or a mask of its own.
     """
     layers = [layer for layer in all_layers(model) if isinstance(layer, keras.layers.BatchNormalization)]
-    problems: list[str] = []  # raised from inside a layer, Keras would make a page of it
+    problems: list[str] = []  # inside a layer, Keras would wrap the error in pages of text
     for layer in layers:
-        layer._moments = _moments_of(layer, sample_weight, problems)  # hides the method of the class
+        layer._moments = _moments_of(layer, sample_weight, problems)  # shadows the class's method
     try:
         yield
     finally:
@@ -78,10 +78,10 @@ def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tup
     def moments(x: tf.Tensor) -> Any:
         mean = mean_of(x)
 
-        def gradient(of_mean: tf.Tensor, of_variance: tf.Tensor) -> tf.Tensor:
+        def gradient(mean_gradient: tf.Tensor, variance_gradient: tf.Tensor) -> tf.Tensor:
             count = prod(x.shape[axis] for axis in within)
-            slope = of_variance * (2.0 / count)
-            constant = of_mean * (1.0 / count) - slope * mean
+            slope = variance_gradient * (2.0 / count)
+            constant = mean_gradient * (1.0 / count) - slope * mean
             each = tf.reshape(share, [-1] + [1] * (len(shape) - 1))
             return x * (each * tf.reshape(slope, shape)) + each * tf.reshape(constant, shape)
 
@@ -92,7 +92,7 @@ def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tup
 
 
 SUMS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
-"""Regularizers that add up what they make of each number, and make 0 of 0."""
+"""Regularizers that sum over elements and map 0 to 0."""
 
 
 @contextmanager

@@ -13,7 +13,7 @@ NORMALIZATIONS = (
     keras.layers.LayerNormalization,
     keras.layers.RMSNormalization,
 )
-NORMALIZING = {"gamma", "beta", "moving_mean", "moving_variance"}  # the weights by which one is known in a SavedModel
+NORMALIZING = {"gamma", "beta", "moving_mean", "moving_variance"}  # identify one in a SavedModel
 
 
 def leaf_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:

@@ -13,12 +13,12 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 from odt_sim.export.convert import convert
 from odt_sim.export.inlining import inlined
-from odt_sim.export.keras2_names import quiet
+from odt_sim.export.keras2_names import deprecations_ignored
 from odt_sim.export.lowering import Trace
 from odt_sim.export.objective import compiled_objective, settings_of
 from odt_sim.export.signatures import Program, emit_signatures, handle
 from odt_sim.export.sources import load
-from odt_sim.export.temporary_variables import scratch_variables
+from odt_sim.export.temporary_variables import temporary_variables
 from odt_sim.export.tracing import Function, traced
 from odt_sim.export.user_functions import keras_models
 from odt_sim.export.user_parameters import is_generator, parameters_of
@@ -27,7 +27,7 @@ from odt_sim.model.flatbuffer import fingerprint, with_metadata
 from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
 
-DESCRIPTION = Path("assets.extra") / "odt_sim.json"  # where the format has a place for files of one's own
+DESCRIPTION = Path("assets.extra") / "odt_sim.json"  # the format's folder for other files
 
 
 def write_saved_model(model: tf.Module, functions: dict[str, Function], path: Path, *, steps_of_keras: bool) -> None:
@@ -43,10 +43,10 @@ def write_saved_model(model: tf.Module, functions: dict[str, Function], path: Pa
         ExportError: The directory cannot be written.
     """
     variables = {id(v): v for function in functions.values() for v in function.variables}
-    model.variables_of_signatures = list(variables.values())  # Keras leaves some out, and TensorFlow asks for all
+    model.variables_of_signatures = list(variables.values())  # TensorFlow requires all, Keras tracks only some
     try:
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-        with quiet():
+        with deprecations_ignored():
             tf.saved_model.save(model, str(path), signatures=functions, options=options)
         (path / DESCRIPTION).parent.mkdir(exist_ok=True)
         (path / DESCRIPTION).write_text(json.dumps(_description(model, steps_of_keras)))
@@ -66,18 +66,18 @@ def _description(model: tf.Module, steps_of_keras: bool) -> dict[str, Any]:
         "name": type(model).__name__,
         "loss": objective.name if objective else None,
         "from_logits": objective.from_logits if objective else True,
-        "optimizer": _numbers(settings_of(compiled[0].optimizer)) if compiled and steps_of_keras else {},
+        "optimizer": _plain_settings(settings_of(compiled[0].optimizer)) if compiled and steps_of_keras else {},
     }
 
 
-def _numbers(settings: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings that are no objects of their own, as a schedule of the learning rate is."""
+def _plain_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings without nested objects, such as a learning-rate schedule."""
     return {key: value for key, value in settings.items() if not isinstance(value, dict)}
 
 
 def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int | None) -> bytes:
     """Returns the `.tflite` file of a SavedModel; see `tflite_model.convert_saved_model`."""
-    with _no_gradients_asked():
+    with _gradient_warnings_ignored():
         loaded = load(path)
     functions = _chosen(loaded, signature_keys, path)
     variables = {handle(v): v for function in functions.values() for v in function.variables}
@@ -85,12 +85,12 @@ def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int 
     traces = {key: _trace(key, function, layers, batch_size) for key, function in functions.items()}
     described = parameters_of(traces, variables) if "parameters" in traces else []
     weights = {handle(own.variable): own.variable for own in described if own.variable is not None}
-    found = scratch_variables(traces.values(), _metrics_of_keras2(loaded, path)) - set(weights)
-    scratch = {key: variables[key] for key in found}
+    unused = temporary_variables(traces.values(), _metrics_of_keras2(loaded, path)) - set(weights)
+    temporary = {key: variables[key] for key in unused}
     states = [v for key, v in variables.items() if key not in weights]
     signatures = emit_signatures(
         Program(
-            traces={key: inlined(trace, scratch=scratch) for key, trace in traces.items()} if scratch else traces,
+            traces={key: inlined(trace, temporary=temporary) for key, trace in traces.items()} if temporary else traces,
             weights=list(weights.values()),
             states=states,
             generators=[v for v in states if is_generator(v)],
@@ -110,8 +110,8 @@ def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int 
 
 
 @contextmanager
-def _no_gradients_asked() -> Iterator[None]:
-    """Leaves out TensorFlow's warnings that gradients of what it loads may fail: the steps hold theirs already."""
+def _gradient_warnings_ignored() -> Iterator[None]:
+    """Silence TensorFlow's warnings about missing gradients of loaded functions: the steps contain theirs."""
     logger, wanted = logging.getLogger("absl"), lambda record: "unsaved custom gradients" not in record.getMessage()
     logger.addFilter(wanted)
     try:

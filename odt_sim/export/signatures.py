@@ -15,7 +15,7 @@ from odt_sim.export.lowering.calls import written
 from odt_sim.export.tracing import Function, named
 
 Variable = Any
-"""A variable of Keras or of TensorFlow."""
+"""A variable of Keras or TensorFlow."""
 
 
 @dataclass(frozen=True)

@@ -42,15 +42,15 @@ def model_of(source: Any) -> Any:
 def _loaded(path: Path) -> keras.Model:
     try:
         return keras.saving.load_model(path, compile=False)
-    except Exception as error:  # Keras and its readers raise types of all kinds
+    except Exception as error:  # Keras and its readers raise many types
         line = " ".join(str(error).split())[:200]
         raise ExportError(
-            f"{path}: Keras cannot load a whole model from it ({line}); save it by model.save, and give a model with classes "
-            "of its own as an object"
+            f"{path}: Keras cannot load a whole model from it ({line}); save it by model.save, and pass a model with custom "
+            "classes as an object"
         ) from error
 
 
-ENDPOINTS = ("serving_default", "serve")  # TensorFlow's name for it, and Keras 3's
+ENDPOINTS = ("serving_default", "serve")  # the names of TensorFlow and of Keras 3
 
 
 class Weights(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
@@ -63,7 +63,7 @@ class Weights(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
             for part in filter(None, scope.split("/")):
                 scopes.enter_context(keras.name_scope(part))
             for v in variables:
-                # A Keras variable around the SavedModel's own, so that its signature reads what a step changes.
+                # Wraps the SavedModel's variable, so that its signature reads the trained value.
                 own = keras.Variable(v, trainable=trainable, dtype=v.dtype.name, shape=tuple(v.shape), name=_name(v))
                 self._track_variable(own)
         self.built = True
@@ -101,7 +101,7 @@ def served_model(path: Path) -> keras.Model:
     if len(inputs) != 1 or len(function.structured_outputs) != 1:
         found = f"{len(inputs)} and {len(function.structured_outputs)}"
         raise ExportError(
-            f"{path}: its signature should have one input and one output, found {found}; save one that has"
+            f"{path}: expected a signature with one input and one output, found {found}; save such a signature"
         )
     ((argument, spec),) = inputs.items()
     layers = _layers(function.variables)
@@ -123,14 +123,14 @@ def load(path: Path) -> Any:
 
 
 def _serving(loaded: Any, path: Path) -> Function:
-    found = dict(loaded.signatures)
-    if "train" in found:
+    signatures = dict(loaded.signatures)
+    if "train" in signatures:
         raise ExportError(f"{path}: has a signature 'train' of its own; use odt_sim.export.convert_saved_model")
-    wanted = [name for name in ENDPOINTS if name in found] or list(found)
+    wanted = [name for name in ENDPOINTS if name in signatures] or list(signatures)
     if (len(wanted) > 1 and wanted[0] not in ENDPOINTS) or not wanted:
-        names = ", ".join(found) or "none"
+        names = ", ".join(signatures) or "none"
         raise ExportError(f"{path}: expected a signature {ENDPOINTS[0]!r}, found {names}; save it by model.export")
-    return found[wanted[0]]
+    return signatures[wanted[0]]
 
 
 def _layers(variables: Sequence[tf.Variable]) -> list[Weights]:

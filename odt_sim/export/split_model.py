@@ -36,10 +36,10 @@ def split_before_head(model: keras.Model, groups: Mapping[int, str]) -> tuple[ke
     try:
         head = keras.Model(embedding, model.outputs[0], name=f"{model.name}_head")
     except ValueError as error:
-        raise ExportError(f"embed: there is a way around layer {first.name!r} to the output; {ADVICE}") from error
+        raise ExportError(f"embed: a path bypasses layer {first.name!r}; {ADVICE}") from error
     others = [layer.name for layer in leaf_layers(head) if groups.get(id(layer), "head") != "head"]
     if others:
-        raise ExportError(f"embed: layer {others[0]!r} stands behind the head and is no part of it; {ADVICE}")
+        raise ExportError(f"embed: layer {others[0]!r} follows the head but is not part of it; {ADVICE}")
     return keras.Model(model.inputs[0], embedding, name=f"{model.name}_body"), head
 
 

@@ -122,8 +122,8 @@ def trace_train(model: keras.Model, training: Training, batch_size: int | None, 
 def _check_unmasked(outputs: tf.Tensor) -> None:
     if getattr(outputs, "_keras_mask", None) is not None:
         raise ExportError(
-            "the model's output carries a mask, by which Keras would weigh a padded batch otherwise than its real rows; "
-            "set mask_zero to False, or return_sequences of the last recurrent layer"
+            "the model's output carries a mask, so Keras would weight a padded batch differently from its real rows; "
+            "set mask_zero=False, or return_sequences=False in the last recurrent layer"
         )
 
 
@@ -143,7 +143,7 @@ def only(model: keras.Model, trained: Sequence[keras.layers.Layer]) -> Iterator[
     try:
         yield
     finally:
-        for layer, trainable in before:  # the outer ones first: a layer sets what is inside it, too
+        for layer, trainable in before:  # outer layers first: they also set their inner ones
             layer.trainable = trainable
 
 

@@ -12,30 +12,25 @@ _KNOWN = {*CHANGES, "ReadVariableOp"}
 
 
 @dataclass
-class Scratch:
+class TemporaryVariable:
     """Such a variable within one function: a tensor that changes.
 
     Attributes:
-        value: What it holds.
+        value: The current value.
     """
 
     value: tf.Tensor
 
     def outputs(self, op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the outputs of an op on the variable, whose further inputs are `inputs`."""
+        """Return the outputs of an op on the variable with further `inputs`."""
         if op.type == "ReadVariableOp":
             return [self.value]
         self.value = CHANGES[op.type](self.value, *inputs)
         return []
 
 
-def scratch_variables(traces: Iterable[Trace], metrics: Collection[int]) -> set[int]:
-    """Returns the `id` of the handle of each variable that all of the traces that touch it set before anything else.
-
-    Args:
-        traces: Traces without calls and conditions; see `inlining.inlined`.
-        metrics: Those of metrics: they need not be set, since each call starts them anew at zero.
-    """
+def temporary_variables(traces: Iterable[Trace], metrics: Collection[int]) -> set[int]:
+    """Return the handle id of each variable that every trace assigns before any other use."""
     set_first: set[int] = set()
     others: set[int] = set()
     for trace in traces:
@@ -48,9 +43,9 @@ def scratch_variables(traces: Iterable[Trace], metrics: Collection[int]) -> set[
 
 def _touching(trace: Trace) -> dict[int, list[tf.Operation]]:
     """Returns for each variable the ops that take its handle, in order."""
-    found: dict[int, list[tf.Operation]] = {}
+    operations: dict[int, list[tf.Operation]] = {}
     for op in trace.concrete.graph.get_operations():
         for t in op.inputs:
             if t.op.name in trace.variables:
-                found.setdefault(trace.variables[t.op.name], []).append(op)
-    return found
+                operations.setdefault(trace.variables[t.op.name], []).append(op)
+    return operations

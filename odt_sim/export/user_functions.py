@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.keras2_names import quiet
+from odt_sim.export.keras2_names import deprecations_ignored
 from odt_sim.export.tracing import Function, concrete, unrolled
 from odt_sim.model.contract import REQUIRED, TRAIN_INPUTS
 
@@ -63,7 +63,7 @@ def specs_of(cls: Any, name: str) -> list[tf.TensorSpec]:
     unknown = [argument for argument in names if argument not in known]
     if unknown:
         raise ExportError(
-            f"{cls.__name__}.{name}: the shape of its argument {unknown[0]!r} is not known; "
+            f"{cls.__name__}.{name}: unknown shape of argument {unknown[0]!r}; "
             f"expected {', '.join(TRAIN_INPUTS)}, or {GIVE_SHAPES}"
         )
     return [known[argument] for argument in names]
@@ -85,7 +85,7 @@ def trace_functions(model: tf.Module) -> dict[str, Function]:
     """
     missing = [name for name in REQUIRED if not callable(getattr(type(model), name, None))]
     if missing:
-        raise ExportError(f"{type(model).__name__}: no method {missing[0]!r}; it needs {', '.join(REQUIRED)}")
+        raise ExportError(f"{type(model).__name__}: no method {missing[0]!r}; expected {', '.join(REQUIRED)}")
     functions: dict[str, Function] = {}
     for name in [*REQUIRED, *_further(type(model))]:
         function = _trace(model, name, functions)
@@ -121,9 +121,9 @@ def _trace(model: tf.Module, name: str, before: dict[str, Function]) -> Function
     metrics = _metrics_variables(model)
     try:
         function = concrete(run, specs)
-        # Metrics that only the first run made are none that it could reset before.
+        # The first run could not reset metrics that it created.
         return function if _metrics_variables(model) == metrics else concrete(run, specs)
-    except Exception as error:  # the function is the author's: whatever it raises is what the author must see
+    except Exception as error:  # user code may raise anything
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         line = lines[-1] if lines[0] == "in user code:" else lines[0]
         raise ExportError(f"{_where(model, name)} cannot be traced: {line}") from error
@@ -148,7 +148,7 @@ def _specs(model: tf.Module, name: str, before: dict[str, Function]) -> list[tf.
     if not own and hasattr(model, "X_SHAPE"):
         return specs_of(type(model), name)
     if not own:
-        raise ExportError(f"{_where(model, name)}: the shapes of its arguments are not known; {GIVE_SHAPES}")
+        raise ExportError(f"{_where(model, name)}: unknown shapes of its arguments; {GIVE_SHAPES}")
     named = zip(method.input_signature, _arguments(method.python_function), strict=False)
     return [tf.TensorSpec(spec.shape, spec.dtype, spec.name or argument) for spec, argument in named]
 
@@ -160,7 +160,7 @@ def _run(model: tf.Module, specs: Sequence[tf.TensorSpec] | None, function: Call
     with ExitStack() as contexts:
         for keras_model in models:
             contexts.enter_context(unrolled(keras_model))
-        contexts.enter_context(quiet())
+        contexts.enter_context(deprecations_ignored())
         contexts.enter_context(_fresh_metrics(models if alone else []))
         result = function()
     if isinstance(result, dict):

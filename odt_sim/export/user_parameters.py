@@ -15,11 +15,11 @@ GENERATOR = "seed_generator_state"
 
 
 @dataclass(frozen=True)
-class OwnParameter:
-    """A tensor that `parameters` hands out.
+class UserParameter:
+    """A tensor that `parameters` returns.
 
     Attributes:
-        variable: What it shows; None where it depends on none or on several.
+        variable: Its variable; None if it depends on none or several.
         parameter: Its description.
     """
 
@@ -27,7 +27,7 @@ class OwnParameter:
     parameter: Parameter
 
 
-def parameters_of(traces: Mapping[str, Trace], variables: Mapping[int, tf.Variable]) -> list[OwnParameter]:
+def parameters_of(traces: Mapping[str, Trace], variables: Mapping[int, tf.Variable]) -> list[UserParameter]:
     """Describes the tensors that `parameters` hands out, in the order `a0..aN`.
 
     What no training step changes is frozen, and what one changes is trainable, or a statistic where its variable is not
@@ -42,19 +42,14 @@ def parameters_of(traces: Mapping[str, Trace], variables: Mapping[int, tf.Variab
         ExportError: The tensors are not named `a0..aN`.
     """
     outputs = traces["parameters"].concrete.structured_outputs
-    names = [f"a{i}" for i in range(len(outputs))]
-    if set(outputs) != set(names):
-        odd = sorted(set(outputs) - set(names)) or sorted(outputs)
-        raise ExportError(
-            f"parameters: expected to return a0..a{len(names) - 1}, found {odd[0]!r}; name the weights so"
-        )
-    shown = [_shown(traces["parameters"], outputs[name], variables) for name in names]
+    names = names_of_weights(outputs)
+    shown = [_variable_of(traces["parameters"], outputs[name], variables) for name in names]
     paths = unique([name if v is None else v.name.partition(":")[0] for name, v in zip(names, shown, strict=True)])
     trained = {key for name, trace in traces.items() if name.startswith("train") for key in _changed(trace)}
     roles = ["trainable" if v is None else _role(v, trained) for v in shown]
     groups = _groups(paths, roles)
     return [
-        OwnParameter(v, Parameter(path, tuple(outputs[name].shape), outputs[name].dtype.name, role, group))
+        UserParameter(v, Parameter(path, tuple(outputs[name].shape), outputs[name].dtype.name, role, group))
         for v, name, path, role, group in zip(shown, names, paths, roles, groups, strict=True)
     ]
 
@@ -66,9 +61,9 @@ def names_of_weights(outputs: Collection[str]) -> list[str]:
         ExportError: What `parameters` returns has other names.
     """
     names = [f"a{i}" for i in range(len(outputs))]
-    odd = sorted(set(outputs) - set(names))
-    if odd or not names:
-        found = repr(odd[0]) if odd else "nothing"
+    others = sorted(set(outputs) - set(names))
+    if others or not names:
+        found = repr(others[0]) if others else "nothing"
         raise ExportError(f"`parameters`: expected to return the weights as a0, a1, ..., found {found}; name them so")
     return names
 
@@ -78,13 +73,13 @@ def is_generator(variable: tf.Variable) -> bool:
     return GENERATOR in variable.name and variable.shape == [2] and variable.dtype == tf.int64
 
 
-def _shown(trace: Trace, output: tf.Tensor, variables: Mapping[int, tf.Variable]) -> tf.Variable | None:
-    found, pending = set(), [output.op]
+def _variable_of(trace: Trace, output: tf.Tensor, variables: Mapping[int, tf.Variable]) -> tf.Variable | None:
+    variable_ids, pending = set(), [output.op]
     while pending:
         op = pending.pop()
-        found |= {trace.variables[op.name]} if op.name in trace.variables else set()
+        variable_ids |= {trace.variables[op.name]} if op.name in trace.variables else set()
         pending += [t.op for t in op.inputs]
-    return variables[found.pop()] if len(found) == 1 else None
+    return variables[variable_ids.pop()] if len(variable_ids) == 1 else None
 
 
 def _changed(trace: Trace) -> Iterator[int]:

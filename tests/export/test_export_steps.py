@@ -242,8 +242,8 @@ def behind() -> Any:
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (nested, {"embed": True}, r"embed: the head of model .* is inside a nested model"),
     (random_body, {"embed": True}, r"embed: layer 'drop' of the body draws random masks"),
-    (skipped, {"embed": True}, r"embed: there is a way around layer 'head'"),
-    (behind, {"embed": True}, r"embed: layer 'after' stands behind the head"),
+    (skipped, {"embed": True}, r"embed: a path bypasses layer 'head'"),
+    (behind, {"embed": True}, r"embed: layer 'after' follows the head"),
     (skipped, {"train_groups": "head"}, r"train_groups: expected a list of groups, found 'head'"),
     (skipped, {"train_groups": ["tail"]}, r"train_groups: expected body, head, norm.* found 'tail'"),
     (skipped, {"train_groups": ["norm"]}, r"train_groups: model .* has nothing to train in 'norm'"),

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from odt_sim.export.lowering.pooling import positive
-from odt_sim.export.lowering.registry import Memo, Value, lowers
+from odt_sim.export.lowering.registry import Memo, Value, computes, lowers
 
 
 @lowers("Relu6Grad")
@@ -22,74 +22,65 @@ def leaky_relu_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
     return [gradient * (alpha + (1.0 - alpha) * positive(tf.nn.relu(x)))]
 
 
-@lowers("EluGrad")
-def elu_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+@computes("EluGrad")
+def elu_grad(gradient: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Computes dX: dY where Y >= 0, else dY (Y + 1)."""
-    gradient, y = inputs
-    return [gradient * (1.0 + tf.minimum(y, 0.0))]
+    return gradient * (1.0 + tf.minimum(y, 0.0))
 
 
-@lowers("TanhGrad")
-def tanh_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+@computes("TanhGrad")
+def tanh_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
     """Computes dX = dY (1 - Y^2)."""
-    y, gradient = inputs
-    return [gradient * (1.0 - y * y)]
+    return gradient * (1.0 - y * y)
 
 
-@lowers("SigmoidGrad")
-def sigmoid_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+@computes("SigmoidGrad")
+def sigmoid_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
     """Computes dX = dY Y (1 - Y)."""
-    y, gradient = inputs
-    return [gradient * y * (1.0 - y)]
+    return gradient * y * (1.0 - y)
 
 
-SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772  # of Klambauer et al., arXiv:1706.02515
+SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772  # Klambauer et al., arXiv:1706.02515
 
 
-@lowers("Selu")
-def selu(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+@computes("Selu")
+def selu(x: tf.Tensor) -> tf.Tensor:
     """Computes Y = scale X where X > 0, else scale alpha (e^X - 1)."""
-    (x,) = inputs
-    return [SELU_SCALE * (tf.nn.relu(x) + SELU_ALPHA * (tf.exp(tf.minimum(x, 0.0)) - 1.0))]
+    return SELU_SCALE * (tf.nn.relu(x) + SELU_ALPHA * (tf.exp(tf.minimum(x, 0.0)) - 1.0))
 
 
-@lowers("SeluGrad")
-def selu_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+@computes("SeluGrad")
+def selu_grad(gradient: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Computes dX: dY scale where Y >= 0, else dY (Y + scale alpha)."""
-    gradient, y = inputs
     below = tf.minimum(y, 0.0)
-    return [gradient * (SELU_SCALE + positive(-below) * (below + SELU_SCALE * (SELU_ALPHA - 1.0)))]
+    return gradient * (SELU_SCALE + positive(-below) * (below + SELU_SCALE * (SELU_ALPHA - 1.0)))
 
 
-@lowers("Softplus")
-def softplus(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+@computes("Softplus")
+def softplus(x: tf.Tensor) -> tf.Tensor:
     """Computes Y = log(1 + e^X), as max(X, 0) + log(1 + e^-|X|), which does not overflow."""
-    (x,) = inputs
-    return [tf.nn.relu(x) + tf.math.log(1.0 + tf.exp(-tf.abs(x)))]
+    return tf.nn.relu(x) + tf.math.log(1.0 + tf.exp(-tf.abs(x)))
 
 
-@lowers("SoftplusGrad")
-def softplus_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+@computes("SoftplusGrad")
+def softplus_grad(gradient: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """Computes dX = dY sigmoid(X)."""
-    gradient, x = inputs
-    return [gradient * tf.sigmoid(x)]
+    return gradient * tf.sigmoid(x)
 
 
-@lowers("Softsign")
-def softsign(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+@computes("Softsign")
+def softsign(x: tf.Tensor) -> tf.Tensor:
     """Computes Y = X / (1 + |X|)."""
-    (x,) = inputs
-    return [x / (1.0 + tf.abs(x))]
+    return x / (1.0 + tf.abs(x))
 
 
-@lowers("SoftsignGrad")
-def softsign_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+@computes("SoftsignGrad")
+def softsign_grad(gradient: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """Computes dX = dY / (1 + |X|)^2."""
-    gradient, x = inputs
-    return [gradient / tf.square(1.0 + tf.abs(x))]
+    return gradient / tf.square(1.0 + tf.abs(x))
 
 
-ERFC = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592, 0.0)  # from t^5 down to 1
+ERFC = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592, 0.0)  # coefficients of t^5 to 1
 
 
 @lowers("Erf", "Erfc")

@@ -13,13 +13,13 @@ from odt_sim.export.lowering.registry import Refusal, Value
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 CONDITIONS = ("If", "StatelessIf")
 LOOPS = ("While", "StatelessWhile")
-READS = ("ReadVariableOp", "ResourceGather", "VariableShape")  # whatever else takes a variable's handle writes to it
+READS = ("ReadVariableOp", "ResourceGather", "VariableShape")  # all other ops on a handle write to it
 CHANGES = {
     "AssignVariableOp": lambda old, value: value,
     "AssignAddVariableOp": lambda old, value: old + value,
     "AssignSubVariableOp": lambda old, value: old - value,
 }
-"""For each op that writes to a whole variable, what the variable then holds."""
+"""The new value of a variable, per op that writes to all of it."""
 
 
 def bodies(op: tf.Operation) -> list[tf.Graph]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from odt_sim.export.lowering.registry import Refusal, Value
 
-FOLDED = (tf.int32, tf.int64, tf.bool)  # of shapes and what is computed with them; a random generator's key is uint64
+FOLDED = (tf.int32, tf.int64, tf.bool)  # types of shapes; a random generator's key is uint64
 
 
 def known(tensor: tf.Tensor) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from odt_sim.export.lowering.pooling import BeforePooling, following_pooling, po
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 from odt_sim.export.lowering.windows import Windows, elements, padded, windows_of
 
-LANES = 32  # columns of a product that XNNPACK computes at once
+LANES = 32  # result columns that XNNPACK computes at once
 BLOCKS = (4, 2)
 
 

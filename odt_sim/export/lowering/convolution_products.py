@@ -14,11 +14,11 @@ from odt_sim.export.lowering.registry import Memo
 from odt_sim.export.lowering.windows import padded_by
 
 Bands = tuple[Band, Band]
-"""Of the rows and of the columns."""
+"""The bands of rows and columns."""
 
-PART = 256  # places of a sum
-ONE_SUM = range(PART, 4 * PART + 1)  # places of an example that are one sum
-SPARE = 8  # of so many rows or columns, one may be computed in vain
+PART = 256  # numbers in one sum
+ONE_SUM = range(PART, 4 * PART + 1)  # positions per example that fit one sum
+SPARE = 8  # one in so many rows or columns may be computed in vain
 
 
 def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjoint: bool = False) -> tf.Tensor:
@@ -43,7 +43,7 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
     phases: list[tf.Tensor] = []
     for place, following in zip(places, [*places[1:], rows.outputs], strict=True):
         total = reduce(tf.add, [_product(joined, lines[j], m, bands) for o, j, m in rows.taps if o == place])
-        empty = [0 if phases else place, following - place - 1]  # places that no tap reaches
+        empty = [0 if phases else place, following - place - 1]  # positions without a tap
         phase = tf.reshape(total, [-1, rows.blocks, 1, width])
         phases.append(tf.pad(phase, [[0, 0], [0, 0], empty, [0, 0]]) if any(empty) else phase)
     shape = [-1, rows.blocks * rows.outputs, columns.blocks * columns.outputs, weights.shape[2] // columns.outputs]

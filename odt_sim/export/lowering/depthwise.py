@@ -23,7 +23,7 @@ def _windows(op: tf.Operation, image: tf.TensorShape, kernel: tf.TensorShape) ->
 def depthwise_conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Computes Y[..., c m + k] = the sum over the kernel's places p of X[p][..., c] W[p, c, k], for m filters a channel."""
     x, kernel = inputs
-    _windows(op, x.shape, kernel.shape)  # refuses what has no kernel
+    _windows(op, x.shape, kernel.shape)  # raises if there is no kernel
     settings = {name: op.get_attr(name) for name in ("strides", "padding", "dilations")}
     return [tf.raw_ops.DepthwiseConv2dNative(input=x, filter=kernel, **settings)]
 
@@ -36,7 +36,9 @@ def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo)
     windows = _windows(op, x.shape, kernel)
     image = padded(_repeated(x, kernel[3]), windows)
     sums = [sum_over(x * gradient, {0, 1, 2}) for x in elements(image, windows)]
-    rows = [tf.concat(sums[i : i + kernel[1]], 0) for i in range(0, len(sums), kernel[1])]  # few at once for XNNPACK
+    rows = [
+        tf.concat(sums[i : i + kernel[1]], 0) for i in range(0, len(sums), kernel[1])
+    ]  # XNNPACK concatenates few at once
     return [tf.reshape(tf.concat(rows, 0), kernel)]
 
 

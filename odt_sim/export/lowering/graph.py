@@ -49,7 +49,7 @@ class Trace:
         positional, named = self.concrete.structured_input_signature
         specs = [spec for spec in tf.nest.flatten(positional) if isinstance(spec, tf.TensorSpec)]
         specs += [tf.TensorSpec.from_spec(named[key], key) for key in sorted(named)]
-        tensors = self.concrete.inputs[: len(specs)]  # the captures follow
+        tensors = self.concrete.inputs[: len(specs)]  # followed by captures
         return {tensor.op.name: spec for tensor, spec in zip(tensors, specs, strict=True)}
 
     def live_operations(self, weights: Collection[int]) -> list[tf.Operation]:
@@ -72,13 +72,13 @@ class Trace:
 
     def where(self, op: tf.Operation) -> str:
         """Returns the layer that an op comes from, or the part of the step where it comes from none."""
-        # Keras opens each layer's scope twice, and TensorFlow tells the second from the first by a number.
+        # Keras opens each layer's scope twice; TensorFlow numbers the second.
         names = [name for part in reversed(op.name.split("/")) for name in (part.rpartition("_")[0], part)]
         layer = next((name for name in names if name in self.layers), None)
         return (
             f"layer {layer!r}"
             if layer
-            else f"{op.name!r} (in no layer: a function of the model, the loss or the optimizer)"
+            else f"{op.name!r} (outside layers: in a function of the model, the loss or the optimizer)"
         )
 
 
@@ -166,7 +166,7 @@ def argument(
         variable = variables.get(trace.variables[op.name])
         if variable is None:
             raise ExportError(
-                f"{trace.where(op)}: reads a variable that is no weight of the model; make it a weight of a layer"
+                f"{trace.where(op)}: reads a variable that is not a weight of the model; make it a weight of a layer"
             )
         return variable.handle if isinstance(variable, tf.Variable) else variable
     return tf.constant(constants[op.name].numpy()) if op.name in constants else inputs[trace.arguments[op.name].name]
@@ -184,7 +184,7 @@ def _emit_operation(op: tf.Operation, values: dict[str, Emitted], emission: Emis
         Refusal: There is no way to emit it.
     """
     if op.type in LOOPS:
-        raise unknown(op)  # what its gradient makes of it stands in no order
+        raise unknown(op)  # the ops of its gradient are in no usable order
     outputs = _outputs(op, [values[t.name] for t in op.inputs], emission)
     values.update(zip((t.name for t in op.outputs), outputs, strict=True))
 

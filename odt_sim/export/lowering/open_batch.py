@@ -19,10 +19,10 @@ from odt_sim.export.lowering.constant_folding import FOLDED, copied, folded, kno
 from odt_sim.export.lowering.registry import Deferred, Refusal, Value, tensor_of
 
 PROBES = (2, 101)
-"""The numbers of rows that shapes are worked out for."""
+"""The numbers of rows that shapes are computed for."""
 
 OPEN = -1
-"""The size of an axis that depends on the number of rows, in a shape to reshape to."""
+"""The size of the axis that depends on the rows, in a shape to reshape to."""
 
 PROPORTIONAL = frozenset(
     """
@@ -30,10 +30,10 @@ PROPORTIONAL = frozenset(
     Cast GatherV2 DynamicStitch Prod Mul AddV2 Sub FloorDiv BroadcastGradientArgs BroadcastArgs ConcatOffset
     """.split()  # noqa: SIM905
 )
-"""Op types that make sizes of sizes; what others make of them, such as a minimum, two numbers of rows do not tell."""
+"""Op types that compute sizes from sizes; for others, such as a minimum, two numbers of rows prove nothing."""
 
 Probed = tuple[tf.Tensor, ...]
-"""A traced tensor in a batch of each of the numbers of rows: a constant, or a placeholder of its shape."""
+"""A traced tensor for each of the numbers of rows: a constant, or a placeholder of its shape."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def _outputs(graph: tf.Graph, op: tf.Operation, inputs: list[tf.Tensor], *, fold
             raise Refusal(
                 f"the op {op.type} cannot take any number of rows; give a batch size, or take fixed rows out of the model"
             ) from error
-        # A copy may stand for its own shape; but of numbers that may be sizes TensorFlow must not go on to tell the values.
+        # A copy serves as its own placeholder, except for integers, whose values TensorFlow must not infer further.
         return constants or [
             t if t.graph is graph and t.dtype not in FOLDED else _placeholder(graph, t.dtype, t.shape) for t in outputs
         ]

@@ -90,7 +90,7 @@ def pooling_windows(op: tf.Operation, image: tf.TensorShape) -> Windows:
 
 def pool(op: tf.Operation, image: tf.Tensor) -> tf.Tensor:
     """Emits a traced max-pooling on another image."""
-    pooling_windows(op, image.shape)  # refuses what has no kernel
+    pooling_windows(op, image.shape)  # raises if there is no kernel
     sizes = {name: op.get_attr(name) for name in ("ksize", "strides", "padding")}
     return tf.raw_ops.MaxPool(input=image, **sizes)
 
@@ -150,7 +150,7 @@ def relu_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Computes dX: dY where Y > 0, else 0."""
     gradient, y = inputs
     if isinstance(y, BeforePooling):
-        return [gradient]  # the pooling's gradient is zero already where the ReLU was
+        return [gradient]  # the pooling's gradient is already zero where the ReLU was
     gradient = gradient.tensor() if isinstance(gradient, Deferred) else gradient
     return [gradient * positive(y if op.inputs[1].op.type == "Relu" else tf.nn.relu(y))]
 

@@ -16,10 +16,8 @@ from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tenso
 ROUNDS = 10
 FACTORS = np.array([[0xD2511F53], [0xCD9E8D57]], np.int64)
 KEY_STEPS = np.array([[0x9E3779B9], [0xBB67AE85]], np.uint32).astype(np.int32)
-SCRAMBLER = np.array([[0x3EC8F720], [0x02461E29]], np.uint32).astype(
-    np.int32
-)  # the key that TensorFlow hashes a seed with
-AUTO_SELECT, PHILOX = 3, 1  # TensorFlow's numbers; on a CPU the first means the second
+SCRAMBLER = np.array([[0x3EC8F720], [0x02461E29]], np.uint32).astype(np.int32)  # the key of TensorFlow's seed hash
+AUTO_SELECT, PHILOX = 3, 1  # TensorFlow's enumeration; equivalent on a CPU
 
 
 def philox(even: tf.Tensor, odd: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -32,8 +30,8 @@ def philox(even: tf.Tensor, odd: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, 
     """
     for _ in range(ROUNDS):
         wide = tf.cast(tf.bitcast(even, tf.uint32), tf.int64)
-        halves = tf.bitcast(wide * FACTORS, tf.int32)  # the low one first
-        # Sliced as they lie, the halves would take half of all the time.
+        halves = tf.bitcast(wide * FACTORS, tf.int32)  # low half first
+        # Slicing without the transpose would take half of the total time.
         low0, low2, high0, high2 = tf.split(tf.reshape(tf.transpose(halves, [2, 0, 1]), [4, -1]), 4)
         even = tf.bitwise.bitwise_xor(tf.bitwise.bitwise_xor(tf.concat([high2, high0], 0), odd), key)
         odd = tf.concat([low2, low0], 0)
@@ -46,7 +44,7 @@ def key_and_counter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
     """Hashes a seed of two numbers: key (m0, m1) and counter (0, 0, m2, m3), where m is the Philox of the seed's 128 bits."""
     (seed,) = inputs
     if seed.dtype != tf.int32:
-        raise Refusal("lowers seeds of int32 only; use those")
+        raise Refusal("supports only seeds of int32; use those")
     low = tf.reshape(seed, [2, 1])
     even, odd = philox(low, tf.minimum(tf.sign(low), 0), tf.constant(SCRAMBLER))
     return [tf.concat([even[:1], odd[:1]], 0), tf.concat([even[1:], odd[1:]], 0)]
@@ -57,7 +55,7 @@ def uniform(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Computes numbers in [0, 1): the low 23 bits of each word over 2^23."""
     shape, (key, counter, algorithm) = inputs[0], map(tensor_of, inputs[1:])
     if tf.get_static_value(algorithm) not in (AUTO_SELECT, PHILOX):
-        raise Refusal("lowers the algorithm Philox only; use that")
+        raise Refusal("supports only the algorithm Philox; use that")
     sizes = sizes_of(shape)
     if isinstance(shape, Sizes):
         words = _words_of_rows(shape, abs(prod(sizes)), key, counter)

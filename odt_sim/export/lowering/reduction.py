@@ -12,8 +12,8 @@ import tensorflow as tf
 from odt_sim.export.lowering.constant_folding import known
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
-MANY = 256  # numbers to a sum
-USUAL_ROWS = 32  # of a batch, where their number is open
+MANY = 256  # numbers in one sum
+USUAL_ROWS = 32  # assumed if the batch size is open
 
 
 def sum_over(x: tf.Tensor, axes: set[int]) -> tf.Tensor:

@@ -16,7 +16,7 @@ class Deferred(ABC):
 
 
 Value = Any
-"""A `tf.Tensor`, or a `Deferred` one."""
+"""A `tf.Tensor` or a `Deferred`."""
 
 
 def tensor_of(value: Value) -> tf.Tensor:
@@ -25,15 +25,15 @@ def tensor_of(value: Value) -> tf.Tensor:
 
 
 Memo = dict[Hashable, Any]
-"""What the lowerings of one graph share, such as the im2col columns of a convolution's forward and filter gradient."""
+"""Values shared between the lowerings of one graph, such as the joined columns of a convolution's input."""
 
 Lowering = Callable[[tf.Operation, list[Value], Memo], list[Value]]
-"""From a traced op (its attributes and static shapes) and its new inputs to its new outputs."""
+"""A function from a traced op (its attributes and static shapes) and its new inputs to its new outputs."""
 
 LOWERINGS: dict[str, Lowering] = {}
 
 TAKES_DEFERRED: set[str] = set()
-"""Op types whose lowering is given deferred values as they are; all others are given tensors."""
+"""Op types whose lowering accepts `Deferred` inputs; all others receive tensors."""
 
 KEPT = frozenset(
     """
@@ -47,10 +47,10 @@ KEPT = frozenset(
     Bitcast EnsureShape ResizeBilinear ResizeNearestNeighbor ReverseV2 Einsum GatherV2 UnsortedSegmentSum ArgMax
     """.split()  # noqa: SIM905
 )
-"""Op types that TFLite has a built-in kernel for, and that are emitted as they are."""
+"""Op types with a built-in TFLite kernel, emitted unchanged."""
 
 UNKNOWN_TYPES = (tf.float16, tf.bfloat16, tf.float64, tf.complex64, tf.complex128, tf.string)
-"""Types that TFLite has few kernels for."""
+"""Types that few TFLite kernels support."""
 
 _LOOP = "use a Keras layer, or tf.vectorized_map, in place of the loop"
 _PYTHON = "write it in ops of TensorFlow or Keras in place of Python"
@@ -68,7 +68,7 @@ INSTEAD = {
     "TensorListReserve": _LOOP,
     "While": _LOOP,
 }
-"""What to use in place of the layers that op types without a lowering come from."""
+"""What to use instead of op types without a lowering."""
 
 
 class Refusal(Exception):  # noqa: N818 - not an error of its own: becomes an ExportError that names the layer
@@ -87,6 +87,16 @@ def lowers(*op_types: str, deferred: bool = False) -> Callable[[Lowering], Lower
         LOWERINGS.update(dict.fromkeys(op_types, function))
         TAKES_DEFERRED.update(op_types if deferred else ())
         return function
+
+    return register
+
+
+def computes(*op_types: str) -> Callable[[Callable[..., tf.Tensor]], Callable[..., tf.Tensor]]:
+    """Register a formula, from an op's input tensors to its one output, as the lowering of op types."""
+
+    def register(formula: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+        lowers(*op_types)(lambda op, inputs, memo: [formula(*inputs)])
+        return formula
 
     return register
 

@@ -69,10 +69,10 @@ def windows_of(op: tf.Operation, image: tf.TensorShape, size: tuple[int, int]) -
         Refusal: The images are not channels-last, or the padding is explicit.
     """
     if op.get_attr("data_format") != b"NHWC":
-        raise Refusal('lowers data_format="channels_last" only; use that')
+        raise Refusal('supports only data_format="channels_last"; use that')
     padding = op.get_attr("padding")
     if padding not in (b"SAME", b"VALID"):
-        raise Refusal('lowers padding "same" and "valid" only; put a ZeroPadding2D layer before it')
+        raise Refusal('supports only padding "same" and "valid"; put a ZeroPadding2D layer before it')
     stride = tuple(op.get_attr("strides")[1:3])
     dilation = tuple(op.get_attr("dilations")[1:3]) if "dilations" in op.node_def.attr else (1, 1)
     axes = [_axis(int(image[1 + a]), size[a], stride[a], dilation[a], padding == b"SAME") for a in (0, 1)]
@@ -105,7 +105,7 @@ def padded_by(x: tf.Tensor, before: tuple[int, int], size: tuple[int, int], valu
     below, right = height - top - x.shape[1], width - left - x.shape[2]
     if (top, left, below, right) == (0, 0, 0, 0):
         return x
-    # Columns and channels as one axis: padding is done row by row then, not pixel by pixel.
+    # With columns and channels in one axis, padding copies rows, not pixels.
     flat = tf.reshape(x, [-1, x.shape[1], x.shape[2] * channels])
     flat = tf.pad(flat, [[0, 0], [top, below], [left * channels, right * channels]], constant_values=value)
     return tf.reshape(flat, [-1, height, width, channels])
@@ -219,7 +219,7 @@ def dilated(x: tf.Tensor, down: int, right: int) -> tf.Tensor:
     if (down, right) == (1, 1):
         return x
     _, height, width, channels = x.shape
-    # Zeros follow each row and column by widening the axes behind them; then the last ones are cut off.
+    # Widening the following axes appends zeros to each row and column; the last ones are cut off.
     x = tf.pad(tf.reshape(x, [-1, width, channels]), [[0, 0], [0, 0], [0, (right - 1) * channels]])
     row = width * right * channels
     x = tf.pad(tf.reshape(x, [-1, height, row]), [[0, 0], [0, 0], [0, (down - 1) * row]])
