@@ -1,6 +1,6 @@
-"""From what an author has, such as an unchanged Keras model, to a trainable `.tflite` file.
+"""Export Keras models, SavedModels and model classes as trainable `.tflite` files.
 
-The only part that imports TensorFlow, and only when used.
+TensorFlow is imported only here, and only on first use.
 """
 
 from importlib import import_module
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports TensorFlow only when the exporter itself is asked for (PEP 562)."""
+    """Import the exporter, and with it TensorFlow, on first access (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -1,4 +1,4 @@
-"""`python -m odt_sim.export PATH`: exports the model whose specification (see `cache.exported`) is JSON on stdin."""
+"""`python -m odt_sim.export PATH`: export the model whose specification (see `cache.exported`) is JSON on stdin."""
 
 import json
 import sys
@@ -13,11 +13,13 @@ from odt_sim.model.verification import remember
 
 
 def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
-    """Builds and exports the model of a specification, and tries it out; the initial weights depend on its `seed` alone.
+    """Build, export and verify the model of a specification.
+
+    The initial weights depend on the specification's `seed` alone.
 
     Raises:
-        ExportError: The build function is missing or fails, or its model cannot be exported.
-        ModelError: LiteRT cannot run what was exported.
+        ExportError: The build function fails, or its model cannot be exported.
+        ModelError: LiteRT cannot run the exported file.
     """
     from odt_sim.export import export_model  # first: its error says how to install TensorFlow
 
@@ -66,7 +68,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def main() -> int:
-    """Returns the exit code: 0, or 1 with one line on stderr."""
+    """Return the exit code: 0, or 1 with one line on stderr."""
     try:
         export_spec(json.load(sys.stdin), Path(sys.argv[1]))
     except OdtSimError as error:

@@ -1,6 +1,6 @@
-"""Exports the models of a configuration in a process of their own, once each; imports no TensorFlow.
+"""Export configured models in a subprocess and cache the files; imports no TensorFlow.
 
-TensorFlow takes seconds and half a gigabyte, and its converter leaks: the caller's process stays free of it.
+TensorFlow takes seconds to start and half a gigabyte of memory, and its converter leaks.
 """
 
 import errno
@@ -42,21 +42,20 @@ QUIET = {
 
 
 def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
-    """Returns the `.tflite` file of a model's configuration; exports it unless that was done before.
+    """Return the `.tflite` file of a configured model; export it if it is not cached.
 
-    The file is cached under a hash of the specification, of the source of the exporter and of what builds the model, of the
-    files that it is built from, and of the versions of TensorFlow and LiteRT. Processes that ask for the same model wait for
-    one export.
+    The cache key covers the specification, the sources of the exporter and the build function, the files that the model is
+    built from, and the versions of TensorFlow and LiteRT. Concurrent processes share one export.
 
     Args:
         spec: A node of `conf/model` as plain values: `name`, `build` (`_target_` and arguments of a function that returns a
             Keras model), `loss`, `optimizer` (`name` and settings), `batch_size`, `seed`, and optionally `OPTIONS` and
-            `sys_path`, directories where the build function's module is found.
-        directory: The cache; None is `$ODT_SIM_CACHE`, or `~/.cache/odt_sim`, with `models` behind it.
+            `sys_path`, directories to import the build function from.
+        directory: The cache; None is `models` under `$ODT_SIM_CACHE` or `~/.cache/odt_sim`.
 
     Raises:
         ConfigurationError: A setting is missing.
-        ExportError: The export failed; the message is the child's own.
+        ExportError: The export failed; the message is the subprocess's own.
     """
     missing = sorted(SETTINGS - set(spec)) or sorted({"_target_"} - set(spec["build"]))
     if missing:
@@ -84,14 +83,14 @@ def _digest(path: Path) -> bytes:
 
 
 def _intact(path: Path) -> bool:
-    """Return whether a file is cached and its content is what the export wrote."""
+    """Return whether a file is cached and matches its digest."""
     digest = _digest_file(path)
     return path.exists() and digest.exists() and digest.read_bytes() == _digest(path)
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that ends with the process; without locks in the file system, processes may export twice."""
+    """Hold a lock that is released when the process exits; without flock, processes may export twice."""
     lock = FileLock(path, fallback_to_soft=False)
     try:
         lock.acquire()
@@ -105,7 +104,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def default_directory() -> Path:
-    """Returns where exported models are cached."""
+    """Return the directory of the export cache."""
     return cache_folder("models")
 
 
@@ -127,10 +126,10 @@ def _version(package: str) -> str:
 
 
 def _build_sources(spec: Mapping[str, Any]) -> list[Path]:
-    """Returns the files that decide what the build function returns, as far as they can be told without an import.
+    """Return the source files that may affect the build function, found without importing it.
 
-    Of a user's own module these are all beside it, since it may import them: the files of its folder and of the folders in
-    that, and the whole package that it is in. Of an installed one it is the module; its helpers change with its version.
+    For a user's module: all Python files of its folder, of direct subfolders and of its package. For an installed one:
+    the module alone, because its helpers change with the version.
     """
     module, top = _build_module(spec)
     if module is None or top is None:
@@ -142,14 +141,14 @@ def _build_sources(spec: Mapping[str, Any]) -> list[Path]:
 
 
 def _build_files(spec: Mapping[str, Any]) -> list[Path]:
-    """Returns the files that the build function's arguments name, such as weights, and those of SavedModels."""
+    """Return the files named by the build function's arguments, such as weights, and the contents of SavedModels."""
     named = [Path(value).expanduser() for value in spec["build"].values() if isinstance(value, str)]
     saved = [path for folder in named if (folder / "saved_model.pb").is_file() for path in sorted(folder.rglob("*"))]
     return [path for path in [*named, *saved] if path.is_file()]
 
 
 def _build_module(spec: Mapping[str, Any]) -> tuple[Path | None, Path | None]:
-    """Returns the file of the build function's module, and the file or folder of the outermost package that it is in."""
+    """Return the file of the build function's module, and the file or folder of its outermost package."""
     search: Sequence[str] | None = [*spec.get("sys_path", ()), *sys.path]
     module, top = None, None
     name = ""
@@ -168,12 +167,12 @@ def _build_module(spec: Mapping[str, Any]) -> tuple[Path | None, Path | None]:
 
 
 def _hooked(name: str) -> ModuleSpec | None:
-    """Returns what an import hook knows of a top-level module, as editable installations leave them."""
+    """Return the spec of a top-level module from import hooks, as used by editable installations."""
     return next(filter(None, (finder.find_spec(name, None) for finder in sys.meta_path)), None)
 
 
 def _export(spec: Mapping[str, Any], path: Path) -> None:
-    """Export a model in a subprocess; temporary files go with the folder, even if the process is killed."""
+    """Export in a subprocess; the temporary folder removes leftovers even if the process is killed."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.tflite"
         child = subprocess.run(

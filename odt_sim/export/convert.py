@@ -1,4 +1,4 @@
-"""From emitted signatures to the bytes of a `.tflite` file."""
+"""Convert emitted signatures to the bytes of a `.tflite` file."""
 
 import tempfile
 from collections import defaultdict
@@ -12,15 +12,7 @@ from odt_sim.memory import memory_limit
 
 
 def convert(signatures: Signatures, *, flex: bool = False) -> bytes:
-    """Converts signatures with TFLite's built-in ops only, or with those of full TensorFlow for what remains.
-
-    Args:
-        signatures: The signatures.
-        flex: Whether ops without a built-in kernel become Flex ops.
-
-    Raises:
-        ExportError: TensorFlow's converter failed, or the file needs more memory than there is.
-    """
+    """Convert signatures with TFLite's built-in ops, or also with Flex ops."""
     _check_memory(signatures)
     with tempfile.TemporaryDirectory() as directory:
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
@@ -37,11 +29,7 @@ def convert(signatures: Signatures, *, flex: bool = False) -> bytes:
 
 
 def _check_memory(signatures: Signatures) -> None:
-    """Refuse a batch that needs more memory than the machine has.
-
-    Raises:
-        ExportError: The signatures' tensors need more memory than there is.
-    """
+    """Refuse a batch that needs more memory than the machine has."""
     needed, available = sum(map(_peak, signatures.functions.values())), memory_limit()
     if needed > available:
         raise ExportError(
@@ -51,7 +39,7 @@ def _check_memory(signatures: Signatures) -> None:
 
 
 def _peak(function: Function) -> int:
-    """Return the most bytes that a function's tensors take at once; an open size counts nothing."""
+    """Return the peak memory of a function's tensors in bytes; open sizes count as 0."""
     operations = function.graph.get_operations()
     last_use = {t.name: i for i, op in enumerate(operations) for t in op.inputs}
     released: dict[int, int] = defaultdict(int)

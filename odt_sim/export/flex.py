@@ -1,8 +1,7 @@
-"""The Flex flavour: traced functions as TensorFlow runs them, with `save` and `restore` of TensorFlow's checkpoints.
+"""Export the Flex flavour: traced functions as TensorFlow runs them, with TensorFlow's checkpoints.
 
-Nothing is lowered: TFLite's built-in ops stand beside Flex ops, which are full TensorFlow's. The signatures `save` and
-`restore` and the single-file format are those of "On-Device Training with TensorFlow Lite", so that apps written for it find
-what they expect.
+Nothing is lowered: ops without a built-in kernel become Flex ops. The signatures `save` and `restore` and the single-file
+checkpoint format follow "On-Device Training with TensorFlow Lite", for apps written for it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +21,10 @@ CHECKPOINT_PATH = tf.TensorSpec([], tf.string, "checkpoint_path")
 
 
 def checkpoint_of(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, Variable]:
-    """Returns what a checkpoint of a model's training holds, by name.
+    """Return the variables of a training checkpoint by name.
 
-    These are the weights under their parameters' names, the optimizer's slots as `optimizer/...`, and the states of random
-    layers as `random_state/0`, `random_state/1`, ... Keras' own names of the latter two tell how many a process made before.
+    These are the weights under their parameter names, the optimizer's slots as `optimizer/...`, and the states of random
+    layers as `random_state/0`, ... Keras' own names of the last two depend on what the process built before.
     """
     slots = [v for v in optimizer.variables if v is not optimizer.learning_rate]
     generators = random_states_of(model)
@@ -36,17 +35,10 @@ def checkpoint_of(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> 
 
 
 def flex_signatures(program: Program, checkpoint: Mapping[str, Variable]) -> Signatures:
-    """Copies every signature over new variables that hold the current values.
+    """Copy every signature over new variables that hold the current values.
 
-    Beside the program's own there are `parameters` and `set_parameters` (arrays `a0..aN`), `save` and `restore` (a
-    checkpoint), and `set_gradient_offset` where there are offsets.
-
-    Args:
-        program: The traced functions and their variables.
-        checkpoint: Those of its weights and states that a checkpoint holds, by name.
-
-    Raises:
-        ExportError: A trace reads a variable that is not the program's, or makes a tensor of too many axes.
+    Adds `parameters` and `set_parameters` (arrays `a0..aN`), `save` and `restore` (a checkpoint), and
+    `set_gradient_offset` if there are offsets.
     """
     weights, states, offsets = copies(program.weights, "a"), copies(program.states, "s"), copies(program.offsets, "b")
     inputs = {handle(v): tf.Variable(v.numpy(), name=name) for name, v in program.inputs.items()}
@@ -64,7 +56,7 @@ def flex_signatures(program: Program, checkpoint: Mapping[str, Variable]) -> Sig
 
 
 def _copied(trace: Trace, variables: Mapping[int, tf.Variable], inputs: Mapping[int, str]) -> Function:
-    """Returns the function that a trace becomes; the variables that are inputs are set before anything reads them."""
+    """Return the function of a trace; variables that are inputs are assigned before they are read."""
     read = set(trace.variables.values())
     given = {name: variables[key] for key, name in inputs.items() if key in read}
 
@@ -77,7 +69,7 @@ def _copied(trace: Trace, variables: Mapping[int, tf.Variable], inputs: Mapping[
 
 
 def _save(checkpoint: Mapping[str, tf.Variable]) -> Function:
-    """Returns a function that writes variables under their names into one file."""
+    """Return a function that writes variables into one file."""
 
     def save(checkpoint_path: tf.Tensor) -> dict[str, tf.Tensor]:
         data = [v.read_value() for v in checkpoint.values()]
@@ -88,9 +80,9 @@ def _save(checkpoint: Mapping[str, tf.Variable]) -> Function:
 
 
 def _restore(checkpoint: Mapping[str, tf.Variable]) -> Function:
-    """Returns a function that reads what `save` wrote, and what it read.
+    """Return a function that restores what `save` wrote.
 
-    One op reads all, and the shapes are checked, before the first variable is set: a file that does not fit changes nothing.
+    All tensors are read and their shapes checked before the first assignment: a wrong file changes nothing.
     """
     variables: Sequence[tf.Variable] = list(checkpoint.values())
 
@@ -116,18 +108,10 @@ MOST_AXES = 6  # the limit of XNNPACK, the interpreter's default
 def copied_graph(
     trace: Trace, inputs: Mapping[str, tf.Tensor], variables: Mapping[int, tf.Variable]
 ) -> dict[str, tf.Tensor]:
-    """Copies a traced function into the current graph.
-
-    Args:
-        trace: The traced function.
-        inputs: The new tensor for each of its arguments, by name.
-        variables: For the id of each captured handle the variable that takes its place.
+    """Copy a traced function into the current graph.
 
     Returns:
         The outputs by name.
-
-    Raises:
-        ExportError: It reads a variable that nothing takes the place of, or makes a tensor of too many axes.
     """
     graph, new = trace.concrete.graph, tf.compat.v1.get_default_graph()
     constants = {placeholder.op.name: outer for outer, placeholder in graph.captures}
@@ -153,7 +137,7 @@ def _check_axes(trace: Trace, op: tf.Operation) -> None:
 
 
 def _replace_erfc(definition: Any) -> None:
-    """Puts 1 - erf(x), which has a Flex op, in place of erfc(x), which has none, in a `GraphDef`."""
+    """Replace erfc(x), which has no Flex op, by 1 - erf(x) in a `GraphDef`."""
     for node in [node for node in definition.node if node.op == "Erfc"]:
         one, erf = definition.node.add(), definition.node.add()
         erf.CopyFrom(node)

@@ -1,7 +1,6 @@
-"""Writes out what a traced graph calls: functions in place of their calls, and conditions as selections.
+"""Inline a traced graph: calls become the ops of the called function, conditions become selections.
 
-What an author saved is calls within calls. Written out, each op stands by itself: what nothing asks for can be left out, and
-with a fixed batch TensorFlow infers the shapes anew.
+Afterwards unused ops can be dropped one by one, and a fixed batch size lets TensorFlow infer all shapes.
 """
 
 from collections.abc import Mapping
@@ -36,15 +35,12 @@ Value = Any
 
 
 def inlined(trace: Trace, batch_size: int | None = None, temporary: Mapping[int, tf.Variable] | None = None) -> Trace:
-    """Returns the same function as a graph without calls and conditions; loops stay.
+    """Return the same function without calls and conditions; loops stay.
 
     Args:
         trace: The traced function.
-        batch_size: The size of every argument's first axis that is not fixed; None leaves it open.
-        scratch: By the ids of their handles, variables that become tensors, zero at first; see `scratch.scratch_variables`.
-
-    Raises:
-        ExportError: A call or a condition cannot be written out, or there is a loop beside them.
+        batch_size: The size of every open first axis; None leaves it open.
+        temporary: Variables that become tensors, initially zero, by the id of their handle; see `temporary_variables`.
     """
     graph, replaced = trace.concrete.graph, temporary or {}
     if batch_size is None and not replaced and not any(bodies(op) for op in graph.get_operations()):
@@ -71,11 +67,11 @@ def _fixed(spec: tf.TensorSpec, batch_size: int | None) -> tf.TensorSpec:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where ops are written out.
+    """The function and the branch that ops are inlined from.
 
     Attributes:
-        trace: Of what function, for messages.
-        taken: Whether they run at all, a boolean scalar; None in no branch of a condition.
+        trace: The traced function, for messages.
+        taken: Whether the branch runs, a boolean scalar; None outside conditions.
     """
 
     trace: Trace
@@ -83,11 +79,7 @@ class _Place:
 
 
 def _body(body: tf.Graph, given: Mapping[str, Value], place: _Place) -> dict[str, Value]:
-    """Returns what each tensor of a function becomes, by name; `given` are its arguments.
-
-    Raises:
-        ExportError: An op cannot be written out.
-    """
+    """Return the value of each tensor of a function by name, given its arguments."""
     tensors = dict(given)
     for op in needed(body):
         if op.type in LOOPS:  # the ops of its gradient are in no usable order
@@ -124,7 +116,7 @@ def _results(body: tf.Graph, inputs: list[Value], place: _Place) -> list[Value]:
 
 
 def _branches(branches: list[tf.Graph], condition: tf.Tensor, inputs: list[Value], place: _Place) -> list[Value]:
-    """Writes out both branches of a condition and selects each output."""
+    """Inline both branches of a condition and select each output."""
     conditions = [condition, tf.logical_not(condition)]
     if place.taken is not None:
         conditions = [tf.logical_and(place.taken, own) for own in conditions]

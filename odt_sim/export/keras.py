@@ -1,4 +1,4 @@
-"""Exports an unchanged Keras model as a trainable `.tflite` file."""
+"""Export an unchanged Keras model as a trainable `.tflite` file."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -46,36 +46,35 @@ def export_model(
     gradient_offset: bool = False,
     flavour: str = "builtin",
 ) -> Path:
-    """Exports a Keras model with its current weights as a `.tflite` file that trains on any LiteRT interpreter.
+    """Export a Keras model with its current weights as a `.tflite` file that trains on any LiteRT interpreter.
 
     The training step is traced as Keras runs it and emitted again with TFLite's built-in ops. The model and the optimizer
-    are left as they are. Layers whose `trainable` is False stay frozen in the file.
+    stay unchanged. Layers with `trainable=False` stay frozen in the file.
 
     Args:
-        source: A built Keras 3 Sequential or Functional model with one input and one output, or the path of one: a `.keras`
-            or `.h5` file, or a SavedModel's directory, from `model.export` or an older `model.save`. Of a SavedModel, the
-            trainable variables are trained, and a step computes what its serving signature does: BatchNormalization keeps
-            its statistics, and Dropout drops nothing.
-        path: Where to write the file.
-        loss: One of `odt_sim.model.manifest.LOSSES` by name, or a Keras loss object of these. By name, a cross-entropy takes
-            the model's output as logits unless it ends in a softmax (for the binary one: a sigmoid).
-        optimizer: A Keras optimizer object or its name. Its learning rate is only the default in the manifest: the rate is
-            an input of `train`.
-        batch_size: Rows of one call of `train` and of `infer`; None makes a file that takes any number of them, and whose
-            manifest says `DEFAULT_BATCH_SIZE` for the rows of a device's step.
-        name: The model's name in the manifest; None takes Keras' name.
-        head: The layer, or layers, that form the head; None takes the last layer with weights that is no normalization.
-        class_weight: For each class the factor on its examples' losses in training, 1 where it is left out.
-        train_groups: Groups of parameters that get a signature `train_<group>` of their own, which trains these alone:
-            `head`, `body`, `norm`, or several joined by `_`, such as `body_norm`.
-        embed: Adds `embed`, from `x` to the `embedding` that goes into the head, and `head_train` and `head_infer`, which
-            take an `embedding` in place of `x`: what a frozen body says of an example is then computed once.
-        gradient_offset: Adds `set_gradient_offset`, which sets a b for each trainable parameter, and the input `mu` of each
-            training step: steps then use g + mu w + b in place of the gradient g.
-        flavour: `builtin`, or `flex` for a file that LiteRT cannot run: it needs TensorFlow 2.19, or the Select TF ops
-            library in an app. Nothing is lowered; `save` and `restore` take a `checkpoint_path`, `set_parameters` takes
-            `a0..aN`, and each training step also returns the gradient of each parameter under the parameter's name in
-            the manifest, such as `cnn/dense/kernel`, as the loss gives it: before clipping, decay and offset.
+        source: A built Keras 3 Sequential or Functional model with one input and one output, or a path: a `.keras` or `.h5`
+            file, or a SavedModel directory from `model.export` or an older `model.save`. A SavedModel trains its trainable
+            variables through its serving signature: BatchNormalization keeps its statistics, Dropout is inactive.
+        path: The file to write.
+        loss: A name from `odt_sim.model.manifest.LOSSES`, or a Keras loss object of these. By name, a cross-entropy takes the
+            model's output as logits unless the model ends in a softmax (binary: a sigmoid).
+        optimizer: A Keras optimizer or its name. Its learning rate becomes the default in the manifest; the rate is an
+            input of `train`.
+        batch_size: Rows per call of `train` and `infer`; None accepts any number and records `DEFAULT_BATCH_SIZE` as the
+            rows of a device's step.
+        name: The model's name in the manifest; None uses Keras' name.
+        head: The layer or layers of the head; None is the last layer with weights that is not a normalization.
+        class_weight: A factor per class on its examples' training losses; missing classes get 1.
+        train_groups: Parameter groups that get their own signature `train_<group>`: `head`, `body`, `norm`, or several
+            joined by `_`, such as `body_norm`.
+        embed: Add `embed`, from `x` to the `embedding` that enters the head, and `head_train` and `head_infer`, which
+            take an `embedding` instead of `x`. The features of a frozen body are then computed once per example.
+        gradient_offset: Add `set_gradient_offset`, which sets b per trainable parameter, and the input `mu` of each
+            training step: steps then use g + mu w + b instead of the gradient g.
+        flavour: `builtin`, or `flex` for a file that needs TensorFlow 2.19 or an app with the Select TF ops library.
+            In `flex`, nothing is lowered, `save` and `restore` take a `checkpoint_path`, `set_parameters` takes `a0..aN`,
+            and each training step also returns the gradients of the loss (before clipping, decay and offset) under the
+            parameters' names in the manifest, such as `cnn/dense/kernel`.
 
     Returns:
         The path of the file.
@@ -121,7 +120,7 @@ def export_model(
 def _trace_steps(
     model: keras.Model, groups: Mapping[int, str], training: Training, batch_size: int | None, alone: Sequence[str]
 ) -> dict[str, Trace]:
-    """Traces the step of the whole model, and one for each of the groups that are to be trained alone."""
+    """Trace the step of the whole model, and one for each group that trains alone."""
     traces = {"train": trace_train(model, training, batch_size)}
     for group in alone:
         with only(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) in group.split("_")]):
@@ -143,14 +142,14 @@ def _program(model: keras.Model, training: Training, traces: Mapping[str, Trace]
 
 
 def _constraints(model: keras.Model) -> dict[str, bool]:
-    """Returns what the optimizer's settings say of weights that are constrained: a step is then more than its rule."""
+    """Return the manifest entry of constrained weights, whose step is more than the optimizer's rule."""
     return {"constraints": True} if any(v.constraint is not None for v in model.trainable_weights) else {}
 
 
 def _trace_halves(
     model: keras.Model, groups: Mapping[int, str], training: Training, batch_size: int | None
 ) -> dict[str, Trace]:
-    """Traces what embeds examples, and what trains the head and answers from embeddings."""
+    """Trace the embedding of examples, and training and inference of the head on embeddings."""
     body, head = split_before_head(model, groups)
     with only(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) == "head"]):
         check_not_random(body, trace_infer(body, batch_size, training=True))

@@ -1,4 +1,4 @@
-"""What Keras 2 called otherwise: lets a training function that was written for it run on Keras 3."""
+"""Names of Keras 2 that Keras 3 lacks, so that training functions written for Keras 2 run unchanged."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ def _minimize(
     var_list: Sequence[Any] | Callable[[], Sequence[Any]],
     tape: tf.GradientTape | None = None,
 ) -> None:
-    """Takes a step against the gradient of a loss, or of what a function returns."""
+    """Take a step against the gradient of a loss, given as a tensor or a function."""
     tape = tape or tf.GradientTape()
     if callable(loss):
         with tape:
@@ -37,7 +37,7 @@ _NAMES: tuple[tuple[type, str, Any], ...] = (
 
 
 def add_keras2_names() -> None:
-    """Gives Keras' classes the names of Keras 2 that they have no more; what they have is left as it is.
+    """Add missing Keras 2 names to Keras' classes.
 
     These are `weight.read_value()`, `optimizer.minimize(loss, var_list, tape)`, `optimizer.lr` and `metric.reset_states()`.
     """

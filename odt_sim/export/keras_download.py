@@ -1,4 +1,4 @@
-"""A program: writes a data set of `keras.datasets` into an `.npz` file. Runs in a process of its own, as Keras is heavy."""
+"""Download a data set of `keras.datasets` into an `.npz` file; a separate program, because Keras is heavy."""
 
 import inspect
 import sys
@@ -13,9 +13,9 @@ TEXT_LENGTH = 200
 
 
 def join(load_data: Callable[..., Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns `x` and `y` of a `load_data` function of `keras.datasets`, train and test parts joined.
+    """Return `x` and `y` of a `load_data` function of `keras.datasets`, training and test parts joined.
 
-    Sequences of different lengths are cut and padded in front to `[examples, TEXT_LENGTH]`.
+    Texts are truncated and padded in front to `[examples, TEXT_LENGTH]`.
     """
     text = "num_words" in inspect.signature(load_data).parameters
     (x, y), (x_test, y_test) = load_data(num_words=TEXT_WORDS) if text else load_data()
@@ -28,7 +28,7 @@ def join(load_data: Callable[..., Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def main(name: str, path: str) -> None:
-    """Writes the data set `name` into the file `path`; exits with one line on standard error where that fails."""
+    """Write the data set `name` into the file `path`; exit with one line on stderr on failure."""
     try:
         from keras import datasets
 

@@ -1,4 +1,4 @@
-"""What a Keras model must be before anything of it is traced."""
+"""Check a Keras model before it is traced."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,12 +13,7 @@ FLAVOURS = ("builtin", "flex")
 
 
 def check_model(model: Any, batch_size: int | None) -> None:
-    """Checks a model, its layers and the batch size.
-
-    Raises:
-        ExportError: It is no built Keras model of one input of fixed shape and one output, has nothing to train, or has a
-            layer that cannot be exported exactly.
-    """
+    """Check a model, its layers and the batch size."""
     if keras.backend.backend() != "tensorflow":
         raise ExportError(f"Keras runs on {keras.backend.backend()}, expected tensorflow; set KERAS_BACKEND=tensorflow")
     if not isinstance(model, keras.Model) or not model.built or not getattr(model, "inputs", None):
@@ -48,12 +43,7 @@ def check_model(model: Any, batch_size: int | None) -> None:
 
 
 def check_flavour(model: keras.Model, flavour: str) -> None:
-    """Checks the kind of ops that a file is to have.
-
-    Raises:
-        ExportError: The flavour is unknown, or TensorFlow's own op fails at the gradient of a layer: that of a grouped
-            convolution runs only where oneDNN does.
-    """
+    """Check the flavour of the exported ops."""
     if flavour not in FLAVOURS:
         raise ExportError(f"flavour: expected {' or '.join(FLAVOURS)}, found {flavour!r}")
     for layer in leaf_layers(model) if flavour == "flex" else ():
@@ -64,11 +54,7 @@ def check_flavour(model: keras.Model, flavour: str) -> None:
 
 
 def check_groups(model: keras.Model, groups: Mapping[int, str], wanted: Sequence[str]) -> None:
-    """Checks that each group, or several joined by `_`, that is to be trained alone has something to train.
-
-    Raises:
-        ExportError: A name is unknown, or the model has no trainable weight in these groups.
-    """
+    """Check that each group, or several joined by `_`, has something to train."""
     if isinstance(wanted, str):
         raise ExportError(f"train_groups: expected a list of groups, found {wanted!r}; write [{wanted!r}]")
     for name in wanted:

@@ -1,4 +1,4 @@
-"""What a training step minimizes, and how: a loss and an optimizer as the caller gave them."""
+"""Losses and optimizers of a training step, as the caller gives them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ _FIXED = {"reduction": "sum_over_batch_size", "axis": -1}  # settings that evalu
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss with what the manifest and the signatures say of it.
+    """A loss, and its description in the manifest and the signatures.
 
     Attributes:
         function: The Keras loss; takes `sample_weight` and returns the mean over the batch, `[]`.
@@ -49,23 +49,19 @@ class Objective:
     delta: float = 1.0
 
     def target(self, output: tf.TensorShape) -> tf.TensorSpec:
-        """Returns the shape and dtype of `y` for a model whose output is `[batch, ...]`."""
+        """Return the shape and dtype of `y` for a model output `[batch, ...]`."""
         if self.name == "sparse_categorical_crossentropy":
             return tf.TensorSpec(output[:-1], tf.int32, name="y")
         return tf.TensorSpec(output, tf.float32, name="y")
 
 
 def objective_of(loss: Any, ending: Sequence[str]) -> Objective:
-    """Returns the objective for a loss's name or a Keras loss object.
+    """Return the objective of a loss name or a Keras loss object.
 
     Args:
-        loss: One of `manifest.LOSSES` (`mse` and `mae` for short), or the Keras loss object of one of these.
-        ending: The types of the ops that end the model, the last one first: for a loss given by name, the output of a
-            softmax, or for binary cross-entropy that of a sigmoid, is no logits.
-
-    Raises:
-        ExportError: The loss is another one, or has settings that evaluation does not know; or its name leaves open whether
-            it takes logits, since the model ends in a softmax or a sigmoid with something behind it.
+        loss: One of `manifest.LOSSES` (or `mse`, `mae`), or a Keras loss object of these.
+        ending: The types of the ops that end the model, the last one first. For a loss by name, they decide whether the
+            output is logits: not behind a softmax, or behind a sigmoid for binary cross-entropy.
     """
     if isinstance(loss, str):
         name = _SHORT.get(loss, loss)
@@ -92,9 +88,9 @@ def objective_of(loss: Any, ending: Sequence[str]) -> Objective:
 
 
 def compiled_objective(model: keras.Model) -> Objective | None:
-    """Returns what a compiled Keras model minimizes; None where that is no loss that evaluation knows.
+    """Return the objective of a compiled Keras model; None if evaluation lacks its loss.
 
-    A loss by name takes the model's output as Keras does: as probabilities.
+    A loss by name takes probabilities, as in Keras.
     """
     given = model.loss
     name = given if isinstance(given, str) else getattr(given, "__name__", "")
@@ -108,15 +104,12 @@ def compiled_objective(model: keras.Model) -> Objective | None:
 def class_weight_of(
     given: Mapping[int, float] | None, objective: Objective, output: tuple[int | None, ...]
 ) -> NDArray[np.float32] | None:
-    """Returns the factor of each class, `[classes]`; None where none is given.
+    """Return the factor of each class, `[classes]`; None if none is given.
 
     Args:
-        given: The factors by class; 1 for those left out.
+        given: The factors by class; missing classes get 1.
         objective: The loss.
-        output: The shape of the model's output, `[batch, ..., classes]`, or 1 in place of the classes for a binary one.
-
-    Raises:
-        ExportError: The loss has no classes, or a class or a factor is out of range.
+        output: The shape of the model's output, `[batch, ..., classes]`, or `[batch, ..., 1]` for a binary loss.
     """
     if given is None:
         return None
@@ -136,15 +129,7 @@ def class_weight_of(
 
 
 def optimizer_of(optimizer: Any) -> keras.optimizers.Optimizer:
-    """Returns a new Keras optimizer with the settings of a name, a specification or an optimizer object.
-
-    Args:
-        optimizer: A name (`sgd`, `adam`), `{"name": "SGD", "momentum": 0.9}`, or an optimizer object; the object itself is
-            left as it is.
-
-    Raises:
-        ExportError: The optimizer or one of its settings is unknown, its learning rate is a schedule, or LiteRT fails at it.
-    """
+    """Return a new Keras optimizer from a name, a specification or an optimizer object."""
     try:
         if isinstance(optimizer, dict):
             settings = dict(optimizer)
@@ -165,7 +150,7 @@ def optimizer_of(optimizer: Any) -> keras.optimizers.Optimizer:
 
 
 def settings_of(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
-    """Returns an optimizer's name and settings as JSON can hold them; numbers as they were written."""
+    """Return an optimizer's name and settings for JSON, `learning_rate` among them; numbers as they were written."""
     config = {key: _plain(value) for key, value in optimizer.get_config().items()}
     return config | {"name": type(optimizer).__name__}
 

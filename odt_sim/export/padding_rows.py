@@ -1,4 +1,7 @@
-"""BatchNormalization and activity regularizers over the real examples of a batch only; padding has weight 0."""
+"""Keep padding rows out of batch statistics and activity regularizers.
+
+A partial batch is padded to the exported size by rows with sample weight 0.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,15 +17,7 @@ from odt_sim.export.parameters import all_layers
 
 @contextmanager
 def real_rows_only(model: keras.Model, sample_weight: tf.Tensor) -> Iterator[None]:
-    """Has the model's BatchNormalization layers leave out the rows of weight 0 while a step is traced.
-
-    Args:
-        model: The model; its layers are afterwards as they were.
-        sample_weight: `[batch]`.
-
-    Raises:
-        ExportError: A layer's input has no row for each example, or a mask of its own.
-    """
+    """Make BatchNormalization ignore rows with weight 0 while a training step is traced."""
     layers = [layer for layer in all_layers(model) if isinstance(layer, keras.layers.BatchNormalization)]
     problems: list[str] = []  # inside a layer, Keras would wrap the error in pages of text
     for layer in layers:
@@ -52,19 +47,19 @@ def _moments_of(layer: keras.layers.BatchNormalization, sample_weight: tf.Tensor
 
 
 def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns mean and variance over the rows whose weight is not 0: sum_i r_i mean(X_i) / sum_i r_i, for r_i in {0, 1}.
+    """Return mean and variance over the rows with nonzero weight: sum_i r_i mean(X_i) / sum_i r_i, r_i in {0, 1}.
 
-    The mean within each row comes first, because a mask of the size of X would cost more than all the rest. The gradient is
-    dX_i = r_i / (sum_j r_j n) (dmean + 2 dvariance (X_i - mean)), for n elements of a row to a mean: what a GradientTape
-    makes of these lines would pass over X twice as often.
+    The mean within each row comes first: a mask of the size of X would dominate the cost. The hand-written gradient,
+    dX_i = r_i / (sum_j r_j n) (dmean + 2 dvariance (X_i - mean)) for n elements per row and mean, halves the passes
+    over X compared with a GradientTape.
 
     Args:
         x: `[batch, ...]`.
-        axes: The axes to reduce; 0 is among them.
+        axes: The axes to reduce, including 0.
         sample_weight: `[batch]`.
 
     Returns:
-        Two tensors of the shape that the other axes have.
+        Two tensors with the shape of the remaining axes.
     """
     real = tf.cast(tf.not_equal(sample_weight, 0.0), x.dtype)
     share = real / tf.maximum(tf.reduce_sum(real), 1.0)
@@ -97,15 +92,7 @@ SUMS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 
 @contextmanager
 def real_activity_only(model: keras.Model, sample_weight: tf.Tensor) -> Iterator[None]:
-    """Has the model's activity regularizers leave out the rows of weight 0 while a step is traced.
-
-    Args:
-        model: The model; its layers are afterwards as they were.
-        sample_weight: `[batch]`.
-
-    Raises:
-        ExportError: A regularizer is none of Keras' sums.
-    """
+    """Make activity regularizers ignore rows with weight 0 while a training step is traced."""
     layers = [layer for layer in all_layers(model) if getattr(layer, "activity_regularizer", None) is not None]
     before = [layer.activity_regularizer for layer in layers]
     for layer, own in zip(layers, before, strict=True):
@@ -124,7 +111,7 @@ def real_activity_only(model: keras.Model, sample_weight: tf.Tensor) -> Iterator
 
 
 def _of_real_rows(own: keras.regularizers.Regularizer, sample_weight: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns batch / sum(r) own(r X), for r_i = 1 for real rows and 0 for others; Keras divides it by the batch."""
+    """Return batch / sum(r) own(r X) with r_i = 1 for real rows and 0 for padding; Keras divides it by the batch size."""
 
     def regularizer(x: tf.Tensor) -> tf.Tensor:
         real = tf.cast(tf.not_equal(sample_weight, 0.0), x.dtype)

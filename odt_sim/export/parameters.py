@@ -1,4 +1,4 @@
-"""The weights of a Keras model as the parameters of a manifest: name, role and group."""
+"""Describe the weights of a Keras model for the manifest: name, role and group."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -17,7 +17,7 @@ NORMALIZING = {"gamma", "beta", "moving_mean", "moving_variance"}  # identify on
 
 
 def leaf_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
-    """Yields a model's layers in order, a nested model's in its place; a model with weights of its own counts as one."""
+    """Yield a model's layers in order, with nested models flattened; a model with own weights counts as one layer."""
     for layer in model.layers:
         if isinstance(layer, keras.Model) and not layer._trainable_variables and not layer._non_trainable_variables:
             yield from leaf_layers(layer)
@@ -26,28 +26,20 @@ def leaf_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
 
 
 def all_layers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
-    """Yields a layer and the layers inside it: those of nested models, and those that a wrapper holds."""
+    """Yield a layer and all layers inside it, in nested models and wrappers."""
     yield layer
     for inner in layer._layers:
         yield from all_layers(inner)
 
 
 def random_states_of(model: keras.Model) -> list[keras.Variable]:
-    """Returns the state of each random generator of a model's layers: a seed and a count of draws, `[2]` int64."""
+    """Return the state of each random generator in a model: a seed and a count of draws, `[2]` int64."""
     weights = {id(v) for v in model.weights}
     return [v for v in model.variables if id(v) not in weights]
 
 
 def group_of_layers(model: keras.Model, head: str | Sequence[str] | None) -> dict[int, str]:
-    """Returns for the `id` of each layer with weights its group, one of `manifest.GROUPS`.
-
-    Args:
-        model: A built Keras model.
-        head: The name or names of the layers that form the head; None is the last layer with weights but normalizations.
-
-    Raises:
-        ExportError: `head` names no layer with weights.
-    """
+    """Return the group of each layer with weights, one of `manifest.GROUPS`, by the layer's `id`."""
     layers = [layer for layer in leaf_layers(model) if layer.weights]
     heads = _heads(layers, head)
     groups = {id(layer): "norm" if _normalizes(layer) else "body" for layer in layers}
@@ -55,25 +47,17 @@ def group_of_layers(model: keras.Model, head: str | Sequence[str] | None) -> dic
 
 
 def weights_of(model: keras.Model) -> list[keras.Variable]:
-    """Returns the weights that are parameters: all but whole numbers, such as the count of a Normalization."""
+    """Return the weights that are parameters: all except integers, such as the count of a Normalization."""
     return [v for v in model.weights if not keras.backend.is_int_dtype(v.dtype)]
 
 
 def parameter_names(model: keras.Model) -> list[str]:
-    """Returns the names of `weights_of` a model in their order: the paths of the variables, made unique."""
+    """Return the names of `weights_of` a model: the paths of the variables, made unique."""
     return unique([v.path for v in weights_of(model)])
 
 
 def parameters_of(model: keras.Model, groups: Mapping[int, str]) -> tuple[Parameter, ...]:
-    """Describes a model's parameters in the order of `weights_of`.
-
-    Args:
-        model: A built Keras model.
-        groups: The group of each layer, from `group_of_layers`.
-
-    Raises:
-        ExportError: A weight is not float32.
-    """
+    """Describe a model's parameters in the order of `weights_of`."""
     layers = [layer for layer in leaf_layers(model) if layer.weights]
     group = {id(v): groups[id(layer)] for layer in layers for v in layer.weights}
     names = parameter_names(model)
@@ -107,7 +91,7 @@ def _heads(layers: Sequence[keras.layers.Layer], head: str | Sequence[str] | Non
 
 
 def unique(names: Sequence[str]) -> list[str]:
-    """Returns the names, with `_1`, `_2` ... behind those that came before."""
+    """Return the names; repeated ones get `_1`, `_2`, ... appended."""
     taken: set[str] = set()
     result = []
     for name in names:

@@ -1,4 +1,4 @@
-"""Writes an author's functions as a SavedModel, and lowers those of any SavedModel."""
+"""Write a user's functions as a SavedModel, and convert any SavedModel with training signatures."""
 
 import json
 import logging
@@ -31,17 +31,7 @@ DESCRIPTION = Path("assets.extra") / "odt_sim.json"  # the format's folder for o
 
 
 def write_saved_model(model: tf.Module, functions: dict[str, Function], path: Path, *, steps_of_keras: bool) -> None:
-    """Writes a SavedModel with a description of what a manifest says beyond the graph.
-
-    Args:
-        model: The author's object.
-        functions: Its signatures.
-        path: The directory.
-        steps_of_keras: Whether `train` is Keras' own step, so that its optimizer is that of the compiled model.
-
-    Raises:
-        ExportError: The directory cannot be written.
-    """
+    """Write a SavedModel, with a description of what the manifest says beyond the graph."""
     variables = {id(v): v for function in functions.values() for v in function.variables}
     model.variables_of_signatures = list(variables.values())  # TensorFlow requires all, Keras tracks only some
     try:
@@ -76,7 +66,7 @@ def _plain_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int | None) -> bytes:
-    """Returns the `.tflite` file of a SavedModel; see `tflite_model.convert_saved_model`."""
+    """Return the `.tflite` file of a SavedModel; see `tflite_model.convert_saved_model`."""
     with _gradient_warnings_ignored():
         loaded = load(path)
     functions = _chosen(loaded, signature_keys, path)
@@ -146,7 +136,7 @@ def _trace(key: str, function: Function, layers: set[str], batch_size: int | Non
 
 
 def _metrics_of_keras2(loaded: Any, path: Path) -> set[int]:
-    """Returns the ids of the handles of the variables in which a model of Keras 2 sums its metrics, such as the loss."""
+    """Return the handle ids of the variables in which a Keras 2 model sums its metrics, such as the loss."""
     keys = [
         key.partition("/.ATTRIBUTES")[0] for key, _ in tf.train.list_variables(str(path / "variables" / "variables"))
     ]

@@ -1,4 +1,4 @@
-"""Emits traced functions that share variables as the signatures of a trainable model."""
+"""Emit traced functions that share variables as the signatures of a trainable model."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,13 +23,13 @@ class Program:
     """Traced functions, and the variables that they read and write.
 
     Attributes:
-        traces: A traced function for each signature; `parameters` and `restore` only where they are the author's own.
+        traces: A traced function per signature; `parameters` and `restore` only if user-defined.
         weights: The model's weights, in the order `a0..aN`.
-        states: What else the traces use, such as an optimizer's slots: those that they change and read become `s0..sM`, and
-            those that they only read become constants.
-        generators: Those of the states that are the state of a random layer.
-        offsets: What `set_gradient_offset` sets, in the order `b0..bK`.
-        inputs: Variables whose value is an input of each signature that reads them, by the input's name.
+        states: Other variables, such as optimizer slots: those changed and read become `s0..sM`, those only read become
+            constants.
+        generators: The states that belong to random layers.
+        offsets: The variables of `set_gradient_offset`, in the order `b0..bK`.
+        inputs: Variables that become an input of each signature that reads them, by the input's name.
     """
 
     traces: Mapping[str, Trace]
@@ -45,9 +45,9 @@ class Signatures:
     """The functions of a trainable model.
 
     Attributes:
-        module: What owns the variables.
-        functions: A traced function for each signature.
-        random_states: The numbers i of the slots `s<i>` that hold the seed and the count of a random layer.
+        module: The owner of the variables.
+        functions: A traced function per signature.
+        random_states: The indices i of the slots `s<i>` that hold the seed and the count of a random layer.
     """
 
     module: tf.Module
@@ -56,18 +56,14 @@ class Signatures:
 
 
 def handle(variable: Variable) -> int:
-    """Returns what tells a variable from others in a trace: the `id` of its handle."""
+    """Return the identity of a variable in traces: the `id` of its handle."""
     return id((variable if isinstance(variable, tf.Variable) else variable.value).handle)
 
 
 def emit_signatures(program: Program) -> Signatures:
-    """Emits every signature over new variables that hold the current values.
+    """Emit every signature over new variables that hold the current values.
 
-    New ones, because only variables that were not made by Keras get an initializer in the file: so a fresh interpreter
-    can train at once.
-
-    Raises:
-        ExportError: An op cannot be emitted with TFLite's built-in ops.
+    Variables that Keras created get no initializer in the file; new ones do, so a fresh interpreter can train at once.
     """
     weights, offsets = copies(program.weights, "a"), copies(program.offsets, "b")
     traces = {key: inlined(trace) for key, trace in program.traces.items()}
@@ -93,7 +89,7 @@ def emit_signatures(program: Program) -> Signatures:
 
 
 def _live(traces: Mapping[str, Trace], weights: Collection[int]) -> dict[str, list[tf.Operation]]:
-    """Returns the ops of each trace that are needed: for its outputs, for the weights, or for what any trace reads."""
+    """Return the ops of each trace that affect its outputs, the weights, or a variable that any trace reads."""
     kept = set(weights)
     while True:
         operations = {key: trace.live_operations(kept) for key, trace in traces.items()}
@@ -105,13 +101,13 @@ def _live(traces: Mapping[str, Trace], weights: Collection[int]) -> dict[str, li
 
 
 def _changed(traces: Mapping[str, Trace], operations: Mapping[str, list[tf.Operation]]) -> set[int]:
-    """Returns the ids of the handles of the variables that these ops change."""
+    """Return the handle ids of the variables that these ops change."""
     places = [(trace, t.op.name) for key, trace in traces.items() for op in operations[key] for t in written(op)]
     return {trace.variables[name] for trace, name in places if name in trace.variables}
 
 
 def copies(variables: Sequence[Variable], prefix: str) -> dict[int, tf.Variable]:
-    """Returns for the handle of each variable a new one that holds its value, named `<prefix>0`, `<prefix>1`, ..."""
+    """Return a new variable with the same value per variable, by handle id, named `<prefix>0`, `<prefix>1`, ..."""
     return {handle(v): tf.Variable(v.numpy(), name=f"{prefix}{i}") for i, v in enumerate(variables)}
 
 
@@ -122,7 +118,7 @@ def _emitted(
     variables: Mapping[int, tf.Variable | NDArray[Any]],
     inputs: Mapping[int, tf.TensorSpec],
 ) -> Function:
-    """Returns the function that a trace becomes; of `inputs`, it takes those whose variables it reads."""
+    """Return the function of a trace; it takes those of `inputs` whose variables it reads."""
     read = {trace.variables[op.name] for op in operations if op.name in trace.variables}
     replaced = {key: spec for key, spec in inputs.items() if key in read}
 
@@ -139,12 +135,12 @@ def _emitted(
 
 
 def reader(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
-    """Returns a function that hands the variables out as `<prefix>0`, `<prefix>1`, ..."""
+    """Return a function that returns the variables as `<prefix>0`, `<prefix>1`, ..."""
     return named(lambda: {f"{prefix}{i}": tf.identity(v) for i, v in enumerate(variables.values())}, [])
 
 
 def writer(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
-    """Returns a function that takes the variables back; its output only keeps the converter from removing it."""
+    """Return a function that assigns the variables; its output only keeps the converter from removing it."""
 
     def restore(**values: tf.Tensor) -> dict[str, tf.Tensor]:
         for i, variable in enumerate(variables.values()):

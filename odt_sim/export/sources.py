@@ -1,4 +1,4 @@
-"""What `export_model` takes for a model: a Keras model, a file that Keras wrote, or a SavedModel."""
+"""Load the model of an export: a Keras model, a file that Keras wrote, or a SavedModel."""
 
 import os
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ SUFFIXES = (".keras", ".h5", ".hdf5")
 
 
 def model_of(source: Any) -> Any:
-    """Returns the Keras model of a source; what is no path is returned as it is.
+    """Return the Keras model of a source; a source that is no path is returned unchanged.
 
     Args:
-        source: A Keras model, or the path of a `.keras` or `.h5` file of a whole model, or of a SavedModel's directory.
+        source: A Keras model, or the path of a `.keras` or `.h5` file of a whole model, or of a SavedModel directory.
 
     Raises:
-        ExportError: The path holds no model that can be read.
+        ExportError: The path holds no readable model.
     """
     if not isinstance(source, str | os.PathLike):
         return source
@@ -54,7 +54,7 @@ ENDPOINTS = ("serving_default", "serve")  # the names of TensorFlow and of Keras
 
 
 class Weights(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
-    """The variables of one layer of a SavedModel, under their own names; computes nothing."""
+    """The variables of one layer of a SavedModel under their own names; computes nothing."""
 
     def __init__(self, variables: Sequence[tf.Variable], scope: str, *, trainable: bool, **settings: Any) -> None:
         super().__init__(trainable=trainable, **settings)
@@ -70,7 +70,7 @@ class Weights(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
 
 
 class Served(keras.Model):  # type: ignore[misc]
-    """Answers as a signature of a SavedModel does, in training too."""
+    """A model that computes a signature of a SavedModel, also in training."""
 
     def __init__(self, function: Function, argument: str, layers: Sequence[Weights]) -> None:
         super().__init__(name="saved_model")
@@ -78,22 +78,16 @@ class Served(keras.Model):  # type: ignore[misc]
         self.built = True
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns the one output of the signature."""
+        """Return the one output of the signature."""
         (output,) = self.function(**{self.argument: inputs}).values()
         return output
 
 
 def served_model(path: Path) -> keras.Model:
-    """Returns the model of a SavedModel that serves: one of Keras' `model.export`, or an older `model.save`.
+    """Return a SavedModel from Keras' `model.export` or an older `model.save` as a Keras model.
 
     Its trainable variables are trained. Training computes what serving does: BatchNormalization keeps its statistics, and
-    Dropout drops nothing.
-
-    Args:
-        path: The directory.
-
-    Raises:
-        ExportError: It holds no SavedModel, or one without a signature of one input of fixed shape and one output.
+    Dropout is inactive.
     """
     loaded = load(path)
     function = _serving(loaded, path)
@@ -110,11 +104,7 @@ def served_model(path: Path) -> keras.Model:
 
 
 def load(path: Path) -> Any:
-    """Reads a SavedModel.
-
-    Raises:
-        ExportError: The directory holds none.
-    """
+    """Load a SavedModel."""
     try:
         return tf.saved_model.load(str(path))
     except (OSError, ValueError, tf.errors.OpError) as error:
@@ -134,7 +124,7 @@ def _serving(loaded: Any, path: Path) -> Function:
 
 
 def _layers(variables: Sequence[tf.Variable]) -> list[Weights]:
-    """Returns the variables by layers, in order; what is not trainable is apart and frozen."""
+    """Return the variables grouped by layer, in order; non-trainable ones form frozen layers of their own."""
     parts: dict[tuple[str, bool], list[tf.Variable]] = {}
     for v in variables:
         parts.setdefault((v.name.rpartition("/")[0], v.trainable), []).append(v)

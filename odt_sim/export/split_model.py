@@ -1,4 +1,4 @@
-"""Cuts a model before its head: features of a body that is not trained are computed once, and the head trains on them."""
+"""Split a model before its head, to compute the features of a frozen body once and train the head on them."""
 
 from collections.abc import Mapping
 
@@ -14,16 +14,9 @@ ADVICE = "leave embed out, or name the last layers as the head"
 
 
 def split_before_head(model: keras.Model, groups: Mapping[int, str]) -> tuple[keras.Model, keras.Model]:
-    """Returns the body, from the model's input to the embedding, and the head, from there to the model's output.
+    """Return the body, from the model's input to the embedding, and the head, from the embedding to the output.
 
-    The embedding is the input of the first layer of the head, or of a Dropout that stands right before it.
-
-    Args:
-        model: A model of one input and one output.
-        groups: The group of each of its layers.
-
-    Raises:
-        ExportError: The head's layers stand in a nested model, or others with weights behind them.
+    The embedding is the input of the head's first layer, or of a Dropout right before it.
     """
     first = next((layer for layer in model.layers if groups.get(id(layer)) == "head"), None)
     if first is None:
@@ -44,15 +37,7 @@ def split_before_head(model: keras.Model, groups: Mapping[int, str]) -> tuple[ke
 
 
 def check_not_random(body: keras.Model, trained: Trace) -> None:
-    """Checks that a step of the head draws no random masks in the body, whose features would then differ from step to step.
-
-    Args:
-        body: The body.
-        trained: The trace of the body's answer in training, with all its layers frozen.
-
-    Raises:
-        ExportError: It draws some.
-    """
+    """Check that the body draws no random masks while the head trains: its features would differ between steps."""
     generators = {handle(v) for v in random_states_of(body)}
     for op in trained.live_operations(weights=()):
         if trained.variables.get(op.name) in generators:

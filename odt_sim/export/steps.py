@@ -1,4 +1,4 @@
-"""Traces what a Keras model does: its answer, and a step of its training on all or on some of its weights."""
+"""Trace a Keras model: inference, and training steps on all or some of its weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,13 +25,13 @@ class Training:
     """How a model is trained.
 
     Attributes:
-        objective: What to minimize.
+        objective: The loss.
         optimizer: A built optimizer; its learning rate stays a variable in the traces.
-        offsets: For the `id` of each trainable weight a variable b; a step then uses g + mu w + b in place of the gradient g.
-            Empty for steps without.
-        class_weight: For each class the factor on its examples' losses, `[classes]`; None for no factors.
-        gradient_names: For the `id` of each trainable weight the name under which a step also returns the gradient of its
-            loss; empty for steps that return the loss alone.
+        offsets: A variable b per trainable weight, by the weight's `id`: a step then uses g + mu w + b instead of the
+            gradient g. Empty for steps without offsets.
+        class_weight: A factor per class on its examples' losses, `[classes]`; None for no factors.
+        gradient_names: The name under which a step returns the gradient of a trainable weight, by the weight's `id`;
+            empty for steps that return the loss alone.
     """
 
     objective: Objective
@@ -41,26 +41,26 @@ class Training:
     gradient_names: Mapping[int, str] = field(default_factory=dict)
 
     def gradient(self, gradient: tf.Tensor, weight: keras.Variable, mu: tf.Tensor | None) -> tf.Tensor:
-        """Returns what a step takes as the gradient; with an offset it is dense, that of an Embedding, too."""
+        """Return the gradient of a step; with an offset it is dense, also for an Embedding."""
         if mu is None:
             return gradient
         scale = self.optimizer.loss_scale_factor or 1.0
         return tf.convert_to_tensor(gradient) + scale * (mu * weight.value + self.offsets[id(weight)])
 
     def named_gradients(self, gradients: Sequence[tuple[tf.Tensor, keras.Variable]]) -> dict[str, tf.Tensor]:
-        """Returns the gradients that a step hands out, without the optimizer's factor on the loss."""
+        """Return the gradients that a step returns, without the optimizer's loss scale."""
         factor = self.optimizer.scale_loss(tf.ones([]))
         named = [(gradient, self.gradient_names.get(id(weight))) for gradient, weight in gradients]
         return {name: tf.convert_to_tensor(gradient) / factor for gradient, name in named if name is not None}
 
     def sample_weight(self, y: tf.Tensor, sample_weight: tf.Tensor, output: tf.TensorShape) -> tf.Tensor:
-        """Returns the weight of each loss: of each example, or of each position in it."""
+        """Return the weight of each loss, per example or per position."""
         weight = tf.reshape(sample_weight, [-1] + [1] * (len(output) - 2))
         return weight if self.class_weight is None else weight * tf.gather(self.class_weight, _classes(y, output))
 
 
 def _classes(y: tf.Tensor, output: tf.TensorShape) -> tf.Tensor:
-    """Returns the class of each example, or of each position in it."""
+    """Return the class of each example or position."""
     if y.dtype.is_integer:
         return y
     return tf.cast(tf.squeeze(y, -1), tf.int32) if output[-1] == 1 else tf.argmax(y, -1, tf.int32)
@@ -69,7 +69,7 @@ def _classes(y: tf.Tensor, output: tf.TensorShape) -> tf.Tensor:
 def trace_infer(
     model: keras.Model, batch_size: int | None, *, x: str = "x", output: str = "logits", training: bool = False
 ) -> Trace:
-    """Traces `infer(x) -> logits`, or with other names for input and output; `training` is Keras' argument."""
+    """Trace `infer(x) -> logits`, optionally with other names; `training` is Keras' argument."""
 
     def infer(x: tf.Tensor) -> dict[str, tf.Tensor]:
         return {output: model(x, training=training)}
@@ -79,15 +79,9 @@ def trace_infer(
 
 
 def trace_train(model: keras.Model, training: Training, batch_size: int | None, *, x: str = "x") -> Trace:
-    """Traces `train(x, y, sample_weight) -> loss`, which changes what is trainable in the model; with offsets, also `mu`.
+    """Trace `train(x, y, sample_weight) -> loss`, which changes the trainable weights; with offsets, also `mu`.
 
-    Where the training names gradients, they are returned, too.
-
-    Args:
-        model: The model.
-        training: How it is trained.
-        batch_size: Rows of a step; None for any number.
-        x: The name of the input.
+    If the training names gradients, they are returned, too.
     """
     output = tf.TensorShape([batch_size, *model.outputs[0].shape[1:]])
     arguments = [_input(model, batch_size, x), training.objective.target(output)]
@@ -129,12 +123,7 @@ def _check_unmasked(outputs: tf.Tensor) -> None:
 
 @contextmanager
 def only(model: keras.Model, trained: Sequence[keras.layers.Layer]) -> Iterator[None]:
-    """Has all of a model's layers but some frozen, as by `trainable = False`: BatchNormalization then keeps its statistics.
-
-    Args:
-        model: The model; its layers are afterwards as they were.
-        trained: The layers that are left as they are.
-    """
+    """Freeze all layers except some, as by `trainable = False`: BatchNormalization then keeps its statistics."""
     kept = {id(inner) for layer in trained for inner in all_layers(layer)}
     frozen = [layer for layer in leaf_layers(model) if id(layer) not in kept]
     before = [(inner, inner.trainable) for layer in frozen for inner in all_layers(layer)]
@@ -148,7 +137,7 @@ def only(model: keras.Model, trained: Sequence[keras.layers.Layer]) -> Iterator[
 
 
 def names_of(model: keras.Model) -> list[str]:
-    """Returns the names of a model's layers."""
+    """Return the names of a model's layers."""
     return [layer.name for layer in leaf_layers(model)]
 
 
@@ -158,7 +147,7 @@ def _input(model: keras.Model, batch_size: int | None, name: str) -> tf.TensorSp
 
 
 def ending_of(infer: Trace) -> list[str]:
-    """Returns the types of the ops between a traced model's last product with weights and its output, from the end."""
+    """Return the types of the ops from a traced model's output back to its last product with weights."""
     pending, seen, types = [infer.concrete.structured_outputs["logits"].op], set(), []
     while pending:
         op = pending.pop(0)

@@ -1,4 +1,4 @@
-"""Variables that every function sets before it reads them, such as the sums of a metric: of these nothing has to stay."""
+"""Find variables that every function sets before it reads them, such as metric sums, and replace them by tensors."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def temporary_variables(traces: Iterable[Trace], metrics: Collection[int]) -> se
 
 
 def _touching(trace: Trace) -> dict[int, list[tf.Operation]]:
-    """Returns for each variable the ops that take its handle, in order."""
+    """Return the ops that take each variable's handle, in order."""
     operations: dict[int, list[tf.Operation]] = {}
     for op in trace.concrete.graph.get_operations():
         for t in op.inputs:

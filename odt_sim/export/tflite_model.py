@@ -1,4 +1,4 @@
-"""The class-based way to a trainable model: a class with `train`, `infer`, `parameters` and `restore` of the author's own.
+"""Export model classes: a class with its own `train`, `infer`, `parameters` and `restore`.
 
     @tflite_model_class
     class Network(BaseTFLiteModel):
@@ -11,7 +11,7 @@
     save_model(Network(), "saved_model")
     save_tflite_model(convert_saved_model("saved_model"), "network.tflite")
 
-A class written for Keras 2 needs no change: see `keras2.add_keras2_names`.
+Classes written for Keras 2 run unchanged: see `keras2_names.add_keras2_names`.
 """
 
 import inspect
@@ -38,15 +38,15 @@ add_keras2_names()
 
 
 class BaseTFLiteModel(tf.Module):  # type: ignore[misc]  # TensorFlow has no types
-    """What a model class inherits from: set `X_SHAPE`, `Y_SHAPE` and, in `__init__`, a compiled `model`.
+    """The base of model classes: set `X_SHAPE`, `Y_SHAPE` and, in `__init__`, a compiled `model`.
 
-    Each of `train`, `infer`, `parameters` and `restore` may be overridden. Further public methods become signatures, too:
-    those that return a dictionary and take `x` or `x, y`, or are a `tf.function` with an `input_signature`; and `initialize`.
+    `train`, `infer`, `parameters` and `restore` may be overridden. Further public methods become signatures if they return
+    a dictionary and take `x` or `x, y`, or are a `tf.function` with an `input_signature`; so does `initialize`.
 
     Attributes:
         X_SHAPE: The shape of one example, float32.
         Y_SHAPE: The shape of one target, float32.
-        BATCH_SIZE: The rows of a batch; None for any number of them. A fixed one trains faster.
+        BATCH_SIZE: The rows of a batch; None for any number. A fixed size trains faster.
         model: A compiled Keras model.
     """
 
@@ -56,26 +56,26 @@ class BaseTFLiteModel(tf.Module):  # type: ignore[misc]  # TensorFlow has no typ
     model: Any
 
     def train(self, x: tf.Tensor, y: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Trains on a batch; returns its `loss`, and its metrics."""
+        """Train on a batch; return its `loss` and metrics."""
         return self.model.train_step((x, y))  # type: ignore[no-any-return]
 
     def infer(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the model's output as `logits`."""
+        """Return the model's output as `logits`."""
         return {"logits": self.model(x)}
 
     def parameters(self) -> dict[str, tf.Tensor]:
-        """Returns the weights as `a0..aN`."""
+        """Return the weights as `a0..aN`."""
         return {f"a{i}": weight.read_value() for i, weight in enumerate(self.model.weights)}
 
     def restore(self, **parameters: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Sets the weights from `a0..aN`, and returns them."""
+        """Set the weights from `a0..aN` and return them."""
         for i, weight in enumerate(self.model.weights):
             weight.assign(parameters[f"a{i}"])
         return self.parameters()
 
 
 def tflite_model_class(cls: Class) -> Class:
-    """Makes the methods `train`, `infer`, `parameters` and `restore` of a model class functions of TensorFlow.
+    """Turn the methods `train`, `infer`, `parameters` and `restore` of a model class into `tf.function`s.
 
     The arguments of `train` and `infer` are float32 `[batch, *X_SHAPE]` and `[batch, *Y_SHAPE]`; `train` may also take
     `sample_weight` (`[batch]`), `learning_rate` and `mu` (`[]`).
@@ -89,10 +89,10 @@ def tflite_model_class(cls: Class) -> Class:
 
 
 def save_model(model: tf.Module, saved_model_dir: str | os.PathLike[str]) -> list[NDArray[Any]]:
-    """Writes a SavedModel that has a model's signatures, for `convert_saved_model` or TensorFlow itself.
+    """Write a SavedModel with a model's signatures, for `convert_saved_model` or TensorFlow itself.
 
     Args:
-        model: The object of a class decorated by `tflite_model_class`, or a `tf.Module` whose own `tf.function`s are named
+        model: An object of a class decorated by `tflite_model_class`, or a `tf.Module` with its own `tf.function`s named
             `train`, `infer`, `parameters` and `restore`. See `BaseTFLiteModel` for further signatures.
         saved_model_dir: The directory.
 
@@ -117,17 +117,17 @@ def convert_saved_model(
     signature_keys: Sequence[str] | None = None,
     batch_size: int | None = None,
 ) -> bytes:
-    """Converts the signatures of a SavedModel to a `.tflite` file that trains on any LiteRT interpreter.
+    """Convert the signatures of a SavedModel to a `.tflite` file that trains on any LiteRT interpreter.
 
-    What `parameters` hands out are the weights. Other variables that the signatures change and read, such as an optimizer's
-    slots, are handed out by `optimizer_state` as `s0..sM` and taken back by `restore_optimizer_state`, which are added;
-    variables that are only read become constants.
+    The tensors of `parameters` are the weights. Other variables that the signatures change and read, such as optimizer slots,
+    are returned by the added signature `optimizer_state` as `s0..sM` and set by `restore_optimizer_state`. Variables that
+    are only read become constants.
 
     Args:
-        saved_model_dir: What `save_model` wrote, or anyone else whose signatures are `train`, `infer`, `parameters` and
-            `restore`.
+        saved_model_dir: A directory from `save_model`, or any SavedModel with signatures `train`, `infer`, `parameters`
+            and `restore`.
         signature_keys: The signatures to convert; None converts all.
-        batch_size: The rows of a batch where the SavedModel leaves their number open, which trains faster; None leaves it so.
+        batch_size: The rows of a batch if the SavedModel leaves their number open, which trains faster; None keeps it open.
 
     Returns:
         The file's content.
@@ -139,7 +139,7 @@ def convert_saved_model(
 
 
 def save_tflite_model(tflite_model: bytes, tflite_file: str | os.PathLike[str]) -> None:
-    """Writes the content of a `.tflite` file.
+    """Write the content of a `.tflite` file.
 
     Raises:
         FileError: The file cannot be written.

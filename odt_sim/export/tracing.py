@@ -1,4 +1,4 @@
-"""Traces functions as their author wrote them."""
+"""Trace functions of tensors as TensorFlow graphs."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -19,16 +19,7 @@ Function = Any
 def traced(
     function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec], layers: Collection[str]
 ) -> Trace:
-    """Traces a function of tensors that returns named tensors.
-
-    Args:
-        function: The function; it takes the arguments by position.
-        arguments: The specs of its arguments, with names.
-        layers: The names of the model's layers, for messages.
-
-    Raises:
-        ExportError: TensorFlow or Keras failed to run it.
-    """
+    """Trace a function of tensors that returns named tensors."""
     try:
         return Trace(concrete(function, arguments), layers)
     except (ValueError, TypeError, NotImplementedError, tf.errors.OpError) as error:
@@ -36,7 +27,7 @@ def traced(
 
 
 def _line(error: Exception) -> str:
-    """Returns what an error says first; where Keras puts the call of a layer before that, both."""
+    """Return the first line of an error, with the next one if Keras starts with the call of a layer."""
     lines = [line.strip() for line in re.sub(r"\x1b\[\d+m", "", str(error)).splitlines() if line.strip()]
     line = " ".join(lines[: 1 + lines[0].startswith("Exception encountered when calling")]) if lines else ""
     loop = isinstance(error, tf.errors.OperatorNotAllowedInGraphError)
@@ -48,18 +39,18 @@ def _line(error: Exception) -> str:
 
 
 def concrete(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:
-    """Returns the graph of a function that takes its arguments by position."""
+    """Return the graph of a function that takes its arguments by position."""
     return tf.function(function, input_signature=list(arguments), autograph=False).get_concrete_function()
 
 
 def named(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:
-    """Returns the graph of a function that takes any arguments by name."""
+    """Return the graph of a function that takes its arguments by name."""
     return tf.function(function, autograph=False).get_concrete_function(**{spec.name: spec for spec in arguments})
 
 
 @contextmanager
 def unrolled(model: keras.Model) -> Iterator[None]:
-    """Has a model's recurrent layers repeat their steps in the graph while it is traced; afterwards they are as before."""
+    """Unroll a model's recurrent layers while it is traced: TFLite has no kernels for TensorFlow's loops."""
     layers = [layer for layer in all_layers(model) if isinstance(layer, keras.layers.RNN)]
     before = [layer.unroll for layer in layers]
     for layer in layers:

@@ -1,4 +1,4 @@
-"""The functions that an author's class has for a model's signatures, traced as the author wrote them."""
+"""Trace the signature functions of a user's model class or `tf.Module`."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -19,18 +19,15 @@ GIVE_SHAPES = "decorate it by tf.function with an input_signature"
 
 
 def keras_models(module: tf.Module) -> list[keras.Model]:
-    """Returns the Keras models among a module's attributes."""
+    """Return the Keras models among a module's attributes."""
     return [value for value in vars(module).values() if isinstance(value, keras.Model)]
 
 
 def as_function(cls: type, name: str) -> Any:
-    """Returns a method of a model class as a `tf.function`; one that is none yet takes the shapes of the class.
+    """Return a method of a model class as a `tf.function` over the shapes of the class.
 
-    Before a step that has targets the metrics start anew: the loss that Keras' `train_step` returns is the mean of all since
-    they did, and so becomes this batch's.
-
-    Raises:
-        ExportError: The method has an argument whose shape is not known.
+    Metrics are reset before a step with targets: the loss of Keras' `train_step` is the mean since the last reset, and so
+    becomes that of the batch.
     """
     method = inspect.getattr_static(cls, name)
     if _is_function(method):
@@ -46,11 +43,7 @@ def as_function(cls: type, name: str) -> Any:
 
 
 def specs_of(cls: Any, name: str) -> list[tf.TensorSpec]:
-    """Returns the arguments of a method by the shapes of its class: the first is `x`, the second `y`.
-
-    Raises:
-        ExportError: There is another argument than those of the contract.
-    """
+    """Return the arguments of a method by the shapes of its class: the first is `x`, the second `y`."""
     known = {
         "x": tf.TensorSpec([cls.BATCH_SIZE, *cls.X_SHAPE], name="x"),
         "y": tf.TensorSpec([cls.BATCH_SIZE, *cls.Y_SHAPE], name="y"),
@@ -70,18 +63,10 @@ def specs_of(cls: Any, name: str) -> list[tf.TensorSpec]:
 
 
 def trace_functions(model: tf.Module) -> dict[str, Function]:
-    """Traces the signatures of an author's object.
-
-    Args:
-        model: It has `train`, `infer`, `parameters` and `restore`. Of its other public methods those become signatures, too,
-            that return a dictionary and are a `tf.function` with an `input_signature` or, in a class with `X_SHAPE`, take `x`
-            or `x, y`; and `initialize`.
+    """Trace the signatures of a user's object.
 
     Returns:
-        The graph of each, whose outputs have names.
-
-    Raises:
-        ExportError: One is missing, cannot be traced, or returns no named tensors.
+        The graph of each signature, with named outputs.
     """
     missing = [name for name in REQUIRED if not callable(getattr(type(model), name, None))]
     if missing:
@@ -130,7 +115,7 @@ def _trace(model: tf.Module, name: str, before: dict[str, Function]) -> Function
 
 
 def _fresh(model: tf.Module, name: str) -> Callable[..., Any]:
-    """Returns a method as a function that was not traced before, when recurrent layers may have been loops."""
+    """Return a method as a function without earlier traces, in which recurrent layers may be loops."""
     method = inspect.getattr_static(type(model), name)
     function = method.python_function if _is_function(method) else method
     if hasattr(function, "__wrapped__"):  # see `as_function`
@@ -154,7 +139,7 @@ def _specs(model: tf.Module, name: str, before: dict[str, Function]) -> list[tf.
 
 
 def _run(model: tf.Module, specs: Sequence[tf.TensorSpec] | None, function: Callable[[], Any]) -> Any:
-    """Runs an author's function and, where there are targets, has the metrics show this call alone."""
+    """Run a user's function; with targets, its metrics cover this call alone."""
     models = keras_models(model)
     alone = any(spec.name == "y" for spec in specs or ())
     with ExitStack() as contexts:
@@ -170,7 +155,7 @@ def _run(model: tf.Module, specs: Sequence[tf.TensorSpec] | None, function: Call
 
 @contextmanager
 def _fresh_metrics(models: Sequence[keras.Model]) -> Iterator[None]:
-    """Resets the metrics of models; those that the first call makes are reset behind it, for the sake of the next call."""
+    """Reset the metrics of models, also those that the first call creates."""
     for model in models:
         model.reset_metrics()
     known = [len(model.metrics_variables) for model in models]

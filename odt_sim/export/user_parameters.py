@@ -1,4 +1,4 @@
-"""What can be told of the weights that an author's own `parameters` hands out: name, role and group."""
+"""Describe the weights that a user's `parameters` function returns: name, role and group."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,18 +28,10 @@ class UserParameter:
 
 
 def parameters_of(traces: Mapping[str, Trace], variables: Mapping[int, tf.Variable]) -> list[UserParameter]:
-    """Describes the tensors that `parameters` hands out, in the order `a0..aN`.
+    """Describe the tensors of `parameters` in the order `a0..aN`.
 
-    What no training step changes is frozen, and what one changes is trainable, or a statistic where its variable is not
-    trainable. The head is the layer of the last trainable weight that is no normalization; layers are told by the names of
-    their variables.
-
-    Args:
-        traces: The signatures; those of `train` and `train_<group>` tell what is trained.
-        variables: The variables by the ids of their handles.
-
-    Raises:
-        ExportError: The tensors are not named `a0..aN`.
+    A variable that no training step changes is frozen; a changed one is trainable, or a statistic if `trainable=False`.
+    The head is the layer of the last trainable weight outside normalizations; layers come from variable names.
     """
     outputs = traces["parameters"].concrete.structured_outputs
     names = names_of_weights(outputs)
@@ -55,11 +47,7 @@ def parameters_of(traces: Mapping[str, Trace], variables: Mapping[int, tf.Variab
 
 
 def names_of_weights(outputs: Collection[str]) -> list[str]:
-    """Returns a0, a1, ..., a10, in this order.
-
-    Raises:
-        ExportError: What `parameters` returns has other names.
-    """
+    """Return `a0`, `a1`, ..., `a10` in this order."""
     names = [f"a{i}" for i in range(len(outputs))]
     others = sorted(set(outputs) - set(names))
     if others or not names:
@@ -69,7 +57,7 @@ def names_of_weights(outputs: Collection[str]) -> list[str]:
 
 
 def is_generator(variable: tf.Variable) -> bool:
-    """Whether a variable is the state of a random layer of Keras 3: a seed and a count of draws."""
+    """Return whether a variable is the state of a random layer of Keras 3: a seed and a count of draws."""
     return GENERATOR in variable.name and variable.shape == [2] and variable.dtype == tf.int64
 
 

@@ -7,12 +7,12 @@ from keras import layers
 
 
 def softmax_regression(input_shape: Sequence[int], classes: int) -> keras.Model:
-    """Returns multinomial logistic regression on flattened input; its output is `[batch, classes]` logits."""
+    """Return multinomial logistic regression on flattened input; its output is `[batch, classes]` logits."""
     return mlp(input_shape, classes, hidden=())
 
 
 def linear_regression(input_shape: Sequence[int]) -> keras.Model:
-    """Returns linear regression with a bias, from zeros; its output is `[batch, 1]` values.
+    """Return linear regression with a bias, initially zero; its output is `[batch, 1]`.
 
     Args:
         input_shape: The shape of one example.
@@ -24,12 +24,12 @@ def linear_regression(input_shape: Sequence[int]) -> keras.Model:
 
 
 def mlp(input_shape: Sequence[int], classes: int, hidden: Sequence[int]) -> keras.Model:
-    """Returns a multilayer perceptron on flattened input; its output is `[batch, classes]` logits.
+    """Return a multilayer perceptron on flattened input; its output is `[batch, classes]` logits.
 
     Args:
         input_shape: The shape of one example.
         classes: The number of classes.
-        hidden: The width of each hidden layer; each ends in a ReLU.
+        hidden: The width of each hidden layer, with ReLU.
     """
     return keras.Sequential(
         [
@@ -45,13 +45,13 @@ def mlp(input_shape: Sequence[int], classes: int, hidden: Sequence[int]) -> kera
 def cnn(
     input_shape: Sequence[int], classes: int, filters: Sequence[int], dense: Sequence[int], padding: str = "valid"
 ) -> keras.Model:
-    """Returns a convolutional network; its output is `[batch, classes]` logits.
+    """Return a convolutional network; its output is `[batch, classes]` logits.
 
     Args:
         input_shape: Height, width and channels of one example.
         classes: The number of classes.
-        filters: The filters of each 3x3 convolution; a ReLU and a 2x2 max-pooling follow each.
-        dense: The width of each hidden dense layer; each ends in a ReLU.
+        filters: The filters of each 3x3 convolution, with ReLU and 2x2 max-pooling.
+        dense: The width of each hidden dense layer, with ReLU.
         padding: `same` or `valid`, of the convolutions.
     """
     model = keras.Sequential([layers.Input(tuple(input_shape))], name="cnn")
@@ -66,14 +66,14 @@ def cnn(
 
 
 def resnet8(input_shape: Sequence[int], classes: int, width: int = 16) -> keras.Model:
-    """Returns the ResNet-8 of MLPerf Tiny: three residual blocks of two 3x3 convolutions, with BatchNormalization.
+    """Return the ResNet-8 of MLPerf Tiny: three residual blocks of two 3x3 convolutions, with BatchNormalization.
 
     Banbury et al., arXiv:2106.07597. Its output is `[batch, classes]` logits.
 
     Args:
         input_shape: Height, width and channels of one example.
         classes: The number of classes.
-        width: The filters of the first block; each further block has twice as many on half the height and width.
+        width: The filters of the first block; each further block doubles them and halves height and width.
     """
     x = layers.Input(tuple(input_shape))
     h = layers.ReLU()(_normalized(x, width, 3, 1, "stem"))
@@ -100,19 +100,18 @@ def mobilenet(
     weights: str | None = None,
     frozen: bool = False,
 ) -> keras.Model:
-    """Returns Keras' MobileNet, arXiv:1704.04861, or MobileNetV2, arXiv:1801.04381; its output is `[batch, classes]` logits.
+    """Return Keras' MobileNet, arXiv:1704.04861, or MobileNetV2, arXiv:1801.04381; its output is `[batch, classes]` logits.
+
+    With weights, or frozen, the model is a `keras.applications` backbone under a new dense head, for images from 0 to 1.
 
     Args:
         input_shape: Height, width and channels of one example.
         classes: The number of classes.
         alpha: The factor on the number of filters.
         version: 1 or 2.
-        weights: A file of weights as `keras.applications` downloads them, without the top, whose name ends in `_no_top.h5`;
-            None is new weights.
-        frozen: Whether only the head is trained. BatchNormalization then keeps its statistics.
-
-    With weights, or frozen, the model is a backbone of `keras.applications` under a new dense head, and takes images from 0
-    to 1.
+        weights: A weight file as downloaded by `keras.applications`, without the top, with a name ending in `_no_top.h5`;
+            None initializes new weights.
+        frozen: Whether only the head is trained; BatchNormalization then keeps its statistics.
     """
     kind = {1: keras.applications.MobileNet, 2: keras.applications.MobileNetV2}[version]
     if weights is None and not frozen:
@@ -126,12 +125,12 @@ def mobilenet(
 
 
 def character_lstm(length: int, characters: int, embedding: int, units: int) -> keras.Model:
-    """Returns an LSTM that says the next character at each position; its output is `[batch, length, characters]` logits.
+    """Return an LSTM that predicts the next character at each position; its output is `[batch, length, characters]` logits.
 
     Args:
         length: The characters of one example.
         characters: The size of the alphabet.
-        embedding: The width of a character's vector.
+        embedding: The width of a character's embedding.
         units: The LSTM's units.
     """
     x = layers.Input((length,), dtype="int32")
@@ -143,16 +142,16 @@ def character_lstm(length: int, characters: int, embedding: int, units: int) -> 
 def transformer_encoder(
     length: int, words: int, classes: int, width: int, heads: int, blocks: int, dropout: float = 0.1
 ) -> keras.Model:
-    """Returns a classifier of word sequences by a transformer's encoder, arXiv:1706.03762; its output is logits.
+    """Return a transformer encoder that classifies word sequences, arXiv:1706.03762; its output is logits.
 
     Args:
         length: The words of one example.
         words: The size of the vocabulary.
         classes: The number of classes.
-        width: The width of a word's vector; a multiple of `heads`.
+        width: The width of a word's embedding; a multiple of `heads`.
         heads: The heads of each attention.
         blocks: The number of blocks.
-        dropout: The share that each block drops of what it adds.
+        dropout: The dropout rate in each block.
     """
     x = layers.Input((length,), dtype="int32")
     h = layers.Embedding(words, width, name="embedding")(x)
@@ -168,13 +167,13 @@ def transformer_encoder(
 
 
 def cnn_1d(channels: int, length: int, classes: int, filters: Sequence[int]) -> keras.Model:
-    """Returns a convolutional network on signals `[channels, length]`; its output is `[batch, classes]` logits.
+    """Return a convolutional network on signals `[channels, length]`; its output is `[batch, classes]` logits.
 
     Args:
         channels: The signals of one example, such as the nine of an accelerometer and a gyroscope.
         length: The samples of each.
         classes: The number of classes.
-        filters: The filters of each convolution of 5 samples; a ReLU and a max-pooling by 2 follow each.
+        filters: The filters of each convolution over 5 samples, with ReLU and max-pooling by 2.
     """
     model = keras.Sequential([layers.Input((channels, length)), layers.Permute((2, 1))], name="cnn_1d")
     for i, count in enumerate(filters):

@@ -1,7 +1,7 @@
-"""From a traced TensorFlow graph to one of TFLite's built-in ops: a file for each family of ops.
+"""Lower a traced TensorFlow graph to TFLite's built-in ops: one file per family of ops.
 
-To add an op, write a function that states its formula under `@lowers("OpType")` in its family's file. An op that TFLite
-has a kernel for needs its name in `registry.KEPT` only.
+To add an op, write a function that states its formula under `@lowers("OpType")` in its family's file. An op with a
+TFLite kernel only needs its name in `registry.KEPT`.
 """
 
 from odt_sim.export.lowering import (  # noqa: F401 - each registers its lowerings

@@ -1,4 +1,4 @@
-"""Activation functions that TFLite has no op of its own for, and the gradients of all."""
+"""Activation functions without a TFLite op, gradients of activations, and softmax cross-entropy."""
 
 import tensorflow as tf
 
@@ -8,7 +8,7 @@ from odt_sim.export.lowering.registry import Memo, Value, computes, lowers
 
 @lowers("Relu6Grad")
 def relu6_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dX: dY where 0 < Y < 6, which is where Y (6 - Y) > 0, else 0."""
+    """Compute dX = dY if 0 < Y < 6, that is Y (6 - Y) > 0, else 0."""
     gradient, y = inputs
     y = y if op.inputs[1].op.type == "Relu6" else tf.nn.relu6(y)
     return [gradient * positive(y * (6.0 - y))]
@@ -16,7 +16,7 @@ def relu6_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]
 
 @lowers("LeakyReluGrad")
 def leaky_relu_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dX: dY where X > 0, else alpha dY."""
+    """Compute dX = dY if X > 0, else alpha dY."""
     gradient, x = inputs
     alpha = op.get_attr("alpha")
     return [gradient * (alpha + (1.0 - alpha) * positive(tf.nn.relu(x)))]
@@ -24,19 +24,19 @@ def leaky_relu_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
 
 @computes("EluGrad")
 def elu_grad(gradient: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """Computes dX: dY where Y >= 0, else dY (Y + 1)."""
+    """Compute dX = dY if Y >= 0, else dY (Y + 1)."""
     return gradient * (1.0 + tf.minimum(y, 0.0))
 
 
 @computes("TanhGrad")
 def tanh_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Computes dX = dY (1 - Y^2)."""
+    """Compute dX = dY (1 - Y^2)."""
     return gradient * (1.0 - y * y)
 
 
 @computes("SigmoidGrad")
 def sigmoid_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Computes dX = dY Y (1 - Y)."""
+    """Compute dX = dY Y (1 - Y)."""
     return gradient * y * (1.0 - y)
 
 
@@ -45,38 +45,38 @@ SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772  # Klambauer et 
 
 @computes("Selu")
 def selu(x: tf.Tensor) -> tf.Tensor:
-    """Computes Y = scale X where X > 0, else scale alpha (e^X - 1)."""
+    """Compute Y = scale X if X > 0, else scale alpha (e^X - 1)."""
     return SELU_SCALE * (tf.nn.relu(x) + SELU_ALPHA * (tf.exp(tf.minimum(x, 0.0)) - 1.0))
 
 
 @computes("SeluGrad")
 def selu_grad(gradient: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """Computes dX: dY scale where Y >= 0, else dY (Y + scale alpha)."""
+    """Compute dX = dY scale if Y >= 0, else dY (Y + scale alpha)."""
     below = tf.minimum(y, 0.0)
     return gradient * (SELU_SCALE + positive(-below) * (below + SELU_SCALE * (SELU_ALPHA - 1.0)))
 
 
 @computes("Softplus")
 def softplus(x: tf.Tensor) -> tf.Tensor:
-    """Computes Y = log(1 + e^X), as max(X, 0) + log(1 + e^-|X|), which does not overflow."""
+    """Compute Y = log(1 + e^X) as max(X, 0) + log(1 + e^-|X|), which does not overflow."""
     return tf.nn.relu(x) + tf.math.log(1.0 + tf.exp(-tf.abs(x)))
 
 
 @computes("SoftplusGrad")
 def softplus_grad(gradient: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """Computes dX = dY sigmoid(X)."""
+    """Compute dX = dY sigmoid(X)."""
     return gradient * tf.sigmoid(x)
 
 
 @computes("Softsign")
 def softsign(x: tf.Tensor) -> tf.Tensor:
-    """Computes Y = X / (1 + |X|)."""
+    """Compute Y = X / (1 + |X|)."""
     return x / (1.0 + tf.abs(x))
 
 
 @computes("SoftsignGrad")
 def softsign_grad(gradient: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """Computes dX = dY / (1 + |X|)^2."""
+    """Compute dX = dY / (1 + |X|)^2."""
     return gradient / tf.square(1.0 + tf.abs(x))
 
 
@@ -85,7 +85,7 @@ ERFC = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592, 0.0) 
 
 @lowers("Erf", "Erfc")
 def erf(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = erf X, or erfc X = 1 - erf X, to 2e-7.
+    """Compute Y = erf X, or erfc X = 1 - erf X, to 2e-7.
 
     erfc |X| = e^(-X^2) p(t) with t = 1 / (1 + 0.3275911 |X|) and a polynomial p: Abramowitz and Stegun, Handbook of
     Mathematical Functions, 7.1.26.
@@ -103,13 +103,13 @@ def _cross_entropy(logits: tf.Tensor, target: tf.Tensor) -> list[tf.Tensor]:
 
 @lowers("SparseSoftmaxCrossEntropyWithLogits")
 def sparse_softmax_cross_entropy(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes loss = -log softmax(Z)[y], dZ = softmax(Z) - onehot(y)."""
+    """Compute loss = -log softmax(Z)[y] and dZ = softmax(Z) - onehot(y)."""
     logits, labels = inputs
     return _cross_entropy(logits, tf.one_hot(labels, logits.shape[-1]))
 
 
 @lowers("SoftmaxCrossEntropyWithLogits")
 def softmax_cross_entropy(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes loss = -sum(Y log softmax(Z)), dZ = softmax(Z) - Y."""
+    """Compute loss = -sum(Y log softmax(Z)) and dZ = softmax(Z) - Y."""
     logits, target = inputs
     return _cross_entropy(logits, target)

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic that TFLite has no op of its own for, and gradients of such."""
+"""Elementwise arithmetic without a TFLite op, and its gradients."""
 
 import tensorflow as tf
 
@@ -9,25 +9,25 @@ from odt_sim.export.lowering.windows import sum_of
 
 @lowers("AddN")
 def add_n(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = the sum of the inputs."""
+    """Compute Y = the sum of the inputs."""
     return [sum_of(inputs)]
 
 
 @computes("Reciprocal", "Inv")
 def reciprocal(x: tf.Tensor) -> tf.Tensor:
-    """Computes Y = 1 / X."""
+    """Compute Y = 1 / X."""
     return 1.0 / x
 
 
 @computes("RsqrtGrad")
 def rsqrt_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Computes dX = -dY Y^3 / 2, of Y = 1 / sqrt(X); 0 where dY is, also where Y is infinite."""
+    """Compute dX = -dY Y^3 / 2 of Y = 1 / sqrt(X); 0 where dY is 0, even if Y is infinite."""
     return _zero_where_zero(gradient, gradient * (-0.5 * y * y * y))
 
 
 @computes("SqrtGrad")
 def sqrt_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Computes dX = dY / (2 Y), of Y = sqrt(X); 0 where dY is, also where Y is 0."""
+    """Compute dX = dY / (2 Y) of Y = sqrt(X); 0 where dY is 0, even if Y is 0."""
     return _zero_where_zero(gradient, 0.5 * gradient / y)
 
 
@@ -37,13 +37,13 @@ def _zero_where_zero(gradient: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
 
 @computes("ReciprocalGrad", "InvGrad")
 def reciprocal_grad(y: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Computes dX = -dY Y^2, of Y = 1 / X."""
+    """Compute dX = -dY Y^2 of Y = 1 / X."""
     return -gradient * y * y
 
 
 @computes("FloorDiv")
 def floor_div(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """Computes Y = floor(A / B); of int64, for which there is no kernel, as int32: step counts are smaller."""
+    """Compute Y = floor(A / B); int64, which has no kernel, as int32: step counts are small enough."""
     if a.dtype != tf.int64:
         return a // b
     return tf.cast(tf.cast(a, tf.int32) // tf.cast(b, tf.int32), tf.int64)
@@ -51,19 +51,19 @@ def floor_div(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 @computes("Expm1")
 def expm1(x: tf.Tensor) -> tf.Tensor:
-    """Computes Y = e^X - 1."""
+    """Compute Y = e^X - 1."""
     return tf.exp(x) - 1.0
 
 
 @computes("Log1p")
 def log1p(x: tf.Tensor) -> tf.Tensor:
-    """Computes Y = log(1 + X)."""
+    """Compute Y = log(1 + X)."""
     return tf.math.log(1.0 + x)
 
 
 @computes("BitwiseAnd")
 def bitwise_and(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Computes Y = the sign bit of X, as whoever asks for the sign of a zero does."""
+    """Compute Y = the sign bit of X, as used to distinguish -0 from 0."""
     sign = x.dtype.min
     if not (known(mask) == sign).all():
         raise Refusal("supports only the sign bit; use arithmetic in place of bits")
@@ -72,25 +72,25 @@ def bitwise_and(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 
 @computes("L2Loss")
 def l2_loss(x: tf.Tensor) -> tf.Tensor:
-    """Computes Y = sum(X^2) / 2."""
+    """Compute Y = sum(X^2) / 2."""
     return 0.5 * tf.reduce_sum(tf.square(x))
 
 
 @computes("IsFinite")
 def is_finite(x: tf.Tensor) -> tf.Tensor:
-    """Computes Y = (X - X = 0), which is wrong for infinities and for what is no number."""
+    """Compute Y = (X - X = 0), which is false for infinities and NaN."""
     return tf.equal(x - x, 0.0)
 
 
 @computes("Xlogy")
 def xlogy(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """Computes Z = X log Y, and 0 where X = 0."""
+    """Compute Z = X log Y, and 0 where X = 0."""
     zero = tf.equal(x, 0.0)
     return tf.where(zero, 0.0, x * tf.math.log(tf.where(zero, 1.0, y)))
 
 
 @computes("Xdivy")
 def xdivy(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """Computes Z = X / Y, and 0 where X = 0."""
+    """Compute Z = X / Y, and 0 where X = 0."""
     zero = tf.equal(x, 0.0)
     return tf.where(zero, 0.0, x / tf.where(zero, 1.0, y))

@@ -1,8 +1,8 @@
-"""Convolution along an axis as products of blocks.
+"""Convolution along an axis as matrix products of blocks with a banded kernel matrix.
 
-A product whose result has few columns leaves most of XNNPACK's kernel idle, and a slice with a step runs on a reference
-kernel. So an axis is cut into blocks of neighbouring places, whose channels lie side by side: a block of the output depends
-on a few neighbouring blocks of the input, through a matrix that holds the kernel at several places and zeros elsewhere.
+A product with few result columns leaves most of XNNPACK's kernel idle, and a strided slice runs on a reference kernel.
+So an axis is cut into blocks of neighbouring positions with their channels side by side. A block of the output depends on a
+few neighbouring blocks of the input, through a matrix that repeats the kernel along a band of zeros.
 """
 
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from odt_sim.export.lowering.windows import Windows
 
 @dataclass(frozen=True)
 class Band:
-    """How the places of an output depend on those of its input, along one axis.
+    """How the positions of an output depend on those of its input, along one axis.
 
-    Block t of the output depends on the input's blocks t + k, for the `offsets` k.
+    Block t of the output depends on the input blocks t + k for the `offsets` k.
 
     Attributes:
-        inputs: The places of a block of the input.
-        outputs: The places of a block of the output.
-        blocks: The number of the output's blocks.
-        size: The places of the input.
-        before: How many zeros stand before the input.
+        inputs: The positions in an input block.
+        outputs: The positions in an output block.
+        blocks: The number of output blocks.
+        size: The positions of the input.
+        before: The zeros before the input.
         kernel: The size of the kernel.
-        taps: Triples (o, j, m): place o of a block depends through place j of the kernel on the input's place m, counted from
-            the start of the input's block of the same number.
+        taps: Triples (o, j, m): position o of an output block depends through kernel element j on input position m,
+            counted from the start of the input block with the same number.
     """
 
     inputs: int
@@ -41,22 +41,22 @@ class Band:
 
     @cached_property
     def offsets(self) -> list[int]:
-        """Which blocks of the input a block of the output depends on, relative to its number."""
+        """The input blocks that an output block depends on, relative to its number."""
         return sorted({m // self.inputs for _, _, m in self.taps})
 
     @property
     def bare(self) -> bool:
-        """Whether the zeros around the input can be left out: a block is one place, and each tap meets some of the input."""
+        """Whether the zeros around the input can be omitted: blocks are single positions, and each tap reaches the input."""
         return self.inputs == 1 and all(-self.blocks < m - self.before < self.size for _, _, m in self.taps)
 
     @property
     def input_blocks(self) -> int:
-        """The number of the input's blocks, zeros included."""
+        """The number of input blocks, including zeros."""
         return self.blocks + self.offsets[-1]
 
     @cached_property
     def placement(self) -> NDArray[np.float32]:
-        """1 where a tap is: `[offsets * inputs * outputs, kernel]`."""
+        """A matrix of 1 per tap, else 0: `[offsets * inputs * outputs, kernel]`."""
         found = np.zeros((len(self.offsets), self.inputs, self.outputs, self.kernel), np.float32)
         for o, j, m in self.taps:
             found[self.offsets.index(m // self.inputs), m % self.inputs, o, j] = 1.0
@@ -64,7 +64,7 @@ class Band:
 
 
 def forward(windows: Windows, axis: int, block: int) -> Band:
-    """Returns the band of a convolution, `block` outputs to a block: output o takes place stride o + dilation j."""
+    """Return the band of a convolution with `block` outputs per block: output o reads position stride o + dilation j."""
     size, stride, dilation = windows.size[axis], windows.stride[axis], windows.dilation[axis]
     taps = tuple((o, j, stride * o + dilation * j) for o in range(block) for j in range(size))
     blocks = -(-windows.count[axis] // block)
@@ -72,9 +72,9 @@ def forward(windows: Windows, axis: int, block: int) -> Band:
 
 
 def backward(windows: Windows, axis: int, block: int) -> Band:
-    """Returns the band of the gradient of a convolution's input, `block` places of the output's gradient to a block.
+    """Return the band of the input gradient of a convolution, with `block` positions of the output gradient per block.
 
-    Place o of the image takes the gradient of output (before + o - dilation j) / stride, where that is a whole number.
+    Position o of the image sums the gradients of outputs (before + o - dilation j) / stride, for integer quotients.
     """
     size, stride, dilation = windows.size[axis], windows.stride[axis], windows.dilation[axis]
     before = ((size - 1) * dilation - windows.before[axis]) // stride

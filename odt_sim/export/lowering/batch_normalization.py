@@ -1,4 +1,4 @@
-"""The fused batch normalization of Keras 2, forward and gradient: each channel over batch, height and width."""
+"""The fused batch normalization of Keras 2: per channel over batch, height and width."""
 
 from math import prod
 
@@ -11,10 +11,10 @@ AXES = [0, 1, 2]
 
 @lowers("FusedBatchNormV3")
 def fused_batch_norm(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = scale (X - mean) / sqrt(variance + epsilon) + offset.
+    """Compute Y = scale (X - mean) / sqrt(variance + epsilon) + offset.
 
-    In training these are the mean and the variance of X, and there are also the running ones, r <- (1 - f) r + f m, for the
-    mean m and the unbiased variance m of X.
+    In training, mean and variance are those of X, and the running ones become r <- (1 - f) r + f m with the mean m and the
+    unbiased variance m of X.
     """
     _check_format(op)
     x, scale, offset, mean, variance = inputs
@@ -32,9 +32,9 @@ def fused_batch_norm(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[
 
 @lowers("FusedBatchNormGradV3")
 def fused_batch_norm_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dscale = sum(dY N), doffset = sum(dY), of N = (X - mean) / sqrt(variance + epsilon), and dX.
+    """Compute dscale = sum(dY N), doffset = sum(dY) of N = (X - mean) / sqrt(variance + epsilon), and dX.
 
-    dX = scale (dY - mean(dY) - N mean(dY N)) / sqrt(variance + epsilon) with the batch's statistics, else
+    With the batch's statistics dX = scale (dY - mean(dY) - N mean(dY N)) / sqrt(variance + epsilon), else
     dX = scale dY / sqrt(variance + epsilon).
     """
     _check_format(op)
@@ -54,7 +54,7 @@ def _check_format(op: tf.Operation) -> None:
 
 
 def _count(x: tf.Tensor) -> tf.Tensor:
-    """Returns the number of values of each channel."""
+    """Return the number of values per channel."""
     if x.shape.is_fully_defined():
         return tf.constant(float(prod(x.shape[:3])))
     return tf.reduce_sum(tf.ones_like(x[..., :1]))

@@ -1,7 +1,7 @@
-"""Functions that a traced graph calls, and the two branches of a condition: both are inlined.
+"""Function calls and conditions of a traced graph, as the inlining needs them.
 
-Of a condition both branches run, and each value is selected afterwards. A branch's writes must not happen where the
-branch is not taken: they become V = where(taken, new value, V).
+Both branches of a condition run, and each output is selected afterwards. A write in a branch becomes
+V = where(taken, new value, V).
 """
 
 from dataclasses import dataclass
@@ -23,18 +23,18 @@ CHANGES = {
 
 
 def bodies(op: tf.Operation) -> list[tf.Graph]:
-    """Returns the graphs that an op calls: one, or those of a condition's two branches; none for any other op."""
+    """Return the graphs that an op calls: one, or the two branches of a condition; none for other ops."""
     names = {**dict.fromkeys(CALLS, ("f",)), **dict.fromkeys(CONDITIONS, ("then_branch", "else_branch"))}
     return [op.graph._get_function(op.get_attr(name).name).graph for name in names.get(op.type, ())]
 
 
 def arguments(op: tf.Operation) -> list[tf.Tensor]:
-    """Returns what a calling op gives to its bodies."""
+    """Return the inputs that a calling op passes to its bodies."""
     return list(op.inputs)[op.type in CONDITIONS :]
 
 
 def written(op: tf.Operation) -> list[tf.Tensor]:
-    """Returns the handles among an op's inputs that it, or a function that it calls, writes to."""
+    """Return the handles among an op's inputs that it, or a function that it calls, writes to."""
     called = bodies(op)
     if not called:
         return [] if op.type in READS else [t for t in op.inputs if t.dtype == tf.resource]
@@ -46,7 +46,7 @@ def written(op: tf.Operation) -> list[tf.Tensor]:
 
 
 def needed(body: tf.Graph) -> list[tf.Operation]:
-    """Returns in order the ops of a body that its outputs or its writes depend on, its arguments left out."""
+    """Return in order the ops that a body's outputs or writes depend on, without its arguments."""
     pending = [t.op for t in body.outputs] + [op for op in body.get_operations() if written(op)]
     found: set[str] = set()
     while pending:
@@ -59,17 +59,17 @@ def needed(body: tf.Graph) -> list[tf.Operation]:
 
 @dataclass(frozen=True)
 class Optional:
-    """What one branch of a condition keeps for its gradient: a value, or None."""
+    """A value that one branch of a condition keeps for its gradient, or None."""
 
     value: Value
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What the two branches of a condition keep for their gradients; each branch of the gradient takes its own.
+    """What both branches of a condition keep for their gradients; each branch of the gradient takes its own.
 
     Attributes:
-        branches: For each branch a value; `Kept` too, where a condition stands in a branch. None where it keeps none.
+        branches: A value per branch; `Kept` for a nested condition, None if the branch keeps nothing.
     """
 
     branches: tuple[Value, Value]
@@ -79,28 +79,24 @@ OPTIONALS = ("OptionalFromValue", "OptionalNone", "OptionalGetValue")
 
 
 def optional(op: tf.Operation, inputs: list[Value]) -> list[Value]:
-    """Keeps X, or nothing, for the gradient, or returns what was kept: both branches run, so that it is there."""
+    """Keep X, or nothing, for the gradient, or return the kept value: both branches run, so it exists."""
     return inputs if op.type == "OptionalGetValue" else [Optional(*(inputs or [None]))]
 
 
 def of_branch(value: Value, branch: int) -> Value:
-    """Returns a value as a condition's branch takes it."""
+    """Return a value as a condition's branch takes it."""
     return value.branches[branch] if isinstance(value, Kept) else value
 
 
 def selected(condition: tf.Tensor, one: Value, other: Value) -> Value:
-    """Returns the value of the branch that is taken; both of what they keep."""
+    """Return the value of the taken branch; both values if they are kept for a gradient."""
     if isinstance(one, Optional) and isinstance(other, Optional):
         return Kept((one.value, other.value))
     return tf.where(condition, one, other)
 
 
 def write_where(taken: tf.Tensor, op: tf.Operation, inputs: list[Value]) -> None:
-    """Emits a write that changes nothing where `taken`, a boolean scalar, is false.
-
-    Raises:
-        Refusal: The op writes to some rows only.
-    """
+    """Emit a write that changes nothing if `taken`, a boolean scalar, is false."""
     if op.type not in CHANGES:
         raise Refusal(f"the op {op.type} stands in a branch of a condition; write to the whole variable there")
     handle, value = inputs

@@ -1,4 +1,4 @@
-"""Arithmetic on static shapes, done at export: what is left needs no kernel."""
+"""Compute integers such as static shapes at export, so that they need no kernel."""
 
 from typing import Any
 
@@ -12,11 +12,7 @@ FOLDED = (tf.int32, tf.int64, tf.bool)  # types of shapes; a random generator's 
 
 
 def known(tensor: tf.Tensor) -> NDArray[Any]:
-    """Returns the value of a constant.
-
-    Raises:
-        Refusal: The tensor is none.
-    """
+    """Return the value of a constant."""
     value = tf.get_static_value(tensor)
     if value is None:
         raise Refusal("depends on a shape or a number that is not fixed; use fixed ones")
@@ -24,7 +20,7 @@ def known(tensor: tf.Tensor) -> NDArray[Any]:
 
 
 def copied(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Adds an op with the name and the attributes of a traced one to the current graph and returns its outputs."""
+    """Add a traced op to the current graph, with its name and attributes, and return its outputs."""
     attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
     graph = tf.compat.v1.get_default_graph()
     types = [t.dtype for t in op.outputs]
@@ -32,12 +28,7 @@ def copied(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def folded(op: tf.Operation, inputs: list[Value]) -> list[tf.Tensor] | None:
-    """Returns the outputs of an op, whole numbers or booleans, as constants; None unless all of its inputs are constants.
-
-    Args:
-        op: The traced op.
-        inputs: Its new inputs.
-    """
+    """Return the integer or boolean outputs of an op as constants; None unless all of its inputs are constants."""
     if not inputs or not op.outputs or not all(t.dtype in FOLDED for t in op.outputs):
         return None
     if op.type in ("Shape", "ShapeN") and all(t.shape.is_fully_defined() for t in inputs):
@@ -52,7 +43,7 @@ def folded(op: tf.Operation, inputs: list[Value]) -> list[tf.Tensor] | None:
 
 
 def computed(op: tf.Operation, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Runs one op in TensorFlow: its outputs for these inputs."""
+    """Run one op in TensorFlow and return its outputs."""
     with tf.Graph().as_default() as graph:
         outputs = copied(op, [tf.constant(value, t.dtype) for value, t in zip(inputs, op.inputs, strict=True)])
         with tf.compat.v1.Session(graph=graph) as session:

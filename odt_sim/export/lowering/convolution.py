@@ -1,7 +1,7 @@
-"""Conv2D and its gradients, as matrix products (see `products`).
+"""Conv2D and its gradients as matrix products (see `convolution_products`).
 
-A grey image has one channel: to lay columns of it side by side would be copies of single numbers, so the elements under each
-place of the kernel are stacked on the first axis instead.
+An image with one channel would be joined by copies of single numbers; instead the pixels under each kernel element are
+stacked on the first axis.
 """
 
 import tensorflow as tf
@@ -21,13 +21,13 @@ def _windows(op: tf.Operation, image: tf.TensorShape, kernel: tf.TensorShape) ->
 
 
 def _forward(windows: Windows, filters: int) -> Bands:
-    """Returns the bands of the output; as many columns make a block as fill the lanes."""
+    """Return the bands of the output, with as many columns per block as fill the lanes."""
     fitting = (n for n in BLOCKS if n * filters <= LANES and windows.count[1] % n == 0)
     return forward(windows, 0, 1), forward(windows, 1, next(fitting, 1) if windows.size[1] > 1 else 1)
 
 
 def _backward(windows: Windows, channels: int) -> Bands:
-    """Returns the bands of the input's gradient, whose last block may reach a little over the image's edge."""
+    """Return the bands of the input gradient; the last block may reach slightly over the image's edge."""
     step, width = windows.stride[1], windows.image[1]
     fitting = (n for n in BLOCKS if n * step * channels <= LANES and -width % (n * step) * SPARE <= width)
     return backward(windows, 0, 1), backward(windows, 1, next(fitting, 1) if windows.size[1] > 1 else 1)
@@ -35,7 +35,7 @@ def _backward(windows: Windows, channels: int) -> Bands:
 
 @lowers("Conv2D")
 def conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = the sum over the kernel's places p of X[p] W[p], where X[p] is what lies under place p."""
+    """Compute Y = the sum over kernel elements p of X[p] W[p], where X[p] lies under element p."""
     x, kernel = inputs
     windows = _windows(op, x.shape, kernel.shape)
     groups = x.shape[3] // kernel.shape[2]
@@ -50,7 +50,7 @@ def conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 
 def _split(x: tf.Tensor, groups: int, memo: Memo) -> list[tf.Tensor]:
-    """Returns an image's channels in `groups` parts, the same tensors whenever asked."""
+    """Return an image's channels in `groups` parts, memoized."""
     key = ("split", x.ref(), groups)
     if key not in memo:
         memo[key] = tf.split(x, groups, -1)
@@ -70,7 +70,7 @@ def _grey(x: tf.Tensor, windows: Windows) -> bool:
 
 
 def _stacked(x: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
-    """Returns what lies under each place of the kernel, stacked: `[1, height * width, batch * rows * columns]`."""
+    """Return the pixels under each kernel element, stacked: `[1, height * width, batch * rows * columns]`."""
     key = ("stacked", x.ref(), windows)
     if key not in memo:
         image = padded(x, windows)
@@ -79,7 +79,7 @@ def _stacked(x: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
 
 
 def _used(windows: Windows, pooling: tf.Operation, image: tf.TensorShape) -> Windows:
-    """Returns the windows of a convolution without those whose output no window of the pooling covers."""
+    """Return the windows of a convolution without those that the following pooling ignores."""
     pools = pooling_windows(pooling, image)
     if not pools.tiles:
         return windows
@@ -88,7 +88,7 @@ def _used(windows: Windows, pooling: tf.Operation, image: tf.TensorShape) -> Win
 
 @lowers("Conv2DBackpropFilter")
 def conv2d_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dW[p] = X[p]^T dY for the kernel's places p."""
+    """Compute dW[p] = X[p]^T dY for the kernel elements p."""
     x, _, gradient = inputs
     kernel = op.outputs[0].shape
     windows = _windows(op, x.shape, kernel).first(*gradient.shape[1:3])
@@ -109,7 +109,7 @@ def _filter_gradient(x: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: 
 
 @lowers("Conv2DBackpropInput")
 def conv2d_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dX: at each place of the image the sum of dY W[p]^T over the places p that lay on it."""
+    """Compute dX: per pixel the sum of dY W[p]^T over the kernel elements p that covered it."""
     _, kernel, gradient = inputs
     image = op.outputs[0].shape
     windows = _windows(op, image, kernel.shape).first(*gradient.shape[1:3])

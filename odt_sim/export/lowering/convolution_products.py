@@ -1,7 +1,7 @@
-"""Convolutions by bands (see `bands`) as matrix products: BATCH_MATMUL of rank 3, which XNNPACK runs.
+"""Convolutions as matrix products with banded kernels (see `banded_kernels`): rank-3 BATCH_MATMUL, which XNNPACK runs.
 
-Moving memory costs as much as the products, so columns only are laid side by side, a few wide blocks of them; each row of
-the kernel gives one product, and the products add up, each at its height.
+Moving memory costs as much as the products. So only columns are joined, as a few wide blocks; each kernel row gives one
+product, and the products are added up, each at its height.
 """
 
 from functools import reduce
@@ -22,17 +22,17 @@ SPARE = 8  # one in so many rows or columns may be computed in vain
 
 
 def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjoint: bool = False) -> tf.Tensor:
-    """Returns the sum over the rows' taps of joined(X) W[j], where W is the kernel as the columns' band has it.
+    """Return the sum over the rows' taps of joined(X) W[j], where W is the banded kernel along the columns.
 
     Args:
         x: `[batch, height, width, channels]`.
-        kernel: `[height, width, channels, filters]`, or with channels and filters exchanged if `adjoint`.
+        kernel: `[height, width, channels, filters]`, with channels and filters exchanged if `adjoint`.
         bands: How the output depends on `x`.
-        memo: What the lowerings share.
+        memo: Values shared between lowerings.
         adjoint: Whether the kernel's filters are the channels of `x`.
 
     Returns:
-        `[batch, rows, columns, filters]`; the last rows and columns may be more than were asked for.
+        `[batch, rows, columns, filters]`, possibly with extra rows and columns at the end.
     """
     rows, columns = bands
     weights = _placed(kernel, columns, adjoint=adjoint)
@@ -51,13 +51,13 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
 
 
 def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo) -> tf.Tensor:
-    """Returns dW, `[height, width, channels, filters]`: for its row j the rows of joined(X) that it meets, times dY.
+    """Return dW, `[height, width, channels, filters]`: per kernel row the rows of joined(X) under it, times dY.
 
     Args:
         x: `[batch, height, width, channels]`.
-        gradient: Of the output of `convolved`, `[batch, rows, columns, filters]`.
+        gradient: The gradient of the output of `convolved`, `[batch, rows, columns, filters]`.
         bands: How that output depends on `x`.
-        memo: What the lowerings share.
+        memo: Values shared between lowerings.
     """
     rows, columns = bands
     joined = _joined(x, bands, memo)
@@ -76,11 +76,10 @@ def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo)
 
 
 def _joined(x: tf.Tensor, bands: Bands, memo: Memo) -> list[tf.Tensor]:
-    """Returns the input with the columns that meet side by side: a tensor for each row of a block of rows.
+    """Return the input with neighbouring columns side by side: a tensor per row of a block of rows.
 
-    Returns:
-        Each is `[batch, blocks of rows, blocks of columns, offsets * columns of a block * channels]`; of bare rows
-        without the zeros above and below.
+    Each is `[batch, blocks of rows, blocks of columns, offsets * columns per block * channels]`, without the zeros above and
+    below if the rows are bare.
     """
     key = ("joined", x.ref(), bands)
     if key not in memo:
@@ -103,21 +102,21 @@ def _side_by_side(blocks: tf.Tensor, columns: Band) -> tf.Tensor:
 
 
 def _first(m: int, rows: Band) -> int:
-    """Returns which of the joined rows is the first that a row of the kernel meets; negative where zeros come before it."""
+    """Return the first joined row under a kernel row; negative if zeros precede it."""
     return m // rows.inputs - (rows.before if rows.bare else 0)
 
 
 def _met(joined: tf.Tensor, m: int, rows: Band) -> tf.Tensor:
-    """Returns the rows that meet a row of the kernel, as many as the output has, with zeros where the image has none."""
+    """Return the input rows under a kernel row, one per output row, padded with zeros outside the image."""
     first = _first(m, rows)
     own = joined[:, max(first, 0) :] if first > 0 else joined
     return padded_by(own, (max(-first, 0), 0), (rows.blocks, own.shape[2]))
 
 
 def _product(joined: list[tf.Tensor], weights: tf.Tensor, m: int, bands: Bands) -> tf.Tensor:
-    """Returns what one row of the kernel adds to the output: the rows that it meets times its weights.
+    """Return the contribution of one kernel row to the output: the rows under it times its weights.
 
-    A slice copies, so the smaller one of input and output is sliced, unless too many rows would be multiplied in vain.
+    A slice copies, so the smaller of input and output is sliced, unless too many rows would be multiplied in vain.
     """
     rows, columns = bands
     _, taken, given = weights.shape
@@ -129,7 +128,7 @@ def _product(joined: list[tf.Tensor], weights: tf.Tensor, m: int, bands: Bands) 
 
 
 def _turned_products(joined: list[tf.Tensor], gradient: tf.Tensor, rows: Band) -> list[tf.Tensor]:
-    """Returns `_adjoint_product` for each row of the kernel; what is joined is transposed once, an example is one sum."""
+    """Return `_adjoint_product` per kernel row, transposing the joined input once; each example is one sum."""
     _, _, width, filters = gradient.shape
     turned = [tf.transpose(tf.reshape(x, [-1, x.shape[1] * width, x.shape[3]]), [0, 2, 1]) for x in joined]
     flat = tf.reshape(gradient, [-1, rows.blocks * width, filters])
@@ -143,14 +142,14 @@ def _turned_products(joined: list[tf.Tensor], gradient: tf.Tensor, rows: Band) -
 
 
 def _span(x: tf.Tensor, axis: int, start: int, stop: int) -> tf.Tensor:
-    """Returns some places of the second or third of three axes; the tensor itself, not a copy, where these are all."""
+    """Return a range of the second or third of three axes; the tensor itself, without a copy, if the range is complete."""
     if (start, stop) == (0, x.shape[axis]):
         return x
     return x[:, start:stop] if axis == 1 else x[:, :, start:stop]
 
 
 def _adjoint_product(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """Returns A^T B, `[1, columns of A, columns of B]`; where places are many, summed in parts, whose error is smaller.
+    """Return A^T B, `[1, columns of A, columns of B]`; long sums are split into parts, which reduces the error.
 
     Args:
         a: `[batch, rows, blocks, columns of A]`.
@@ -166,7 +165,7 @@ def _adjoint_product(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 
 def _placed(kernel: tf.Tensor, columns: Band, *, adjoint: bool) -> tf.Tensor:
-    """Returns the kernel where the band has it: `[height, offsets * inputs * channels, outputs * filters]`."""
+    """Return the banded kernel: `[height, offsets * inputs * channels, outputs * filters]`."""
     height, width, channels, filters = kernel.shape
     placed = tf.reshape(kernel, [height, width, channels * filters])
     if not _trivial(columns):
@@ -183,5 +182,5 @@ def _placement(columns: Band, height: int) -> tf.Tensor:
 
 
 def _trivial(columns: Band) -> bool:
-    """Returns whether the band holds the kernel as it is."""
+    """Return whether the banded kernel is the kernel itself."""
     return np.array_equal(columns.placement, np.eye(columns.kernel))

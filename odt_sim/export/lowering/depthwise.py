@@ -1,8 +1,7 @@
 """Depthwise convolution and its gradients.
 
-TFLite's own kernel takes weights that change and is the fastest for the forward pass; the gradient of the input is such a
-convolution again, of the gradient with the kernel turned round. Where windows lie apart, that convolution would meet zeros
-mostly, and sums of slices are faster.
+TFLite's own kernel accepts variable weights and is the fastest for the forward pass. The input gradient is such a convolution
+of the output gradient with the flipped kernel; with strides it would multiply mostly zeros, and sums of slices are faster.
 """
 
 from itertools import product
@@ -21,7 +20,7 @@ def _windows(op: tf.Operation, image: tf.TensorShape, kernel: tf.TensorShape) ->
 
 @lowers("DepthwiseConv2dNative")
 def depthwise_conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y[..., c m + k] = the sum over the kernel's places p of X[p][..., c] W[p, c, k], for m filters a channel."""
+    """Compute Y[..., c m + k] = the sum over kernel elements p of X[p][..., c] W[p, c, k], for m filters per channel."""
     x, kernel = inputs
     _windows(op, x.shape, kernel.shape)  # raises if there is no kernel
     settings = {name: op.get_attr(name) for name in ("strides", "padding", "dilations")}
@@ -30,7 +29,7 @@ def depthwise_conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[
 
 @lowers("DepthwiseConv2dNativeBackpropFilter")
 def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dW[p, c, k]: the sum over the windows of X[p][..., c] dY[..., c m + k]."""
+    """Compute dW[p, c, k] = the sum over the windows of X[p][..., c] dY[..., c m + k]."""
     x, _, gradient = inputs
     kernel = op.outputs[0].shape
     windows = _windows(op, x.shape, kernel)
@@ -43,7 +42,7 @@ def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo)
 
 
 def _repeated(x: tf.Tensor, times: int) -> tf.Tensor:
-    """Returns an image in which every channel stands `times` times."""
+    """Return an image with every channel repeated `times` times."""
     if times == 1:
         return x
     _, height, width, channels = x.shape
@@ -53,7 +52,7 @@ def _repeated(x: tf.Tensor, times: int) -> tf.Tensor:
 
 @lowers("DepthwiseConv2dNativeBackpropInput")
 def depthwise_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dX: the convolution of dY, with zeros between where windows lie apart, with the kernel turned round."""
+    """Compute dX: the convolution of dY, dilated by the strides, with the flipped kernel."""
     _, kernel, gradient = inputs
     _, height, width, channels = op.outputs[0].shape
     times = kernel.shape[3]
@@ -76,7 +75,7 @@ def _input_by_convolution(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windo
 
 
 def _input_by_slices(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
-    """Returns the gradient for windows that lie apart: each place between two windows sums slices of dY times its weights."""
+    """Return the input gradient with strides: each pixel between two windows sums slices of dY times its weights."""
     rows, columns = (backward(windows, axis, 1) for axis in (0, 1))
     padded_gradient = padded_by(gradient, (rows.before, columns.before), (rows.input_blocks, columns.input_blocks))
     flat = tf.reshape(kernel, [windows.size[0] * windows.size[1], -1])

@@ -1,4 +1,4 @@
-"""Emits a traced graph again, op by op, with TFLite's built-in ops only."""
+"""Emit a traced graph again, op by op, with TFLite's built-in ops only."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ class Trace:
     """A traced function.
 
     Attributes:
-        concrete: The function as TensorFlow traced it; its outputs have names.
-        layers: The names of the model's layers, so that an error can say where an op comes from.
+        concrete: The function as traced by TensorFlow, with named outputs.
+        layers: The names of the model's layers, to name the origin of an op in errors.
     """
 
     concrete: tf.types.experimental.ConcreteFunction
@@ -39,13 +39,13 @@ class Trace:
 
     @cached_property
     def variables(self) -> dict[str, int]:
-        """For the name of each placeholder that stands for a variable, the `id` of that variable's handle."""
+        """The `id` of a variable's handle, by the name of the placeholder that stands for it."""
         captures = self.concrete.graph.captures
         return {placeholder.op.name: id(outer) for outer, placeholder in captures if outer.dtype == tf.resource}
 
     @cached_property
     def arguments(self) -> dict[str, tf.TensorSpec]:
-        """For the name of each placeholder that stands for an argument, its spec under the argument's own name."""
+        """The spec of an argument under its own name, by the name of the placeholder that stands for it."""
         positional, named = self.concrete.structured_input_signature
         specs = [spec for spec in tf.nest.flatten(positional) if isinstance(spec, tf.TensorSpec)]
         specs += [tf.TensorSpec.from_spec(named[key], key) for key in sorted(named)]
@@ -53,9 +53,9 @@ class Trace:
         return {tensor.op.name: spec for tensor, spec in zip(tensors, specs, strict=True)}
 
     def live_operations(self, weights: Collection[int]) -> list[tf.Operation]:
-        """Returns in order the ops that the outputs, or the variables whose handles' ids are `weights`, depend on.
+        """Return in order the ops that the outputs, or the variables with handle ids in `weights`, depend on.
 
-        A write to any other variable is live only where something live reads it: SGD counts its steps, and nothing asks.
+        A write to any other variable is live only if something live reads it: SGD's step count, for example, is not.
         """
         operations = self.concrete.graph.get_operations()
         writes = [(op, handle.op.name) for op in operations for handle in written(op)]
@@ -71,7 +71,7 @@ class Trace:
         return [op for op in operations if op.name in live]
 
     def where(self, op: tf.Operation) -> str:
-        """Returns the layer that an op comes from, or the part of the step where it comes from none."""
+        """Return the layer that an op comes from, or its name outside layers."""
         # Keras opens each layer's scope twice; TensorFlow numbers the second.
         names = [name for part in reversed(op.name.split("/")) for name in (part.rpartition("_")[0], part)]
         layer = next((name for name in names if name in self.layers), None)
@@ -83,11 +83,11 @@ class Trace:
 
 
 class Emitted(NamedTuple):
-    """What a traced tensor became.
+    """The result of emitting a traced tensor.
 
     Attributes:
         value: Its new value.
-        probed: The traced tensor for some numbers of rows; empty where the number is fixed.
+        probed: The traced tensor for some numbers of rows; empty if the number is fixed.
     """
 
     value: Value
@@ -96,11 +96,11 @@ class Emitted(NamedTuple):
 
 @dataclass(frozen=True)
 class Emission:
-    """What the emission of one trace goes by.
+    """The state of emitting one trace.
 
     Attributes:
-        memo: What its lowerings share.
-        probes: How its shapes depend on the rows of the batch.
+        memo: Values shared between lowerings.
+        probes: How shapes depend on the rows of the batch.
     """
 
     memo: Memo
@@ -113,20 +113,10 @@ def emit(
     inputs: Mapping[str, tf.Tensor],
     variables: Mapping[int, tf.Variable | tf.Tensor],
 ) -> dict[str, tf.Tensor]:
-    """Emits a trace into the current graph.
-
-    Args:
-        trace: The traced function, without calls and conditions; see `inlining.inlined`.
-        operations: Those of its ops that are needed, in order.
-        inputs: The new tensor for each of its arguments, by name. An unknown first axis is the rows of the batch.
-        variables: For the id of each captured handle the variable that takes its place, or, where the variable is only
-            read, the tensor that is read instead.
+    """Emit a trace into the current graph.
 
     Returns:
         The outputs by name.
-
-    Raises:
-        ExportError: An op has no built-in kernel and no lowering, or not for its attributes.
     """
     constants = {placeholder.op.name: outer for outer, placeholder in trace.concrete.graph.captures}
     emission = Emission({}, Probes.of(list(inputs.values())))
@@ -150,18 +140,7 @@ def argument(
     variables: Mapping[int, tf.Variable | tf.Tensor],
     constants: Mapping[str, tf.Tensor],
 ) -> tf.Tensor:
-    """Returns what a placeholder stands for: a variable's handle or value, a captured constant, or an argument.
-
-    Args:
-        trace: The traced function.
-        op: The placeholder.
-        inputs: The new tensor for each of the function's arguments, by name.
-        variables: For the id of each captured handle what takes its place.
-        constants: For the name of each placeholder of a captured tensor, that tensor.
-
-    Raises:
-        ExportError: It stands for a variable that nothing takes the place of.
-    """
+    """Return the tensor for a placeholder: a variable's handle or value, a captured constant, or an argument."""
     if op.name in trace.variables:
         variable = variables.get(trace.variables[op.name])
         if variable is None:
@@ -173,16 +152,7 @@ def argument(
 
 
 def _emit_operation(op: tf.Operation, values: dict[str, Emitted], emission: Emission) -> None:
-    """Emits one op: through its lowering, or as it is; its outputs join `values`.
-
-    Args:
-        op: The traced op.
-        values: What each traced tensor so far became, by name.
-        emission: What the emission goes by.
-
-    Raises:
-        Refusal: There is no way to emit it.
-    """
+    """Emit one op, through its lowering or as it is; its outputs join `values`."""
     if op.type in LOOPS:
         raise unknown(op)  # the ops of its gradient are in no usable order
     outputs = _outputs(op, [values[t.name] for t in op.inputs], emission)

@@ -1,8 +1,8 @@
-"""Shapes that depend on the number of rows of a batch, where a trace leaves that open.
+"""Shapes that depend on the number of rows of a batch, if a trace leaves that open.
 
-A shape that TFLite has to compute costs ops at each step, and -1 in a RESHAPE costs nothing. So shapes are worked out at
-export, by TensorFlow's own shape inference and kernels, for two numbers of rows: what comes out equal is a constant, and
-what comes out in proportion to the rows a `Sizes`.
+Computing a shape in TFLite costs ops in each step, and -1 in a RESHAPE costs nothing. So shapes are computed at export for
+two numbers of rows, by TensorFlow's own shape inference and kernels: equal results are constants, and results in
+proportion to the rows are `Sizes`.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ Probed = tuple[tf.Tensor, ...]
 
 @dataclass(frozen=True)
 class Batch:
-    """The rows of the batch that the emitted graph is given.
+    """The rows of the batch in the emitted graph.
 
     Attributes:
         example: An argument, `[batch, ...]`.
@@ -57,23 +57,23 @@ class Batch:
         return tf.cast(tf.raw_ops.ZerosLike(x=flat[:, :1]), tf.float32)
 
     def zeros(self, per_row: int) -> tf.Tensor:
-        """Returns zeros, `[batch * per_row]` float32: what is added to them is repeated, with no shape to compute."""
+        """Return zeros, `[batch * per_row]` float32: adding them repeats a tensor without computing a shape."""
         return tf.reshape(self._zeros + tf.zeros([1, per_row]) if per_row > 1 else self._zeros, [-1])
 
     def numbers(self, per_row: int) -> tf.Tensor:
-        """Returns 0, 1, 2, ..., `[batch * per_row]` int32."""
+        """Return 0, 1, 2, ..., `[batch * per_row]` int32."""
         first = tf.cumsum(tf.cast(self._zeros, tf.int32) + per_row, exclusive=True)
         return tf.reshape(first + np.arange(per_row, dtype=np.int32), [-1])
 
 
 @dataclass(frozen=True)
 class Sizes(Deferred):
-    """Whole numbers of which some are in proportion to the rows of a batch.
+    """Integers, some of them in proportion to the rows of a batch.
 
     Attributes:
         fixed: The numbers; 0 where they depend on the rows.
-        per_row: The numbers for each row; 0 where they do not depend on the rows.
-        dtype: Of the traced tensor.
+        per_row: The numbers per row; 0 where they do not depend on the rows.
+        dtype: The type of the traced tensor.
         batch: The rows.
     """
 
@@ -83,29 +83,25 @@ class Sizes(Deferred):
     batch: Batch
 
     def tensor(self) -> tf.Tensor:
-        """Returns the numbers for the rows that come."""
+        """Return the numbers for the current rows."""
         return tf.cast(self.fixed.astype(np.int32) + self.per_row.astype(np.int32) * self.batch.rows, self.dtype)
 
     def where(self, condition: NDArray[np.bool_], number: int) -> "Sizes":
-        """Returns the numbers, but `number` where a condition is true."""
+        """Return the numbers, replaced by `number` where the condition is true."""
         return replace(
             self, fixed=np.where(condition, number, self.fixed), per_row=np.where(condition, 0, self.per_row)
         )
 
     @property
     def known(self) -> list[int] | None:
-        """The numbers as a shape to reshape to: -1 for the one that depends on the rows; None if more than one does."""
+        """The numbers as a shape to reshape to: -1 for the one that depends on the rows; None if several do."""
         if self.fixed.ndim != 1 or np.count_nonzero(self.per_row) > 1:
             return None
         return [OPEN if each else int(size) for each, size in zip(self.per_row, self.fixed, strict=True)]
 
 
 def sizes_of(shape: Value) -> list[int]:
-    """Returns the numbers of a shape, `OPEN` for the one that depends on the rows.
-
-    Raises:
-        Refusal: They are not known, or more than one depends on the rows.
-    """
+    """Return the numbers of a shape, `OPEN` for the one that depends on the rows."""
     sizes = shape.known if isinstance(shape, Sizes) else [int(n) for n in known(tensor_of(shape))]
     if sizes is None:
         raise Refusal("depends on the rows along several axes; give a batch size")
@@ -114,11 +110,11 @@ def sizes_of(shape: Value) -> list[int]:
 
 @dataclass(frozen=True)
 class Probes:
-    """A trace's shapes for each of some numbers of rows; none where the trace's shapes are fixed.
+    """A trace's shapes for some numbers of rows; empty if its shapes are fixed.
 
     Attributes:
-        batch: The rows of the batch; None where their number is fixed.
-        graphs: For each of the numbers a graph that is never run.
+        batch: The rows of the batch; None if their number is fixed.
+        graphs: A graph per number of rows, which never runs.
     """
 
     batch: Batch | None = None
@@ -126,14 +122,14 @@ class Probes:
 
     @classmethod
     def of(cls, arguments: list[tf.Tensor]) -> "Probes":
-        """Returns the probes for a function of these arguments, whose unknown first axes are the rows."""
+        """Return the probes of a function with these arguments; unknown first axes are the rows."""
         open_ones = [t for t in arguments if not t.shape.is_fully_defined()]
         if not open_ones:
             return cls()
         return cls(Batch(min(open_ones, key=lambda t: t.shape.rank)), tuple(tf.Graph() for _ in PROBES))
 
     def argument(self, tensor: tf.Tensor) -> Probed:
-        """Returns what stands for an argument or a variable."""
+        """Return the probes of an argument or a variable."""
         shape = tensor.shape if tensor.shape.rank is not None else ()
         return tuple(
             _placeholder(graph, tensor.dtype, [rows if size is None else size for size in shape])
@@ -141,15 +137,11 @@ class Probes:
         )
 
     def same_shape(self, probed: Probed) -> Probed:
-        """Returns what stands for a tensor of the same shape and another value."""
+        """Return the probes of a tensor with the same shape and another value."""
         return tuple(_placeholder(graph, t.dtype, t.shape) for graph, t in zip(self.graphs, probed, strict=True))
 
     def outputs(self, op: tf.Operation, inputs: list[Probed]) -> list[Probed]:
-        """Returns the outputs of a traced op.
-
-        Raises:
-            Refusal: The op cannot take these numbers of rows.
-        """
+        """Return the outputs of a traced op."""
         if not self.graphs:
             return [()] * len(op.outputs)
         fold = op.type in PROPORTIONAL or _at_least_one(op, inputs) or not any(map(_differ, inputs))
@@ -157,7 +149,7 @@ class Probes:
         return list(zip(*each, strict=True))
 
     def complete(self, tensors: Iterable[Value], probed: list[Probed]) -> None:
-        """Sets the static sizes of tensors that do not depend on the rows, where TensorFlow could not tell them."""
+        """Set static sizes that do not depend on the rows and that TensorFlow could not infer."""
         for tensor, own in zip(tensors, probed, strict=True):
             if isinstance(tensor, tf.Tensor) and own and not tensor.shape.is_fully_defined():
                 few, many = (t.shape for t in own)
@@ -165,7 +157,7 @@ class Probes:
                     tensor.set_shape([a if a == b else None for a, b in zip(few, many, strict=True)])
 
     def constants(self, outputs: list[Probed]) -> list[Value] | None:
-        """Returns outputs of an op as constants and sizes; None unless all of them are such."""
+        """Return the outputs of an op as constants and sizes; None if any is neither."""
         values = [self._constant(probed) for probed in outputs]
         return None if not values or any(value is None for value in values) else values
 
@@ -186,13 +178,13 @@ class Probes:
 
 
 def _differ(probed: Probed) -> bool:
-    """Whether a tensor's value is known and depends on the rows."""
+    """Return whether a tensor's value is known and depends on the rows."""
     values = [value for t in probed if (value := _constant_of(t)) is not None]
     return any(not np.array_equal(value, values[0]) for value in values)
 
 
 def _at_least_one(op: tf.Operation, inputs: list[Probed]) -> bool:
-    """Whether an op is the max(size, 1) that a mean divides by."""
+    """Return whether an op is the max(size, 1) that a mean divides by."""
     values = [_constant_of(probed[0]) for probed in inputs]
     return op.type == "Maximum" and any(value is not None and np.all(value <= 1) for value in values)
 

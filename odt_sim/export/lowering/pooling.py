@@ -1,8 +1,8 @@
-"""Max-pooling, its gradient, and the bias and ReLU that move behind it.
+"""Max-pooling, its gradient, the bias and ReLU that move behind it, and the gradient of average pooling.
 
-Where a convolution's bias and ReLU are followed by max-pooling only, all of them are done on the pooled image, which is
-smaller: max(X + b) = max(X) + b and max(relu(X)) = relu(max(X)), exactly, because rounding is monotone. A window whose
-maximum the ReLU sets to zero passes no gradient on, and in any other window the maximum lies where it lay before.
+If only max-pooling follows a convolution's bias and ReLU, these run on the smaller pooled image: max(X + b) = max(X) + b and
+max(relu(X)) = relu(max(X)) exactly, because rounding is monotone. A window that the ReLU zeroes passes no gradient; in any
+other window the maximum stays at its position.
 """
 
 from dataclasses import dataclass, replace
@@ -19,12 +19,12 @@ LOWEST = tf.float32.min
 
 @dataclass(frozen=True)
 class BeforePooling(Deferred):
-    """What goes into a max-pooling, as a convolution's output with a bias and a ReLU still to come.
+    """The input of a max-pooling: a convolution's output with pending bias and ReLU.
 
     Attributes:
-        image: The convolution's output; without the last rows and columns if no window covers them.
+        image: The convolution's output, without trailing rows and columns that no window covers.
         pooling: The traced pooling op.
-        bias: What to add, `[channels]`; None for nothing.
+        bias: The bias to add, `[channels]`; None for no bias.
         relu: Whether a ReLU follows.
     """
 
@@ -39,7 +39,7 @@ class BeforePooling(Deferred):
         return pool(self.pooling, self.image)
 
     def tensor(self) -> tf.Tensor:
-        """Returns what the traced pooling took."""
+        """Return the input of the traced pooling."""
         biased = self.image if self.bias is None else self.image + self.bias
         return tf.nn.relu(biased) if self.relu else biased
 
@@ -58,12 +58,12 @@ class Routed(Deferred):
         return to_first_maxima(self.before.image, self.before.pooled, self.gradient, windows)
 
     def tensor(self) -> tf.Tensor:
-        """Returns `routed`."""
+        """Return `routed`."""
         return self.routed
 
 
 def following_pooling(op: tf.Operation) -> tf.Operation | None:
-    """Returns the max-pooling that, behind a bias and a ReLU at most, alone uses an op's output; else None."""
+    """Return the max-pooling that alone uses an op's output, behind at most a bias and a ReLU; else None."""
     for allowed in (("BiasAdd", "Relu", "MaxPool"), ("Relu", "MaxPool"), ("MaxPool",)):
         users = op.outputs[0].consumers()
         forward = [user for user in users if user.type not in ("MaxPoolGrad", "ReluGrad")]
@@ -76,12 +76,12 @@ def following_pooling(op: tf.Operation) -> tf.Operation | None:
 
 
 def positive(x: tf.Tensor) -> tf.Tensor:
-    """Returns 1 where `x` > 0 and 0 where it is 0, for an `x` that is never negative; by ops that XNNPACK runs."""
+    """Return 1 where `x` > 0 and 0 where it is 0, for nonnegative `x`, by ops that XNNPACK runs."""
     return tf.math.ceil(tf.minimum(x, 1.0))
 
 
 def pooling_windows(op: tf.Operation, image: tf.TensorShape) -> Windows:
-    """Reads the windows of a pooling op on `image`, `[batch, height, width, channels]`."""
+    """Return the windows of a pooling op on `image`, `[batch, height, width, channels]`."""
     size = op.get_attr("ksize")
     if size[0] != 1 or size[3] != 1:
         raise Refusal("pools over height and width only; use MaxPooling2D or AveragePooling2D")
@@ -89,20 +89,20 @@ def pooling_windows(op: tf.Operation, image: tf.TensorShape) -> Windows:
 
 
 def pool(op: tf.Operation, image: tf.Tensor) -> tf.Tensor:
-    """Emits a traced max-pooling on another image."""
+    """Emit a traced max-pooling on another image."""
     pooling_windows(op, image.shape)  # raises if there is no kernel
     sizes = {name: op.get_attr(name) for name in ("ksize", "strides", "padding")}
     return tf.raw_ops.MaxPool(input=image, **sizes)
 
 
 def to_first_maxima(x: tf.Tensor, y: tf.Tensor, gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
-    """Returns `gradient` at the first maximum (row by row) of each window of `x`; overlapping windows add up.
+    """Return `gradient` at the first maximum (row by row) of each window of `x`; overlapping windows add up.
 
     Args:
         x: The image, `[batch, height, width, channels]`.
         y: Its maxima, `[batch, rows, columns, channels]`.
         gradient: The maxima's gradient, of the same shape.
-        windows: Where the windows lie.
+        windows: The positions of the windows.
     """
     if windows.splits:
         return assembled(_first_maxima(split(x, windows), y, gradient), windows)
@@ -111,7 +111,7 @@ def to_first_maxima(x: tf.Tensor, y: tf.Tensor, gradient: tf.Tensor, windows: Wi
 
 
 def _first_maxima(elements: list[tf.Tensor], y: tf.Tensor, gradient: tf.Tensor) -> list[tf.Tensor]:
-    """Returns the gradient of each of the windows' elements: the first one that equals `y` takes all."""
+    """Return the gradient of each window element: the first one equal to `y` receives all."""
     parts = []
     for x in elements[:-1]:
         left = positive(y - x) * gradient
@@ -122,7 +122,7 @@ def _first_maxima(elements: list[tf.Tensor], y: tf.Tensor, gradient: tf.Tensor) 
 
 @lowers("MaxPool", deferred=True)
 def max_pool(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = max of each window of X."""
+    """Compute Y = the maximum of each window of X."""
     (x,) = inputs
     if not isinstance(x, BeforePooling):
         return [pool(op, x)]
@@ -131,7 +131,7 @@ def max_pool(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("MaxPoolGrad", deferred=True)
 def max_pool_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dX: dY where X is its window's first maximum, else 0."""
+    """Compute dX = dY where X is its window's first maximum, else 0."""
     x, y, gradient = inputs
     if not isinstance(x, BeforePooling):
         return [to_first_maxima(x, y, gradient, pooling_windows(op, x.shape))]
@@ -140,14 +140,14 @@ def max_pool_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Val
 
 @lowers("Relu", deferred=True)
 def relu(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = max(X, 0)."""
+    """Compute Y = max(X, 0)."""
     (x,) = inputs
     return [replace(x, relu=True) if isinstance(x, BeforePooling) else tf.nn.relu(x)]
 
 
 @lowers("ReluGrad", deferred=True)
 def relu_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dX: dY where Y > 0, else 0."""
+    """Compute dX = dY where Y > 0, else 0."""
     gradient, y = inputs
     if isinstance(y, BeforePooling):
         return [gradient]  # the pooling's gradient is already zero where the ReLU was
@@ -157,14 +157,14 @@ def relu_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("BiasAdd", deferred=True)
 def bias_add(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = X + b along the last axis."""
+    """Compute Y = X + b along the last axis."""
     x, bias = inputs
     return [replace(x, bias=bias) if isinstance(x, BeforePooling) else tf.nn.bias_add(x, bias)]
 
 
 @lowers("BiasAddGrad", deferred=True)
 def bias_add_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes db: the sum of dY over all axes but the last."""
+    """Compute db = the sum of dY over all axes but the last."""
     (gradient,) = inputs
     gradient = gradient.gradient if isinstance(gradient, Routed) else gradient
     return [sum_over(gradient, set(range(len(gradient.shape) - 1)))]
@@ -172,7 +172,7 @@ def bias_add_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Val
 
 @lowers("AvgPoolGrad")
 def avg_pool_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dX: the sum over its windows of dY / (the number of the window's elements inside the image)."""
+    """Compute dX = the sum over windows of dY / (the number of the window's elements inside the image)."""
     gradient = inputs[1]
     windows = pooling_windows(op, op.outputs[0].shape)
     if windows.splits:

@@ -1,7 +1,7 @@
-"""Random numbers from a seed and a counter, the very ones that TensorFlow draws: Philox4x32-10.
+"""Random numbers from a seed and a counter, identical to TensorFlow's: Philox4x32-10.
 
-J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A round takes the words c0..c3 of a counter, with
-the key k0, k1, to hi(M1 c2) ^ c1 ^ k0, lo(M1 c2), hi(M0 c0) ^ c3 ^ k1, lo(M0 c0); the key grows by W0, W1 between rounds.
+J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A round maps the words c0..c3 of a counter and
+the key k0, k1 to hi(M1 c2) ^ c1 ^ k0, lo(M1 c2), hi(M0 c0) ^ c3 ^ k1, lo(M0 c0); the key grows by W0, W1 between rounds.
 Here `even` holds (c0, c2) and `odd` (c1, c3) of all counters, `[2, counters]` int32. The 64 bits of a product are two int32.
 """
 
@@ -21,7 +21,7 @@ AUTO_SELECT, PHILOX = 3, 1  # TensorFlow's enumeration; equivalent on a CPU
 
 
 def philox(even: tf.Tensor, odd: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the words that the ten rounds make of counters.
+    """Return the words of counters after ten rounds.
 
     Args:
         even: `[2, counters]` int32.
@@ -41,7 +41,7 @@ def philox(even: tf.Tensor, odd: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, 
 
 @lowers("StatelessRandomGetKeyCounter")
 def key_and_counter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Hashes a seed of two numbers: key (m0, m1) and counter (0, 0, m2, m3), where m is the Philox of the seed's 128 bits."""
+    """Hash a seed of two numbers: key (m0, m1) and counter (0, 0, m2, m3), where m is the Philox of the seed's 128 bits."""
     (seed,) = inputs
     if seed.dtype != tf.int32:
         raise Refusal("supports only seeds of int32; use those")
@@ -52,7 +52,7 @@ def key_and_counter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
 
 @lowers("StatelessRandomUniformV2", deferred=True)
 def uniform(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes numbers in [0, 1): the low 23 bits of each word over 2^23."""
+    """Compute numbers in [0, 1): the low 23 bits of each word over 2^23."""
     shape, (key, counter, algorithm) = inputs[0], map(tensor_of, inputs[1:])
     if tf.get_static_value(algorithm) not in (AUTO_SELECT, PHILOX):
         raise Refusal("supports only the algorithm Philox; use that")
@@ -66,7 +66,7 @@ def uniform(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 
 def _words(groups: tf.Tensor, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
-    """Returns the four words of each group, `[4 * groups]` int32, whose number is the counter's low word."""
+    """Return the four words of each group, `[4 * groups]` int32; a group's number is the counter's low word."""
     low = groups[tf.newaxis]
     zeros = tf.zeros_like(low)
     scalars = [tf.reshape(word, []) for word in tf.split(counter, 2)]
@@ -76,15 +76,9 @@ def _words(groups: tf.Tensor, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
 
 
 def _words_of_rows(shape: Sizes, others: int, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
-    """Returns a word for each element of a shape that depends on the rows of the batch, `[elements]` int32.
+    """Return a word per element of a shape that depends on the rows of the batch, `[elements]` int32.
 
-    Where a row has no multiple of four elements, the groups are more than there are elements for, which are gathered.
-
-    Args:
-        shape: The shape.
-        others: The product of its sizes that do not depend on the rows.
-        key: `[2, 1]` int32.
-        counter: `[2, 1]` int32.
+    If a row's elements are not a multiple of four, surplus words are generated and the elements gathered.
     """
     each = others * int(shape.per_row.max())
     words = _words(shape.batch.numbers(-(-each // 4)), key, counter)

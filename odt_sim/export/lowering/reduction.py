@@ -1,7 +1,7 @@
-"""Sums and means, over one axis after the other.
+"""Matrix products, and sums and means over one axis after the other.
 
-XNNPACK adds up numbers one by one: of many, the error grows with their number. Summed along one axis first and then along
-the next, the same numbers have an error thirty times smaller and take no longer.
+XNNPACK adds numbers one by one, so the error of a sum grows with its length. Summing along one axis and then the next has
+an error thirty times smaller and takes no longer.
 """
 
 from itertools import groupby
@@ -17,10 +17,9 @@ USUAL_ROWS = 32  # assumed if the batch size is open
 
 
 def sum_over(x: tf.Tensor, axes: set[int]) -> tf.Tensor:
-    """Returns the sum of `x` over some axes, which are gone; many numbers are summed axis by axis, from the last.
+    """Return the sum of `x` over some axes, which are dropped; long sums go axis by axis, from the last.
 
-    XNNPACK sums over the axes of tensors of few axes only, so neighbours that share their fate are joined where there are
-    few numbers.
+    XNNPACK sums only tensors of few axes, so short sums first join neighbouring axes that are both kept or both summed.
     """
     if prod(_size(x, axis) for axis in axes) > MANY and len(x.shape) <= 4:
         for axis in sorted(axes, reverse=True):
@@ -33,7 +32,7 @@ def sum_over(x: tf.Tensor, axes: set[int]) -> tf.Tensor:
 
 
 def _size(x: tf.Tensor, axis: int) -> int:
-    """Returns the size of an axis; for rows whose number is open, a usual one."""
+    """Return the size of an axis; a typical one for an open number of rows."""
     return USUAL_ROWS if x.shape[axis] is None else int(x.shape[axis])
 
 
@@ -43,7 +42,7 @@ def _joined(sizes: list[int]) -> int:
 
 @lowers("Sum", "Mean")
 def sum_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = the sum, or the mean, of X over some axes."""
+    """Compute Y = the sum or the mean of X over some axes."""
     x, axes = inputs
     reduce = tf.reduce_sum if op.type == "Sum" else tf.reduce_mean
     keep = op.get_attr("keep_dims")
@@ -62,7 +61,7 @@ def sum_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("MatMul")
 def matmul(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes C = A B at rank 3: of rank 2 the converter makes a FULLY_CONNECTED, slow with weights that change."""
+    """Compute C = A B at rank 3: the converter turns rank 2 into FULLY_CONNECTED, which is slow with variable weights."""
     a, b = (tf.expand_dims(t, 0) for t in inputs)
     product = tf.matmul(a, b, transpose_a=op.get_attr("transpose_a"), transpose_b=op.get_attr("transpose_b"))
     return [tf.squeeze(product, 0)]
@@ -70,6 +69,6 @@ def matmul(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("BatchMatMulV2")
 def batch_matmul(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes C[i] = A[i] B[i] for the leading axes i, which broadcast."""
+    """Compute C[i] = A[i] B[i] for the leading axes i, which broadcast."""
     a, b = inputs
     return [tf.matmul(a, b, adjoint_a=op.get_attr("adj_x"), adjoint_b=op.get_attr("adj_y"))]

@@ -1,4 +1,4 @@
-"""Which op types can be emitted for TFLite: as they are, or through a lowering."""
+"""The op types that can be emitted for TFLite: unchanged, or through a lowering."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
@@ -8,11 +8,11 @@ import tensorflow as tf
 
 
 class Deferred(ABC):
-    """A value that lowerings hand on before it is computed, because some that follow need less than all of it."""
+    """A value that is not computed yet, because some lowerings need only a part of it."""
 
     @abstractmethod
     def tensor(self) -> tf.Tensor:
-        """Returns the value itself, for whoever needs all of it."""
+        """Return the complete value."""
 
 
 Value = Any
@@ -20,7 +20,7 @@ Value = Any
 
 
 def tensor_of(value: Value) -> tf.Tensor:
-    """Returns a value computed."""
+    """Return a value as a tensor."""
     return value.tensor() if isinstance(value, Deferred) else value
 
 
@@ -76,11 +76,11 @@ class Refusal(Exception):  # noqa: N818 - not an error of its own: becomes an Ex
 
 
 def lowers(*op_types: str, deferred: bool = False) -> Callable[[Lowering], Lowering]:
-    """Registers a function as the lowering of op types.
+    """Register a function as the lowering of op types.
 
     Args:
         op_types: The op types.
-        deferred: Whether the function takes `Deferred` inputs as they are.
+        deferred: Whether the function accepts `Deferred` inputs.
     """
 
     def register(function: Lowering) -> Lowering:
@@ -102,7 +102,7 @@ def computes(*op_types: str) -> Callable[[Callable[..., tf.Tensor]], Callable[..
 
 
 def unknown(op: tf.Operation) -> Refusal:
-    """Returns the refusal of an op type that is neither lowered nor kept."""
+    """Return the refusal of an op type that is neither lowered nor kept."""
     return Refusal(
         f"the op {op.type} has no TFLite built-in kernel and no lowering; "
         f"{INSTEAD.get(op.type, 'use another layer or setting')}, or add a lowering in odt_sim/export/lowering"

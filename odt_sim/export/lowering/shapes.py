@@ -1,4 +1,4 @@
-"""Ops that only pass tensors on, repeat them or give them another shape."""
+"""Ops that pass tensors on, repeat them or reshape them."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,26 +10,26 @@ from odt_sim.export.lowering.registry import Memo, Value, lowers, tensor_of
 
 @lowers("IdentityN", "StopGradient", "PreventGradient")
 def identity(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = X for each input."""
+    """Compute Y = X for each input."""
     return inputs
 
 
 @lowers("MatrixDiagV3", "MatrixSetDiagV3")
 def matrix_diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Returns a matrix of constants with its diagonal, such as the unit matrix, as a constant."""
+    """Return a constant matrix with its diagonal set, such as the unit matrix, as a constant."""
     (matrix,) = computed(op, [known(t) for t in inputs])
     return [tf.constant(matrix)]
 
 
 @lowers("OnesLike")
 def ones_like(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = 1 for each element of X."""
+    """Compute Y = 1 for each element of X."""
     return [tf.raw_ops.ZerosLike(x=inputs[0]) + tf.ones([], inputs[0].dtype)]
 
 
 @lowers("Reshape", deferred=True)
 def reshape(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = the elements of X in another shape."""
+    """Compute Y = the elements of X in another shape."""
     x, shape = tensor_of(inputs[0]), inputs[1]
     sizes = [OPEN if size is None else size for size in op.outputs[0].shape]
     if not isinstance(shape, Sizes) or sizes.count(OPEN) > 1:
@@ -40,7 +40,7 @@ def reshape(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("Range", deferred=True)
 def range_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = start, start + step, ..., below the limit."""
+    """Compute Y = start, start + step, ..., below the limit."""
     start, limit, step = inputs
     fixed = not isinstance(limit, Sizes) or any(isinstance(t, Sizes) for t in (start, step))
     if fixed or (int(known(start)), int(known(step))) != (0, 1):
@@ -50,7 +50,7 @@ def range_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("Fill", deferred=True)
 def fill(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = one number, in every element."""
+    """Compute Y = one number in every element."""
     shape, number = inputs[0], tensor_of(inputs[1])
     if not isinstance(shape, Sizes) or shape.known is None:
         return [tf.fill(tensor_of(shape), number)]
@@ -59,7 +59,7 @@ def fill(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("Tile", deferred=True)
 def tile(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = X, again and again along each axis."""
+    """Compute Y = X repeated along each axis."""
     x, times = tensor_of(inputs[0]), inputs[1]
     once = isinstance(times, Sizes) and times.known is not None
     if not once or any(size != 1 for size, n in zip(x.shape, times.known, strict=True) if n == -1):
@@ -69,7 +69,7 @@ def tile(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("BroadcastTo", deferred=True)
 def broadcast_to(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = X, repeated along the axes where it has one element and the shape has more."""
+    """Compute Y = X repeated along the axes where it has one element and the shape has more."""
     x, shape = tensor_of(inputs[0]), inputs[1]
     if not isinstance(shape, Sizes) or shape.known is None:
         return [tf.broadcast_to(x, tensor_of(shape))]
@@ -79,7 +79,7 @@ def broadcast_to(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Valu
 
 
 def _repeated(x: tf.Tensor, times: Sizes) -> tf.Tensor:
-    """Returns `x`, `times` times along each axis; of the axis that takes as many as there are rows it has one element."""
+    """Return `x` repeated along each axis; along the axis that grows with the rows it has one element."""
     for axis, per_row in enumerate(times.per_row):
         if per_row:
             zeros = tf.reshape(times.batch.zeros(int(per_row)), [-1 if i == axis else 1 for i in range(len(x.shape))])
@@ -89,7 +89,7 @@ def _repeated(x: tf.Tensor, times: Sizes) -> tf.Tensor:
 
 
 def _tiled(x: tf.Tensor, times: tf.Tensor) -> tf.Tensor:
-    """Returns `x` repeated; single numbers along the last axis as X 1^T, because the kernel of TILE copies one at a time."""
+    """Return `x` repeated; single numbers along the last axis as X 1^T, because TILE copies them one by one."""
     fixed = tf.get_static_value(times)
     if not x.dtype.is_floating or fixed is None or x.shape[-1:] != [1] or np.any(fixed[:-1] != 1):
         return tf.tile(x, times)

@@ -12,7 +12,7 @@ from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tenso
 
 @lowers("Pad", "PadV2")
 def pad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes Y = X with a number around it; a last axis that stays as it is joins the one before: fewer, longer rows."""
+    """Compute Y = X padded by a number; an unpadded last axis joins the one before, which gives fewer, longer rows."""
     x, paddings, *number = inputs
     pads, value = tf.get_static_value(paddings), number[0] if number else 0
     if (
@@ -33,7 +33,7 @@ def pad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("StridedSliceGrad", deferred=True)
 def strided_slice_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dX: dY at the places that were sliced, else 0."""
+    """Compute dX = dY at the sliced positions, else 0."""
     shape, *bounds, gradient = inputs
     sizes = sizes_of(shape)
     begin, end, strides = ([int(n) for n in known(tensor_of(t))] for t in bounds)
@@ -51,7 +51,7 @@ def strided_slice_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> lis
 
 
 def _places(sliced: slice, size: int) -> range:
-    """Returns the places along an axis that a slice takes; of the rows it must take all."""
+    """Return the positions of a slice along an axis; a slice of the rows must be complete."""
     if size != OPEN:
         return range(*sliced.indices(size))
     if sliced.start or sliced.stop is not None or sliced.step not in (None, 1):
@@ -60,7 +60,7 @@ def _places(sliced: slice, size: int) -> range:
 
 
 def _slices(op: tf.Operation, rank: int, begin: list[int], end: list[int], strides: list[int]) -> list[slice]:
-    """Returns the slice of each of the `rank` axes, from the op's masks: a bit for each entry of `begin`."""
+    """Return the slice of each of the `rank` axes from the op's masks, which have a bit per entry of `begin`."""
     masks = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
     open_begin, open_end, ellipsis, new, shrunk = (
         [bool(op.get_attr(mask) >> i & 1) for i in range(len(begin))] for mask in masks
@@ -78,7 +78,7 @@ def _slices(op: tf.Operation, rank: int, begin: list[int], end: list[int], strid
 
 
 def _spread(x: tf.Tensor, axis: int, step: int) -> tf.Tensor:
-    """Returns `x` with `step - 1` zeros between two neighbours along an axis."""
+    """Return `x` with `step - 1` zeros between neighbours along an axis."""
     if step == 1:
         return x
     sizes = [OPEN if size is None else size for size in x.shape]
@@ -91,7 +91,7 @@ def _spread(x: tf.Tensor, axis: int, step: int) -> tf.Tensor:
 
 @lowers("ResizeBilinearGrad", "ResizeNearestNeighborGrad")
 def resize_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes dX = R^T dY S, where resizing is Y = R X S^T: R for the rows, S for the columns."""
+    """Compute dX = R^T dY S, where resizing is Y = R X S^T: R for the rows, S for the columns."""
     gradient = inputs[0]
     _, height, width, channels = op.outputs[0].shape
     _, rows, columns, _ = gradient.shape
@@ -102,7 +102,7 @@ def resize_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value
 
 
 def _resizing(op: tf.Operation, size: int, new_size: int) -> tf.Tensor:
-    """Returns the matrix that resizes one axis, transposed, `[1, size, new_size]`: what becomes of each unit vector."""
+    """Return the transposed matrix that resizes one axis, `[1, size, new_size]`: the images of the unit vectors."""
     settings = {name: op.get_attr(name) for name in ("align_corners", "half_pixel_centers")}
     resize = tf.raw_ops.ResizeBilinear if op.type == "ResizeBilinearGrad" else tf.raw_ops.ResizeNearestNeighbor
     with tf.init_scope():

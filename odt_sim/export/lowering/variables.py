@@ -1,6 +1,6 @@
-"""Reads of and writes to variables: what a function read or wrote is not read again.
+"""Reads of and writes to variables: a value that was read or written is not read again.
 
-Each read and each write cuts XNNPACK's part of the graph in two, with copies between.
+Each read and each write splits XNNPACK's part of the graph, with copies in between.
 """
 
 import tensorflow as tf
@@ -10,7 +10,7 @@ from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 
 def current(handle: tf.Tensor, dtype: tf.DType, memo: Memo) -> tf.Tensor:
-    """Returns what a variable holds at this place of the function."""
+    """Return the value of a variable at this point of the function."""
     key = ("variable", handle.ref())
     if key not in memo:
         memo[key] = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
@@ -18,20 +18,20 @@ def current(handle: tf.Tensor, dtype: tf.DType, memo: Memo) -> tf.Tensor:
 
 
 def write(handle: tf.Tensor, value: tf.Tensor, memo: Memo) -> None:
-    """Sets a variable."""
+    """Assign a variable."""
     memo["variable", handle.ref()] = value
     tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
 
 @lowers("ReadVariableOp")
 def read_variable(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Returns V."""
+    """Return V."""
     return [current(inputs[0], op.outputs[0].dtype, memo)]
 
 
 @lowers("AssignVariableOp")
 def assign(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes V = X."""
+    """Compute V = X."""
     handle, value = inputs
     write(handle, value, memo)
     return []
@@ -39,7 +39,7 @@ def assign(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("AssignAddVariableOp", "AssignSubVariableOp")
 def assign_change(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes V = V + X or V - X."""
+    """Compute V = V + X or V - X."""
     handle, change = inputs
     value = current(handle, change.dtype, memo)
     write(handle, CHANGES[op.type](value, change), memo)
@@ -48,7 +48,7 @@ def assign_change(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Val
 
 @lowers("ResourceScatterAdd", "ResourceScatterSub")
 def scatter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Computes V = V + S or V - S, where row r of S is the sum of the updates whose index is r: those of an embedding."""
+    """Compute V = V + S or V - S; row r of S is the sum of the updates with index r, as of an embedding."""
     handle, indices, updates = inputs
     value = current(handle, updates.dtype, memo)
     total = tf.math.unsorted_segment_sum(updates, indices, value.shape[0])

@@ -1,4 +1,4 @@
-"""The windows that a convolution or a pooling slides over an image, as slices, and their adjoint."""
+"""The sliding windows of a convolution or a pooling as slices, and the adjoint operation."""
 
 import operator
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ ALL = slice(None)
 
 @dataclass(frozen=True)
 class Windows:
-    """How windows lie on an image, for height and width.
+    """The layout of windows on an image, for height and width.
 
     Attributes:
         size: The window's size.
@@ -23,7 +23,7 @@ class Windows:
         image: The size of the image.
         count: The number of windows.
         before: The padding above and to the left.
-        after: The padding below and to the right; negative where the last rows or columns are in no window.
+        after: The padding below and to the right; negative if no window covers the last rows or columns.
     """
 
     size: tuple[int, int]
@@ -36,7 +36,7 @@ class Windows:
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
-        """The places of a window's elements, row by row."""
+        """The positions of a window's elements, row by row."""
         height, width = self.size
         return [(i * self.dilation[0], j * self.dilation[1]) for i in range(height) for j in range(width)]
 
@@ -47,27 +47,18 @@ class Windows:
 
     @property
     def splits(self) -> bool:
-        """Whether they tile the image and are squares or one row high: their elements then lie in one axis of a reshape."""
+        """Whether they tile the image and are square or one row high: a reshape puts their elements in one axis."""
         return self.tiles and self.size[1] > 1 and self.size[0] in (1, self.size[1])
 
     def first(self, rows: int, columns: int) -> "Windows":
-        """Returns the first `rows` and `columns` of these windows."""
+        """Return the first `rows` and `columns` of these windows."""
         (height, width), (down, right) = self.count, self.stride
         after = (self.after[0] - (height - rows) * down, self.after[1] - (width - columns) * right)
         return replace(self, count=(rows, columns), after=after)
 
 
 def windows_of(op: tf.Operation, image: tf.TensorShape, size: tuple[int, int]) -> Windows:
-    """Reads how an op of the Conv2D and pooling families places its windows.
-
-    Args:
-        op: The op; its attributes `strides`, `padding`, `data_format` and, where it has one, `dilations` are read.
-        image: `[batch, height, width, channels]`.
-        size: The window's size.
-
-    Raises:
-        Refusal: The images are not channels-last, or the padding is explicit.
-    """
+    """Return the windows of an op of the Conv2D and pooling families."""
     if op.get_attr("data_format") != b"NHWC":
         raise Refusal('supports only data_format="channels_last"; use that')
     padding = op.get_attr("padding")
@@ -83,7 +74,7 @@ def windows_of(op: tf.Operation, image: tf.TensorShape, size: tuple[int, int]) -
 
 
 def _axis(image: int, size: int, stride: int, dilation: int, same: bool) -> tuple[int, int, int]:
-    """Returns the number of windows along an axis and the padding before and after, as TensorFlow counts them."""
+    """Return the number of windows along an axis and the padding before and after, as in TensorFlow."""
     extent = (size - 1) * dilation + 1
     count = -(-image // stride) if same else (image - extent) // stride + 1
     total = (count - 1) * stride + extent - image
@@ -92,13 +83,13 @@ def _axis(image: int, size: int, stride: int, dilation: int, same: bool) -> tupl
 
 
 def padded_by(x: tf.Tensor, before: tuple[int, int], size: tuple[int, int], value: float = 0.0) -> tf.Tensor:
-    """Returns an image with so many rows and columns of `value` before it, cut or filled up to a size.
+    """Return an image with rows and columns of `value` before it, cropped or padded to a size.
 
     Args:
         x: `[batch, height, width, channels]`.
         before: The rows above and the columns to the left.
         size: Rows and columns of the result.
-        value: What to fill up with.
+        value: The padding.
     """
     (top, left), (height, width), channels = before, size, x.shape[3]
     x = part(x, slice(min(x.shape[1], height - top)), slice(min(x.shape[2], width - left)))
@@ -112,19 +103,19 @@ def padded_by(x: tf.Tensor, before: tuple[int, int], size: tuple[int, int], valu
 
 
 def padded(x: tf.Tensor, windows: Windows, value: float = 0.0) -> tf.Tensor:
-    """Returns `x` with its edges padded by `value`, and without the rows and columns that are in no window."""
+    """Return `x` with its edges padded by `value`, without the rows and columns outside all windows."""
     size = [n + b + a for n, b, a in zip(windows.image, windows.before, windows.after, strict=True)]
     return padded_by(x, windows.before, (size[0], size[1]), value)
 
 
 def part(x: tf.Tensor, rows: slice = ALL, columns: slice = ALL) -> tf.Tensor:
-    """Returns some rows and columns of an image; the image itself, not a copy, where these are all of them."""
+    """Return some rows and columns of an image; the image itself, without a copy, if these are all."""
     kept = len(range(*rows.indices(x.shape[1]))), len(range(*columns.indices(x.shape[2])))
     return x if kept == tuple(x.shape[1:3]) else x[:, rows, columns]
 
 
 def elements(x: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
-    """Returns for each of `windows.offsets` that element of every window of a padded image.
+    """Return element `offset` of every window of a padded image, for each of `windows.offsets`.
 
     Each is `[batch, count, count, channels]`.
     """
@@ -137,7 +128,7 @@ def elements(x: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
 
 
 def _every_row(x: tf.Tensor, start: int, count: int, step: int) -> tf.Tensor:
-    """Returns `count` rows from `start`, `step` apart: one of each `step` neighbours, as a slice with a step is slow."""
+    """Return `count` rows from `start`, `step` apart, by a reshape: a strided slice is slow."""
     if step == 1:
         return part(x, rows=slice(start, start + count))
     _, height, width, channels = x.shape
@@ -148,7 +139,7 @@ def _every_row(x: tf.Tensor, start: int, count: int, step: int) -> tf.Tensor:
 
 
 def _every_column(x: tf.Tensor, start: int, count: int, step: int) -> tf.Tensor:
-    """Returns `count` columns from `start`, `step` apart, as `_every_row` does."""
+    """Return `count` columns from `start`, `step` apart, as in `_every_row`."""
     if step == 1:
         return part(x, columns=slice(start, start + count))
     _, height, width, channels = x.shape
@@ -159,13 +150,13 @@ def _every_column(x: tf.Tensor, start: int, count: int, step: int) -> tf.Tensor:
 
 
 def _first(start: int, count: int, step: int, size: int) -> tuple[int, int]:
-    """Returns where blocks of `step` neighbours begin, inside the image if possible, and which of each is wanted."""
+    """Return the start of blocks of `step` neighbours, inside the image if possible, and the wanted member of each."""
     kept = min(max(start + count * step - size, 0), start)
     return start - kept, kept
 
 
 def split(x: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
-    """Returns for each of `windows.offsets` that element of every window, where windows `split` the image.
+    """Return element `offset` of every window, for each of `windows.offsets`, if the windows `split` the image.
 
     Each is `[batch, count, count, channels]`.
     """
@@ -176,7 +167,7 @@ def split(x: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
 
 
 def assembled(parts: list[tf.Tensor], windows: Windows) -> tf.Tensor:
-    """Returns the image that has these elements, zero where no window is."""
+    """Return the image with these elements, zero outside the windows."""
     (height, width), (rows, columns) = windows.size, windows.count
     deep = tf.concat(parts, -1)
     shape = [-1, rows, columns * width, parts[0].shape[3]]
@@ -186,11 +177,7 @@ def assembled(parts: list[tf.Tensor], windows: Windows) -> tf.Tensor:
 
 
 def scattered(parts: list[tf.Tensor], windows: Windows) -> tf.Tensor:
-    """Adds the windows' elements up at their places in the image: the adjoint of `elements`.
-
-    Args:
-        parts: For each of `windows.offsets` a tensor `[batch, count, count, channels]`.
-        windows: How they lie.
+    """Add up the windows' elements at their positions in the image: the adjoint of `elements`.
 
     Returns:
         `[batch, height, width, channels]`.
@@ -203,7 +190,7 @@ def scattered(parts: list[tf.Tensor], windows: Windows) -> tf.Tensor:
 
 
 def _placed(x: tf.Tensor, windows: Windows, offset: tuple[int, int]) -> tf.Tensor:
-    """Puts one element of every window at its place in an image of zeros that has the padded size."""
+    """Return one element of every window at its position in an image of zeros with the padded size."""
     (row, column), (rows, columns), (down, right) = offset, windows.count, windows.stride
     spread = dilated(x, down, right)
     height = (rows - 1) * down + (windows.size[0] - 1) * windows.dilation[0] + 1
@@ -215,7 +202,7 @@ def _placed(x: tf.Tensor, windows: Windows, offset: tuple[int, int]) -> tf.Tenso
 
 
 def dilated(x: tf.Tensor, down: int, right: int) -> tf.Tensor:
-    """Returns `x` with `down - 1` rows and `right - 1` columns of zeros between its own."""
+    """Return `x` with `down - 1` rows and `right - 1` columns of zeros between its own."""
     if (down, right) == (1, 1):
         return x
     _, height, width, channels = x.shape
@@ -228,5 +215,5 @@ def dilated(x: tf.Tensor, down: int, right: int) -> tf.Tensor:
 
 
 def sum_of(parts: list[tf.Tensor]) -> tf.Tensor:
-    """Returns the sum of tensors of one shape, added one by one: an ADD is faster than an ADD_N."""
+    """Return the sum of tensors of one shape, added one by one: ADD is faster than ADD_N."""
     return reduce(operator.add, parts)
