@@ -1,5 +1,6 @@
 """Keras and LiteRT side by side: both train the same model on the same batches."""
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,6 +127,8 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Twins]:
     """Returns a function that exports a Keras model and opens the file."""
     from odt_sim.export import export_model
 
+    gc.freeze()  # TensorFlow collects garbage in every export, which takes long in a process full of objects
+
     def make(
         model: Any, loss: Any = "sparse_categorical_crossentropy", optimizer: Any = "sgd", **options: Any
     ) -> Twins:
@@ -138,7 +141,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Twins]:
         if loss == "sparse_categorical_crossentropy":
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         optimizer.build(model.trainable_variables)  # inside its first step, Keras leaves out what a slot starts from
-        model.compile(optimizer=optimizer, loss=loss, jit_compile=False)
+        model.compile(optimizer=optimizer, loss=loss, jit_compile=False, run_eagerly=True)
         return Twins(model, path, Interpreter(str(path), num_threads=1))
 
     return make

@@ -10,7 +10,6 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
 from odt_sim.device.device import Device
-from odt_sim.errors import FileError
 from odt_sim.export import export_model
 from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.trainable import TrainableModel
@@ -44,7 +43,7 @@ def loaded(adam: Any) -> TrainableModel:
     return TrainableModel.load(adam.path)
 
 
-def test_signatures_have_the_names_shapes_and_dtypes_of_the_contract(loaded: TrainableModel) -> None:
+def test_signatures_follow_the_contract(loaded: TrainableModel) -> None:
     said = {
         key: {t.name: (t.shape, t.dtype) for t in [*signature.inputs.values(), *signature.outputs.values()]}
         for key, signature in loaded.signatures.items()
@@ -67,13 +66,13 @@ def test_signatures_have_the_names_shapes_and_dtypes_of_the_contract(loaded: Tra
     assert said["restore_optimizer_state"].items() >= said["optimizer_state"].items()
 
 
-def test_only_built_in_ops(loaded: TrainableModel) -> None:
+def test_file_has_only_built_in_ops(loaded: TrainableModel) -> None:
     ops = {op for counts in loaded.operators.values() for op in counts}
     assert "BATCH_MATMUL" in ops
     assert not [op for op in ops if op.startswith(("Flex", "CUSTOM"))]
 
 
-def test_the_manifest_describes_the_model(adam: Any, loaded: TrainableModel) -> None:
+def test_manifest_describes_the_model(adam: Any, loaded: TrainableModel) -> None:
     manifest = loaded.manifest
     assert manifest is not None
     assert (manifest.name, manifest.loss, manifest.from_logits) == (
@@ -98,7 +97,7 @@ def test_the_manifest_describes_the_model(adam: Any, loaded: TrainableModel) -> 
     assert len(manifest.fingerprint) == len(fingerprint(b"")) == 64
 
 
-def test_a_fresh_interpreter_has_the_exported_weights_and_answers(adam: Any) -> None:
+def test_fresh_interpreter_has_the_exported_weights_and_logits(adam: Any) -> None:
     model = small_cnn()
     for value, v in zip(adam.listed("parameters", "a"), model.weights, strict=True):
         np.testing.assert_array_equal(value, v.numpy())
@@ -106,7 +105,7 @@ def test_a_fresh_interpreter_has_the_exported_weights_and_answers(adam: Any) -> 
     np.testing.assert_allclose(adam.call("infer", x=x)["logits"], model(x).numpy(), atol=1e-6)
 
 
-def test_weights_and_slots_restored_elsewhere_continue_to_the_bit(adam: Any) -> None:
+def test_restored_weights_and_slots_continue_bit_for_bit(adam: Any) -> None:
     def steps(interpreter: Interpreter, count: int, seed: int) -> list[float]:
         random = np.random.default_rng(seed)
         train = interpreter.get_signature_runner("train")
@@ -150,8 +149,10 @@ def activity_regularized() -> Any:
     return keras.Sequential([layers.Input((6, 6, 1)), *middle, layers.Dense(3)])
 
 
-@pytest.mark.parametrize("build", [small_cnn, batch_normalized, activity_regularized])
-def test_a_padded_batch_trains_exactly_as_its_real_rows_alone(build: Any, twins: Any) -> None:
+@pytest.mark.parametrize(
+    "build", [pytest.param(small_cnn, marks=pytest.mark.slow), batch_normalized, activity_regularized]
+)
+def test_padded_batch_trains_as_its_real_rows(build: Any, twins: Any) -> None:
     pair, rows = twins(build()), 5
     for seed in range(3):
         random = np.random.default_rng(seed)
@@ -171,7 +172,7 @@ def test_a_padded_batch_trains_exactly_as_its_real_rows_alone(build: Any, twins:
     assert max(pair.differences().values()) < 1e-6
 
 
-def test_a_partial_batch_trains_where_zeros_would_make_nan(tmp_path: Path) -> None:
+def test_partial_batch_trains_where_zero_rows_give_nan(tmp_path: Path) -> None:
     """The mean over the words of an example is 0 / 0 for one that has none, as rows of zeros would be."""
     words = [layers.Input((4,), dtype="int32"), layers.Embedding(6, 3, mask_zero=True), layers.GlobalAveragePooling1D()]
     network = keras.Sequential([*words, layers.Dense(3)])
@@ -186,7 +187,7 @@ def test_a_partial_batch_trains_where_zeros_would_make_nan(tmp_path: Path) -> No
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_whole_numbers_among_the_weights_are_no_parameters(tmp_path: Path) -> None:
+def test_integer_weights_are_not_parameters(tmp_path: Path) -> None:
     """An adapted Normalization counts what it saw, which no step reads."""
     x = np.array([[1.0, 20.0], [3.0, -20.0], [8.0, 0.0]], np.float32)
     normalization = layers.Normalization()
@@ -198,7 +199,7 @@ def test_whole_numbers_among_the_weights_are_no_parameters(tmp_path: Path) -> No
     np.testing.assert_allclose(device.infer(x), network(x), atol=1e-6)
 
 
-def test_the_model_and_the_optimizer_are_left_as_they_were(tmp_path: Path) -> None:
+def test_export_leaves_model_and_optimizer_unchanged(tmp_path: Path) -> None:
     model, optimizer = small_cnn(), keras.optimizers.SGD(0.1, momentum=0.9)
     before = [v.numpy() for v in model.weights]
     export_model(model, tmp_path / "m.tflite", loss="mse", optimizer=optimizer, batch_size=2)
@@ -208,17 +209,9 @@ def test_the_model_and_the_optimizer_are_left_as_they_were(tmp_path: Path) -> No
     assert [p.name for p in tmp_path.iterdir()] == ["m.tflite"]
 
 
-def test_a_loss_by_name_takes_the_output_of_a_softmax_as_probabilities(tmp_path: Path) -> None:
+def test_loss_by_name_takes_softmax_output_as_probabilities(tmp_path: Path) -> None:
     model = keras.Sequential([layers.Input((4,)), layers.Dense(3, name="dense"), layers.Softmax()])
     path = export_model(model, tmp_path / "m.tflite", loss="categorical_crossentropy", optimizer="sgd", head="dense")
     manifest = TrainableModel.load(path).manifest
     assert manifest is not None
     assert (manifest.from_logits, manifest.plain_sgd, manifest.batch_size) == (False, True, 32)
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
-    blocked = tmp_path / "directory"
-    blocked.mkdir()
-    with pytest.raises(FileError, match=r"directory: cannot write it"):
-        export_model(small_cnn(), blocked, loss="mse", optimizer="sgd", batch_size=2)
-    assert list(tmp_path.iterdir()) == [blocked]

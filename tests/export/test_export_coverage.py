@@ -14,17 +14,17 @@ ALIASES = {"hard_swish", "swish"}
 REFUSED = {"sparsemax"}  # it sorts
 
 
-def test_the_page_has_the_table_of_the_cases() -> None:
+def test_docs_table_matches_the_cases() -> None:
     text = PAGE.read_text()
     assert page(text) == text, "docs/export.md is stale; run: python tests/export/coverage_table.py"
 
 
-def test_every_optimizer_of_keras_is_covered() -> None:
+def test_every_keras_optimizer_is_covered() -> None:
     optimizers = {name for name, kind in vars(keras.optimizers).items() if inspect.isclass(kind)}
     assert optimizers - WRAPPERS <= COVERED
 
 
-def test_every_activation_of_keras_is_covered() -> None:
+def test_every_keras_activation_is_covered() -> None:
     functions = {name for name, kind in vars(keras.activations).items() if inspect.isfunction(kind)}
     assert functions - {"get", "serialize", "deserialize"} - ALIASES - REFUSED <= COVERED
 
@@ -34,6 +34,6 @@ def test_every_loss_is_covered(loss: str) -> None:
     assert loss.replace("_", "") in {subject.lower() for subject in COVERED}
 
 
-def test_no_two_cases_have_one_name() -> None:
+def test_case_names_are_unique() -> None:
     names = [case.name for family in FAMILIES for case in family.cases]
     assert len(set(names)) == len(names)

@@ -14,10 +14,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "export.md"
 CLASSES = 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("heading", "name"), [("The class-based way", "pictures"), ("Your own training function", "mine")]
 )
-def test_the_example_makes_a_model_that_devices_train(
+def test_docs_example_exports_a_model_that_devices_train(
     heading: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     section = PAGE.read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]

@@ -19,45 +19,38 @@ from odt_sim.model.trainable import DEFAULT_BATCH_SIZE, TrainableModel
 
 STEPS = (8, 3, 8, 1, 33)  # rows
 CHOSEN = {
-    "einsums, shared over time",
-    "an embedding",
-    "convolutions and poolings as the benchmarks have them",
-    "convolutions with strides and dilation",
-    "grouped convolutions",
-    "transposed convolutions",
-    "depthwise and separable convolutions",
-    "convolutions along one axis",
-    "max-pools that overlap, lie apart and fit",
-    "average-pools",
-    "pooling of sequences",
-    "batch normalization",
-    "normalizations of an example",
-    "dropout of images",
-    "recurrent layers of cells, with dropout",
-    "masked positions",
-    "attention",
-    "merging",
-    "shapes of sequences",
-    "shapes of images",
-    "activation layers",
-    "operations",
-    "regularizers and constraints",
-    "cross-entropy of probabilities, smoothed",
-    "binary cross-entropy",
-    "cosine similarity",
-    "Adam",
-    "gradient accumulation",
+    "einsums, shared over time": "slow",
+    "convolutions with strides and dilation": "slow",
+    "grouped convolutions": "slow",
+    "depthwise and separable convolutions": "slow",
+    "average-pools": "slow",
+    "batch normalization": "fast",
+    "dropout of images": "slow",
+    "masked positions": "slow",
+    "attention": "slow",
+    "merging": "slow",
+    "shapes of images": "slow",
+    "activation layers": "slow",
+    "operations": "fast",
+    "regularizers and constraints": "slow",
+    "cosine similarity": "slow",
+    "Adam": "slow",
+    "gradient accumulation": "slow",
 }
-CASES = [case for family in FAMILIES for case in family.cases if case.name in CHOSEN]
+CASES = [
+    pytest.param(case, id=case.name, marks=[pytest.mark.slow] if CHOSEN[case.name] == "slow" else [])
+    for family in FAMILIES
+    for case in family.cases
+    if case.name in CHOSEN
+]
 
 
-def test_each_family_is_there() -> None:
-    assert {case.name for case in CASES} == CHOSEN
-    assert all(CHOSEN & {case.name for case in family.cases} for family in FAMILIES if family is not MODELS)
+def test_open_batch_cases_cover_every_family() -> None:
+    assert all(set(CHOSEN) & {case.name for case in family.cases} for family in FAMILIES if family is not MODELS)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_litert_trains_as_keras_on_any_number_of_rows(case: Case, twins: Any) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_open_batch_trains_like_keras(case: Case, twins: Any) -> None:
     keras.utils.set_random_seed(4)
     pair = twins(case.build(), case.loss(), case.optimizer(), batch_size=None)
     pair.agree(STEPS)
@@ -88,7 +81,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[int | None, Trainabl
     return {rows: TrainableModel.load(path) for rows, path in paths.items()}
 
 
-def test_the_file_says_that_it_takes_any_number_of_rows(files: dict[int | None, TrainableModel]) -> None:
+def test_open_batch_is_declared_in_the_file(files: dict[int | None, TrainableModel]) -> None:
     model = files[None]
     assert not model.fixed_batch
     assert (model.x.shape, model.y.shape, model.output.shape) == ((-1, 6), (-1,), (-1, 3))
@@ -101,7 +94,7 @@ def test_the_file_says_that_it_takes_any_number_of_rows(files: dict[int | None, 
     }
 
 
-def test_no_shapes_are_computed(files: dict[int | None, TrainableModel]) -> None:
+def test_open_batch_computes_no_shapes(files: dict[int | None, TrainableModel]) -> None:
     for counts in files[None].operators.values():
         assert counts.get("SHAPE", 0) <= 1  # the number of rows, to divide by
         assert not {"BROADCAST_TO", "BROADCAST_ARGS", "RANGE", "FILL"} & set(counts)
@@ -114,7 +107,7 @@ def batch(rows: int) -> dict[str, NDArray[Any]]:
     return {"x": x, "y": y, "sample_weight": random.uniform(0.5, 1.5, rows).astype(np.float32)}
 
 
-def test_every_signature_does_on_eight_rows_what_a_file_of_eight_does(files: dict[int | None, TrainableModel]) -> None:
+def test_open_batch_equals_a_fixed_batch_of_eight(files: dict[int | None, TrainableModel]) -> None:
     found, expected = (_used(Interpreter(model_content=files[n].content, num_threads=1)) for n in (None, 8))
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -162,7 +155,7 @@ def rows_merged() -> Any:
         (rows_merged, r"layer 'bn': the op \w+ cannot take any number of rows; give a batch size"),
     ],
 )
-def test_what_needs_a_number_of_rows_is_refused(model: Any, message: str, tmp_path: Path) -> None:
+def test_fixed_rows_are_refused_in_an_open_batch(model: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=message) as error:
         export_model(model(), tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=None)
     assert "\n" not in str(error.value)

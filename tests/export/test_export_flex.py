@@ -31,7 +31,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export_model(small_cnn(), path, loss="mse", optimizer="adam", batch_size=4, flavour="flex")
 
 
-def test_its_signatures(path: Path) -> None:
+def test_flex_signatures(path: Path) -> None:
     signatures = read(path.read_bytes(), "m").signatures
     said = {key: (list(signature.inputs), sorted(signature.outputs)) for key, signature in signatures.items()}
     names = sorted(f"cnn/{layer}/{part}" for layer in ("conv", "dense") for part in ("kernel", "bias"))
@@ -50,7 +50,7 @@ def test_its_signatures(path: Path) -> None:
     assert signatures["save"].inputs["checkpoint_path"].dtype == "string"
 
 
-def test_what_cannot_run_it_says_so(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flex_file_is_refused_by_litert(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ModelError, match=REFUSAL):
         TrainableModel.load(path)
     assert main(["inspect", str(path)]) == 1
@@ -67,12 +67,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("layer", "message"), REFUSED)
-def test_what_flex_ops_would_fail_at_is_refused(layer: Any, message: str, tmp_path: Path) -> None:
+def test_layers_that_flex_cannot_train_are_refused(layer: Any, message: str, tmp_path: Path) -> None:
     model = keras.Sequential([layers.Input((5, 5, 1)), layers.Conv2D(4, 2), layer, layers.Flatten(), layers.Dense(3)])
     with pytest.raises(ExportError, match=message):
         export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", flavour="flex")
 
 
-def test_an_unknown_flavour_is_refused(tmp_path: Path) -> None:
+def test_unknown_flavour_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="flavour: expected builtin or flex, found 'select'"):
         export_model(small_cnn(), tmp_path / "m.tflite", loss="mse", optimizer="sgd", flavour="select")

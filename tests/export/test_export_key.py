@@ -27,36 +27,36 @@ def spec(target: str, *paths: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("target", ["network.build", "nets.vision.small.build", "nets.build"])
 @pytest.mark.parametrize("changed", ["blocks.py", "nets/__init__.py"])
-def test_a_helper_beside_the_users_module_changes_the_key(folder: Path, target: str, changed: str) -> None:
+def test_helper_beside_the_users_module_changes_the_key(folder: Path, target: str, changed: str) -> None:
     before = _key(spec(target, folder))
     assert _key(spec(target, folder)) == before
     (folder / changed).write_text("WIDTH = 3\n")
     assert _key(spec(target, folder)) != before
 
 
-def test_all_of_the_users_package_changes_the_key(folder: Path) -> None:
+def test_any_file_of_the_users_package_changes_the_key(folder: Path) -> None:
     before = _key(spec("nets.build", folder))
     (folder / "nets" / "vision" / "small.py").write_text("WIDTH = 3\n")
     assert _key(spec("nets.build", folder)) != before
 
 
-def test_files_that_are_no_python_or_deep_below_do_not(folder: Path) -> None:
+def test_other_and_deeply_nested_files_keep_the_key(folder: Path) -> None:
     before = _key(spec("network.build", folder))
     (folder / "notes.txt").write_text("hello")
     (folder / "env" / "site-packages" / "zoo" / "layers.py").write_text("WIDTH = 3\n")
     assert _key(spec("network.build", folder)) == before
 
 
-def test_an_installed_module_stands_for_itself(folder: Path) -> None:
+def test_installed_module_is_its_own_only_source(folder: Path) -> None:
     installed = folder / "env" / "site-packages"
     assert _build_sources(spec("zoo.models.build", installed)) == [installed / "zoo" / "models.py"]
 
 
-def test_the_shipped_zoo_stands_for_itself() -> None:
+def test_shipped_zoo_is_its_own_only_source() -> None:
     [source] = _build_sources(spec("odt_sim.export.zoo.mlp"))
     assert source.name == "zoo.py"
 
 
 @pytest.mark.parametrize("target", ["no_such_module.build", "sys.exit", "odt_sim_nothing"])
-def test_a_module_without_a_file_has_no_source(target: str) -> None:
+def test_module_without_a_file_has_no_source(target: str) -> None:
     assert _build_sources(spec(target)) == []

@@ -18,7 +18,7 @@ PROBABILITIES = np.array([[0.2, 0.5, 0.3], [0.9, 0.1, 0.0], [0.3, 0.3, 0.4]], np
 
 @pytest.mark.parametrize("from_logits", [True, False])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_evaluation_has_the_loss_of_keras(loss: str, from_logits: bool) -> None:
+def test_evaluation_loss_equals_keras(loss: str, from_logits: bool) -> None:
     from_logits = from_logits and loss.endswith("crossentropy")
     settings = {"from_logits": from_logits} if loss.endswith("crossentropy") else {}
     outputs = OUTPUTS if from_logits or loss in REGRESSIONS else PROBABILITIES
@@ -27,7 +27,8 @@ def test_evaluation_has_the_loss_of_keras(loss: str, from_logits: bool) -> None:
     np.testing.assert_allclose(example_losses(outputs, y, loss, from_logits), expected, rtol=1e-5)
 
 
-def test_evaluation_has_hubers_delta_from_the_file(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_evaluation_reads_hubers_delta_from_the_file(tmp_path: Path) -> None:
     model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3)])
     path = export_model(model, tmp_path / "m.tflite", loss=keras.losses.Huber(0.3), optimizer="sgd", batch_size=2)
     x, y = np.array([[0.5, -2.0], [3.0, 0.0]], np.float32), np.array([[0, 1, 2], [0.1, 0.2, 0.3]], np.float32)
@@ -36,7 +37,7 @@ def test_evaluation_has_hubers_delta_from_the_file(tmp_path: Path) -> None:
     assert device.evaluate("train")["loss"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_binary_classifier_is_right_where_it_is_on_the_labels_side() -> None:
+def test_binary_accuracy_counts_outputs_on_the_labels_side() -> None:
     y = np.array([[1, 0], [1, 1]], np.float32)
     logits = np.array([[0.2, -3.0], [np.nan, -0.1]], np.float32)
     assert figures(logits, y, "binary_crossentropy", True)["accuracy"] == 0.5

@@ -40,7 +40,7 @@ def steps(dropped: Any, states: dict[str, Any] | None, count: int = 3) -> list[f
     return [float(train(x=x, y=np.arange(8, dtype=np.int32) % 3, **rest)["loss"]) for _ in range(count)]
 
 
-def test_masks_differ_by_step_and_seed_and_come_again_from_the_same_state(dropped: Any) -> None:
+def test_masks_follow_the_random_state(dropped: Any) -> None:
     manifest = TrainableModel.load(dropped.path).manifest
     assert manifest is not None
     assert len(manifest.random_states) == 2
@@ -55,7 +55,7 @@ def test_masks_differ_by_step_and_seed_and_come_again_from_the_same_state(droppe
     assert not set(steps(dropped, states(12, 0))) & set(first)
 
 
-def test_inference_drops_nothing(dropped: Any) -> None:
+def test_inference_ignores_dropout(dropped: Any) -> None:
     x = np.random.default_rng(0).normal(size=(8, 12)).astype(np.float32)
     expected = dropped.model(x, training=False).numpy()
     np.testing.assert_allclose(dropped.call("infer", x=x)["logits"], expected, atol=1e-5)

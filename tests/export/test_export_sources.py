@@ -71,7 +71,7 @@ def serving_twin(network: Any) -> Any:
     return model
 
 
-def test_a_saved_model_for_serving_trains_as_keras_does(network: Any, exported: Path, tmp_path: Path) -> None:
+def test_serving_saved_model_trains_like_keras(network: Any, exported: Path, tmp_path: Path) -> None:
     path = export_model(exported, tmp_path / "m.tflite", train_groups=["head"], **SETTINGS)
     model = TrainableModel.load(path)
     manifest = model.manifest
@@ -109,7 +109,7 @@ def test_a_saved_model_for_serving_trains_as_keras_does(network: Any, exported: 
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
-def test_a_file_of_keras_is_exported_as_its_model(suffix: str, tmp_path: Path) -> None:
+def test_keras_file_is_exported_as_its_model(suffix: str, tmp_path: Path) -> None:
     model = keras.Sequential([layers.Input((4,)), layers.Dense(2, name="dense")])
     file = tmp_path / f"model{suffix}"
     model.save(file)
@@ -118,9 +118,10 @@ def test_a_file_of_keras_is_exported_as_its_model(suffix: str, tmp_path: Path) -
     np.testing.assert_array_equal(parameters["a0"], model.layers[0].kernel.numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".weights.h5", "_no_top.h5"])
 @pytest.mark.parametrize("version", [1, 2])
-def test_weights_of_keras_applications_become_a_frozen_backbone(version: int, suffix: str, tmp_path: Path) -> None:
+def test_keras_applications_weights_become_a_frozen_backbone(version: int, suffix: str, tmp_path: Path) -> None:
     kind = {1: keras.applications.MobileNet, 2: keras.applications.MobileNetV2}[version]
     trained = kind(input_shape=(32, 32, 3), alpha=0.35 if version == 2 else 0.25, include_top=False, weights=None)
     trained.set_weights([np.full(v.shape, 0.01 * i, np.float32) for i, v in enumerate(trained.weights)])
@@ -172,7 +173,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("make", "message"), REFUSED, ids=[message for _, message in REFUSED])
-def test_what_is_no_model_is_refused(make: Any, message: str, tmp_path: Path) -> None:
+def test_unusable_source_is_refused(make: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=message) as error:
         export_model(make(tmp_path), tmp_path / "m.tflite", loss="mse", optimizer="sgd")
     assert "\n" not in str(error.value)

@@ -110,14 +110,14 @@ def agree(call: Any, expected: list[NDArray[Any]]) -> None:
         np.testing.assert_allclose(found[f"a{i}"], value, rtol=0, atol=limit, err_msg=f"a{i}")
 
 
-def test_a_step_weighs_classes(call: Any) -> None:
+def test_step_applies_class_weights(call: Any) -> None:
     for batch in batches():
         call("train", **batch, mu=np.float32(0))
     agree(call, keras_steps(("body", "norm", "head")))
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_group_alone_trains_as_keras_does_with_the_others_frozen(group: str, call: Any, model: Any) -> None:
+def test_group_trains_like_keras_with_other_layers_frozen(group: str, call: Any, model: Any) -> None:
     for batch in batches():
         call(f"train_{group}", **batch, mu=np.float32(0))
     expected = keras_steps(tuple(group.split("_")))
@@ -126,12 +126,12 @@ def test_a_group_alone_trains_as_keras_does_with_the_others_frozen(group: str, c
         assert np.array_equal(value, old.numpy()) != (parameter.group in group.split("_")), parameter.name
 
 
-def test_the_gradients_of_other_groups_are_not_computed(model: TrainableModel) -> None:
+def test_gradients_of_other_groups_are_not_computed(model: TrainableModel) -> None:
     ops = {name: sum(counts.values()) for name, counts in model.operators.items()}
     assert ops["head_train"] < ops["train_head"] < ops["train_body"] < ops["train"]
 
 
-def test_the_head_trains_on_embeddings_as_on_examples(call: Any, path: Path) -> None:
+def test_head_trains_on_embeddings_as_on_examples(call: Any, path: Path) -> None:
     other = Interpreter(str(path), num_threads=1)
     for batch in batches():
         embedding = call("embed", x=batch["x"])["embedding"]
@@ -147,7 +147,7 @@ def test_the_head_trains_on_embeddings_as_on_examples(call: Any, path: Path) -> 
 
 
 @pytest.mark.parametrize("group", ["body_norm_head", "head"])
-def test_a_step_takes_the_gradient_with_the_offset(group: str, call: Any, model: TrainableModel) -> None:
+def test_step_adds_the_gradient_offset(group: str, call: Any, model: TrainableModel) -> None:
     random, mu = np.random.default_rng(5), 0.3
     shapes = [p.shape for p in model.parameters if p.role == "trainable"]
     offsets = [random.normal(size=shape).astype(np.float32) for shape in shapes]
@@ -157,13 +157,14 @@ def test_a_step_takes_the_gradient_with_the_offset(group: str, call: Any, model:
     agree(call, keras_steps(tuple(group.split("_")), offsets, mu))
 
 
-def test_a_frozen_backbone_stays_as_it_is(tmp_path: Path) -> None:
+def test_frozen_backbone_keeps_its_weights(tmp_path: Path) -> None:
     twin = network()
     for layer in twin.layers[:-2]:
         layer.trainable = False
-    path = export_model(
-        twin, tmp_path / "m.tflite", loss="sparse_categorical_crossentropy", optimizer="adam", batch_size=BATCH
-    )
+    trainable = [layer.trainable for layer in twin.layers]
+    settings: dict[str, Any] = {"loss": "sparse_categorical_crossentropy", "optimizer": "adam", "batch_size": BATCH}
+    path = export_model(twin, tmp_path / "m.tflite", train_groups=["head"], **settings)
+    assert [layer.trainable for layer in twin.layers] == trainable
     model, interpreter = TrainableModel.load(path), Interpreter(str(path), num_threads=1)
     roles = {p.name.partition("/")[2]: p.role for p in model.parameters}
     assert [name for name, role in roles.items() if role == "trainable"] == ["head/kernel", "head/bias"]
@@ -188,7 +189,7 @@ class Scaled(keras.Model):  # type: ignore[misc]
         return self.dense(x) * self.scale
 
 
-def test_a_wrapped_model_class_is_one_layer(tmp_path: Path) -> None:
+def test_wrapped_model_class_is_one_layer(tmp_path: Path) -> None:
     x = keras.Input((4,))
     network = keras.Model(x, layers.Dense(2, name="head")(Scaled()(x)))
     path = export_model(
@@ -208,14 +209,6 @@ def test_a_wrapped_model_class_is_one_layer(tmp_path: Path) -> None:
     interpreter.get_signature_runner("train_head")(**rows, learning_rate=RATE)
     after = interpreter.get_signature_runner("parameters")()
     assert [np.array_equal(after[f"a{i}"], before[f"a{i}"]) for i in range(5)] == [True] * 3 + [False] * 2
-
-
-def test_the_model_is_left_trainable(path: Path) -> None:
-    twin = network()
-    twin.layers[0].trainable = False
-    before = [layer.trainable for layer in twin.layers]
-    export_model(twin, path.with_name("again.tflite"), loss="mse", optimizer="sgd", train_groups=["head"])
-    assert [layer.trainable for layer in twin.layers] == before
 
 
 def nested() -> Any:
@@ -257,7 +250,9 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("build", "options", "message"), REFUSED, ids=[message for *_, message in REFUSED])
-def test_what_does_not_fit_is_refused(build: Any, options: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_unsuitable_head_group_or_class_weight_is_refused(
+    build: Any, options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(ExportError, match=message):
         export_model(build(), tmp_path / "m.tflite", **{"loss": "mse", "optimizer": "sgd", **options})
     assert not list(tmp_path.iterdir())
@@ -270,8 +265,9 @@ CLASSES: list[tuple[Any, int, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "outputs", "y"), CLASSES)
-def test_class_weights_are_those_of_keras(kind: Any, outputs: int, y: Any, tmp_path: Path) -> None:
+def test_class_weights_match_keras(kind: Any, outputs: int, y: Any, tmp_path: Path) -> None:
     keras.utils.set_random_seed(1)
     twin = keras.Sequential([layers.Input((4,)), layers.Dense(outputs)])
     loss, weights = kind(from_logits=True), {np.int64(0): np.float32(2.0), 1: 0.25}
@@ -283,7 +279,7 @@ def test_class_weights_are_those_of_keras(kind: Any, outputs: int, y: Any, tmp_p
     assert float(found) == pytest.approx(float(twin.train_on_batch(x, y, class_weight=weights)), rel=1e-5)
 
 
-def test_a_step_with_a_constraint_is_more_than_gradient_descent(tmp_path: Path) -> None:
+def test_constrained_step_is_not_plain_sgd(tmp_path: Path) -> None:
     """The host cannot add an offset to it; the gradient of the mean squared error pulls every weight below zero."""
     dense = layers.Dense(2, kernel_constraint="non_neg", kernel_initializer="ones")
     network = keras.Sequential([layers.Input((3,)), dense])

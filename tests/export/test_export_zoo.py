@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from parity.case import Case
 from parity.models import CONFIGURED, MODELS
 
+pytestmark = pytest.mark.slow
 SEED = 4
 SENSITIVE = ("mobilenet", "mobilenet_v2", "transformer_encoder")
 RATE = 0.01
@@ -19,7 +20,7 @@ IDLE = "key/bias"  # the softmax of attention cancels it: its gradient is roundi
 @pytest.mark.parametrize(
     "case", [case for case in MODELS.cases if case.name not in SENSITIVE], ids=lambda case: case.name
 )
-def test_a_configured_model_trains_as_in_keras(case: Case, twins: Any) -> None:
+def test_configured_model_trains_like_keras(case: Case, twins: Any) -> None:
     keras.utils.set_random_seed(SEED)
     pair = twins(case.build(), case.loss(), case.optimizer())
     said = (CONFIGURED / f"{case.name}.yaml").read_text().partition("\n")[0]
@@ -28,7 +29,7 @@ def test_a_configured_model_trains_as_in_keras(case: Case, twins: Any) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in MODELS.cases if case.name in SENSITIVE], ids=lambda case: case.name)
-def test_a_sensitive_model_is_as_near_to_float64_as_keras(case: Case, twins: Any) -> None:
+def test_sensitive_model_is_as_close_to_float64_as_keras(case: Case, twins: Any) -> None:
     """Many layers of BatchNormalization, and Adam of small gradients, magnify rounding; now and then it flips a ReLU6.
 
     It does so in Keras as on LiteRT. So each of five steps starts from the same weights and slots, and the median counts.
@@ -56,7 +57,7 @@ def in_float64(case: Case) -> Any:
     optimizer = case.optimizer()
     optimizer.build(model.trainable_variables)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, dtype="float64")
-    model.compile(optimizer=optimizer, loss=loss, jit_compile=False)
+    model.compile(optimizer=optimizer, loss=loss, jit_compile=False, run_eagerly=True)
     return model
 
 

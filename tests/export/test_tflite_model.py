@@ -106,7 +106,7 @@ def slots_of(model: Any) -> list[NDArray[Any]]:
     return [v.numpy() for v in (*random, *(v for v in optimizer.variables if not any(v is s for s in skipped)))]
 
 
-@pytest.mark.parametrize("name", ["Pictures", "Keras2", "Custom", "Plain"])
+@pytest.mark.parametrize("name", ["Pictures", "Keras2", pytest.param("Custom", marks=pytest.mark.slow), "Plain"])
 def test_five_steps_agree_with_tensorflow(name: str, pair: Any) -> None:
     """Each step's own loss, every weight, and whatever else stays between steps."""
     both = pair(name)
@@ -126,7 +126,8 @@ def test_five_steps_agree_with_tensorflow(name: str, pair: Any) -> None:
     both.agree("infer", {"x": batches(name, 1)[0]["x"]})
 
 
-def test_a_class_without_a_batch_size_takes_any_number_of_rows(pair: Any) -> None:
+@pytest.mark.slow
+def test_class_without_batch_size_takes_any_number_of_rows(pair: Any) -> None:
     both = pair("Sequences")
     random = np.random.default_rng(0)
     for rows in (8, 3, 1, 8):
@@ -141,19 +142,19 @@ def test_a_class_without_a_batch_size_takes_any_number_of_rows(pair: Any) -> Non
 
 
 @pytest.mark.parametrize("name", ["Pictures", "Plain"])
-def test_further_signatures_are_kept_and_agree(name: str, pair: Any) -> None:
+def test_further_signatures_agree_with_tensorflow(name: str, pair: Any) -> None:
     both = pair(name)
     both.agree("validate", {key: value for key, value in batches(name, 1)[0].items() if key in ("x", "y")})
 
 
-def test_initialize_sets_what_its_author_says(pair: Any) -> None:
+def test_initialize_becomes_a_signature(pair: Any) -> None:
     interpreter = Interpreter(model_content=pair("Pictures").content, num_threads=1)
     interpreter.get_signature_runner("initialize")()
     for value in interpreter.get_signature_runner("parameters")().values():
         np.testing.assert_array_equal(value, np.ones_like(value))
 
 
-def test_the_loss_is_that_of_the_batch_and_weights_and_slots_are_all_that_stays(pair: Any) -> None:
+def test_only_weights_and_slots_carry_over_between_steps(pair: Any) -> None:
     """An interpreter that trained on other batches goes on, with a device's weights and slots, as one that did not."""
     content, (first, *others) = pair("Pictures").content, batches("Pictures", 4)
     fresh, used = (Interpreter(model_content=content, num_threads=1) for _ in range(2))
@@ -168,7 +169,7 @@ def test_the_loss_is_that_of_the_batch_and_weights_and_slots_are_all_that_stays(
         assert float(one["loss"]) != pytest.approx(float(one["accuracy"]))
 
 
-def test_the_manifest_says_what_can_be_told(pair: Any) -> None:
+def test_manifest_describes_a_model_class(pair: Any) -> None:
     models = {name: TrainableModel.from_content(pair(name).content) for name in ("Pictures", "Keras2", "Plain")}
     manifests = {name: model.manifest for name, model in models.items()}
     said = {
@@ -200,7 +201,7 @@ def test_the_manifest_says_what_can_be_told(pair: Any) -> None:
     assert "optimizer_state" in models["Plain"].signatures
 
 
-def test_a_device_trains_and_evaluates_the_file(pair: Any, tmp_path: Path) -> None:
+def test_device_trains_and_evaluates_a_model_class(pair: Any, tmp_path: Path) -> None:
     path = tmp_path / "keras2.tflite"
     save_tflite_model(pair("Keras2").content, path)
     x = np.random.default_rng(0).normal(size=(22, 5)).astype(np.float32)
@@ -210,6 +211,7 @@ def test_a_device_trains_and_evaluates_the_file(pair: Any, tmp_path: Path) -> No
     assert device.evaluate("test")["loss"] < before / 2
 
 
+@pytest.mark.slow
 def test_tensorflow_runs_the_saved_model(pair: Any) -> None:
     both = pair("Pictures")
     loaded = tf.saved_model.load(str(both.saved))
@@ -224,7 +226,8 @@ def test_tensorflow_runs_the_saved_model(pair: Any) -> None:
     assert losses[-1] < losses[0]
 
 
-def test_the_weights_are_returned_when_they_are_saved(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_save_model_returns_the_weights(tmp_path: Path) -> None:
     model = own_models.Plain()
     weights = save_model(model, tmp_path / "saved")
     assert [weight.shape for weight in weights] == [(5, 4), (4, 2), (2,)]
@@ -232,7 +235,7 @@ def test_the_weights_are_returned_when_they_are_saved(tmp_path: Path) -> None:
     assert not [name for name in vars(model) if "signature" in name]
 
 
-def test_signature_keys_choose(pair: Any) -> None:
+def test_signature_keys_select_signatures(pair: Any) -> None:
     saved, required = pair("Plain").saved, ["train", "infer", "parameters", "restore"]
     model = TrainableModel.from_content(convert_saved_model(saved, signature_keys=required))
     assert set(model.signatures) == {*required, "optimizer_state", "restore_optimizer_state"}
@@ -242,7 +245,8 @@ def test_signature_keys_choose(pair: Any) -> None:
         convert_saved_model(saved, signature_keys=["predict"])
 
 
-def test_a_saved_model_of_anyone_converts(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_foreign_saved_model_converts(tmp_path: Path) -> None:
     """Saved by TensorFlow itself: names come from the variables, and what is not known is left out."""
     model = own_models.Plain()
     functions = {
@@ -295,7 +299,7 @@ class OfKeras2(tf.Module):
         return {"a0": self.weight}
 
 
-def test_the_running_loss_of_a_saved_class_of_keras_2_becomes_the_batchs(tmp_path: Path) -> None:
+def test_running_loss_of_keras_2_becomes_the_batch_loss(tmp_path: Path) -> None:
     model = OfKeras2()
     functions = {
         key: getattr(model, key).get_concrete_function() for key in ("train", "infer", "parameters", "restore")
@@ -318,7 +322,8 @@ def small(**methods: Any) -> Any:
     return small
 
 
-def test_a_schedule_of_the_learning_rate_is_followed(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_learning_rate_schedule_is_followed(tmp_path: Path) -> None:
     model = small()
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([1], [0.5, 0.25])
     model.model.compile(optimizer=keras.optimizers.SGD(schedule), loss="mse")
@@ -360,7 +365,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("methods", "message"), REFUSED, ids=[message for _, message in REFUSED])
-def test_what_cannot_be_converted_is_refused_in_one_line(methods: Any, message: str, tmp_path: Path) -> None:
+def test_unconvertible_function_is_refused_in_one_line(methods: Any, message: str, tmp_path: Path) -> None:
     def both() -> bytes:
         save_model(small(**methods), tmp_path)
         return convert_saved_model(tmp_path)
@@ -380,14 +385,14 @@ class Unsigned(tf.Module):
     infer = parameters = restore = train
 
 
-def test_an_object_without_functions_or_shapes_is_refused(tmp_path: Path) -> None:
+def test_object_without_functions_or_shapes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"Module: no method 'train'; expected train, infer, parameters, restore"):
         save_model(tf.Module(), tmp_path)
     with pytest.raises(ExportError, match=r"Unsigned\.train: unknown shapes .*tf\.function with an input_signature"):
         save_model(Unsigned(), tmp_path)
 
 
-def test_places_that_cannot_be_read_or_written_are_named(tmp_path: Path) -> None:
+def test_unusable_path_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ExportError, match=r"no SavedModel that can be read .*give the directory of one"):
         convert_saved_model(tmp_path / "gone")

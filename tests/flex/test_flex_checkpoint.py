@@ -25,7 +25,7 @@ def tensors_of(path: Path) -> Tensors:
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def test_a_restored_model_goes_on_to_the_bit(trained: FlexModel, cnn: Path, tmp_path: Path) -> None:
+def test_restored_model_continues_bit_for_bit(trained: FlexModel, cnn: Path, tmp_path: Path) -> None:
     said = trained.save(tmp_path / "checkpoint")
     assert said["checkpoint_path"] == str(tmp_path / "checkpoint").encode()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
@@ -39,9 +39,7 @@ def test_a_restored_model_goes_on_to_the_bit(trained: FlexModel, cnn: Path, tmp_
         assert losses(model) == further  # the optimizer's slots and the masks are those of then
 
 
-def test_tensorflow_reads_the_parameters_by_the_names_of_the_manifest(
-    trained: FlexModel, cnn: Path, tmp_path: Path
-) -> None:
+def test_tensorflow_reads_parameters_by_manifest_names(trained: FlexModel, cnn: Path, tmp_path: Path) -> None:
     trained.save(tmp_path / "checkpoint")
     manifest = Manifest.from_json(read(cnn.read_bytes(), "cnn").metadata[METADATA_NAME], "cnn")
     tensors = tensors_of(tmp_path / "checkpoint")
@@ -50,7 +48,7 @@ def test_tensorflow_reads_the_parameters_by_the_names_of_the_manifest(
     assert tensors["optimizer/iteration"] == 3
 
 
-def test_a_checkpoint_that_tensorflow_wrote_is_restored(trained: FlexModel, cnn: Path, tmp_path: Path) -> None:
+def test_tensorflow_checkpoint_is_restored(trained: FlexModel, cnn: Path, tmp_path: Path) -> None:
     trained.save(tmp_path / "checkpoint")
     tensors = tensors_of(tmp_path / "checkpoint") | {BIAS: np.float32([1, 2, 3])}
     prefix = str(tmp_path / "second")  # the format of today, in two files
@@ -75,7 +73,7 @@ BAD: list[tuple[Callable[[Tensors], Tensors], str]] = [
 
 
 @pytest.mark.parametrize(("change", "message"), BAD)
-def test_a_checkpoint_that_does_not_fit_changes_nothing(
+def test_mismatched_checkpoint_changes_nothing(
     change: Callable[[Tensors], Tensors], message: str, trained: FlexModel, cnn: Path, tmp_path: Path
 ) -> None:
     trained.save(tmp_path / "checkpoint")
@@ -90,7 +88,7 @@ def test_a_checkpoint_that_does_not_fit_changes_nothing(
     assert losses(fresh) == losses(trained)
 
 
-def test_a_missing_checkpoint_is_an_error_and_changes_nothing(trained: FlexModel, tmp_path: Path) -> None:
+def test_missing_checkpoint_is_an_error_and_changes_nothing(trained: FlexModel, tmp_path: Path) -> None:
     before = trained.parameters()
     with pytest.raises(RuntimeError, match=f"Failed to find any matching files for {tmp_path}/none"):
         trained.restore(tmp_path / "none")

@@ -74,7 +74,7 @@ def test_five_steps_agree_with_keras(build: Callable[[], Any], optimizer: Any, t
         np.testing.assert_allclose(reader.get_tensor(name), v.numpy(), rtol=1e-5, atol=limit, err_msg=name)
 
 
-def test_a_file_of_dynamic_batch_takes_any_number_of_rows(tmp_path: Path) -> None:
+def test_open_batch_takes_any_number_of_rows(tmp_path: Path) -> None:
     model, optimizer = small_cnn(), keras.optimizers.SGD(float(RATE))
     flex = FlexModel(export(model, tmp_path, optimizer="sgd", batch_size=None, flavour="flex"))
     for rows, batch in zip((BATCH, 3, 1), batches(model, 3), strict=True):
@@ -84,7 +84,7 @@ def test_a_file_of_dynamic_batch_takes_any_number_of_rows(tmp_path: Path) -> Non
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_the_two_flavours_train_alike(cnn: Path, tmp_path: Path) -> None:
+def test_both_flavours_train_alike(cnn: Path, tmp_path: Path) -> None:
     flex = FlexModel(cnn)
     lite = Interpreter(str(export(small_cnn(), tmp_path)), num_threads=1)
     for batch in batches(small_cnn(), 5):
@@ -107,7 +107,7 @@ def test_infer_and_set_parameters(cnn: Path) -> None:
     np.testing.assert_allclose(flex.call("infer", x=x)["logits"], model(x), rtol=1e-5, atol=1e-6)
 
 
-def test_steps_of_a_group_on_embeddings_and_with_an_offset(tmp_path: Path) -> None:
+def test_group_embedding_and_offset_steps_agree(tmp_path: Path) -> None:
     model = small_cnn()
     more = {"train_groups": ["head"], "embed": True, "gradient_offset": True}
     flex = FlexModel(export(model, tmp_path, optimizer="sgd", flavour="flex", **more))

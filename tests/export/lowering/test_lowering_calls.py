@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 @pytest.mark.parametrize("x", [-1.0, 1.0, 3.0])
-def test_the_value_is_that_of_the_branch_that_is_taken(x: float, same: Any) -> None:
+def test_condition_returns_the_taken_branch(x: float, same: Any) -> None:
     def function(x: Any) -> dict[str, Any]:
         inner = lambda: tf.cond(x > 2.0, lambda: x * x, lambda: tf.exp(x))  # noqa: E731
         return {"y": tf.cond(x > 0.0, inner, lambda: 3.0 * x)}
@@ -16,7 +16,7 @@ def test_the_value_is_that_of_the_branch_that_is_taken(x: float, same: Any) -> N
     same(function, x=np.float32(x).reshape(()))
 
 
-def test_a_called_function_is_inlined(same: Any) -> None:
+def test_called_function_is_inlined(same: Any) -> None:
     @tf.function(autograph=False)
     def scaled(x: Any, factor: Any) -> Any:
         return tf.nn.relu(x * factor)
@@ -30,7 +30,7 @@ def test_a_called_function_is_inlined(same: Any) -> None:
     same(function, x=np.array([-1.0, 0.5, 2.0], np.float32))
 
 
-def test_a_function_that_was_differentiated_before_is_inlined(same: Any) -> None:
+def test_previously_differentiated_function_is_inlined(same: Any) -> None:
     """TensorFlow then has added outputs to the function's graph."""
 
     @tf.function(autograph=False)
@@ -49,7 +49,7 @@ def test_a_function_that_was_differentiated_before_is_inlined(same: Any) -> None
 
 
 @pytest.mark.parametrize("x", [-1.0, 1.0, 3.0])
-def test_the_gradient_is_that_of_the_branch_that_is_taken(x: float, same: Any) -> None:
+def test_condition_differentiates_the_taken_branch(x: float, same: Any) -> None:
     def function(x: Any, v: Any) -> dict[str, Any]:
         with tf.GradientTape() as tape:
             tape.watch([x, v])

@@ -29,7 +29,7 @@ def whole(*shape: int) -> Any:
         ((3, 2), 1, 2),
     ],
 )
-def test_convolution_and_its_gradients(
+def test_convolution_and_gradients_equal_tensorflow(
     channels: int, padding: str, kernel: tuple[int, int], strides: Any, dilations: Any, same: Any
 ) -> None:
     def function(x: Any, w: Any, weight: Any) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def test_convolution_and_its_gradients(
 
 @pytest.mark.parametrize(("size", "channels", "filters"), [((18, 16), 6, 8), ((17, 19), 3, 40), ((40, 36), 2, 5)])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_convolution_of_larger_images(
+def test_convolution_of_larger_images_equals_tensorflow(
     size: tuple[int, int], channels: int, filters: int, stride: int, same: Any
 ) -> None:
     """Columns come in blocks of four, two and one, rows are sliced before and after products, and sums come in parts."""
@@ -64,7 +64,7 @@ def test_convolution_of_larger_images(
 
 
 @pytest.mark.parametrize("size", [(4, 5), (16, 17)])
-def test_dilation_may_be_as_wide_as_the_image(size: tuple[int, int], same: Any) -> None:
+def test_dilation_can_span_the_image(size: tuple[int, int], same: Any) -> None:
     def function(x: Any, w: Any, weight: Any) -> dict[str, Any]:
         with tf.GradientTape() as tape:
             tape.watch([x, w])
@@ -79,7 +79,7 @@ def test_dilation_may_be_as_wide_as_the_image(size: tuple[int, int], same: Any) 
 @pytest.mark.parametrize(
     ("kernel", "stride", "dilation"), [((3, 3), 1, 1), ((2, 3), 2, 1), ((3, 2), 3, 1), ((2, 2), 1, 2), ((1, 1), 2, 1)]
 )
-def test_depthwise_convolution_and_its_gradients(
+def test_depthwise_convolution_and_gradients_equal_tensorflow(
     multiplier: int, padding: str, kernel: tuple[int, int], stride: int, dilation: int, same: Any
 ) -> None:
     def function(x: Any, w: Any, weight: Any) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def test_depthwise_convolution_and_its_gradients(
 @pytest.mark.parametrize("shape", [(9, 8), (5, 6)])
 @pytest.mark.parametrize("channels", [1, 6])
 @pytest.mark.parametrize(("bias", "relu"), [(True, True), (True, False), (False, True), (False, False)])
-def test_bias_and_relu_behind_a_pooling_change_nothing(
+def test_moving_bias_and_relu_behind_pooling_is_exact(
     shape: tuple[int, int], channels: int, bias: bool, relu: bool, same: Any
 ) -> None:
     def function(x: Any, w: Any, b: Any) -> dict[str, Any]:

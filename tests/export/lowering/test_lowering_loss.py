@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 @pytest.mark.parametrize("sparse", [True, False])
-def test_cross_entropy_of_large_logits_is_tensorflows(sparse: bool, same: Any) -> None:
+def test_cross_entropy_of_large_logits_equals_tensorflow(sparse: bool, same: Any) -> None:
     def function(logits: Any, target: Any, weight: Any) -> dict[str, Any]:
         with tf.GradientTape() as tape:
             tape.watch(logits)
@@ -24,7 +24,7 @@ def test_cross_entropy_of_large_logits_is_tensorflows(sparse: bool, same: Any) -
     same(function, logits=logits, target=target, weight=np.array([0.5, 2.0], np.float32))
 
 
-def test_bias_gradient_is_the_sum_over_all_places(both_ways: Any) -> None:
+def test_bias_gradient_sums_over_positions(both_ways: Any) -> None:
     def function(x: Any, b: Any) -> dict[str, Any]:
         with tf.GradientTape() as tape:
             tape.watch(b)

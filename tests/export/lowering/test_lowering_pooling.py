@@ -33,7 +33,7 @@ sizes = st.tuples(st.integers(1, 3), st.integers(1, 3))
     shape=st.tuples(st.integers(3, 7), st.integers(3, 7)),
     seed=st.integers(0, 99),
 )
-def test_pooling_gradient_is_tensorflows(
+def test_pooling_gradient_equals_tensorflow(
     kind: str, window: Any, strides: Any, padding: str, shape: tuple[int, int], seed: int, same: Any
 ) -> None:
     random = np.random.default_rng(seed)
@@ -42,7 +42,7 @@ def test_pooling_gradient_is_tensorflows(
     same(pooled(kind, window, strides, padding), x=x, weight=weight)
 
 
-def test_the_first_of_equal_maxima_takes_the_gradient(both_ways: Any) -> None:
+def test_first_of_equal_maxima_receives_the_gradient(both_ways: Any) -> None:
     x = np.zeros((1, 2, 4, 1), np.float32)
     x[0, 1, 2:, 0] = 5.0
     weight = np.array([[[[1.0], [10.0]]]], np.float32)

@@ -63,7 +63,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_of_rows_is_tensorflows_for_any_number(name: str) -> None:
+def test_function_of_rows_equals_tensorflow(name: str) -> None:
     expected, found = traced_and_lowered(with_gradient(FUNCTIONS[name]), 4)
     for rows in ROWS:
         x = tf.constant(np.random.default_rng(rows).integers(-2, 3, (rows, 4)).astype(np.float32))
@@ -72,7 +72,7 @@ def test_a_function_of_rows_is_tensorflows_for_any_number(name: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(3,), (8,), (2, 1, 3)])
-def test_uniform_numbers_are_tensorflows_to_the_bit(shape: tuple[int, ...]) -> None:
+def test_uniform_numbers_equal_tensorflow_bit_for_bit(shape: tuple[int, ...]) -> None:
     def function(x: Any) -> dict[str, Any]:
         return {"of each": tf.random.stateless_uniform(tf.shape(x), (5, 7)) + 0.0 * x}
 
@@ -82,7 +82,7 @@ def test_uniform_numbers_are_tensorflows_to_the_bit(shape: tuple[int, ...]) -> N
         np.testing.assert_array_equal(found(x)["of each"], expected(x)["of each"])
 
 
-def test_shapes_are_not_computed_at_each_step() -> None:
+def test_shapes_are_computed_at_export() -> None:
     def function(x: Any) -> Any:
         flat = tf.reshape(x, [tf.shape(x)[0], tf.shape(x)[1] * tf.shape(x)[2]])
         return tf.reshape(flat - tf.reduce_mean(flat, 1, keepdims=True), tf.shape(x)) * tf.ones(tf.shape(x)[1:])
@@ -103,7 +103,7 @@ def test_shapes_are_not_computed_at_each_step() -> None:
         (lambda x: x[::-1], "the op StridedSliceGrad takes some of the rows only; give a batch size"),
     ],
 )
-def test_what_needs_a_number_of_rows_is_refused(function: Callable[[Any], Any], message: str) -> None:
+def test_fixed_rows_are_refused_in_an_open_batch(function: Callable[[Any], Any], message: str) -> None:
     with pytest.raises(ExportError, match=message) as error:
         traced_and_lowered(with_gradient(function), 4)
     assert "\n" not in str(error.value)

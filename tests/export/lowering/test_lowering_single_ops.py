@@ -72,7 +72,7 @@ def lowered(grids: dict[str, Grid]) -> Interpreter:
 
 
 @pytest.mark.parametrize("op_type", sorted(LOWERINGS))
-def test_the_lowering_computes_what_tensorflow_does(op_type: str, grids: dict[str, Grid], lowered: Interpreter) -> None:
+def test_lowering_equals_tensorflow(op_type: str, grids: dict[str, Grid], lowered: Interpreter) -> None:
     assert op_type in OPS, f"{op_type} has a lowering and no row in single_ops.py"
     grid = grids[op_type]
     assert op_type in types_in(grid.trace.concrete.graph)

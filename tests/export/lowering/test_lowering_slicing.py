@@ -24,7 +24,7 @@ SLICES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", SLICES)
-def test_gradient_is_tensorflows(name: str, same: Any) -> None:
+def test_slice_gradient_equals_tensorflow(name: str, same: Any) -> None:
     def function(x: Any) -> dict[str, Any]:
         with tf.GradientTape() as tape:
             tape.watch(x)
