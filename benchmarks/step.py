@@ -1,8 +1,8 @@
-"""One training step: the exported model on LiteRT against the same Keras model as a `tf.function`, one thread each.
+"""Time one training step: the exported model on LiteRT against the same Keras model as a `tf.function`, one thread each.
 
-Both take turns in one run, so that whatever else the machine does meets both. A turn is as many steps on one batch as take
-about `--seconds`; the medians of all turns are compared. Also told: the file's size, how long the export takes, and what
-one more live interpreter that has trained costs in memory.
+Both alternate within one run, so that other load affects both alike. A turn repeats steps on one batch for about
+`--seconds`; medians over all turns are compared. Also printed: the file's size, the seconds of the export, and the
+memory of one more live interpreter that has trained.
 
     python benchmarks/step.py [MODEL ...] [--turns 15] [--seconds 0.2]
 
@@ -37,7 +37,7 @@ INTERPRETERS = 4
 
 
 def batch_of(interpreter: Interpreter, classes: int) -> dict[str, Any]:
-    """Returns the inputs of `train`: random numbers, and random labels."""
+    """Return random inputs and labels for `train`."""
     random = np.random.default_rng(0)
     x, y = (interpreter.get_signature_runner("train").get_input_details()[name] for name in ("x", "y"))
     words = x["dtype"] == np.int32
@@ -51,7 +51,7 @@ def batch_of(interpreter: Interpreter, classes: int) -> dict[str, Any]:
 
 
 def keras_step(model: Any, optimizer: Any, batch: dict[str, Any]) -> Callable[[], Any]:
-    """Returns one step of Keras' own training as a graph without XLA."""
+    """Return a step of Keras' own training as a graph without XLA."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer.build(model.trainable_variables)
     x, y = tf.constant(batch["x"]), tf.constant(batch["y"])
@@ -75,7 +75,7 @@ def seconds_of(step: Callable[[], Any], times: int) -> float:
 
 
 def memory_of(path: Path, batch: dict[str, Any]) -> float:
-    """Returns what one more live interpreter that has trained costs, in MB."""
+    """Return the memory of one more live interpreter that has trained, in MB."""
     process, alive = psutil.Process(), []
     before = process.memory_info().rss
     for _ in range(INTERPRETERS):
@@ -85,7 +85,7 @@ def memory_of(path: Path, batch: dict[str, Any]) -> float:
 
 
 def measure(name: str, turns: int, seconds: float, path: Path) -> str:
-    """Returns the line of one model."""
+    """Return the output line of one model."""
     node = OmegaConf.to_container(OmegaConf.load(MODELS / f"{name}.yaml"))
     assert isinstance(node, dict)
     started = time.perf_counter()
@@ -100,12 +100,12 @@ def measure(name: str, turns: int, seconds: float, path: Path) -> str:
     train = interpreter.get_signature_runner("train")
     steps = {"LiteRT": lambda: train(**batch), "TensorFlow": keras_step(model, optimizer, batch)}
     counts = {}
-    for who, step in steps.items():
+    for engine, step in steps.items():
         seconds_of(step, 3)
-        counts[who] = max(1, round(seconds / seconds_of(step, 3)))
-    found = np.array([[seconds_of(step, counts[who]) for who, step in steps.items()] for _ in range(turns)])
-    lite, keras_seconds = np.median(found, axis=0)
-    low, ratio, high = np.quantile(found[:, 1] / found[:, 0], [0.25, 0.5, 0.75])
+        counts[engine] = max(1, round(seconds / seconds_of(step, 3)))
+    times = np.array([[seconds_of(step, counts[engine]) for engine, step in steps.items()] for _ in range(turns)])
+    lite, keras_seconds = np.median(times, axis=0)
+    low, ratio, high = np.quantile(times[:, 1] / times[:, 0], [0.25, 0.5, 0.75])
     return (
         f"{name:20s} batch {len(batch['x']):3d}: LiteRT {lite * 1e3:8.3f} ms, TensorFlow {keras_seconds * 1e3:8.3f} ms, "
         f"speed {ratio:.2f} (quartiles {low:.2f}..{high:.2f}); file {path.stat().st_size / 1e3:.0f} kB, "

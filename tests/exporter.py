@@ -1,6 +1,6 @@
-"""A process that exports one model after another, so that TensorFlow starts once for many.
+"""A process that exports many models, so that TensorFlow starts once.
 
-As a program it reads a line of JSON for each model (specification, path, working folder) and answers with null or the error.
+It reads a JSON line per model with its specification, its path and its working folder, and answers with null or the error.
 """
 
 import json
@@ -16,12 +16,12 @@ from odt_sim.export.cache import QUIET
 
 
 class Exporter:
-    """Starts the process at the first model."""
+    """The process, started with the first model."""
 
     _child: subprocess.Popen[str] | None = None
 
     def export(self, spec: Mapping[str, Any], path: Path) -> None:
-        """Write the model of a specification, as `odt_sim.export.cache` does in a process of its own."""
+        """Write the model of a specification, as `odt_sim.export.cache` does with a process each."""
         if self._child is None:
             environment = {**os.environ, **QUIET}
             command = [sys.executable, __file__]

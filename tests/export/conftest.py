@@ -1,4 +1,4 @@
-"""Keras and LiteRT side by side: both train the same model on the same batches."""
+"""Train a Keras model and its exported file side by side on the same batches."""
 
 import gc
 from collections.abc import Callable, Sequence
@@ -24,8 +24,8 @@ class Twins:
     Attributes:
         model: The Keras model, compiled with the same loss and optimizer.
         path: The exported file.
-        interpreter: A fresh interpreter of it; nothing was restored.
-        random: Where batches come from.
+        interpreter: A fresh interpreter of it.
+        random: The source of batches.
     """
 
     model: Any
@@ -42,7 +42,7 @@ class Twins:
         return [values[f"{prefix}{i}"] for i in range(len(values))]
 
     def batch(self, rows: int = BATCH) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]:
-        """Returns x, y and sample weights; half of the x are whole numbers, so that maxima tie."""
+        """Return x, y and sample weights; half of the x are integers, so that maxima tie."""
         spec, target = (self.interpreter.get_signature_runner("train").get_input_details()[k] for k in ("x", "y"))
         shape = (rows, *spec["shape"][1:])
         if spec["dtype"] == np.int32:
@@ -53,7 +53,7 @@ class Twins:
         return x, self._targets((rows, *target["shape"][1:])), self.random.uniform(0.5, 1.5, rows).astype(np.float32)
 
     def _targets(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Returns such y as the model's loss takes."""
+        """Return random y for the model's loss."""
         loss, classes = TrainableModel.load(self.path).loss, self.model.output_shape[-1]
         if loss == "sparse_categorical_crossentropy":
             return self.random.integers(0, classes, shape).astype(np.int32)
@@ -66,7 +66,10 @@ class Twins:
         return self.random.normal(size=shape).astype(np.float32)
 
     def train(self, steps: Sequence[int]) -> list[tuple[float, float]]:
-        """Trains both, each step at a smaller rate, on so many rows; returns the loss of Keras and of LiteRT for each."""
+        """Train both, each step at a smaller rate; return the loss of Keras and of LiteRT per step.
+
+        `steps` holds the rows of each step.
+        """
         losses = []
         for step, rows in enumerate(steps):
             x, y, weight = self.batch(rows)
@@ -80,10 +83,7 @@ class Twins:
         return losses
 
     def agree(self, steps: Sequence[int] = (BATCH,) * 5) -> None:
-        """Trains both, a step on so many rows each, and asserts that every weight and slot agrees.
-
-        They agree to 1e-5 of what moved most, and float32's rounding.
-        """
+        """Train both and assert that weights and slots agree to 1e-5 of the largest change, and float32's rounding."""
         before = [v.numpy() for v in self.model.trainable_weights]
         np.testing.assert_allclose(*zip(*self.train(steps), strict=True), rtol=1e-5, atol=2e-6)
         after = [v.numpy() for v in self.model.trainable_weights]
@@ -96,12 +96,12 @@ class Twins:
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=limit)
 
     def restore(self) -> None:
-        """Gives the weights and slots that Keras has to LiteRT."""
+        """Copy the weights and slots of Keras to LiteRT."""
         self.call("restore", **{f"a{i}": v.numpy() for i, v in enumerate(self.model.weights)})
         self.call("restore_optimizer_state", **{f"s{i}": value for i, value in enumerate(self.slots()[1])})
 
     def slots(self) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
-        """Returns the optimizer's slots in LiteRT and in Keras; without those that no update reads, such as SGD's count."""
+        """Return the optimizer's slots in LiteRT and in Keras, without those that no update reads, such as SGD's count."""
         if "optimizer_state" not in self.interpreter.get_signature_list():
             return [], []
         optimizer = self.model.optimizer
@@ -117,14 +117,14 @@ class Twins:
         return found, expected
 
     def differences(self) -> dict[str, float]:
-        """Returns for each weight the largest difference between the two."""
+        """Return the largest difference per weight."""
         pairs = zip(self.model.weights, self.listed("parameters", "a"), strict=True)
         return {v.path: float(np.abs(v.numpy() - value).max()) for v, value in pairs}
 
 
 @pytest.fixture(scope="session")
 def twins(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Twins]:
-    """Returns a function that exports a Keras model and opens the file."""
+    """Return a function that exports a Keras model and opens the file."""
     from odt_sim.export import export_model
 
     gc.freeze()  # TensorFlow collects garbage in every export, which takes long in a process full of objects

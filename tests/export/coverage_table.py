@@ -1,4 +1,4 @@
-"""The table of `docs/export.md`, from the cases that are tested: `python tests/export/coverage_table.py` writes it anew."""
+"""Generate the table of `docs/export.md` from the tested cases: `python tests/export/coverage_table.py`."""
 
 import ast
 import re
@@ -39,7 +39,7 @@ test_tflite_model test_export_flex lowering/test_lowering_single_ops""".split() 
 
 
 def table() -> str:
-    """Returns a row for each family: its subjects with their settings; and one for each file that tests something else."""
+    """Return a row per family with its subjects and settings, and one per further test file."""
     rows = [(family.title, _covered(family), family.file) for family in FAMILIES]
     rows += [(*_said(name), f"{name}.py") for name in BESIDE]
     lines = [f"| {title} | {what} | `{file}` |\n" for title, what, file in rows]
@@ -47,7 +47,7 @@ def table() -> str:
 
 
 def _said(name: str) -> tuple[str, str]:
-    """Returns what a file of tests says of itself before and behind its first colon or semicolon."""
+    """Return the docstring of a test file, split at its first colon or semicolon."""
     text = ast.get_docstring(ast.parse((HERE / f"{name}.py").read_text())) or ""
     title, what = re.split("[:;] ", text.partition("\n")[0].rstrip("."), maxsplit=1)
     return title, what
@@ -62,7 +62,7 @@ def _covered(family: Family) -> str:
 
 
 def page(text: str) -> str:
-    """Returns the page with the table between its two markers as it should be."""
+    """Return the page with the current table between its markers."""
     before, _, rest = text.partition(BEGIN)
     return f"{before}{BEGIN}{table()}{END}{rest.partition(END)[2]}"
 

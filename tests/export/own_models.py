@@ -1,4 +1,4 @@
-"""Models as their authors write them: classes for Keras 2, and plain modules of TensorFlow."""
+"""Models as users write them: classes for Keras 2, and plain TensorFlow modules."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ BATCH = 4
 
 @tflite_model_class
 class Pictures(BaseTFLiteModel):
-    """The default methods; `train` is Keras' own step, whose loss is a running mean."""
+    """The default methods; `train` is Keras' own step, with a running mean as loss."""
 
     X_SHAPE = [6, 6, 2]  # noqa: RUF012 - as authors write it
     Y_SHAPE = [3]  # noqa: RUF012
@@ -50,7 +50,7 @@ class Pictures(BaseTFLiteModel):
 
 @tflite_model_class
 class Keras2(BaseTFLiteModel):
-    """Own methods with words that Keras 3 has no more."""
+    """Own methods with names that Keras 3 lacks."""
 
     X_SHAPE = [5]  # noqa: RUF012
     Y_SHAPE = [2]  # noqa: RUF012
@@ -90,7 +90,7 @@ class Keras2(BaseTFLiteModel):
 
 @tflite_model_class
 class Sequences(BaseTFLiteModel):
-    """A class of the documents as it is: any number of rows, recurrent and random layers, a metric."""
+    """An unchanged class from the documentation: open batch size, recurrent and random layers, a metric."""
 
     X_SHAPE = [4, 3]  # noqa: RUF012
     Y_SHAPE = [1]  # noqa: RUF012
@@ -111,7 +111,7 @@ class Sequences(BaseTFLiteModel):
 
 
 class Custom(tf.Module):
-    """A module whose functions are its own, about a Keras model that was not compiled and an optimizer beside it."""
+    """A module with its own functions around an uncompiled Keras model and an optimizer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class Custom(tf.Module):
 
 
 class Plain(tf.Module):
-    """No Keras: two losses, a frozen layer, clipping by hand, gradients that add up over two steps, and conditions."""
+    """No Keras: two losses, a frozen layer, manual clipping, gradient accumulation over two steps, and conditions."""
 
     def __init__(self) -> None:
         super().__init__()

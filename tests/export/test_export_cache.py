@@ -1,4 +1,4 @@
-"""Models of the configuration: exported once, in a process of their own."""
+"""Export of configured models: cached, once, in a subprocess."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ print(exported(json.loads(sys.argv[1])))
 
 @pytest.fixture
 def spec(tmp_path: Path) -> dict[str, Any]:
-    """The configuration of a model whose build function is the user's own."""
+    """The configuration of a model with a user's build function."""
     (tmp_path / "tiny_models.py").write_text(BUILD)
     return {
         "name": "tiny",

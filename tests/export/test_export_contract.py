@@ -1,4 +1,4 @@
-"""What every exported file promises: its signatures, its manifest, and that a fresh interpreter trains at once."""
+"""Properties of every exported file: its signatures, its manifest, and training in a fresh interpreter."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def small_cnn() -> Any:
 
 @pytest.fixture(scope="module")
 def adam(twins: Any) -> Any:
-    """A model with optimizer slots; tests leave its interpreter and its weights as they are."""
+    """A model with optimizer slots; tests keep its interpreter and weights unchanged."""
     return twins(small_cnn(), optimizer=keras.optimizers.Adam(0.05), name="small_adam")
 
 
@@ -173,7 +173,7 @@ def test_padded_batch_trains_as_its_real_rows(build: Any, twins: Any) -> None:
 
 
 def test_partial_batch_trains_where_zero_rows_give_nan(tmp_path: Path) -> None:
-    """The mean over the words of an example is 0 / 0 for one that has none, as rows of zeros would be."""
+    """The mean over an example without words is 0 / 0, so padding rows must not be zeros."""
     words = [layers.Input((4,), dtype="int32"), layers.Embedding(6, 3, mask_zero=True), layers.GlobalAveragePooling1D()]
     network = keras.Sequential([*words, layers.Dense(3)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -188,7 +188,7 @@ def test_partial_batch_trains_where_zero_rows_give_nan(tmp_path: Path) -> None:
 
 
 def test_integer_weights_are_not_parameters(tmp_path: Path) -> None:
-    """An adapted Normalization counts what it saw, which no step reads."""
+    """An adapted Normalization has a counter that no step reads."""
     x = np.array([[1.0, 20.0], [3.0, -20.0], [8.0, 0.0]], np.float32)
     normalization = layers.Normalization()
     normalization.adapt(x)

@@ -1,4 +1,4 @@
-"""The cases cover what Keras has, and the page says what the cases cover."""
+"""The cases cover Keras' losses, activations and optimizers, and the docs list what the cases cover."""
 
 import inspect
 

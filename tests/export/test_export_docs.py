@@ -1,4 +1,4 @@
-"""What docs/export.md shows of classes and functions of the author's own is run as it stands there."""
+"""The examples of docs/export.md run as printed."""
 
 import re
 import runpy

@@ -1,4 +1,4 @@
-"""Files that take any number of rows: steps of different numbers in a row are those of Keras."""
+"""Files with an open batch size: steps with varying numbers of rows equal those of Keras."""
 
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def small() -> Any:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[int | None, TrainableModel]:
-    """A model with every signature there is, of any number of rows and of eight."""
+    """A model with every optional signature, for any number of rows and for eight."""
     folder = tmp_path_factory.mktemp("rows")
     options: dict[str, Any] = {
         "train_groups": ["head"],
@@ -115,7 +115,7 @@ def test_open_batch_equals_a_fixed_batch_of_eight(files: dict[int | None, Traina
 
 
 def _used(interpreter: Interpreter) -> dict[str, NDArray[Any]]:
-    """Returns the outputs of every signature, each called once."""
+    """Return the outputs of one call of every signature."""
     given, rest = batch(8), {"learning_rate": np.float32(0.05), "mu": np.float32(0.1)}
     embedding = np.abs(np.random.default_rng(0).normal(size=(8, 8))).astype(np.float32)
     trainable = [(6, 8), (8,), (8,), (8,), (8, 3), (3,)]

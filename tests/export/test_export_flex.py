@@ -1,4 +1,4 @@
-"""A file of the Flex flavour, exported here; `tests/flex` runs such files where TensorFlow can."""
+"""Files of the Flex flavour: their export; `tests/flex` runs them with TensorFlow 2.19."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a cached export depends on: the sources that may decide what the build function returns, and nothing else."""
+"""The cache key covers the sources that may affect the build function, and no others."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Evaluation on the host knows the losses of Keras, and the exporter what a model's output is to them."""
+"""Evaluation computes Keras' losses."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Dropout: the masks differ by step, and come again from the same state."""
+"""Dropout: masks differ by step and repeat from the same state."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def dropped(twins: Any) -> Any:
 
 
 def steps(dropped: Any, states: dict[str, Any] | None, count: int = 3) -> list[float]:
-    """Returns the losses of steps at learning rate 0: only the masks differ."""
+    """Return the losses of steps at learning rate 0, which differ only by their masks."""
     interpreter = Interpreter(str(dropped.path), num_threads=1)
     if states:
         slots = interpreter.get_signature_runner("optimizer_state")()

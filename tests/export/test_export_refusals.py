@@ -1,4 +1,4 @@
-"""A model that cannot be exported is refused in one line, before conversion."""
+"""Models that cannot be exported are refused in one line, before the conversion."""
 
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ def repeated(x: Any) -> Any:
 
 
 class Repeating(layers.Layer):  # type: ignore[misc]
-    """Repeats itself by Keras' own loop."""
+    """A layer with Keras' own loop."""
 
     def call(self, x: Any) -> Any:
         return keras.ops.fori_loop(0, 3, lambda i, v: 2.0 * v, x)
@@ -124,8 +124,14 @@ REFUSED: list[tuple[Any, str]] = [
     (with_variable, r"layer 'double': reads a variable that is not a weight"),
     (masked, r"layer 'bn': BatchNormalization of masked sequences"),
     (rows_merged, r"layer 'bn': BatchNormalization expects the batch as its first axis"),
-    (lambda: model(layers.Dense(2, dtype="mixed_float16", name="half")), r"layer 'half': .*float32, found float16"),
-    (lambda: model(layers.Dense(2, dtype="float64", name="double")), r"layer 'double': .*float32, found float64"),
+    (
+        lambda: model(layers.Dense(2, dtype="mixed_float16", name="half")),
+        r"layer 'half': .*float32 as compute dtype, found float16",
+    ),
+    (
+        lambda: model(layers.Dense(2, dtype="float64", name="double")),
+        r"layer 'double': .*float32 as compute dtype, found float64",
+    ),
     (two_inputs, r"expected one input and one output, found 2 and 1"),
     (lambda: keras.Sequential([layers.Dense(2)]), r"expected a built Keras Sequential or Functional model"),
     (lambda: keras.Sequential([layers.Input((None, 2)), layers.Dense(2)]), r"fixed shape, found \(None, 2\)"),

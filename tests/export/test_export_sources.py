@@ -1,4 +1,4 @@
-"""What `export_model` takes in place of a Keras model: files that Keras wrote, and SavedModels."""
+"""Further sources of `export_model`: files that Keras wrote, and SavedModels."""
 
 from pathlib import Path
 from typing import Any
@@ -44,14 +44,14 @@ def network() -> Any:
 
 @pytest.fixture(scope="module")
 def exported(network: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The SavedModel that Keras exports for serving."""
+    """The SavedModel of Keras' `export` for serving."""
     folder = tmp_path_factory.mktemp("serving") / "network"
     network.export(str(folder), verbose=False)
     return folder
 
 
 class Serving(keras.Model):
-    """Trains what another model computes for serving: statistics stay, and nothing is dropped."""
+    """Train the serving function of another model: statistics stay, Dropout is inactive."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ def test_keras_applications_weights_become_a_frozen_backbone(version: int, suffi
 
 
 class Odd(tf.Module):
-    """A SavedModel's signatures, none of them for serving."""
+    """SavedModel signatures, none of them for serving."""
 
     @tf.function(input_signature=[tf.TensorSpec([None, 2], name="x")])
     def train(self, x: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Steps beside the ordinary one: of single groups, of the head on embeddings, with an offset, with class weights."""
+"""Further training steps: of single groups, of the head on embeddings, with an offset, with class weights."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ GROUPS = ("head", "norm", "body", "body_norm")
 
 
 def network() -> Any:
-    """Returns a body, normalizations and a head behind a Dropout; the same weights each time."""
+    """Return a body, normalizations and a head behind a Dropout, always with the same weights."""
     keras.utils.set_random_seed(3)
     return keras.Sequential(
         [
@@ -44,7 +44,7 @@ def optimizer() -> Any:
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One file with everything that `export_model` can add to it."""
+    """One file with every option of `export_model`."""
     return export_model(
         network(),
         tmp_path_factory.mktemp("steps") / "model.tflite",
@@ -80,7 +80,7 @@ def batches() -> Iterator[dict[str, Any]]:
 def keras_steps(
     trained: tuple[str, ...], offsets: list[NDArray[Any]] | None = None, mu: float = 0.0, **settings: Any
 ) -> list[NDArray[Any]]:
-    """Returns the weights after Keras' own steps, written out, in which only some groups are trained."""
+    """Return the weights after steps in Keras that train some groups only."""
     twin, own = network(), optimizer() if "optimizer" not in settings else settings["optimizer"]
     own.build(twin.trainable_variables)
     every = list(twin.trainable_variables)
@@ -178,7 +178,7 @@ def test_frozen_backbone_keeps_its_weights(tmp_path: Path) -> None:
 
 
 class Scaled(keras.Model):  # type: ignore[misc]
-    """A model class of a user's own, with a weight of its own."""
+    """A user's model class with a weight of its own."""
 
     def __init__(self) -> None:
         super().__init__(name="scaled")
@@ -280,7 +280,7 @@ def test_class_weights_match_keras(kind: Any, outputs: int, y: Any, tmp_path: Pa
 
 
 def test_constrained_step_is_not_plain_sgd(tmp_path: Path) -> None:
-    """The host cannot add an offset to it; the gradient of the mean squared error pulls every weight below zero."""
+    """The host cannot add an offset; the gradient of the mean squared error pulls every weight below zero."""
     dense = layers.Dense(2, kernel_constraint="non_neg", kernel_initializer="ones")
     network = keras.Sequential([layers.Input((3,)), dense])
     path = export_model(network, tmp_path / "model.tflite", loss="mse", optimizer="sgd", batch_size=1)

@@ -1,4 +1,4 @@
-"""The models of `conf/model` train on LiteRT as in Keras; those that magnify rounding as near to float64 as Keras itself."""
+"""The models of `conf/model` train on LiteRT as in Keras, or as close to float64 as Keras does."""
 
 from functools import partial
 from typing import Any
@@ -30,9 +30,9 @@ def test_configured_model_trains_like_keras(case: Case, twins: Any) -> None:
 
 @pytest.mark.parametrize("case", [case for case in MODELS.cases if case.name in SENSITIVE], ids=lambda case: case.name)
 def test_sensitive_model_is_as_close_to_float64_as_keras(case: Case, twins: Any) -> None:
-    """Many layers of BatchNormalization, and Adam of small gradients, magnify rounding; now and then it flips a ReLU6.
+    """Many BatchNormalization layers, and Adam on small gradients, magnify rounding, which may flip a ReLU6.
 
-    It does so in Keras as on LiteRT. So each of five steps starts from the same weights and slots, and the median counts.
+    This happens in Keras as on LiteRT. So each of five steps starts from the same weights and slots, and the median counts.
     """
     keras.utils.set_random_seed(SEED)
     pair = twins(case.build(), case.loss(), case.optimizer())
@@ -44,7 +44,7 @@ def test_sensitive_model_is_as_close_to_float64_as_keras(case: Case, twins: Any)
 
 
 def in_float64(case: Case) -> Any:
-    """Returns the model in float64, whose dropout has the masks that it has in float32."""
+    """Return the model in float64, with the dropout masks of float32."""
     keras.config.set_dtype_policy("float64")
     try:
         keras.utils.set_random_seed(SEED)
@@ -67,9 +67,9 @@ def dropped(layer: Any, x: Any, training: bool = False) -> Any:
 
 
 def errors_of_a_step(pair: Any, exact: Any) -> tuple[float, float]:
-    """Trains all three for a step from one state; returns how far LiteRT and Keras in float32 end from float64.
+    """Train all three for a step from one state; return the distances of LiteRT and Keras from float64.
 
-    Both are root mean squares over all weights, relative to that of the step.
+    Both are root mean squares over all weights, relative to the step.
     """
     state, double = ([*model.weights, *model.optimizer.variables] for model in (pair.model, exact))
     for single, variable in zip(state, double, strict=True):
@@ -94,6 +94,6 @@ def weights_of(model: Any) -> NDArray[np.float64]:
 
 
 def joined(model: Any, values: list[NDArray[Any]]) -> NDArray[np.float64]:
-    """Returns the values of a model's weights as one vector, without those of idle ones."""
+    """Return the values of a model's weights as one vector, without idle ones."""
     pairs = zip(model.weights, values, strict=True)
     return np.concatenate([value.ravel() for v, value in pairs if not v.path.endswith(IDLE)]).astype(np.float64)

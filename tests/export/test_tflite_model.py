@@ -1,4 +1,4 @@
-"""The class-based way, and functions of the author's own: on LiteRT as TensorFlow runs them."""
+"""Model classes and user-defined functions: LiteRT agrees with TensorFlow."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ Batch = dict[str, NDArray[Any]]
 
 @dataclass
 class Pair:
-    """An author's object, and the interpreter of its file.
+    """A user's object, and the interpreter of its file.
 
     Attributes:
         model: The object.
@@ -61,7 +61,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pair]:
-    """Returns a function that gives the pair of a class, made once."""
+    """Return a function that exports a class once and returns its pair."""
     made: dict[str, Pair] = {}
 
     def make(name: str) -> Pair:
@@ -108,7 +108,7 @@ def slots_of(model: Any) -> list[NDArray[Any]]:
 
 @pytest.mark.parametrize("name", ["Pictures", "Keras2", pytest.param("Custom", marks=pytest.mark.slow), "Plain"])
 def test_five_steps_agree_with_tensorflow(name: str, pair: Any) -> None:
-    """Each step's own loss, every weight, and whatever else stays between steps."""
+    """Compare each step's loss, every weight, and all slots."""
     both = pair(name)
     before = both.listed("parameters", "a")
     for batch in batches(name, 5):
@@ -155,7 +155,7 @@ def test_initialize_becomes_a_signature(pair: Any) -> None:
 
 
 def test_only_weights_and_slots_carry_over_between_steps(pair: Any) -> None:
-    """An interpreter that trained on other batches goes on, with a device's weights and slots, as one that did not."""
+    """An interpreter that trained on other batches continues a device's weights and slots like a fresh one."""
     content, (first, *others) = pair("Pictures").content, batches("Pictures", 4)
     fresh, used = (Interpreter(model_content=content, num_threads=1) for _ in range(2))
     state = {key: fresh.get_signature_runner(key)() for key in ("parameters", "optimizer_state")}
@@ -247,7 +247,7 @@ def test_signature_keys_select_signatures(pair: Any) -> None:
 
 @pytest.mark.slow
 def test_foreign_saved_model_converts(tmp_path: Path) -> None:
-    """Saved by TensorFlow itself: names come from the variables, and what is not known is left out."""
+    """TensorFlow itself saved it: names come from the variables, and the manifest omits unknown facts."""
     model = own_models.Plain()
     functions = {
         key: getattr(model, key).get_concrete_function() for key in ("train", "infer", "parameters", "restore")
@@ -266,7 +266,7 @@ def test_foreign_saved_model_converts(tmp_path: Path) -> None:
 
 
 class OfKeras2(tf.Module):
-    """What a class of Keras 2 saved: `train` returns the mean of all losses since the metric began."""
+    """A saved Keras 2 class: `train` returns the mean loss since the last reset."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -314,7 +314,7 @@ def test_running_loss_of_keras_2_becomes_the_batch_loss(tmp_path: Path) -> None:
 
 
 def small(**methods: Any) -> Any:
-    """Returns an object of a class with these methods in place of the default ones."""
+    """Return an object of a class with these methods instead of the default ones."""
     shapes = {"X_SHAPE": [2], "Y_SHAPE": [2], "BATCH_SIZE": 1}
     small = tflite_model_class(type("Small", (BaseTFLiteModel,), {**shapes, **methods}))()
     small.model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2, name="layer")])
@@ -376,7 +376,7 @@ def test_unconvertible_function_is_refused_in_one_line(methods: Any, message: st
 
 
 class Unsigned(tf.Module):
-    """Its functions say nothing of their arguments."""
+    """Functions without argument shapes."""
 
     @tf.function
     def train(self, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the tests of the Flex flavour share; they need TensorFlow 2.19: `make test-flex`."""
+"""Fixtures of the Flex tests, which need TensorFlow 2.19: `make test-flex`."""
 
 from pathlib import Path
 

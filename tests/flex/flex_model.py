@@ -1,4 +1,4 @@
-"""A small model of the Flex flavour, and TensorFlow's own interpreter of it."""
+"""A small model of the Flex flavour in TensorFlow's own interpreter."""
 
 from collections.abc import Iterator
 from pathlib import Path

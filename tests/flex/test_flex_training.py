@@ -1,4 +1,4 @@
-"""Steps of the Flex flavour are those of Keras, and their gradients those of a GradientTape."""
+"""Steps of the Flex flavour equal those of Keras, and their gradients those of a GradientTape."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""For each op type that has a lowering, calls of TensorFlow's own op over a grid of shapes."""
+"""Calls of TensorFlow's own ops over a grid of shapes, for each op type with a lowering."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class Call:
     """One call of an op.
 
     Attributes:
-        function: Takes a tensor for each input and returns a tensor or a list of tensors.
+        function: Takes a tensor per input and returns a tensor or a list of tensors.
         inputs: The inputs.
-        tolerance: How far an output may be from TensorFlow's, absolutely and relatively.
+        tolerance: The absolute and relative tolerance against TensorFlow.
     """
 
     function: Callable[..., Any]
@@ -31,22 +31,22 @@ class Call:
 
 
 def whole(*shape: int, dtype: Any = np.float32) -> NDArray[Any]:
-    """Returns whole numbers: their products and sums are exact in float32, so that both ways must agree to the bit."""
+    """Return integers: their products and sums are exact in float32, so both results must be equal bit for bit."""
     return RANDOM.integers(-4, 5, size=shape).astype(dtype)
 
 
 def kinks(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Returns numbers at which functions bend, and some between."""
+    """Return numbers at and between the kinks of activation functions."""
     return np.resize(KINKS, shape)
 
 
 def each(function: Callable[..., Any], arguments: int = 1) -> list[Call]:
-    """Returns calls with tensors of every rank: `x` first, then a gradient."""
+    """Return calls with tensors of every rank: `x` first, then a gradient."""
     return [Call(function, (kinks(shape), whole(*shape))[:arguments]) for shape in SHAPES]
 
 
 def convolutions(call: Callable[..., Any], inputs: Callable[..., list[Any]], multiplied: bool = False) -> list[Call]:
-    """Returns calls of a convolution or a gradient of one: few and many channels, windows that overlap or lie apart."""
+    """Return calls of a convolution or its gradient: few and many channels, overlapping and separate windows."""
     grid = [((3, 3), 1, 1), ((2, 3), 2, 1), ((1, 1), 1, 1), ((5, 1), 1, 1), ((2, 2), 3, 1), ((3, 2), 1, 2)]
     grid = grid[:-1] if multiplied else grid  # TensorFlow's own gradients of a depthwise one take no dilation
     calls = []

@@ -1,4 +1,4 @@
-"""Functions that a graph calls, and conditions, against TensorFlow's own."""
+"""Function calls and conditions of a graph, against TensorFlow."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Conv2D and its gradients against TensorFlow's own, over a grid of shapes."""
+"""Conv2D and its gradients against TensorFlow, over a grid of shapes."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ RANDOM = np.random.default_rng(0)
 
 
 def whole(*shape: int) -> Any:
-    """Returns whole numbers: their products and sums are exact in float32, so that both ways must agree to the bit."""
+    """Return integers: their products and sums are exact in float32, so both results must be equal bit for bit."""
     return RANDOM.integers(-4, 5, size=shape).astype(np.float32)
 
 
@@ -48,7 +48,7 @@ def test_convolution_and_gradients_equal_tensorflow(
 def test_convolution_of_larger_images_equals_tensorflow(
     size: tuple[int, int], channels: int, filters: int, stride: int, same: Any
 ) -> None:
-    """Columns come in blocks of four, two and one, rows are sliced before and after products, and sums come in parts."""
+    """Blocks of four, two and one columns, rows sliced before and after products, and sums in parts."""
 
     def function(x: Any, w: Any, weight: Any) -> dict[str, Any]:
         with tf.GradientTape() as tape:

@@ -1,4 +1,4 @@
-"""Gradients of losses and of biases against TensorFlow's own."""
+"""Gradients of losses and biases against TensorFlow."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The gradients of max and average pooling against TensorFlow's own, with maxima that tie."""
+"""Gradients of max and average pooling against TensorFlow, with ties."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Functions of any number of rows: lowered once, and equal to TensorFlow's own for each number."""
+"""Functions with an open number of rows: lowered once, and equal to TensorFlow for each number."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ def with_gradient(function: Callable[[Any], Any]) -> Callable[[Any], dict[str, A
 
 
 def traced_and_lowered(function: Callable[[Any], dict[str, Any]], *shape: int) -> tuple[Any, Any]:
-    """Returns a function of `[rows, *shape]` as TensorFlow traced it, and as it is lowered."""
+    """Return a function of `[rows, *shape]` as traced by TensorFlow, and lowered."""
     spec = tf.TensorSpec([None, *shape], name="x")
     concrete = tf.function(function, input_signature=[spec], autograph=False).get_concrete_function()
     trace = inlined(Trace(concrete, layers=()))

@@ -1,4 +1,4 @@
-"""Every lowering alone: on LiteRT against TensorFlow's own op, over a grid of shapes."""
+"""Every lowering alone: on LiteRT against TensorFlow's op, over a grid of shapes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class Grid:
 
     Attributes:
         calls: The calls by name.
-        inputs: What they are given, by the name of the function's arguments.
-        trace: The function, whose outputs are those of all calls.
+        inputs: The inputs, by the names of the function's arguments.
+        trace: The function with the outputs of all calls.
     """
 
     calls: Mapping[str, Call]
@@ -65,7 +65,7 @@ def grids() -> dict[str, Grid]:
 
 @pytest.fixture(scope="module")
 def lowered(grids: dict[str, Grid]) -> Interpreter:
-    """All grids in one file, a signature for each."""
+    """All grids in one file, a signature each."""
     variables = [v for grid in grids.values() for v in grid.trace.concrete.graph.variables]
     program = Program({op_type: grid.trace for op_type, grid in grids.items()}, variables)
     return Interpreter(model_content=convert(emit_signatures(program)), num_threads=1)

@@ -1,4 +1,4 @@
-"""Gradients of slices, repetitions and resizing against TensorFlow's own."""
+"""Gradients of slices, repetitions and resizing against TensorFlow."""
 
 from collections.abc import Callable
 from typing import Any

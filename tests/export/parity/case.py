@@ -1,4 +1,4 @@
-"""What a parity case is, and the models that many are built on."""
+"""Parity cases, and the models that many of them share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ class Case:
     """A model that Keras and LiteRT train side by side for five steps.
 
     Attributes:
-        name: What the test is called.
+        name: The test's id.
         covers: What the case proves, as `subject` or `subject: setting, setting`. A subject that is a layer, an activation,
             an optimizer or a loss has Keras' own name.
         build: Returns the model.
-        loss: Returns what is minimized: a name of a loss or a Keras loss object.
-        optimizer: Returns the optimizer: a name or a Keras optimizer object.
+        loss: Returns a loss name or a Keras loss object.
+        optimizer: Returns an optimizer name or a Keras optimizer object.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Family:
 
     Attributes:
         title: The row's title.
-        file: Where the cases stand, from `tests/export/`.
+        file: The file of the cases, relative to `tests/export/`.
         cases: The cases.
     """
 
@@ -52,32 +52,32 @@ class Family:
 
 
 def images(*body: Any, shape: tuple[int, ...] = (8, 7, 2)) -> Any:
-    """Returns a classifier of images; a first convolution makes the gradient of every layer's input needed."""
+    """Return a classifier of images; a first convolution makes every layer's input gradient necessary."""
     first = layers.Conv2D(6, 3, padding="same", activation="relu", name="first")
     return keras.Sequential([layers.Input(shape), first, *body, layers.Flatten(), layers.Dense(CLASSES)])
 
 
 def sequences(*body: Any, length: int = 9) -> Any:
-    """Returns a classifier of sequences of three numbers, behind a first dense layer."""
+    """Return a classifier of sequences of three numbers, after a first dense layer."""
     first = layers.Dense(4, name="first")
     return keras.Sequential([layers.Input((length, 3)), first, *body, layers.Flatten(), layers.Dense(CLASSES)])
 
 
 def merged(parts: Callable[[Any], list[Any]], shape: tuple[int, ...] = (6,)) -> Any:
-    """Returns a classifier of what `parts` makes of a hidden layer, side by side."""
+    """Return a classifier of the concatenated outputs of `parts` on a hidden layer."""
     x = layers.Input(shape)
     h = layers.Dense(6, name="first")(x)
     return keras.Model(x, layers.Dense(CLASSES)(layers.Concatenate()([layers.Flatten()(h) for h in parts(h)])))
 
 
 def perceptron(*tail: Any) -> Any:
-    """Returns a hidden layer of 8, and behind it `tail`, or 5 outputs."""
+    """Return a hidden layer of 8 followed by `tail`, by default 5 outputs."""
     last = tail or (layers.Dense(CLASSES),)
     return keras.Sequential([layers.Input((6,)), layers.Dense(8, activation="relu"), *last])
 
 
 def words(*body: Any, mask: bool = False) -> Any:
-    """Returns a classifier of four words: an embedding, whose gradient is sparse, and `body`."""
+    """Return a classifier of four words: an embedding, with its sparse gradient, and `body`."""
     first = layers.Embedding(6, 3, mask_zero=mask)
     head = [*body] if body else [layers.Flatten()]
     return keras.Sequential([layers.Input((4,), dtype="int32"), first, *head, layers.Dense(CLASSES)])

@@ -1,4 +1,4 @@
-"""Dense layers, embeddings, normalizations and random layers; what weights may carry."""
+"""Dense layers, embeddings, normalizations, random layers, regularizers and constraints."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def nested() -> Any:
 
 
 def frozen() -> Any:
-    """Returns a head on a body that is not trained, a normalization in it."""
+    """Return a head on a frozen body with a normalization."""
     body = keras.Sequential([layers.Input((6,)), layers.Dense(8, activation="relu"), layers.BatchNormalization()])
     body.trainable = False
     return keras.Sequential([layers.Input((6,)), body, layers.Dense(CLASSES)])
@@ -37,7 +37,7 @@ def regularized() -> Any:
 
 
 def chosen(x: Any) -> Any:
-    """Returns one of two functions of the batch."""
+    """Return one of two functions of the batch."""
     return tf.cond(tf.reduce_sum(x[:1]) > 3.0, lambda: tf.exp(0.3 * x), lambda: x * x)
 
 
@@ -113,7 +113,7 @@ NORMALIZATIONS = Family(
 )
 
 RANDOM = Family(
-    "Random layers, with the masks of Keras",
+    "Random layers, with the same masks as Keras",
     "parity/layers.py",
     (
         Case(

@@ -1,4 +1,4 @@
-"""Losses, each with weights of the examples."""
+"""Losses with sample weights."""
 
 from typing import Any
 

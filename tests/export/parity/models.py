@@ -1,4 +1,4 @@
-"""Whole models: those of `conf/model`, on smaller inputs where the number of weights does not depend on their size."""
+"""The models of `conf/model`, on smaller inputs where that keeps the number of weights."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ SMALLER: dict[str, dict[str, Any]] = {
 
 
 def configured(name: str) -> Case:
-    """Returns the case of a configured model with its own loss and optimizer."""
+    """Return the case of a configured model with its own loss and optimizer."""
     spec = yaml.safe_load((CONFIGURED / f"{name}.yaml").read_text())
 
     def build() -> Any:
@@ -32,7 +32,7 @@ def configured(name: str) -> Case:
 
 
 MODELS = Family(
-    "Whole models, of `conf/model`",
+    "Models of `conf/model`",
     "parity/models.py",
     tuple(configured(path.stem) for path in sorted(CONFIGURED.glob("*.yaml")) if path.stem not in OF_THE_USER),
 )

@@ -1,4 +1,4 @@
-"""Optimizers, on a dense layer and on an embedding, whose gradient is sparse."""
+"""Optimizers on a dense layer and on an embedding, whose gradient is sparse."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ def sparse(name: str, covers: str, optimizer: Callable[[], Any]) -> Case:
 
 
 def dense(name: str, covers: str, optimizer: Callable[[], Any]) -> Case:
-    """Returns a case of an optimizer that divides a sparse gradient by dynamic shapes, or not at all."""
+    """Return a case on a dense layer, for optimizers whose sparse gradients need dynamic shapes."""
     return Case(name, (covers,), perceptron, optimizer=optimizer)
 
 
@@ -49,7 +49,7 @@ OPTIMIZERS = Family(
 )
 
 STEPS = Family(
-    "What every optimizer may add",
+    "Options of every optimizer",
     "parity/optimizers.py",
     (
         sparse("weight decay", "weight decay", lambda: optimizers.SGD(momentum=0.9, weight_decay=0.1)),

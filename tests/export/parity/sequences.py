@@ -9,20 +9,20 @@ from parity.case import CLASSES, Case, Family, sequences, words
 
 
 def characters() -> Any:
-    """Returns a model that says the next character at each position."""
+    """Return a model that predicts the next character at each position."""
     x = layers.Input((5,), dtype="int32")
     h = layers.LSTM(4, return_sequences=True)(layers.Embedding(6, 3)(x))
     return keras.Model(x, layers.Dense(6)(h))
 
 
 def masked() -> Any:
-    """Returns a classifier of sequences without their zeros."""
+    """Return a classifier of sequences that masks zeros."""
     kinds = [layers.Masking(), layers.Bidirectional(layers.GRU(3), merge_mode="sum"), layers.Dense(CLASSES)]
     return keras.Sequential([layers.Input((3, 2)), *kinds])
 
 
 def encoder() -> Any:
-    """Returns a transformer's encoder block, and simpler ways to attend."""
+    """Return a transformer encoder block with further attention layers."""
     x = layers.Input((6, 8))
     h = layers.Dense(8, name="first")(x)
     attended = layers.MultiHeadAttention(2, 4, use_bias=False)(h, h, use_causal_mask=True)

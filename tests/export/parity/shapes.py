@@ -1,4 +1,4 @@
-"""Layers that move, repeat, merge or map values one by one."""
+"""Layers that move, repeat, merge or map values."""
 
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ SETTINGS = {"threshold": {"threshold": 0.1, "default_value": 0.2}}
 
 
 def activated(h: Any) -> list[Any]:
-    """Returns each activation behind a layer of its own, which names it where it differs."""
+    """Return each activation on a dense layer of its own, named after it."""
     functions = {name: partial(getattr(keras.activations, name), **SETTINGS.get(name, {})) for name in ACTIVATIONS}
     return [layers.Lambda(f)(layers.Dense(4, name=f"before_{name}")(h)) for name, f in functions.items()]
 
@@ -33,7 +33,7 @@ def merges(h: Any) -> list[Any]:
 
 
 def operations(x: Any) -> list[Any]:
-    """Returns what functions of `keras.ops` make of a hidden layer; some rows of it are zero."""
+    """Return functions of `keras.ops` on a hidden layer with some zero rows."""
     functions = [
         lambda x: ops.norm(x, axis=-1, keepdims=True) * x,
         lambda x: ops.cumsum(x, -1),
@@ -93,7 +93,7 @@ SHAPES = Family(
 )
 
 OPERATIONS = Family(
-    "Functions of `keras.ops` in layers of one's own",
+    "Functions of `keras.ops` in custom layers",
     "parity/shapes.py",
     (
         Case(
