@@ -43,8 +43,10 @@ def _training(model: TrainableModel) -> str:
     settings = {key: value for key, value in model.manifest.optimizer.items() if value and key != "name"}
     if not settings.get("use_ema"):
         settings.pop("ema_momentum", None)  # Keras sets it even if nothing is averaged
+    rate = settings.pop("learning_rate", None)
     name = model.manifest.optimizer.get("name", "unknown")
     optimizer = " ".join([str(name), *(f"{k}={v}" for k, v in settings.items())])
+    optimizer += f", default learning rate {rate:g}" if isinstance(rate, float | int) else ""
     loss = f"{model.loss} of {'logits' if model.from_logits else 'outputs'}" if model.loss else "loss unknown"
     rows = f"{model.batch_size}" if model.fixed_batch else f"any size, {model.batch_size} by default"
     return f"{model.name}: {loss}, batches of {rows}, optimizer {optimizer}"
