@@ -75,6 +75,14 @@ class FederatedData:
         for name in ("x", "y", "indices", "offsets"):
             object.__setattr__(self, name, read_only(getattr(self, name)))
 
+    def __repr__(self) -> str:
+        """Return one line, without the arrays."""
+        targets = "regression" if self.classes is None else f"{self.classes} classes"
+        return (
+            f"FederatedData({self.name}: {self.devices} devices, {len(self.indices):,} examples of shape "
+            f"{list(self.x.shape[1:])}, {targets}, {self.spread})"
+        )
+
     @property
     def devices(self) -> int:
         """The number of devices."""

@@ -1,1 +1,1 @@
-"""What watches a run: the display, and callbacks of a user's."""
+"""What follows a run: display, early stopping, and the interface for user code."""

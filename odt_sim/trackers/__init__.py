@@ -1,1 +1,1 @@
-"""Where a run's figures go beside its own records: nowhere, TensorBoard, MLflow, W&B, or a class of the user's."""
+"""Trackers: tools that show a run's figures beside those of other runs."""

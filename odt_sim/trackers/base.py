@@ -1,4 +1,4 @@
-"""The base of trackers: tools that show a run's figures beside those of other runs."""
+"""The base of all trackers."""
 
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +13,7 @@ class Tracker(Observer):
 
 
 def required(module: str, extra: str) -> ModuleType:
-    """Imports a module of an optional dependency.
+    """Import a module of an optional dependency.
 
     Args:
         module: The module.
@@ -31,13 +31,13 @@ def required(module: str, extra: str) -> ModuleType:
 
 
 def earlier_run_id(run: RunInfo, tool: str) -> str | None:
-    """Returns the id that a tool gave to the run that is resumed; None for a new run."""
+    """Return the id of a resumed run in a tool; None for a new run."""
     file = _file(run.folder, tool)
     return file.read_text().strip() if run.recorded and file.exists() else None
 
 
 def keep_run_id(run: RunInfo, tool: str, run_id: str) -> None:
-    """Keeps a tool's id of the run in the run's folder."""
+    """Save the id of a run in a tool, in the run's folder."""
     _file(run.folder, tool).write_text(f"{run_id}\n")
 
 

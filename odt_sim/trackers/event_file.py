@@ -1,6 +1,6 @@
-"""An event file, which TensorBoard reads, written with TensorBoard's own parts that need no TensorFlow.
+"""Event files for TensorBoard, written without TensorFlow.
 
-Its `EventFileWriter` imports TensorFlow wherever that is installed, which would cost the process half a gigabyte.
+TensorBoard's own `EventFileWriter` imports TensorFlow if it is installed, which costs half a gigabyte.
 """
 
 import time
@@ -20,11 +20,11 @@ class EventFile:
     """One file of events; each is on disk when its method returns."""
 
     def __init__(self, folder: Path, suffix: str = "") -> None:
-        """Creates the file; TensorBoard shows all those of one folder as one run, in the order of their names.
+        """Create the file; TensorBoard shows the files of a folder as one run, in the order of their names.
 
         Args:
-            folder: It is created where there is none.
-            suffix: How the file's name ends.
+            folder: It is created if it does not exist.
+            suffix: The end of the file's name.
         """
         folder.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{time.time_ns()}{suffix}"
@@ -32,23 +32,23 @@ class EventFile:
         self._write(file_version="brain.Event:2")
 
     def add_scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Writes numbers by their tags."""
+        """Write numbers by their tags."""
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
         self._write(step=step, summary=summary)
 
     def add_hyper_parameters(self, values: Mapping[str, bool | int | float | str]) -> None:
-        """Writes the values by which the HPARAMS page tells runs apart, and that the run has begun."""
+        """Write the settings that the HPARAMS page shows of the run."""
         self._write(summary=hparams_pb(values))
 
     def add_end(self, succeeded: bool) -> None:
-        """Writes how the run ended, for the HPARAMS page."""
+        """Write the status of the run, for the HPARAMS page."""
         status = STATUS_SUCCESS if succeeded else STATUS_FAILURE
         data = HParamsPluginData(session_end_info=SessionEndInfo(status=status, end_time_secs=time.time()))
         value = Summary.Value(tag=SESSION_END_INFO_TAG, metadata=create_summary_metadata(data))
         self._write(summary=Summary(value=[value]))
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._file.close()
 
     def _write(self, **content: object) -> None:

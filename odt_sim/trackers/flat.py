@@ -1,4 +1,4 @@
-"""Flat forms of what is nested: settings by dotted key, and the numbers of a record."""
+"""Flatten settings and records."""
 
 import math
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from odt_sim.errors import ConfigurationError
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
-    """Returns a configuration's values by their dotted keys, without the tracker's own: an address may hold a password.
+    """Return a configuration's values by dotted key, without the tracker's: an address may hold a password.
 
     Raises:
-        ConfigurationError: A value refers to a key that is not there.
+        ConfigurationError: A value refers to a missing key.
     """
     try:
         resolved = OmegaConf.to_container(config, resolve=True)
@@ -26,7 +26,7 @@ def settings_of(config: DictConfig) -> dict[str, Any]:
 
 
 def flatten(nested: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
-    """Returns every value that is no mapping under its joined keys: `{"run": {"rounds": 3}}` is `{"run.rounds": 3}`."""
+    """Return nested values by their joined keys: `{"run": {"rounds": 3}}` is `{"run.rounds": 3}`."""
     flat: dict[str, Any] = {}
     for key, value in nested.items():
         inner = flatten(value, separator) if isinstance(value, Mapping) else None
@@ -35,12 +35,12 @@ def flatten(nested: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
 
 
 def round_figures(record: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the finite numbers of a line of `rounds.jsonl`, without the round itself."""
+    """Return the finite numbers of a round's record, without the round itself."""
     return {key: value for key, value in _numbers(record).items() if key != "round"}
 
 
 def summary_figures(summary: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the finite numbers of `summary.json`: `summary/metrics/accuracy/mean` and so on, as trackers group them."""
+    """Return the finite numbers of a summary, such as `summary/metrics/accuracy/mean`."""
     return _numbers({"summary": summary})
 
 

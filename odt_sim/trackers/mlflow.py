@@ -13,25 +13,25 @@ from odt_sim.trackers.base import Tracker, earlier_run_id, keep_run_id, required
 from odt_sim.trackers.flat import round_figures, summary_figures
 
 MAX_PARAMETERS = 100
-"""How many parameters MLflow takes in one call."""
+"""The parameters that MLflow accepts in one call."""
 MAX_PARAMETER_LENGTH = 6000
-"""How many characters MLflow takes of a parameter's value."""
+"""The characters that MLflow accepts in a parameter's value."""
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
-"""The variable that tells MLflow how often to try a request again; by itself it gives up after four minutes."""
+"""The variable with the number of retries of a request; MLflow's own default takes four minutes."""
 
 
 class MLflow(Tracker):
     """Logs the settings as parameters, and figures as metrics by round.
 
-    It uses MLflow's client, not its global active run, so that a user's own MLflow code is undisturbed.
+    It leaves MLflow's global active run to the user's own code.
     """
 
     def __init__(self, tracking_uri: str | None, experiment: str) -> None:
-        """Imports MLflow.
+        """Import MLflow.
 
         Args:
-            tracking_uri: The database or the server; None for what MLflow itself is set to.
-            experiment: The experiment's name; it is created where there is none.
+            tracking_uri: The database or the server; None for MLflow's own setting.
+            experiment: The experiment's name; it is created if it does not exist.
 
         Raises:
             ConfigurationError: MLflow is not installed.
@@ -40,7 +40,7 @@ class MLflow(Tracker):
         self._uri, self._experiment = tracking_uri, experiment
 
     def on_begin(self, run: RunInfo) -> None:
-        """Creates the run, or sets the one of the same folder to running again; a server that refuses is soon given up."""
+        """Create the run, or reopen the one that is resumed."""
         self._client = self._library.MlflowClient(tracking_uri=self._uri)
         earlier = earlier_run_id(run, "mlflow")
         with _few_retries():
@@ -54,24 +54,24 @@ class MLflow(Tracker):
         self._log_parameters(run.settings)
 
     def on_round(self, record: RoundRecord) -> None:
-        """Logs the round's figures, with the round as their step."""
+        """Log the round's figures, with the round as their step."""
         self._log_metrics(round_figures(record), record.round)
 
     def on_end(self, summary: Summary | None) -> None:
-        """Logs the summary's figures and ends the run, as finished or failed."""
+        """Log the summary's figures and end the run as finished or failed."""
         if summary is not None:
             self._log_metrics(summary_figures(summary), summary.rounds)
         self._client.set_terminated(self._run, "FAILED" if summary is None else "FINISHED")
 
     def _experiment_id(self) -> str:
-        found = self._client.get_experiment_by_name(self._experiment)
-        return str(found.experiment_id if found else self._client.create_experiment(self._experiment))
+        experiment = self._client.get_experiment_by_name(self._experiment)
+        return str(experiment.experiment_id if experiment else self._client.create_experiment(self._experiment))
 
     def _log_parameters(self, settings: Mapping[str, Any]) -> None:
         parameter = self._library.entities.Param
-        all_of_them = [parameter(key, str(value)[:MAX_PARAMETER_LENGTH]) for key, value in settings.items()]
-        for first in range(0, len(all_of_them), MAX_PARAMETERS):
-            self._client.log_batch(self._run, params=all_of_them[first : first + MAX_PARAMETERS])
+        parameters = [parameter(key, str(value)[:MAX_PARAMETER_LENGTH]) for key, value in settings.items()]
+        for first in range(0, len(parameters), MAX_PARAMETERS):
+            self._client.log_batch(self._run, params=parameters[first : first + MAX_PARAMETERS])
 
     def _log_metrics(self, values: Mapping[str, float], step: int) -> None:
         metric, now = self._library.entities.Metric, int(1000 * time.time())
@@ -80,7 +80,7 @@ class MLflow(Tracker):
 
 @contextmanager
 def _few_retries() -> Iterator[None]:
-    """Lets requests fail within seconds, unless the user has said how often to try."""
+    """Let requests fail within seconds, unless the user has set the number of retries."""
     given = RETRIES in os.environ
     os.environ.setdefault(RETRIES, "1")
     try:

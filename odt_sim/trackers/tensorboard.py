@@ -9,14 +9,14 @@ from odt_sim.trackers.base import Tracker, required
 from odt_sim.trackers.flat import round_figures, summary_figures
 
 END = ".end"
-"""How the name of the event file ends that says how the run ended."""
+"""The suffix of the event file with the status of the run."""
 
 
 class TensorBoard(Tracker):
     """Writes scalars by round, and the settings for the HPARAMS page, to `tensorboard/NAME` in the run's folder."""
 
     def __init__(self) -> None:
-        """Looks for TensorBoard.
+        """Import TensorBoard.
 
         Raises:
             ConfigurationError: It is not installed.
@@ -24,23 +24,23 @@ class TensorBoard(Tracker):
         required("tensorboard", "tensorboard")
 
     def on_begin(self, run: RunInfo) -> None:
-        """Begins an event file; that of a resumed run is beside the earlier one, so that they are one run."""
+        """Create an event file; TensorBoard shows those of a resumed run as one."""
         from odt_sim.trackers.event_file import EventFile
 
         self._folder = run.folder / "tensorboard" / re.sub(r"[^\w.,=+ -]", "_", run.name, flags=re.ASCII)[:100]
         for end in self._folder.glob(f"*{END}"):
-            end.unlink()  # the run goes on, and TensorBoard would believe the first end that it reads
+            end.unlink()  # TensorBoard uses the first status that it reads
         self._events = EventFile(self._folder)
         self._events.add_hyper_parameters(
             {key: value if isinstance(value, int | float | str) else str(value) for key, value in run.settings.items()}
         )
 
     def on_round(self, record: RoundRecord) -> None:
-        """Writes the round's figures; a page that is open shows them soon."""
+        """Write the round's figures; an open page shows them soon."""
         self._events.add_scalars(round_figures(record), record.round)
 
     def on_end(self, summary: Summary | None) -> None:
-        """Writes the summary's figures and whether the run succeeded."""
+        """Write the summary's figures and the run's status."""
         from odt_sim.trackers.event_file import EventFile
 
         if summary is not None:

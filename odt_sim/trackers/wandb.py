@@ -16,24 +16,24 @@ class WandB(Tracker):
     """Logs the settings as the run's configuration, and figures by round; its files are in `wandb/` in the run's folder."""
 
     def __init__(self, project: str, mode: str) -> None:
-        """Imports wandb.
+        """Import wandb.
 
         Args:
             project: The project's name.
-            mode: One of `MODES`.
+            mode: `online` or `offline`.
 
         Raises:
-            ConfigurationError: The mode is another one, or wandb is not installed.
+            ConfigurationError: The mode is unknown, or wandb is not installed.
         """
         if mode not in MODES:
             raise ConfigurationError(f"tracker.mode: expected {' or '.join(MODES)}, found {mode!r}")
         if mode == "offline":
-            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # wandb would look for its server even then
+            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # wandb would contact its server
         self._library = required("wandb", "wandb")
         self._project, self._mode = project, mode
 
     def on_begin(self, run: RunInfo) -> None:
-        """Begins the run, or goes on with the one of the same folder."""
+        """Create the run, or reopen the one that is resumed."""
         earlier = earlier_run_id(run, "wandb")
         self._run = self._library.init(
             project=self._project,
@@ -43,16 +43,16 @@ class WandB(Tracker):
             mode=self._mode,
             id=earlier,
             resume="allow" if earlier else None,
-            settings=self._library.Settings(console="off"),  # capturing the terminal would disturb the live display
+            settings=self._library.Settings(console="off"),  # a captured terminal disturbs the live display
         )
         keep_run_id(run, "wandb", self._run.id)
 
     def on_round(self, record: RoundRecord) -> None:
-        """Logs the round's figures, with the round as their step."""
+        """Log the round's figures, with the round as their step."""
         self._run.log(round_figures(record), step=record.round)
 
     def on_end(self, summary: Summary | None) -> None:
-        """Adds the summary's figures and ends the run, as finished or failed."""
+        """Add the summary's figures and end the run as finished or failed."""
         if summary is not None:
             self._run.summary.update(summary_figures(summary))
         self._run.finish(exit_code=1 if summary is None else 0)
