@@ -105,7 +105,7 @@ class Display(Observer):
     def _text(self) -> dict[str, str]:
         """Return the line as plain text, as notebooks take it."""
         assert self._line is not None
-        console = Console(file=io.StringIO(), width=self._console.width, force_jupyter=False)
+        console = Console(file=io.StringIO(), width=80, color_system=None, force_jupyter=False)
         with console.capture() as capture:
             console.print(self._line.get_renderable())
         return {"text/plain": capture.get().rstrip()}

@@ -1,10 +1,12 @@
-"""The command in this process, and a working folder for it."""
+"""The command in this process, and a working folder with strategies of a user."""
 
 import sys
 
 import pytest
 
 from odt_sim.cli.main import main
+from odt_sim.cli.run import launch
+from odt_sim.errors import OdtSimError
 
 MINE = """
 import os
@@ -15,9 +17,10 @@ from pathlib import Path
 from hydra.experimental.callback import Callback
 from odt_sim import Strategy
 
-class Tell(Callback):
+
+class WriteValue(Callback):
     def on_job_end(self, config, job_return, **kwargs):
-        with open("told", "a") as file:
+        with open("values", "a") as file:
             print(job_return.return_value, file=file)
 
 
@@ -54,14 +57,14 @@ class Interrupted(Strategy):
 
 
 class Exits(Strategy):
-    def init(self, initial):
+    def check(self, model):
         sys.exit("no reason")
 
 
 class Occupies(Strategy):
     def aggregate(self, state, updates):
         Path("here/failure.json").mkdir()
-        raise RuntimeError("told")
+        raise RuntimeError("the reason")
 
 
 class Slow(Strategy):
@@ -73,18 +76,33 @@ class Slow(Strategy):
 
 @pytest.fixture
 def odt_sim(capsys):
-    """Returns a function that runs the command in this process: exit code, standard output, standard error."""
+    """Return a function that runs the command in this process: exit code, standard output, standard error."""
 
-    def run(*arguments):
+    def call(*arguments):
         code = main(list(arguments))
         return (code, *capsys.readouterr())
 
-    return run
+    return call
+
+
+@pytest.fixture
+def run(capsys):
+    """Return a function that runs `odt-sim run` without its report: exit code, standard error."""
+
+    def call(*arguments):
+        try:
+            code = min(launch(arguments).failed, 1)
+        except OdtSimError as error:
+            code = 1
+            print(f"error: {error}", file=sys.stderr)
+        return code, capsys.readouterr().err
+
+    return call
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, digits_mlp):
-    """A working folder with strategies of the user's own; the model is exported."""
+    """A working folder with strategies of a user; the model is exported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
     monkeypatch.setenv("COLUMNS", "100")

@@ -1,4 +1,4 @@
-"""A run by the command: what it leaves, prints and warns of."""
+"""A run by the command: its records, its output and its warnings."""
 
 import fcntl
 import json
@@ -19,8 +19,8 @@ CONTROL = re.compile(r"[^\n -~│━╸╺–±…·]")
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_leaves_its_records_and_prints_the_comparison(odt_sim, folder):
-    code, out, err = odt_sim("run", "strategy=fedper", *FEW)
+def test_run_leaves_its_records_and_prints_the_comparison(odt_sim, folder):
+    code, out, err = odt_sim("run", "strategy=fedper", "seed=3", *FEW)
     assert code == 0
     [run] = runs(folder)
     left = {path.name for path in run.iterdir()}
@@ -29,41 +29,35 @@ def test_a_run_leaves_its_records_and_prints_the_comparison(odt_sim, folder):
     assert (len(lines(run / "rounds.jsonl")), len(lines(run / "devices.jsonl"))) == (2, 4)
     assert "fedper" in out
     assert out.rstrip().endswith(f"report: {run / 'report.html'}")
-    assert re.match(r"fedper model=\S+ .*2/2 0:00:\d\d accuracy 0\.\d{3}  train loss [\d.]+\s*$", err.splitlines()[-1])
+    assert re.match(r"fedper \S+ .*2/2 0:00:\d\d accuracy 0\.\d{3}  train loss [\d.]+\s*$", err.splitlines()[-1])
+    assert not CONTROL.search(out + err), CONTROL.findall(out + err)
+    saved = {path.stem: OmegaConf.load(path) for path in (run / ".hydra").iterdir()}
+    assert saved.keys() == {"config", "hydra", "overrides"}
+    assert (saved["config"].seed, saved["config"].fleet.devices) == (3, 4)
+    assert list(saved["overrides"])[:2] == ["strategy=fedper", "seed=3"]
+    assert saved["hydra"].hydra.runtime.choices.strategy == "fedper"
 
 
-def test_the_configuration_is_kept_as_hydra_keeps_it(odt_sim, folder):
-    odt_sim("run", "strategy=fedper", "seed=3", *FEW)
-    kept = {path.stem: OmegaConf.load(path) for path in (runs(folder)[0] / ".hydra").iterdir()}
-    assert kept.keys() == {"config", "hydra", "overrides"}
-    assert (kept["config"].seed, kept["config"].fleet.devices) == (3, 4)
-    assert list(kept["overrides"])[:2] == ["strategy=fedper", "seed=3"]
-    assert kept["hydra"].hydra.runtime.choices.strategy == "fedper"
+@pytest.mark.parametrize("width", [40, 80])
+def test_lines_fit_the_terminal_and_name_the_strategy(odt_sim, folder, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, out, err = odt_sim("run", "strategy=fedavg_finetune", "strategy.max_epochs=1", *FEW)
+    table = out.partition("\nreport: ")[0]
+    assert max(len(line) for line in (table + err).splitlines()) <= width
+    assert "fedavg_finetune" in table
+    assert "fedavg_finetune" in err
 
 
-def test_two_runs_of_the_same_second_have_folders_of_their_own(odt_sim, folder):
+def test_runs_of_the_same_second_have_their_own_folders(run, folder):
     for _ in range(2):
-        assert odt_sim("run", "strategy=local", *FEW, "train.epochs=0", "run.rounds=1")[0] == 0
+        assert run("strategy=local", *FEW, "train.epochs=0", "run.rounds=1")[0] == 0
     assert len(runs(folder)) == 2
 
 
-def test_what_goes_into_a_file_holds_no_control_characters(odt_sim, folder):
-    _, out, err = odt_sim("run", "strategy=local", *FEW)
-    assert not CONTROL.search(out + err), CONTROL.findall(out + err)
-
-
-def test_lines_fit_a_terminal_of_80_columns(odt_sim, folder, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    _, out, err = odt_sim("run", "strategy=fedavg_finetune", "strategy.max_epochs=1", *FEW)
-    table = out.partition("\nreport: ")[0]
-    assert max(len(line) for line in (table + err).splitlines()) <= 80
-    assert "fedavg_finetune" in table
-
-
-def test_a_folder_that_holds_a_run_is_refused_untouched(odt_sim, folder):
-    assert odt_sim("run", "strategy=local", *FEW, "hydra.run.dir=here")[0] == 0
+def test_folder_of_a_run_is_refused_and_stays_as_it_is(run, folder):
+    assert run("strategy=local", *FEW, "hydra.run.dir=here")[0] == 0
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    code, _, err = odt_sim("run", "strategy=fedavg", *FEW, "hydra.run.dir=here")
+    code, err = run("strategy=fedavg", *FEW, "hydra.run.dir=here")
     assert code == 1
     assert re.search(
         r"^error: \S+here: holds a run already; resume it with run\.resume=\S+, or choose another", err, re.M
@@ -71,16 +65,8 @@ def test_a_folder_that_holds_a_run_is_refused_untouched(odt_sim, folder):
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_a_folder_where_a_run_failed_at_once_can_be_used_again(odt_sim, folder):
-    assert odt_sim("run", *FEW, "hydra.run.dir=here", "fleet.cohort=9")[0] == 1
-    assert json.loads((folder / "here" / "failure.json").read_text())["error"].startswith(
-        "fleet.cohort: expected 1 to 3"
-    )
-    assert odt_sim("run", *FEW, "hydra.run.dir=here")[0] == 0
-    assert not (folder / "here" / "failure.json").exists()
-
-
-def test_why_a_run_failed_is_recorded_while_its_folder_is_locked(odt_sim, folder, monkeypatch):
+def test_folder_of_a_run_that_failed_at_once_can_be_used_again(run, folder, monkeypatch):
+    """The failure is recorded while the folder is locked."""
     write = RunFolder.write_failure
 
     def write_failure(records, *given):
@@ -89,44 +75,54 @@ def test_why_a_run_failed_is_recorded_while_its_folder_is_locked(odt_sim, folder
         write(records, *given)
 
     monkeypatch.setattr(RunFolder, "write_failure", write_failure)
-    assert odt_sim("run", *FEW, "hydra.run.dir=here", "fleet.cohort=9")[0] == 1
-    assert (folder / "here" / "failure.json").exists()
+    assert run(*FEW, "hydra.run.dir=here", "fleet.cohort=9")[0] == 1
+    failure = json.loads((folder / "here" / "failure.json").read_text())
+    assert failure["error"].startswith("fleet.cohort: expected 1 to 3")
+    assert run(*FEW, "hydra.run.dir=here")[0] == 0
+    assert not (folder / "here" / "failure.json").exists()
 
 
-def test_why_a_run_failed_is_told_though_its_folder_takes_no_file_any_more(odt_sim, folder):
-    code, _, err = odt_sim("run", *FEW, "strategy._target_=mine.Occupies", "hydra.run.dir=here")
+def test_failure_that_cannot_be_recorded_is_printed(run, folder):
+    code, err = run(*FEW, "strategy._target_=mine.Occupies", "hydra.run.dir=here")
     assert code == 1
-    assert "failed in aggregate in round 1 with RuntimeError: told" in err.splitlines()[-1]
+    assert "RuntimeError: the reason" in err.splitlines()[-1]
 
 
-def test_a_folder_that_cannot_be_written(odt_sim, monkeypatch):
+def test_folder_that_cannot_be_made_is_named(odt_sim, monkeypatch):
     monkeypatch.chdir("/proc")
     code, out, err = odt_sim("run", *FEW)
     assert (code, out) == (1, "")
     assert re.fullmatch(r"error: \S+: cannot make the run's folder \(.+\); use a writable folder.*\n", err)
 
 
-# --- strategies, configurations of the user's own ---------------------------------------------------------------------
+def test_exit_in_user_code_is_one_line(run, folder):
+    code, err = run(*FEW, "strategy._target_=mine.Exits")
+    assert code == 1
+    assert "no reason" in err.splitlines()[-1]
+    assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("backend", ["serial", "ray"])
-def test_a_strategy_in_a_file_of_the_working_folder(odt_sim, folder, backend):
-    code, _, err = odt_sim("run", *FEW, f"backend={backend}", "strategy._target_=mine.Halfway")
+# --- strategies and configurations of a user ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["serial", pytest.param("ray", marks=pytest.mark.slow)])
+def test_strategy_is_found_in_the_working_folder(run, folder, backend):
+    code, err = run(*FEW, f"backend={backend}", "strategy._target_=mine.Halfway")
     assert code == 0, err
-    [run] = runs(folder)
-    assert json.loads((run / "summary.json").read_text())["strategy"] == "Halfway"
+    [path] = runs(folder)
+    assert json.loads((path / "summary.json").read_text())["strategy"] == "Halfway"
     assert err.splitlines()[-1].startswith("Halfway model=digits_mlp")
-    here = {row["process"] for row in lines(run / "devices.jsonl")} == {os.getpid()}
+    here = {row["process"] for row in lines(path / "devices.jsonl")} == {os.getpid()}
     assert here == (backend == "serial")
 
 
-def test_a_folder_of_configurations_of_the_users_own(odt_sim, folder):
+def test_folder_of_configurations_is_used_and_resumed(run, folder):
     (folder / "my" / "strategy").mkdir(parents=True)
     (folder / "my" / "strategy" / "halfway.yaml").write_text("_target_: mine.FailsOnce\n")
-    code, _, err = odt_sim("run", "--config-dir", "my", "strategy=halfway", *FEW, "hydra.run.dir=out")
+    code, err = run("--config-dir", "my", "strategy=halfway", *FEW, "hydra.run.dir=out")
     assert code == 1
     assert "failed in aggregate in round 2 with RuntimeError: once" in err
-    code, _, err = odt_sim("run", "run.resume=out")
+    code, err = run("run.resume=out")
     assert code == 0, err
     assert [row["round"] for row in lines(folder / "out" / "rounds.jsonl")] == [1, 2]
     assert not (folder / "out" / "failure.json").exists()
@@ -135,43 +131,43 @@ def test_a_folder_of_configurations_of_the_users_own(odt_sim, folder):
 # --- what a run warns of ----------------------------------------------------------------------------------------------
 
 
-def test_examples_that_parts_share_are_counted(odt_sim, folder):
+def test_examples_shared_by_parts_are_counted(run, folder):
     """Each device has ten pairs of twins, and blocks of 12, 4 and 4 examples end between two pairs."""
     x, y = np.random.default_rng(0).random((30, 8, 8, 1), np.float32), np.arange(30) % 10
     np.savez("twins.npz", x=np.repeat(x, 2, axis=0), y=np.repeat(y, 2), writer=np.arange(60) // 20)
     given = ["data=npz", "data.path=twins.npz", "data.users=writer", "partition=by_user", "fleet.devices=null"]
-    code, _, err = odt_sim("run", *FEW, *given, "split.method=random")
+    code, err = run(*FEW, *given, "split.method=random")
     [(warned, evaluated, equal)] = re.findall(
         r"^(warning) data twins: of (\d+) .* examples (\d+) are equal to", err, re.M
     )
     assert (code, warned, int(evaluated)) == (0, "warning", 24)
     assert int(equal) > 6
-    code, _, err = odt_sim("run", *FEW, *given, "split.method=block", "split.gap=0")
+    code, err = run(*FEW, *given, "split.method=block", "split.gap=0")
     assert (code, "warning" in err) == (0, False)
 
 
-# --- devices that are left out ----------------------------------------------------------------------------------------
+# --- excluded devices ----------------------------------------------------------------------------------------
 
 
-def test_a_device_that_diverges_is_left_out_and_the_run_says_so(odt_sim, folder, digits_mlp):
+def test_diverging_device_is_excluded_and_named(run, folder, digits_mlp):
     random = np.random.default_rng(0)
     x, users = random.random((90, 8, 8, 1), np.float32), np.arange(90) % 3
     x[users == 2] *= 1e30
     np.savez("data.npz", x=x, y=np.arange(90) // 9, writer=users)
     given = ["data=npz", "data.path=data.npz", "data.users=writer", "partition=by_user", "fleet.unseen=0"]
-    code, _, err = odt_sim("run", *FEW, *given, "fleet.devices=null", "strategy=fedavg")
+    code, err = run(*FEW, *given, "fleet.devices=null", "strategy=fedavg")
     assert code == 0
     assert re.search(r"2/2 .*  1 excluded ", err, re.M)
     named = "excluded device 2 (loss not finite in 2 rounds); see rounds.jsonl\n"
     assert err.endswith(named)
-    [run] = runs(folder)
-    assert [(row["excluded"], row["excluded_devices"]) for row in lines(run / "rounds.jsonl")] == [(1, [2])] * 2
-    summary = json.loads((run / "summary.json").read_text())
+    [path] = runs(folder)
+    assert [(row["excluded"], row["excluded_devices"]) for row in lines(path / "rounds.jsonl")] == [(1, [2])] * 2
+    summary = json.loads((path / "summary.json").read_text())
     assert (summary["excluded"], summary["excluded_reasons"]) == (2, [["loss not finite", 2]])
 
 
-def test_when_all_diverge_the_run_ends(odt_sim, folder):
-    code, _, err = odt_sim("run", *FEW, "train.learning_rate=1e38", "train.epochs=5")
+def test_run_ends_when_all_devices_diverge(run, folder):
+    code, err = run(*FEW, "train.learning_rate=1e38", "train.epochs=5")
     assert code == 1
     assert re.search(
         r"^error: round 1: 0 devices contributed, fleet\.min_devices is 1; left out 3 \(.* not finite on", err, re.M

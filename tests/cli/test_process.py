@@ -83,7 +83,10 @@ def test_interrupted_run_ends_soon_and_can_be_resumed(folder, backend, number, c
     others = psutil.Process(child.pid).children(recursive=True)
     assert len(others) > 4 or backend == "serial"
     started = time.monotonic()
-    os.killpg(child.pid, number)  # a terminal sends Ctrl-C to all processes of the group
+    if number == signal.SIGINT:
+        os.killpg(child.pid, number)  # as a terminal does
+    else:
+        child.send_signal(number)
     _, err = child.communicate(timeout=120)
     assert time.monotonic() - started < 30  # devices sleep for a minute
     wait_until(lambda: not any(map(is_alive, others)), 30)
