@@ -28,13 +28,15 @@ USAGE = """usage: odt-sim COMMAND ...
 """
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a run as Ctrl-C does."""
-
-
 def command() -> int:
-    """Run the process `odt-sim` and return its exit code."""
-    signal.signal(signal.SIGTERM, _terminate)
+    """Run the process `odt-sim` and return its exit code, which is that of `main`, or 143 after SIGTERM."""
+    received: list[int] = []  # Ray raises a KeyboardInterrupt of its own in place of the handler's
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, terminate)
     try:
         code = main()
         sys.stdout.flush()
@@ -42,15 +44,14 @@ def command() -> int:
         # Python flushes stdout again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    return code
+    return 128 + signal.SIGTERM if received else code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
     Returns:
-        0; 1 for an error, printed in one line, or for a failed job of a sweep; 2 for incorrect usage; 130 after Ctrl-C;
-        143 after SIGTERM.
+        0; 1 for an error, printed in one line, or for a failed job of a sweep; 2 for incorrect usage; 130 after Ctrl-C.
     """
     try:
         return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt as stop:
         print("; ".join(["interrupted", *getattr(stop, "__notes__", ())]), file=sys.stderr)
-        return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
+        return 128 + signal.SIGINT
 
 
 def _dispatch(arguments: Sequence[str]) -> int:
@@ -72,7 +73,3 @@ def _dispatch(arguments: Sequence[str]) -> int:
     asked = name in ("-h", "--help")
     print(USAGE, end="", file=sys.stdout if asked else sys.stderr)
     return 0 if asked else 2
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated

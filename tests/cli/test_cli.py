@@ -1,4 +1,4 @@
-"""The command, as a user types it; in this process where nothing else is asked for."""
+"""The commands but `run`, and their usage."""
 
 import json
 import re
@@ -12,10 +12,10 @@ from commands import FEW, runs
 
 from odt_sim import TrainableModel
 
-# --- calling it -------------------------------------------------------------------------------------------------------
+# --- usage -------------------------------------------------------------------------------------------------------
 
 
-def test_the_version(odt_sim):
+def test_version_is_printed(odt_sim):
     code, out, _ = odt_sim("--version")
     assert code == 0
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", out)
@@ -25,25 +25,25 @@ def test_the_version(odt_sim):
 def test_help_lists_the_commands(odt_sim, flag):
     code, out, err = odt_sim(flag)
     assert (code, err) == (0, "")
-    assert all(f"\n  {command} " in out for command in ("run", "report", "export", "inspect"))
+    assert all(f"\n  {command} " in out for command in ("run", "report", "export", "inspect", "completion"))
 
 
 @pytest.mark.parametrize("arguments", [[], ["train"], ["-x"]])
-def test_a_wrong_call_shows_the_usage(odt_sim, arguments):
+def test_incorrect_usage_shows_the_commands(odt_sim, arguments):
     code, out, err = odt_sim(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith("usage: odt-sim COMMAND")
 
 
 @pytest.mark.parametrize("arguments", [["report"], ["inspect"], ["inspect", "a", "b"], ["run", "--no-such-flag"]])
-def test_a_wrong_call_of_a_command(odt_sim, arguments, capsys):
+def test_incorrect_usage_of_a_command_shows_its_usage(odt_sim, arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         odt_sim(*arguments)
     assert caught.value.code == 2
     assert "usage: odt-sim" in capsys.readouterr().err
 
 
-def test_the_configuration_is_printed_and_nothing_is_run(odt_sim, folder):
+def test_configuration_is_printed_without_a_run(odt_sim, folder):
     code, out, _ = odt_sim("run", "--cfg", "job", "strategy=fedper", "fleet.cohort=3")
     assert code == 0
     assert "odt_sim.strategies.fedper.FedPer" in out
@@ -51,7 +51,7 @@ def test_the_configuration_is_printed_and_nothing_is_run(odt_sim, folder):
     assert runs(folder) == []
 
 
-def test_the_command_is_installed():
+def test_command_is_installed():
     found = shutil.which("odt-sim", path=str(Path(sys.executable).parent))
     assert found
     assert subprocess.run([found, "--version"], capture_output=True, check=True, timeout=60).stdout
@@ -60,30 +60,27 @@ def test_the_command_is_installed():
 # --- other commands ---------------------------------------------------------------------------------------------------
 
 
-def test_a_report_is_rebuilt_from_what_is_on_disk(odt_sim, folder):
+def test_report_compares_runs_on_disk(odt_sim, run, folder):
     for strategy in ("local", "fedper"):
-        odt_sim("run", f"strategy={strategy}", *FEW, f"hydra.run.dir=runs/{strategy}")
-    code, out, _ = odt_sim("report", "runs")
+        assert run(f"strategy={strategy}", *FEW, f"hydra.run.dir=runs/{strategy}")[0] == 0
+    options = ["--best", "--against", "local", "--target", "0.01", "-o", "page.html"]
+    code, out, _ = odt_sim("report", "runs", *options)
     assert code == 0
     assert re.search(r"^local ", out, re.M)
     assert re.search(r"^fedper ", out, re.M)
-    assert (folder / "runs" / "report.html").exists()
-    assert odt_sim("report", "runs/local", "runs/fedper", "-o", "page.html")[0] == 0
-    assert (folder / "page.html").exists()
-    code, out, _ = odt_sim("report", "runs", "--best", "--against", "local", "--target", "0.01")
-    assert code == 0
     assert "Against local, device by device" in out
-    assert json.loads((folder / "runs" / "comparison.json").read_text())["target"] == 0.01
+    assert (folder / "page.html").exists()
+    assert json.loads((folder / "comparison.json").read_text())["target"] == 0.01
     code, _, err = odt_sim("report", "runs", "--against", "ditto")
     assert (code, err) == (1, "error: --against: expected one of fedper, local, found 'ditto'\n")
 
 
-def test_a_report_of_nothing(odt_sim, folder):
+def test_report_without_runs_is_an_error(odt_sim, folder):
     code, _, err = odt_sim("report", ".")
     assert (code, err) == (1, "error: .: no run found there; give a run's folder, or one that holds runs\n")
 
 
-def test_a_model_of_any_number_of_rows_says_so(odt_sim, folder, any_rows):
+def test_inspect_shows_an_open_batch_size(odt_sim, folder, any_rows):
     Path("any.tflite").write_bytes(any_rows.content)
     code, out, _ = odt_sim("inspect", "any.tflite")
     assert code == 0
@@ -91,7 +88,7 @@ def test_a_model_of_any_number_of_rows_says_so(odt_sim, folder, any_rows):
     assert "x float32[?, 6]" in out
 
 
-def test_a_model_is_exported_and_inspected(odt_sim, folder, digits_mlp):
+def test_model_is_exported_and_inspected(odt_sim, folder, digits_mlp):
     code, out, _ = odt_sim("export", "model=digits_mlp", "-o", "deep/[my].tflite")
     assert code == 0
     assert TrainableModel.load(folder / "deep" / "[my].tflite").fingerprint == digits_mlp.fingerprint
@@ -104,7 +101,7 @@ def test_a_model_is_exported_and_inspected(odt_sim, folder, digits_mlp):
         assert word in out, word
 
 
-def test_an_export_is_named_after_the_model(odt_sim, folder):
+def test_export_is_named_after_the_model(odt_sim, folder):
     assert odt_sim("export", "model=digits_mlp")[0] == 0
     assert (folder / "digits_mlp.tflite").exists()
 
@@ -120,7 +117,7 @@ def test_an_export_is_named_after_the_model(odt_sim, folder):
         (["report", "nowhere"], "nowhere: no run found there"),
     ],
 )  # fmt: skip
-def test_an_error_is_one_line(odt_sim, folder, arguments, message):
+def test_error_is_one_line(odt_sim, folder, arguments, message):
     code, out, err = odt_sim(*arguments)
     assert (code, out) == (1, "")
     assert err.startswith(f"error: {message}")

@@ -32,6 +32,11 @@ def test_each_device_has_its_partition_split_by_its_number():
     assert data.train_sizes.tolist() == [len(data.train(device)) for device in range(4)]
 
 
+def test_repr_is_one_line():
+    data = federate(make(), iid, 4, 5)
+    assert repr(data) == f"FederatedData(d: 4 devices, 60 examples of shape [1], 3 classes, {data.spread})"
+
+
 def test_the_ways_to_split():
     """Labels alternate: a stratified test part has as many of each, one by block is the end of each sequence."""
     dataset = replace(make(), sequences=np.arange(60) // 30)

@@ -5,7 +5,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from odt_sim.observers.base import RunInfo
 from odt_sim.observers.display import Display
@@ -78,3 +80,27 @@ def test_devices_that_were_not_evaluated_are_named(shown: Any, tmp_path: Path) -
 def test_quarantined_device_is_named_with_the_reason(shown: Any) -> None:
     lines = shown(record(1, excluded=(3, 4), newly_quarantined=[4]))
     assert "warning quarantined after round 1: device 4 (loss not finite)" in lines
+
+
+NOTEBOOK = """
+from pathlib import Path
+from written_runs import round_record
+from odt_sim.observers.base import Observers, RunInfo
+
+observers = Observers(None)
+observers.on_begin(RunInfo("fedavg", {}, Path("."), rounds=2))
+observers.on_round(round_record(1, accuracy=0.25))
+observers.on_round(round_record(2, accuracy=0.5))
+observers.on_end(None)
+"""
+
+
+def test_notebook_shows_one_line_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(NOTEBOOK)])
+    NotebookClient(notebook, timeout=60).execute()
+    [output] = notebook.cells[0].outputs
+    line = output["data"]["text/plain"]
+    assert line.startswith("fedavg ")
+    assert line.endswith("2/2 0:00:00 unfinished")

@@ -1,4 +1,4 @@
-"""A short run as a coordinator reports it, and MLflow kept from sending usage statistics."""
+"""A short run, without MLflow's usage statistics."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What a user reads where a tracker's library is not installed, and what `conf/tracker` offers."""
+"""Optional dependencies of the trackers."""
 
 import subprocess
 import sys
@@ -21,13 +21,13 @@ def configured(name: str) -> Any:
     return OmegaConf.load(ROOT / "conf" / "tracker" / f"{name}.yaml")
 
 
-def test_every_tracker_of_the_configuration_is_known_here() -> None:
+def test_all_configured_trackers_are_tested() -> None:
     assert {path.stem for path in (ROOT / "conf" / "tracker").glob("*.yaml")} == {"none", *LIBRARIES}
     assert type(build(configured("none"), "tracker")) is Tracker
 
 
 @pytest.mark.parametrize("extra", LIBRARIES)
-def test_a_missing_extra_prints_the_pip_line(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_prints_the_pip_line(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, extra, None)  # which makes Python's own import fail
     with pytest.raises(ConfigurationError) as raised:
         build(configured(extra), "tracker")
@@ -36,12 +36,12 @@ def test_a_missing_extra_prints_the_pip_line(extra: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("extra", LIBRARIES)
-def test_the_extra_installs_the_module(extra: str) -> None:
+def test_extra_installs_the_module(extra: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert any(requirement.startswith(extra) for requirement in project["optional-dependencies"][extra])
 
 
-def test_without_a_tracker_no_tracking_library_is_imported() -> None:
+def test_no_tracking_library_is_imported_without_a_tracker() -> None:
     program = (
         "import sys, odt_sim.cli.run, odt_sim.trackers.mlflow, odt_sim.trackers.tensorboard, odt_sim.trackers.wandb\n"
         "print(sorted({'tensorboard', 'mlflow', 'wandb', 'tensorflow'} & set(sys.modules)))"

@@ -1,4 +1,4 @@
-"""Flat settings, and the numbers of a record."""
+"""Flat settings, and the numbers of records."""
 
 import math
 from typing import Any
@@ -26,7 +26,7 @@ def test_flatten_joins_the_keys() -> None:
 
 
 @given(nested)
-def test_flattened_values_are_found_again_by_their_keys(config: dict[str, Any]) -> None:
+def test_flat_keys_lead_to_their_values(config: dict[str, Any]) -> None:
     for key, value in flatten(config).items():
         found: Any = config
         for part in key.split("."):
@@ -43,18 +43,18 @@ def test_only_finite_numbers_are_figures() -> None:
     assert round_figures(record) == {"devices": 4.0, "accuracy": 0.5}
 
 
-def test_a_summary_keeps_its_groups() -> None:
+def test_figures_of_a_summary_keep_their_groups() -> None:
     summary = {"strategy": "local", "rounds": 2, "metrics": {"accuracy": {"mean": 0.5}, "loss": None}}
     assert summary_figures(summary) == {"summary/rounds": 2.0, "summary/metrics/accuracy/mean": 0.5}
 
 
-def test_settings_are_resolved_and_leave_out_what_is_the_trackers_own() -> None:
+def test_settings_are_resolved_without_those_of_the_tracker() -> None:
     config = OmegaConf.create(
         {"seed": 3, "model": {"seed": "${seed}"}, "tracker": {"uri": "http://user:password@host"}}
     )
     assert settings_of(config) == {"seed": 3, "model.seed": 3}
 
 
-def test_a_setting_that_refers_to_nothing_is_named() -> None:
+def test_setting_that_refers_to_a_missing_key_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"^model\.seed: Interpolation key 'sede' not found; correct it$"):
         settings_of(OmegaConf.create({"seed": 3, "model": {"seed": "${sede}"}}))

@@ -1,4 +1,4 @@
-"""Runs of the command itself under a tracker."""
+"""Runs of the command with a tracker."""
 
 import json
 import subprocess
@@ -41,7 +41,7 @@ def _exported(softmax: TrainableModel) -> None:
     """Exports the model once, for all runs."""
 
 
-def test_a_sweep_is_one_run_a_job(read: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_each_job_of_a_sweep_is_a_tracked_run(read: Callable[[Path], Any], tmp_path: Path) -> None:
     """In a process of its own, which must not import TensorFlow; the second job fails."""
     program = (
         "import json, sys; from odt_sim.cli.main import main; status = main(json.loads(sys.argv[1]));"
@@ -63,7 +63,7 @@ def test_a_sweep_is_one_run_a_job(read: Callable[[Path], Any], tmp_path: Path) -
     assert (tmp_path / "1" / "failure.json").exists()
 
 
-def test_a_tracker_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracker_of_a_user_follows_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tracker_of_mine.py").write_text(MINE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

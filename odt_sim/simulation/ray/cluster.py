@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -107,6 +108,14 @@ def _init(address: str, runtime_env: Mapping[str, Any], **options: Any) -> None:
         raise SimulationError(
             f"backend.address={address}: cannot start or join Ray ({one_line(error)}); see Ray's logs in /tmp/ray"
         ) from error
+    _restore_sigterm()
+
+
+def _restore_sigterm() -> None:
+    """Install Python's handler of SIGTERM again: Ray's C++ code has replaced it by one that aborts."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _check_joined(address: str, runtime_env: Mapping[str, Any]) -> None:
