@@ -18,7 +18,7 @@ from workload import fleet_of  # noqa: E402
 
 from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan, Weights  # noqa: E402
 from odt_sim.observers.base import Observer  # noqa: E402
-from odt_sim.persistence.records import Row  # noqa: E402
+from odt_sim.persistence.records import RoundRecord  # noqa: E402
 from odt_sim.simulation.backend import Backend  # noqa: E402
 from odt_sim.simulation.serial import SerialBackend  # noqa: E402
 from odt_sim.strategies.base import ServerState, Updates  # noqa: E402
@@ -60,7 +60,7 @@ def main() -> None:
     strategy = Kept()
 
     class Marks(Observer):
-        def on_round(self, record: Row) -> None:
+        def on_round(self, record: RoundRecord) -> None:
             MARKS.append(time.time())
             if len(MARKS) == ROUNDS:
                 report(NAME, MARKS, sampler, {"hash": phash(strategy.weights.tensors())})

@@ -31,7 +31,7 @@ from workload import fleet_of, random_images, shipped_model
 from odt_sim import Device, Fleet, Simulation, TrainableModel, TrainingPlan, Weights
 from odt_sim.data.federated import FederatedData
 from odt_sim.observers.base import Observer
-from odt_sim.persistence.records import Row
+from odt_sim.persistence.records import RoundRecord
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.strategies.base import Tensors, Update, weights_of
 from odt_sim.strategies.fedavg import FedAvg
@@ -139,7 +139,7 @@ class Turns(Observer):
         self.coordinated_cpu, self.bare_cpu = Counter[str](), Counter[str]()
         self._started, self._before = 0.0, Counter[str]()
 
-    def on_round(self, record: Row) -> None:
+    def on_round(self, record: RoundRecord) -> None:
         """Start a turn of the simulation after its first rounds, and end it before its last."""
         if record["round"] == WARM_UP:
             self._started, self._before = time.perf_counter(), cpu_seconds()
@@ -207,7 +207,7 @@ def print_empty(repetitions: int, processes: int) -> None:
     wall, cpu = [time.perf_counter()], [sum(cpu_seconds().values())]
 
     class Clock(Observer):
-        def on_round(self, record: Row) -> None:
+        def on_round(self, record: RoundRecord) -> None:
             wall.append(time.perf_counter())
             cpu.append(sum(cpu_seconds().values()))
 

@@ -22,7 +22,7 @@ from workload import fleet_of, random_images, shipped_file
 
 from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan
 from odt_sim.observers.base import Observer
-from odt_sim.persistence.records import Row
+from odt_sim.persistence.records import RoundRecord
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.serial import SerialBackend
 
@@ -42,7 +42,7 @@ class Scale(Observer):
         """Start without a weighing."""
         self.weights: dict[str, list[float]] = {}
 
-    def on_round(self, record: Row) -> None:
+    def on_round(self, record: RoundRecord) -> None:
         """Weigh every 20 rounds."""
         if record["round"] % FIRST:
             return

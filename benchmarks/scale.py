@@ -43,7 +43,7 @@ from workload import shipped_file
 from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan
 from odt_sim.data import Dataset, FederatedData, federate, find_leakage, iid
 from odt_sim.observers.base import Observer
-from odt_sim.persistence.records import Row
+from odt_sim.persistence.records import RoundRecord
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.serial import SerialBackend
 
@@ -133,7 +133,7 @@ class Turns(Observer):
         self._rounds, self._last = case.rounds, case.rounds * case.turns
         self._started, self._cpu = started, time.process_time()
 
-    def on_round(self, record: Row) -> None:
+    def on_round(self, record: RoundRecord) -> None:
         """Record the time of a round; at the end of a turn wait for the next request."""
         seconds, cpu = time.perf_counter() - self._started, time.process_time() - self._cpu
         counted = record["round"] - WARM_UP

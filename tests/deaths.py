@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from odt_sim.observers.base import Observer, RunInfo
-from odt_sim.persistence.records import Row
+from odt_sim.persistence.records import RoundRecord
+from odt_sim.persistence.summary import Summary
 from odt_sim.testing import DeathError, DiesInRound
 
 __all__ = ["DeathError", "DiesAfterRound", "DiesInRound", "Recorder"]
@@ -15,7 +16,7 @@ class DiesAfterRound(Observer):
     def __init__(self, round: int) -> None:
         self._round = round
 
-    def on_round(self, record: Row) -> None:
+    def on_round(self, record: RoundRecord) -> None:
         if record["round"] == self._round:
             raise DeathError
 
@@ -32,9 +33,9 @@ class Recorder(Observer):
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.runs: list[RunInfo] = []
-        self.records: list[Row] = []
+        self.records: list[RoundRecord] = []
         self.warnings: list[str] = []
-        self.ends: list[Row | None] = []
+        self.ends: list[Summary | None] = []
         self._stop_after = stop_after
 
     @property
@@ -45,12 +46,12 @@ class Recorder(Observer):
         self.runs.append(run)
         return any(record["round"] == self._stop_after for record in run.recorded)
 
-    def on_round(self, record: Row) -> bool:
+    def on_round(self, record: RoundRecord) -> bool:
         self.records.append(record)
         return record["round"] == self._stop_after
 
     def on_warning(self, message: str) -> None:
         self.warnings.append(message)
 
-    def on_end(self, summary: Row | None) -> None:
+    def on_end(self, summary: Summary | None) -> None:
         self.ends.append(summary)

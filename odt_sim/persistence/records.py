@@ -5,8 +5,6 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self
 
-Row = Mapping[str, Any]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record(Mapping[str, Any]):

@@ -1,4 +1,4 @@
-"""One run as it is read back from disk, with the configuration that Hydra kept beside it."""
+"""Read runs from disk, with the configuration that Hydra kept beside them."""
 
 import os
 import re
@@ -22,11 +22,11 @@ class Run:
         path: The run's folder.
         rounds: The lines of `rounds.jsonl`.
         devices: The lines of `devices.jsonl`.
-        summary: What `odt_sim.persistence.summary.summarize` returned, or None where the run is not complete.
-        error: Why the run ended early, in one line, or None.
+        summary: The content of `summary.json`, or None if the run is not complete.
+        error: The reason why the run ended early, in one line, or None.
         overrides: The run's Hydra overrides, such as `strategy=fedper`; empty for a run started from Python.
         config: The run's configuration; empty for a run started from Python.
-        choices: For each Hydra group, the chosen option; empty for a run started from Python.
+        choices: The chosen option of each Hydra group; empty for a run started from Python.
     """
 
     path: Path
@@ -40,7 +40,7 @@ class Run:
 
     @property
     def complete(self) -> Summary:
-        """The summary of a run that is complete."""
+        """The summary of a complete run."""
         assert self.summary is not None, f"{self.path}: is not complete"
         return self.summary
 
@@ -51,24 +51,24 @@ class Run:
 
     @property
     def settings(self) -> Mapping[str, str] | None:
-        """All that decided the result but the seed; None where the summary does not say, or there is none."""
+        """All that decides the result but the seed; None without a summary, or in an older one."""
         return self.summary.settings if self.summary else None
 
     @property
     def overridden(self) -> dict[str, str]:
-        """For each overridden key, its value."""
+        """The value of each overridden key."""
         pairs = (override.lstrip("+~").partition("=") for override in self.overrides)
         return {key: value for key, _, value in pairs}
 
     @property
     def name(self) -> str:
-        """The strategy's name as the run recorded it; as configured, or the folder's name, where it ended early."""
+        """The strategy's recorded name; of a run that ended early, the configured one or the folder's name."""
         recorded = self.summary.strategy if self.summary else None
         return str(recorded or self.overridden.get("strategy") or self.choices.get("strategy") or self.path.name)
 
 
 def load_run(path: Path) -> Run:
-    """Reads what a run left on disk; a run without `summary.json` is one that ended early.
+    """Read a run from disk; without `summary.json` it counts as one that ended early.
 
     Raises:
         CheckpointError: A file is damaged.
@@ -117,7 +117,7 @@ def _natural_order(path: Path) -> list[tuple[int, str]]:
 
 
 def _read_yaml(path: Path) -> Any:
-    """Returns a YAML file's content with its interpolations as they are written, or None where there is no file."""
+    """Return a YAML file's content with unresolved interpolations; None without a file."""
     from omegaconf import OmegaConf
     from yaml import YAMLError  # type: ignore[import-untyped]
 

@@ -106,7 +106,7 @@ def _served_caption(comparison: Comparison) -> str:
         sentences.append(f"± is the sample standard deviation over up to {seeds} seeds.")
     if any(row.chosen for row in comparison.rows):
         sentences.append(
-            "The selected configuration of a strategy has the best mean on validation examples over its seeds; test figures "
+            "The chosen configuration of a strategy has the best mean on validation examples over its seeds; test figures "
             "play no part."
         )
     return " ".join(sentences)

@@ -130,7 +130,7 @@ def _names(comparison: Comparison) -> Mapping[str, Name]:
     for row in comparison.rows:
         first, *notes = row.label.split(" ")
         if row.chosen:
-            notes.append(f"selected of {row.selection.candidates}")
+            notes.append(f"chosen of {row.selection.candidates}")
         names[row.label] = Name(first, styles[row.label].color, notes)
     return names
 

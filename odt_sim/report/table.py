@@ -179,7 +179,7 @@ def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
     if any(row.chosen for row in comparison.rows):
         others = any(row.selection.label not in (None, row.label) for row in comparison.rows)
         hint = " (odt-sim report DIR --best keeps only these)" if others else ""
-        lines.append(f"† selected among its strategy's configurations, on validation examples{hint}")
+        lines.append(f"† chosen among its strategy's configurations, on validation examples{hint}")
     if seeds > 1:
         lines.append(f"± sample standard deviation over up to {seeds} seeds")
     if comparison.target is not None and any(column.key == "rounds_to_target" for column in shown):

@@ -141,7 +141,7 @@ def rates(tmp_path):
 
 def test_selected_configuration_shows_the_number_of_candidates(rates):
     _, text = without_pictures([rates], best=True)
-    assert "fedavg<small>train.learning_rate=0.1<br>selected of 2</small>" in text
+    assert "fedavg<small>train.learning_rate=0.1<br>chosen of 2</small>" in text
     assert "train.learning_rate=0.01" not in text
 
 

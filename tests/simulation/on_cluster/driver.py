@@ -15,7 +15,7 @@ from ray._private.internal_api import node_stats
 
 from odt_sim import OdtSimError, Simulation
 from odt_sim.observers.base import Observer
-from odt_sim.persistence.records import Row
+from odt_sim.persistence.records import RoundRecord
 from odt_sim.simulation import cohort
 
 
@@ -26,7 +26,7 @@ def stored() -> list[int]:
 
 
 class Measures(Observer):
-    def on_round(self, record: Row) -> None:
+    def on_round(self, record: RoundRecord) -> None:
         if measured and record["round"] == 1:
             told["stored"] = stored()
 
