@@ -29,6 +29,9 @@ COMMANDS = ("run", "report", "export", "inspect", "completion")
 PACKAGES = ("odt_sim", "odt_sim.data", "odt_sim.export", "odt_sim.strategies", "odt_sim.aggregators")
 """The packages whose public names are described."""
 
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
+"""What the display of a run writes to a terminal or a notebook for colours."""
+
 MODULES = {
     "reference/settings.md": "odt_sim.cli.settings_reference",
     "reference/records.md": "odt_sim.persistence.records_reference",
@@ -84,7 +87,7 @@ def from_notebook(path: Path) -> Iterator[tuple[str, str | bytes]]:
                 blocks.append(f"![Output of the cell above]({name})")
                 yield f"{name}", base64.b64decode(data["image/png"])
             elif text := "".join(result.get("text") or data.get("text/plain", "")).rstrip():
-                blocks.append(f"```text\n{text}\n```")
+                blocks.append(f"```text\n{COLOUR.sub('', text)}\n```")
     yield f"{path.stem}.md", "\n\n".join(blocks)
 
 
