@@ -92,6 +92,11 @@ def test_tutorial_runs(tmp_path: Path) -> None:
     assert float(after) >= float(before) > 0.5
 
 
+def test_readme_lists_every_option() -> None:
+    options = {path.stem for path in (ROOT / "conf").glob("*/*.yaml")} - {"demo"}
+    assert options <= set(re.findall(r"`(\w+)`", (ROOT / "README.md").read_text()))
+
+
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *map(str, DOCS.rglob("*.md"))])
 def test_links_between_files_exist(page: str) -> None:
     path = ROOT / page
