@@ -1,4 +1,4 @@
-"""A small fleet on three Gaussian clouds, run anywhere, and what of a run must be equal to the bit."""
+"""A small fleet on three Gaussian clouds, and the comparison of runs bit for bit."""
 
 import importlib
 import json
@@ -26,7 +26,7 @@ FLEET = Fleet(unseen=1)
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What a run left, without its times.
+    """The results of a run, without times.
 
     Attributes:
         summary: What `run` returned.
@@ -73,20 +73,20 @@ class Results:
 
 
 def without_strategy(summary: dict[str, Any]) -> dict[str, Any]:
-    """A summary without the strategy's own settings, such as which device's worker it kills: which is to change nothing."""
+    """Return a summary without the strategy's own settings, such as the worker that it kills."""
     settings = {name: text for name, text in summary.get("settings", {}).items() if not name.startswith("strategy.")}
     return {**summary, "settings": settings}
 
 
 @pytest.fixture(autouse=True)
 def large_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets a small cohort form two blocks of several devices; only the coordinator cuts blocks."""
+    """Let a small cohort form two blocks of several devices."""
     monkeypatch.setattr(cohort, "FEWEST_BLOCKS", 2)
 
 
 @pytest.fixture(scope="session")
 def clouds() -> Dataset:
-    """90 points in 6 dimensions, of 3 classes that overlap."""
+    """Return 90 points in 6 dimensions, of 3 overlapping classes."""
     random = np.random.default_rng(5)
     y = np.arange(90, dtype=np.int32) % 3
     x = (random.normal(size=(90, 6)) + 1.5 * np.eye(3, 6)[y]).astype(np.float32)
@@ -95,19 +95,19 @@ def clouds() -> Dataset:
 
 @pytest.fixture(scope="session")
 def spread() -> Callable[..., FederatedData]:
-    """Returns a function that spreads a data set over devices with label skew."""
+    """Return a function that spreads a data set over devices with label skew."""
     return lambda dataset, devices: federate(dataset, partial(dirichlet, alpha=1.0, min_examples=5), devices, seed=0)
 
 
 @pytest.fixture(scope="session")
 def fleet_data(clouds: Dataset, spread: Callable[..., FederatedData]) -> FederatedData:
-    """The clouds over 7 devices."""
+    """Return the clouds over 7 devices."""
     return spread(clouds, 7)
 
 
 @pytest.fixture(scope="session")
 def simulation(momentum: TrainableModel, fleet_data: FederatedData) -> Callable[..., Simulation]:
-    """Returns a function that makes a simulation, of 3 rounds unless told otherwise."""
+    """Return a function that makes a simulation, of 3 rounds by default."""
 
     def make(strategy: Strategy, directory: Path, model: TrainableModel = momentum, **settings: Any) -> Simulation:
         settings = {"data": fleet_data, "rounds": 3, "fleet": FLEET, "plan": PLAN, "evaluate_every": 2, **settings}
@@ -118,7 +118,7 @@ def simulation(momentum: TrainableModel, fleet_data: FederatedData) -> Callable[
 
 @pytest.fixture(scope="session")
 def results(simulation: Callable[..., Simulation]) -> Callable[..., Results]:
-    """Returns a function that runs a simulation and reads what it left."""
+    """Return a function that runs a simulation and returns its results."""
 
     def run(strategy: Strategy, directory: Path, **settings: Any) -> Results:
         simulation(strategy, directory, **settings).run()
@@ -129,14 +129,14 @@ def results(simulation: Callable[..., Simulation]) -> Callable[..., Results]:
 
 @pytest.fixture
 def user(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module of a user's own strategies, imported as a user's would be."""
+    """Return the module of user strategies, imported as a user would."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     return importlib.import_module("user_strategies")
 
 
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:
-    """One Ray for all tests."""
+    """Start one Ray for all tests."""
     import ray
 
     RayBackend().start()

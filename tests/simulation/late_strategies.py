@@ -1,4 +1,4 @@
-"""Strategies whose devices end in any order: each takes a time of its own in each round, drawn anew for every seed."""
+"""Strategies with devices that finish in any order."""
 
 import time
 
@@ -10,7 +10,7 @@ from odt_sim.strategies.scaffold import Scaffold
 
 
 class Late:
-    """Sleeps up to 30 ms; a seed of None does not."""
+    """Sleeps up to 30 ms, drawn from a seed; None for no sleep."""
 
     def __init__(self, seed):
         super().__init__()

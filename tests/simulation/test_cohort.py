@@ -20,7 +20,7 @@ SEEDS = st.integers(0, 2**63 - 1)
 
 @pytest.fixture(autouse=True)
 def large_blocks():
-    """Blocks are cut as they are shipped."""
+    """Restore the shipped number of blocks."""
 
 
 @given(ids=st.lists(st.integers(0, 10**6), unique=True, max_size=2000).map(sorted))
@@ -59,7 +59,7 @@ def test_cohort_depends_on_seed_and_round_only():
     seen = np.arange(100)
     drawn = {(seed, round): choose_cohort(seen, 10, seed, round).tolist() for seed in (0, 1) for round in (1, 2, 3)}
     assert len({tuple(ids) for ids in drawn.values()}) == len(drawn)
-    np.random.default_rng(0).random(5)  # nothing global is drawn from
+    np.random.default_rng(0).random(5)  # the global generator has no influence
     for (seed, round), ids in reversed(drawn.items()):
         assert choose_cohort(seen, 10, seed, round).tolist() == ids
 

@@ -52,7 +52,7 @@ def contents(folder):
 
 @pytest.fixture(scope="module")
 def four(simulation, tmp_path_factory):
-    """The folder of a run of FedAvg, 4 rounds with 5 of the 6 seen devices in each, evaluated every second."""
+    """Return the folder of a run of FedAvg: 4 rounds of 5 of 6 seen devices, evaluated every second round."""
     folder = tmp_path_factory.mktemp("four")
     simulation(FedAvg(), folder, rounds=4, fleet=Fleet(cohort=5, unseen=1)).run()
     return folder
@@ -75,7 +75,7 @@ def test_bytes_are_the_size_of_the_weights(four, momentum):
 
 
 def test_calls_are_counted_over_the_cohort(four, fleet_data):
-    """Batches of 4, one epoch, and no inference: FedAvg's devices choose nothing."""
+    """FedAvg trains one epoch in batches of 4, without inference."""
     seen = np.setdiff1d(np.arange(7), choose_unseen(7, 1, seed=0))
     for row in lines(four / "rounds.jsonl"):
         cohort = choose_cohort(seen, 5, 0, row["round"])
@@ -102,7 +102,7 @@ def test_devices_have_a_line_each(four, fleet_data):
     assert [row["device"] for row in devices if not row["seen"]] == [unseen]
     assert [row["train_examples"] for row in devices] == fleet_data.train_sizes.tolist()
     assert [row["examples"] for row in devices] == [len(fleet_data.test(i)) for i in range(7)]
-    for row in devices:  # FedAvg's users get the global model
+    for row in devices:  # FedAvg deploys the global model
         assert (row["accuracy"], row["loss"]) == (row["global_accuracy"], row["global_loss"])
         assert row["local_accuracy"] is row["local_loss"] is row["local_auc"] is None
         assert row["auc"] == row["global_auc"]
@@ -221,7 +221,7 @@ def test_regression_is_reported_by_errors(regression, simulation, tmp_path):
 
 @pytest.fixture
 def scaled(fleet_data):
-    """Returns the fleet's data with the training examples of some devices scaled until their losses overflow."""
+    """Return a function that scales the training examples of devices until their losses overflow."""
 
     def scale(*devices):
         x = fleet_data.x.copy()
@@ -353,7 +353,7 @@ def test_error_of_a_strategy_on_the_coordinator_is_one_line(simulation, user, tm
 
 
 def test_states_of_more_than_1000_devices_have_several_folders(simulation, clouds, tmp_path):
-    """Folders of device states hold a thousand devices each; a strategy sees ids as they are."""
+    """A folder of states holds a thousand devices."""
     x, y = np.tile(clouds.x, (40, 1)), np.tile(clouds.y, 40)
     data = federate(Dataset("tiled", x, y, classes=3), partial(iid), 1100, seed=0)
     fleet = Fleet(cohort=40)

@@ -1,4 +1,4 @@
-"""Whatever is wrong with the last commit, a run says which file it is, and goes on after the last that is whole."""
+"""Damaged commits: a run names the file and resumes after the last whole commit."""
 
 import shutil
 
@@ -23,13 +23,13 @@ COMMIT, STATE = f"server.{DIED}", f"devices/000/1.{DIED}"
 
 @pytest.fixture(scope="module")
 def whole(results, tmp_path_factory):
-    """A run that nothing disturbed."""
+    """Run without interruption."""
     return results(FedPer(), tmp_path_factory.mktemp("damaged") / "whole", rounds=ROUNDS)
 
 
 @pytest.fixture(scope="module")
 def died(simulation, tmp_path_factory):
-    """The folder of one that died after its fourth round."""
+    """Return the folder of a run that died after its fourth round."""
     folder = tmp_path_factory.mktemp("damaged") / "died"
     with pytest.raises(DeathError):
         simulation(FedPer(), folder, rounds=ROUNDS).run(observers=[DiesAfterRound(DIED)])
@@ -42,7 +42,7 @@ def die(*given):
 
 @pytest.fixture
 def folder(died, tmp_path):
-    """A copy of it."""
+    """Return a copy of the folder."""
     return shutil.copytree(died, tmp_path / "run")
 
 
@@ -59,7 +59,7 @@ def flipped(content, model):
 
 
 def of_another_model(content, model):
-    return content.replace(model.fingerprint.encode(), b"0" * 64)  # which its checksum betrays, too
+    return content.replace(model.fingerprint.encode(), b"0" * 64)  # the checksum fails, too
 
 
 def of_a_flipped_version(content, model):
@@ -114,12 +114,12 @@ def test_damaged_last_commit_resumes_from_the_one_before(simulation, momentum, w
 
 def test_lost_commit_counts_as_an_uncommitted_round(simulation, whole, folder):
     (folder / "checkpoint" / f"{COMMIT}.safetensors").unlink()
-    simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True)  # which would raise what it has to warn of
+    simulation(FedPer(), folder, rounds=ROUNDS).run(resume=True)  # a warning would raise
     type(whole).read(folder).assert_same_bits(whole)
 
 
 def test_reported_round_is_whole_too(simulation, whole, folder):
-    """The last two are damaged; the one that validated best before stays with its states."""
+    """The last two commits are damaged; the best one before stays with its states."""
     kept = sorted(int(path.name.split(".")[1]) for path in (folder / "checkpoint").glob("server.*"))
     assert kept == [2, 3, 4]
     for round in (3, 4):
@@ -194,7 +194,7 @@ def test_unreadable_commit_is_kept(simulation, folder, monkeypatch, round, spoil
 
 
 def read(storage, run):
-    """Returns the round after which a run would go on, and what it would say."""
+    """Return the round to resume after, and the warnings."""
     warned = []
     checkpoint = Checkpoint(storage, run._job.model, identity(run._job, run._settings))
     checkpoint.look()

@@ -1,4 +1,4 @@
-"""A part of the fleet that is evaluated: the same devices whatever runs, with the figures that they have among all."""
+"""Evaluation of a part of the fleet: the same devices for every strategy, with the same figures."""
 
 import json
 
@@ -21,7 +21,7 @@ def devices(found):
 
 @pytest.fixture
 def sampled(results, tmp_path):
-    """FedPer over 7 devices, of which 3 are evaluated."""
+    """Run FedPer over 7 devices, of which 3 are evaluated."""
     return results(FedPer(), tmp_path / "sampled", fleet=SAMPLED)
 
 

@@ -1,4 +1,4 @@
-"""What is measured of a device at the end of a run, against the same by hand."""
+"""The final evaluation of a device, compared with a computation by hand."""
 
 from itertools import pairwise
 
@@ -38,7 +38,7 @@ def measured(model, data, strategy, id, *, fleet=None, final=True, state=None):
 
 
 def figures(row, prefix):
-    """Returns the metrics of which the names begin with a prefix."""
+    """Return the metrics with a prefix."""
     return {metric: row[f"{prefix}_{metric}"] for metric in METRICS if f"{prefix}_{metric}" in row}
 
 
@@ -62,7 +62,7 @@ def test_common_examples_are_test_examples_with_their_owners(sizes, seed):
 
 
 def fleet_of(sizes):
-    """Devices with one training example, one for validation, and some for the test; rows are in no order."""
+    """Return devices with one training and one validation example, and test examples in shuffled rows."""
     ends = np.cumsum([0, *(part for size in sizes for part in (1, 1, size))])
     offsets = np.array([ends[3 * i : 3 * i + 4] for i in range(len(sizes))])
     indices = np.random.default_rng(1).permutation(ends[-1])
@@ -97,7 +97,7 @@ def test_device_is_evaluated_on_its_own_splits_and_on_others(momentum, fleet_dat
 
 
 def test_global_model_has_its_own_columns(momentum, fleet_data):
-    """Whichever of the two is better: the one deployed is the one reported."""
+    """The deployed model is reported even if the global one is better."""
     rows = [measured(momentum, fleet_data, Trained(), id) for id in range(7)]
     for id, row in enumerate(rows):
         assert figures(row, "global") == known(device_of(momentum, fleet_data, id).evaluate())
@@ -119,7 +119,7 @@ def test_fleet_of_one_has_no_columns_of_others(momentum, spread, clouds):
 
 
 def test_personal_model_scores_lower_on_others(small_mlp, fleet_data):
-    """A device that has trained long on its own examples answers these better, and those of others worse."""
+    """Long training on own examples improves their accuracy and lowers that of others."""
     fleet = sorted_by_class(fleet_data)
     own, mixed = measured(small_mlp, fleet, Trained(), 0), measured(small_mlp, fleet, FedAvg(), 0)
     assert own["accuracy"] == 1 > mixed["accuracy"]
@@ -207,7 +207,7 @@ def test_seen_devices_do_not_adapt(momentum, fleet_data):
 
 
 def test_correction_applies_to_the_deployed_model_only(grouped, fleet_data):
-    """kNN-Per answers out of its own examples: on those of others too, and no more once the model has changed."""
+    """kNN-Per's correction holds on examples of others, and ends when the model changes."""
     fleet = Fleet(unseen=6, adaptation_steps=1)
     found = (measured(grouped, fleet_data, KNNPer(), id, fleet=fleet) for id in choose_unseen(7, 6, seed=0).tolist())
     knn = next(row for row in found if row["neighbour_share"] > 0)

@@ -1,4 +1,4 @@
-"""Devices that explode, hang or crash are left out, and nobody else's bits change."""
+"""Devices that diverge, hang or crash are excluded, and no other bits change."""
 
 import json
 import os
@@ -26,14 +26,14 @@ from odt_sim.testing import random_data
 SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
 BACKENDS = {"serial": lambda: None, "ray": lambda: RayBackend(actors=2)}
 
-SICK = 2
-UNKNOWN = ("train_calls", "infer_calls")  # of a device that does not come back
+FAILING = 2
+UNKNOWN = ("train_calls", "infer_calls")  # unknown for a device that hangs or crashes
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
 
 def of_others(found):
-    """Returns results without why a device was left out, and what it had done until then."""
+    """Return results without the reasons of excluded devices and without their calls."""
 
     def cut(row):
         return {name: value for name, value in row.items() if name not in ("excluded_reasons", *UNKNOWN)}
@@ -47,8 +47,8 @@ def rows(found):
 
 @pytest.fixture
 def away(user, results, tmp_path):
-    """What is left of a run in whose second round the update of the sick device weighs nothing."""
-    return of_others(results(user.Sick("stays_away"), tmp_path / "away"))
+    """Run with an update of weight 0 from the failing device in the second round."""
+    return of_others(results(user.Fails("weighs_nothing"), tmp_path / "away"))
 
 
 # --- devices that are left out -----------------------------------------------------------------------------------------
@@ -63,47 +63,47 @@ def away(user, results, tmp_path):
         ("explodes", "ray", None, "update too large"),
         ("hangs", "serial", 1, "timed out"),
         ("hangs", "ray", 1, "timed out"),
-        ("hangs_in_native_code", "ray", 1, "worker died or hung 5 times"),
-        ("aborts", "ray", None, "worker died 5 times"),
+        pytest.param("hangs_in_native_code", "ray", 1, "worker died or hung 5 times", marks=pytest.mark.slow),
+        pytest.param("aborts", "ray", None, "worker died 5 times", marks=pytest.mark.slow),
     ],
 )
 def test_failing_device_is_excluded_and_no_other_bit_changes(
     does, backend, timeout, reason, away, user, results, tmp_path
 ):
     fleet = Fleet(unseen=1, timeout=timeout)
-    found = results(user.Sick(does), tmp_path / "found", fleet=fleet, backend=BACKENDS[backend]())
-    assert [row["excluded_reasons"] for row in found.rounds] == [{}, {str(SICK): reason}, {}]
-    assert [row["excluded_devices"] for row in found.rounds] == [[], [SICK], []]
+    found = results(user.Fails(does), tmp_path / "found", fleet=fleet, backend=BACKENDS[backend]())
+    assert [row["excluded_reasons"] for row in found.rounds] == [{}, {str(FAILING): reason}, {}]
+    assert [row["excluded_devices"] for row in found.rounds] == [[], [FAILING], []]
     assert (found.summary["excluded"], found.summary["excluded_reasons"]) == (1, [[reason, 1]])
     of_others(found).assert_same_bits(away)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_device_with_examples_that_litert_refuses_is_excluded(backend, dropout, results, tmp_path):
-    """A word that is not in the vocabulary, among what one device trains on."""
+    """One device trains on a word outside the vocabulary."""
     fine = random_data(dropout, [8, 5, 4, 6])
     x = fine.x.copy()
-    x[fine.train(SICK)[0]] = 1000
+    x[fine.train(FAILING)[0]] = 1000
     settings = {"model": dropout, "plan": None, "fleet": Fleet(adaptation_steps=0, quarantine_after=None)}
     found = results(FedAvg(), tmp_path / "found", data=replace(fine, x=x), backend=BACKENDS[backend](), **settings)
-    alone = results(WithoutTheSick(), tmp_path / "alone", data=fine, **settings)
+    alone = results(WithoutFailing(), tmp_path / "alone", data=fine, **settings)
     for row in found.rounds:
-        assert row["excluded_devices"] == [SICK]
-        assert row["excluded_reasons"][str(SICK)].startswith("failed in LiteRT: ")
-        assert "/" not in row["excluded_reasons"][str(SICK)]
+        assert row["excluded_devices"] == [FAILING]
+        assert row["excluded_reasons"][str(FAILING)].startswith("failed in LiteRT: ")
+        assert "/" not in row["excluded_reasons"][str(FAILING)]
     assert found.tensors["broadcast.weights"].tobytes() == alone.tensors["broadcast.weights"].tobytes()
-    assert {device for device, row in rows(found).items() if "not_evaluated" in row} == {SICK}
-    assert {**rows(found), SICK: None} == {**rows(alone), SICK: None}
+    assert {device for device, row in rows(found).items() if "not_evaluated" in row} == {FAILING}
+    assert {**rows(found), FAILING: None} == {**rows(alone), FAILING: None}
 
 
-class WithoutTheSick(FedAvg):
+class WithoutFailing(FedAvg):
     def local(self, device, broadcast):
         update = super().local(device, broadcast)
-        return Update(update.tensors, update.weight if device.id != SICK else 0, update.losses)
+        return Update(update.tensors, update.weight if device.id != FAILING else 0, update.losses)
 
 
 def test_largest_update_is_a_setting(user, results, tmp_path):
-    found = results(user.Sick("explodes", range(7)), tmp_path, fleet=Fleet(largest_update=6e6))
+    found = results(user.Fails("explodes", range(7)), tmp_path, fleet=Fleet(largest_update=6e6))
     assert [row["excluded"] for row in found.rounds] == [0, 0, 0]
 
 
@@ -124,7 +124,7 @@ def test_timeout_outside_the_main_thread_is_refused(simulation, tmp_path):
 
 @pytest.mark.parametrize("kind", SHIPPED, ids=lambda kind: kind.__name__)
 def test_round_without_updates_keeps_the_server_state(kind, grouped, simulation, tmp_path):
-    """After a round that has given it momenta, control variates and so on."""
+    """The round before has filled momenta and control variates."""
 
     class FailsInTheSecondRound(kind):
         def local(self, device, broadcast):
@@ -153,19 +153,19 @@ def test_round_without_updates_keeps_the_server_state(kind, grouped, simulation,
     [
         ("diverges", "serial", None, "deployed weights not finite"),
         ("hangs", "serial", 1, "timed out"),
-        ("aborts", "ray", None, "worker died 5 times"),
+        pytest.param("aborts", "ray", None, "worker died 5 times", marks=pytest.mark.slow),
     ],
 )
 def test_device_that_cannot_be_evaluated_has_a_reason(does, backend, timeout, reason, user, results, tmp_path):
     fleet, plain = Fleet(timeout=timeout, adaptation_steps=0), Fleet(adaptation_steps=0)
-    sick = user.Sick(does, rounds=(1,), deploys=True)
+    sick = user.Fails(does, rounds=(1,), deploys=True)
     found = results(sick, tmp_path / "found", rounds=1, fleet=fleet, backend=BACKENDS[backend]())
-    expected = results(user.Sick(does, rounds=()), tmp_path / "expected", rounds=1, fleet=plain)
-    assert found.rounds[0]["not_evaluated"] == {str(SICK): reason}
-    row, others = rows(found).pop(SICK), rows(expected)
-    assert (row["not_evaluated"], row["accuracy"], row["examples"]) == (reason, None, others[SICK]["examples"])
+    expected = results(user.Fails(does, rounds=()), tmp_path / "expected", rounds=1, fleet=plain)
+    assert found.rounds[0]["not_evaluated"] == {str(FAILING): reason}
+    row, others = rows(found).pop(FAILING), rows(expected)
+    assert (row["not_evaluated"], row["accuracy"], row["examples"]) == (reason, None, others[FAILING]["examples"])
     assert found.summary["metrics"]["accuracy"]["devices"] == 6
-    assert {**rows(found), SICK: None} == {**others, SICK: None}
+    assert {**rows(found), FAILING: None} == {**others, FAILING: None}
     for name, tensor in found.tensors.items():
         assert tensor.tobytes() == expected.tensors[name].tobytes()
 
@@ -174,15 +174,15 @@ def test_device_that_cannot_be_evaluated_has_a_reason(does, backend, timeout, re
 
 
 def test_repeatedly_failing_device_is_quarantined(user, results, simulation, tmp_path):
-    sick = user.Sick("explodes", rounds=range(2, 7))
+    sick = user.Fails("explodes", rounds=range(2, 7))
     settings = {"rounds": 6, "evaluate_every": 3}
     never = results(sick, tmp_path / "never", fleet=Fleet(unseen=1, quarantine_after=None), **settings)
     found = results(sick, tmp_path / "found", fleet=Fleet(unseen=1, quarantine_after=2), **settings)
     assert [row["excluded"] for row in never.rounds] == [0, 1, 1, 1, 1, 1]
     assert [row["excluded"] for row in found.rounds] == [0, 1, 1, 0, 0, 0]
     assert [row["quarantined"] for row in found.rounds] == [0, 0, 0, 1, 1, 1]
-    assert [row["newly_quarantined"] for row in found.rounds] == [[], [], [SICK], [], [], []]
-    assert found.summary["quarantined"] == [SICK]
+    assert [row["newly_quarantined"] for row in found.rounds] == [[], [], [FAILING], [], [], []]
+    assert found.summary["quarantined"] == [FAILING]
     assert found.devices == never.devices
     assert found.states == never.states
     assert found.tensors["broadcast.weights"].tobytes() == never.tensors["broadcast.weights"].tobytes()
@@ -192,19 +192,19 @@ def test_repeatedly_failing_device_is_quarantined(user, results, simulation, tmp
         simulation(sick, again, fleet=Fleet(unseen=1, quarantine_after=2), **settings).run(
             observers=[DiesAfterRound(3)]
         )
-    longer = Fleet(unseen=1, quarantine_after=2, timeout=60)  # for a run that had to be ended, since it hung
+    longer = Fleet(unseen=1, quarantine_after=2, timeout=60)  # may be added on resume, as after a hang
     simulation(sick, again, fleet=longer, **settings).run(resume=True)
     type(found).read(again).assert_same_bits(found)
 
 
 def test_device_that_recovers_is_not_quarantined(user, results, tmp_path):
-    found = results(user.Sick("explodes", rounds=(1, 3, 4)), tmp_path, rounds=5, fleet=Fleet(quarantine_after=3))
+    found = results(user.Fails("explodes", rounds=(1, 3, 4)), tmp_path, rounds=5, fleet=Fleet(quarantine_after=3))
     assert [row["excluded"] for row in found.rounds] == [1, 0, 1, 1, 0]
     assert found.summary["quarantined"] == []
 
 
 def test_run_ends_if_all_devices_are_quarantined(user, results, simulation, tmp_path):
-    sick, rounds = user.Sick("explodes", range(7), range(1, 9)), {"evaluate_every": 9}
+    sick, rounds = user.Fails("explodes", range(7), range(1, 9)), {"evaluate_every": 9}
     fleet = Fleet(min_devices=0, quarantine_after=1)
     found = results(sick, tmp_path, rounds=2, fleet=fleet, **rounds)
     assert [(row["excluded"], row["quarantined"], row["bytes_down"] > 0) for row in found.rounds] == [
@@ -223,9 +223,9 @@ def test_run_ends_if_all_devices_are_quarantined(user, results, simulation, tmp_
 
 @pytest.fixture
 def actors():
-    """One actor that does what it is told."""
+    """Start one actor that runs functions."""
 
-    class Host:  # pickled whole, since it is in a function
+    class Host:  # pickled by value
         def setup(self) -> None:
             pass
 
@@ -240,7 +240,7 @@ def actors():
 
 
 def test_death_counts_against_the_running_call(actors):
-    """Whichever of its calls tells first that it is dead, and though others were given after them."""
+    """The call that reports the death first does not count."""
 
     def dies() -> None:
         time.sleep(0.5)
@@ -251,15 +251,16 @@ def test_death_counts_against_the_running_call(actors):
     actors.done(taken)
     actors.wait([last.reference])
     actors.replace(last)
-    actors.replace(deadly)  # which tells it, too
+    actors.replace(deadly)  # reports the same death
     assert [call.deadly for call in (first, taken, deadly, last)] == [False, False, True, False]
     assert actors.wait(()) is None
     again = actors.call(0, int, [3])
     ray.get(again.reference)
 
 
+@pytest.mark.slow
 def test_lost_actor_is_killed_and_no_call_is_counted(actors):
-    """As where the network fails: it would keep its place, and what it was at might never end."""
+    """As after a network failure: the actor would keep its place for ever."""
     at, lost = actors.call(0, lambda: time.sleep(1000), [0]), actors.call(0, int, [1])
     actors.replace(lost, died=False)
     assert [at.deadly, lost.deadly] == [False, False]
@@ -268,6 +269,7 @@ def test_lost_actor_is_killed_and_no_call_is_counted(actors):
     ray.get(actors.call(0, int, [2]).reference)
 
 
+@pytest.mark.slow
 def test_deaths_while_starting_are_counted_from_the_last_start(tmp_path):
     class Host:
         def __init__(self, number: int) -> None:
@@ -293,7 +295,7 @@ def test_deaths_while_starting_are_counted_from_the_last_start(tmp_path):
     actors.start([], 2, at_once=2)
     calls = [actors.call(slot, None, [slot]) for slot in (0, 1)]
     actors.replace(calls[0])
-    for number in range(2, 1 + TRIES):  # one less than end the run
+    for number in range(2, 1 + TRIES):  # one more would end the run
         does(number, "dies")
         actors.wait(())
     actors.replace(calls[1])
@@ -308,8 +310,9 @@ def test_deaths_while_starting_are_counted_from_the_last_start(tmp_path):
     assert next(made) == 4 + TRIES
 
 
+@pytest.mark.slow
 def test_job_begins_with_the_actors_that_start(tmp_path, monkeypatch):
-    """As where a node dies between the count of places and the start: what was to be there waits for another one."""
+    """As when a node dies between the count of places and the start."""
     monkeypatch.setattr("odt_sim.simulation.ray.actors.SOON", 0.5)
 
     class Host:

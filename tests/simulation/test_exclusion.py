@@ -1,4 +1,4 @@
-"""What is said of devices that are left out."""
+"""Reasons of excluded devices and advice."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A fleet on a model that takes any number of rows learns what it learns where rows are padded to a whole batch."""
+"""A model of any number of rows learns what a model with padded batches learns."""
 
 from pathlib import Path
 from typing import Any

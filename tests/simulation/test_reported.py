@@ -1,4 +1,4 @@
-"""The round that validates best is reported, whatever comes after it and whatever dies."""
+"""The round that validates best is reported, whatever happens after it."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def files(folder):
 
 @pytest.fixture(scope="module")
 def two(clouds, spread):
-    """The clouds over 2 devices."""
+    """Return the clouds over 2 devices."""
     return spread(clouds, 2)
 
 
@@ -61,7 +61,7 @@ def test_last_round_is_reported_without_validation_examples(user, results, setti
 
 
 class Dying:
-    """Lets the run's process die at the given write or removal of a file, counted from 1: none of its threads does more."""
+    """Ends the run's process at the n-th write or removal of a file, in all of its threads."""
 
     def __init__(self, patch, at):
         self.done, self._at, self._lock = 0, at, Lock()
@@ -84,8 +84,8 @@ class Dying:
 
 @pytest.fixture
 def killed_at_each_moment(user, results, simulation, settings, tmp_path, monkeypatch):
-    """Returns a function that kills a run at each write and removal, lets it go on, and returns how many there are."""
-    monkeypatch.setattr(os, "fsync", lambda file: None)  # what a power failure would need, and no killed process
+    """Return a function that kills a run at each write and removal, resumes it, and returns their number."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # matters after a power failure only
     monkeypatch.setattr(os, "fdatasync", lambda file: None)
 
     def kill(backend=SerialBackend):
@@ -110,14 +110,15 @@ def killed_at_each_moment(user, results, simulation, settings, tmp_path, monkeyp
 
 
 def test_run_killed_at_any_write_resumes_to_the_same_bits(killed_at_each_moment):
-    assert killed_at_each_moment() > 4 * 2 + 4 * 2  # each write of a state, and of a commit, and some removals
+    assert killed_at_each_moment() > 4 * 2 + 4 * 2  # writes of states and commits, and some removals
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_run_killed_at_any_write_resumes_to_the_same_bits_on_ray(
     killed_at_each_moment,
 ):
-    """Here in the coordinator, which writes commits and removes old states."""
+    """The coordinator writes commits and removes old states."""
     assert killed_at_each_moment(lambda: RayBackend(actors=2)) > 4 * 2
 
 
@@ -129,7 +130,7 @@ def test_run_is_prolonged_past_its_best_round(user, results, simulation, setting
 
 
 def test_best_round_stays_until_a_better_one_is_committed(simulation, settings, tmp_path, monkeypatch):
-    """The commit of the best round so far stays until the better one is committed, which may not come about again."""
+    """The better round may not come about again on resume."""
     settings |= {"rounds": 12}
     bests = [row["round"] for row in improvements(simulation, settings, tmp_path / "whole")]
     first, second = bests[:2]
@@ -151,7 +152,7 @@ def test_best_round_stays_until_a_better_one_is_committed(simulation, settings, 
 
 
 def improvements(simulation, settings, folder):
-    """Returns the lines of the rounds of a run that validate better than all before."""
+    """Return the records of the rounds that validate better than all before."""
     simulation(FedAvg(), folder, **settings).run()
     found = rows(folder, "rounds.jsonl")
     return [row for row in found if reported_round(found[: row["round"]], "classification") == row["round"]]

@@ -1,4 +1,4 @@
-"""Going on with a run that died, to the same bits; and refusing what would mix two runs."""
+"""Resuming interrupted runs to the same bits, and refusing to mix two runs."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ def lines(path):
 
 
 def contents(folder):
-    """All files but the empty ones by which processes keep out of each other's way."""
+    """Return the content of all files but locks."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != LOCK)
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
@@ -57,7 +57,7 @@ def test_run_with_states_behind_a_symlink_resumes(results, simulation, tmp_path)
     states.rename(tmp_path / "disk")
     states.symlink_to(tmp_path / "disk")
     simulation(FedPer(), tmp_path / "run").run(resume=True)
-    type(whole).read(tmp_path / "run").assert_same_bits(whole)  # the old states there are dropped, too
+    type(whole).read(tmp_path / "run").assert_same_bits(whole)  # old states there are removed, too
 
 
 def test_prolonged_run_has_no_summary_until_it_ends(simulation, tmp_path):
@@ -72,7 +72,7 @@ def test_prolonged_run_has_no_summary_until_it_ends(simulation, tmp_path):
 
 def test_states_of_old_rounds_are_removed(results, tmp_path):
     found = results(Local(), tmp_path, rounds=5)
-    assert found.summary["reported_round"] in (2, 4, 5)  # those that were evaluated
+    assert found.summary["reported_round"] in (2, 4, 5)  # the evaluated rounds
     best_before = max(found.rounds[:4], key=lambda row: row.get("validation_accuracy", -1))["round"]
     rounds = sorted({best_before, 4, 5})
     assert {(round, int(name.partition("/")[0])) for round, name in found.states} == set(product(rounds, range(7)))
@@ -131,7 +131,7 @@ def test_states_are_synced_before_a_commit_refers_to_them(simulation, tmp_path, 
     assert order == [*first, 1, *second, 2]
     order.clear()
     simulation(FedAvg(), tmp_path / "fedavg", rounds=2, evaluate_every=2).run()
-    assert order == [1, 2]  # devices that keep nothing have nothing to wait for
+    assert order == [1, 2]  # without states there is nothing to sync
 
 
 def test_next_round_begins_before_evaluation_and_commit(simulation, tmp_path, monkeypatch):
@@ -371,7 +371,7 @@ def test_run_in_an_object_store_resumes_to_the_same_bits(strategy, results, simu
 
 def test_memory_of_another_process_is_not_resumed(simulation, tmp_path, memory):
     simulation(FedAvg(), tmp_path, storage=memory).run()
-    MemoryFileSystem.store.clear()  # as another process finds it
+    MemoryFileSystem.store.clear()  # as in another process
     message = rf"rounds\.jsonl: has 3 rounds, the checkpoint in {memory} has 0; it lives as long as its process; start"
     with pytest.raises(CheckpointError, match=message):
         simulation(FedAvg(), tmp_path, storage=memory).run(resume=True)

@@ -1,4 +1,4 @@
-"""Who does which blocks: played through with known costs, without a clock."""
+"""The schedule of blocks, simulated with known costs."""
 
 import heapq
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from odt_sim.simulation.ray.schedule import AHEAD, OwnActors, Schedule, assign
 
 
 def makespan(costs: Sequence[float], actors: int, known: Sequence[float] | None = None) -> float:
-    """Returns when the last actor is done; each does its calls one after the other.
+    """Return when the last actor is done; each does its calls one after the other.
 
     Args:
         costs: What each block really takes.
@@ -35,7 +35,7 @@ def makespan(costs: Sequence[float], actors: int, known: Sequence[float] | None 
 
 
 def best(costs: Sequence[float], actors: int) -> float:
-    """Returns a time that no schedule beats: equal shares, the longest block, or the two that one actor must do both."""
+    """Return a lower bound: equal shares, the longest block, or two that one actor must do."""
     ordered = sorted(costs, reverse=True)
     together = ordered[actors - 1] + ordered[actors] if len(ordered) > actors else 0.0
     return max(sum(costs) / actors, ordered[0], together)
@@ -101,7 +101,7 @@ def test_every_block_is_done_once_despite_deaths(blocks: list[tuple[float, int]]
 
 
 def test_cut_blocks_are_done_device_by_device() -> None:
-    """Next, each in a call of its own, by whoever is free; the other blocks go together as before."""
+    """They come next, one per call; the other blocks go together as before."""
     schedule = Schedule([3.0, 2.0, 1.0, 1.0], [3, 2, 1, 1], 1, 32)
     tasks, slot = schedule.take([True])
     assert tasks == [0, 1]

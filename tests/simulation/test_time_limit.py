@@ -1,4 +1,4 @@
-"""A device's time, whatever its strategy does with the interrupt."""
+"""The time limit holds even if a strategy swallows the interrupt."""
 
 import signal
 import time

@@ -92,14 +92,14 @@ def job(momentum, fleet_data, tmp_path):
 
 
 def alone(job, id, round):
-    """Returns a device as a worker sets it up, in an interpreter of its own."""
+    """Return a device as a worker makes it, with its own interpreter."""
     rows = [(job.data.x[split(id)], job.data.y[split(id)]) for split in (job.data.train, job.data.validation)]
     test = job.data.x[job.data.test(id)], job.data.y[job.data.test(id)]
     return Device(job.model, *rows, test, seed=job.seed, id=id, round=round, plan=job.plan)
 
 
 def row_of(device):
-    """Returns what an evaluation says of a device as it is."""
+    """Return the metrics of a device."""
     validation = {f"validation_{name}": value for name, value in device.evaluate("validation").items()}
     train_examples = len(device.train_examples)
     return {"device": device.id, "train_examples": train_examples, **device.evaluate(), **validation}
@@ -165,7 +165,7 @@ def test_cleared_state_stays_cleared(job, user):
     assert first.stateful == second.stateful == {4: 4}
     rows = [worker.evaluate(Task("final", 2, (4,), {4: Version(round, 4)}), {})[0] for round in (1, 2)]
     assert rows[0]["state_bytes"] > rows[1]["state_bytes"] == 0
-    assert worker.train(Task("train", 2, (3,)), {}).stateful == {}  # which never had one
+    assert worker.train(Task("train", 2, (3,)), {}).stateful == {}  # it never had one
 
 
 def test_evaluation_keeps_no_state(job, tmp_path):
@@ -187,7 +187,7 @@ def test_evaluation_keeps_no_state(job, tmp_path):
 
 def test_final_evaluation_adds_the_global_model(job):
     initial = alone(job(FedAvg()), 0, 0).parameters()
-    metrics = {"accuracy", "loss", "balanced_accuracy"}  # these examples are of one class, and have no AUC
+    metrics = {"accuracy", "loss", "balanced_accuracy"}  # without AUC: these examples are of one class
     shared = {f"global_{metric}" for metric in metrics}
     for strategy, columns in ((FedAvg(), shared), (FedPer(), set()), (Local(), set())):
         worker, broadcast = Worker(job(strategy)), strategy.init(initial).broadcast

@@ -1,4 +1,4 @@
-"""Strategies that fail in the ways in which a user's own may fail, in this process or in a worker."""
+"""Strategies that fail as user code may, in this process or in a worker."""
 
 import os
 import signal
@@ -84,7 +84,7 @@ class AddsInPlace(FedAvg):
 
 
 class SetsTheEntry(FedAvg):
-    """Averages by changing the mapping that it is given, and returns that."""
+    """Averages in place, in the mapping that it receives."""
 
     def aggregate(self, state, updates):
         state.broadcast["weights"] = state.weights + updates.mean["weights"]
@@ -113,7 +113,7 @@ class BroadcastsText(FedAvg):
 
 
 class RaisesOnce(Local):
-    """Fails in `aggregate` of the third round, once devices have written their states; goes on when tried again."""
+    """Fails once, in `aggregate` of the third round, after devices have written their states."""
 
     def __init__(self, marker: Path) -> None:
         self._marker = marker
@@ -126,7 +126,7 @@ class RaisesOnce(Local):
 
 
 class KillsItsWorker(Local):
-    """Kills the process it runs in, on one device of the second round: as often as `times` says."""
+    """Kills its process at one device of the second round, a number of times."""
 
     def __init__(self, folder: Path, times: int) -> None:
         self._folder, self._times = folder, times
@@ -140,7 +140,7 @@ class KillsItsWorker(Local):
 
 
 class DiesWhileLoading(FedAvg):
-    """Ends whatever process unpickles it."""
+    """Ends the process that unpickles it."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         os._exit(3)
@@ -149,16 +149,16 @@ class DiesWhileLoading(FedAvg):
         return {"any": 1}
 
 
-class TellsItsProcess(FedAvg):
-    """Records in which process each device was evaluated."""
+class RecordsProcess(FedAvg):
+    """Records the process that evaluated each device."""
 
     def deploy(self, device, broadcast):
         device.records["process"] = os.getpid()
         return super().deploy(device, broadcast)
 
 
-class TellsItsThreads(FedAvg):
-    """Records how many threads products of matrices have on each device and on the coordinator."""
+class RecordsThreads(FedAvg):
+    """Records the threads of matrix products on devices and on the coordinator."""
 
     def aggregate(self, state, updates):
         after = super().aggregate(state, updates)
@@ -171,7 +171,7 @@ class TellsItsThreads(FedAvg):
 
 
 def threads():
-    """The most threads that a BLAS library of this process uses."""
+    """Return the most threads that a BLAS library of this process uses."""
     return max(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
 
 
@@ -192,7 +192,7 @@ class Counts(FedAvg):
 
 
 class GetsWorse(Local):
-    """Turns what a device has learned into its opposite in the third round, and leaves it at that."""
+    """Negates the weights of devices in the third round and keeps them from then on."""
 
     def local(self, device, broadcast):
         before = dict(device.state)
@@ -204,8 +204,8 @@ class GetsWorse(Local):
         return update
 
 
-class TellsItsNode(FedAvg):
-    """Records on which node of a cluster each device was evaluated, and whether TensorFlow is loaded there."""
+class RecordsNode(FedAvg):
+    """Records the node that evaluated each device, and whether TensorFlow is loaded there."""
 
     def deploy(self, device, broadcast):
         import ray
@@ -216,14 +216,14 @@ class TellsItsNode(FedAvg):
 
 
 class Heavy(Local):
-    """Brings 4 MiB to the workers."""
+    """Sends 4 MiB to the workers."""
 
     def __init__(self) -> None:
         self._ballast = np.zeros(1 << 22, np.uint8)
 
 
 class KillsANode(Local):
-    """Kills a process, the raylet of a node, on one device of the second round."""
+    """Kills a raylet at one device of the second round."""
 
     def __init__(self, process: int) -> None:
         self._process = process
@@ -235,25 +235,25 @@ class KillsANode(Local):
         return super().local(device, broadcast)
 
 
-class Sick(FedPer):
-    """Does something on devices in some rounds, where they train or where they deploy."""
+class Fails(FedPer):
+    """Fails on some devices in some rounds, in training or in deployment."""
 
     def __init__(self, does: str, devices=(2,), rounds=(2,), *, deploys: bool = False) -> None:
         self._does, self._devices, self._rounds, self._deploys = does, devices, rounds, deploys
 
     def local(self, device, broadcast):
-        if not self._deploys and self._is_sick(device):
+        if not self._deploys and self._fails_now(device):
             return getattr(self, self._does)(super().local(device, broadcast))
         return super().local(device, broadcast)
 
     def deploy(self, device, broadcast):
         weights = super().deploy(device, broadcast)
-        return getattr(self, self._does)(weights) if self._deploys and self._is_sick(device) else weights
+        return getattr(self, self._does)(weights) if self._deploys and self._fails_now(device) else weights
 
-    def _is_sick(self, device):
+    def _fails_now(self, device):
         return device.id in self._devices and device.round in self._rounds
 
-    def stays_away(self, update):
+    def weighs_nothing(self, update):
         return type(update)(update.tensors, 0, update.losses)
 
     def explodes(self, update):
@@ -266,7 +266,7 @@ class Sick(FedPer):
     def hangs(self, update):
         try:
             time.sleep(1000)
-        except Exception:  # of a strategy that goes on whatever happens
+        except Exception:  # swallows all errors
             return update
 
     def hangs_in_native_code(self, update):

@@ -42,7 +42,7 @@ def test_the_bits_are_those_of_one_process_and_each_node_holds_the_job_once(run_
 def test_actors_are_spread_over_nodes_and_none_loads_tensorflow(run_there, user, tmp_path):
     """Though all of them would fit on one."""
     settings = {"rounds": 1, "fewest_blocks": 7, "backend": {"actors": 3, "num_cpus": 0.25}}
-    done = run_there(tmp_path / "cluster", user.TellsItsNode(), **settings)
+    done = run_there(tmp_path / "cluster", user.RecordsNode(), **settings)
     assert done.returncode == 0, done.stderr
     found = rows(tmp_path / "cluster")
     assert len({row["node"] for row in found}) == 3
