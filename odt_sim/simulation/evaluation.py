@@ -76,16 +76,16 @@ class Evaluation:
         others = self._common.of_others(device.id)
         if len(others):
             self._test_on(device, others)
-            row |= _without_examples("others", device.evaluate())
+            row |= _prefixed("others", device.evaluate())
             device.test_examples = own
         if steps and holds(self._unseen, device.id):
             _adapt(device, steps)
-            row |= _without_examples("adapted", device.evaluate())
+            row |= _prefixed("adapted", device.evaluate())
         shared = broadcast.get("weights")
         if isinstance(shared, Weights) and shared.layout == device.model.moving:
             device.correction = None
             device.restore(device.initial.replace(shared))  # frozen parameters do not travel
-            row |= _without_examples("global", device.evaluate())
+            row |= _prefixed("global", device.evaluate())
         return row
 
 
@@ -111,11 +111,7 @@ def _adapt(device: Device, steps: int) -> None:
 
 
 def _prefixed(name: str, figures: Mapping[str, Any]) -> Row:
-    return {f"{name}_{metric}": value for metric, value in figures.items()}
-
-
-def _without_examples(name: str, figures: Mapping[str, Any]) -> Row:
-    return _prefixed(name, {metric: value for metric, value in figures.items() if metric != "examples"})
+    return {f"{name}_{metric}": value for metric, value in figures.items() if metric != "examples"}
 
 
 def _own_records(device: Device, row: Row) -> Row:

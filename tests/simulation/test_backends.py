@@ -129,8 +129,8 @@ def test_matrix_products_use_one_thread(backend, user, results, tmp_path):
     with threadpool_limits(2, "blas"):
         rows = results(user.RecordsThreads(), tmp_path, rounds=1, backend=backend).devices.splitlines()
         assert user.threads() == 2  # again
-    told = {(row["device_threads"], row["coordinator_threads"]) for row in map(json.loads, rows)}
-    assert told == {(1, 1)}
+    threads = {(row["device_threads"], row["coordinator_threads"]) for row in map(json.loads, rows)}
+    assert threads == {(1, 1)}
 
 
 def test_strategy_of_the_main_module_reaches_the_workers(results, tmp_path):

@@ -218,7 +218,7 @@ def test_run_ends_if_all_devices_are_quarantined(user, results, simulation, tmp_
         simulation(sick, tmp_path, rounds=3, fleet=replace(fleet, min_devices=1), **rounds).run(resume=True)
 
 
-# --- whose fault a death is --------------------------------------------------------------------------------------------
+# --- deaths of actors ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

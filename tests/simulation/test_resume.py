@@ -153,16 +153,16 @@ def test_next_round_begins_before_evaluation_and_commit(simulation, tmp_path, mo
             order.append(f"{tasks[0].kind} {tasks[0].round}")
             return super().evaluate(tasks, broadcast)
 
-    class Told(Observer):
+    class Observes(Observer):
         def on_round(self, record):
-            order.append(f"told {record['round']}")
+            order.append(f"observed {record['round']}")
 
     run = simulation(FedAvg(), tmp_path, rounds=3, evaluate_every=2, backend=Listening())
-    run.run(observers=[Told()])
+    run.run(observers=[Observes()])
     assert order[:-1] == [
-        *("train 1", "train 2", "commit 1", "told 1"),
-        *("evaluate 2", "train 3", "commit 2", "told 2"),
-        *("evaluate 3", "commit 3", "told 3"),
+        *("train 1", "train 2", "commit 1", "observed 1"),
+        *("evaluate 2", "train 3", "commit 2", "observed 2"),
+        *("evaluate 3", "commit 3", "observed 3"),
     ]
     assert order[-1].startswith("final")
 
