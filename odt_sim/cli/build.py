@@ -23,12 +23,12 @@ from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.export.cache import exported
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.observers.base import Observer
 from odt_sim.persistence.storage import is_uri
 from odt_sim.settings import ConfiguredFleet, ExportedModel, ModelFile, check_values, expected, fits
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.strategies.base import Strategy
-from odt_sim.trackers.base import Tracker
 from odt_sim.user_code import user_code_errors
 
 Result = TypeVar("Result")
@@ -38,7 +38,7 @@ KINDS: Mapping[str, type] = {
     "aggregator": Aggregator,
     "data": Dataset,
     "backend": Backend,
-    "tracker": Tracker,
+    "tracker": Observer,
 }
 """What a group's component is; that of another group is a function."""
 

@@ -58,7 +58,6 @@ def save_changes(folder: Path, config: DictConfig, overrides: Sequence[str]) -> 
     Raises:
         FileError: The folder cannot be written.
     """
-    remove_temporaries(folder / ".hydra", FILES)
     wanted = list(dict.fromkeys(reversed(overrides)))[::-1]  # the last of equal ones decides
     if wanted != saved_overrides(folder):
         fresh = config.copy()

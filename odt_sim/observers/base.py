@@ -1,4 +1,4 @@
-"""The interface of everything that follows a run: display, trackers, early stopping, callbacks of users."""
+"""The interface of displays, trackers, early stopping and callbacks of users."""
 
 import sys
 import warnings
@@ -18,14 +18,14 @@ NOTEBOOK = "ipykernel"
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What an observer may use of the run that begins.
+    """The run that begins, for its observers.
 
     Attributes:
         name: The run's title; in a sweep it names the job.
         settings: The settings by dotted key, such as `{"run.rounds": 40}`.
         folder: The run's folder, which exists.
-        rounds: The number of rounds that the run has at most.
-        recorded: The records of the rounds that a resumed run has committed so far.
+        rounds: The maximum number of rounds.
+        recorded: The records of the rounds that a resumed run has committed.
     """
 
     name: str
@@ -36,7 +36,7 @@ class RunInfo:
 
 
 class Observer:
-    """Follows one run; each method does nothing by default.
+    """Follows one run; all methods do nothing by default.
 
     An observer that raises in `on_begin` ends the run. One that raises later is reported once and dropped, and the run
     continues: its records on disk are complete in any case.
@@ -57,18 +57,18 @@ class Observer:
     reason: str | None = None
 
     def on_begin(self, run: RunInfo) -> bool | None:
-        """Called after all checks, before the first round; True runs no further rounds, only the final evaluation."""
+        """Called after all checks, before the first round; True skips to the final evaluation."""
         return None
 
     def on_round(self, record: RoundRecord) -> bool | None:
-        """Called with the record of each round that was committed; True makes this round the last."""
+        """Called after each committed round; True makes it the last."""
         return None
 
     def on_warning(self, message: str) -> None:
-        """Called with one line, such as that the last commit is damaged."""
+        """Called with a line, such as that the last commit is damaged."""
 
     def on_end(self, summary: Summary | None) -> None:
-        """Called once after `on_begin`, with the run's summary; None if the run failed or was interrupted."""
+        """Called once, with the summary; None if the run failed or was interrupted."""
 
 
 class Observers(Observer):
@@ -81,13 +81,13 @@ class Observers(Observer):
         name: str | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """Groups observers.
+        """Group observers.
 
         Args:
-            observers: In the order in which they are called; the last is the first to end. None for a progress display,
-                if stderr is a terminal or the process a notebook's.
-            name: Replaces the run's title in `RunInfo`.
-            settings: Replaces the run's settings in `RunInfo`.
+            observers: In the order in which they are called; the last is the first to end. None for a progress display
+                if stderr is a terminal, or in a notebook.
+            name: The title in `RunInfo`; None for the run's.
+            settings: The settings in `RunInfo`; None for the run's.
         """
         self._members = _default() if observers is None else list(observers)
         self._begun: list[Observer] = []
@@ -96,10 +96,10 @@ class Observers(Observer):
         }
 
     def on_begin(self, run: RunInfo) -> bool:
-        """Begins all observers; True if one of them stops the run.
+        """Begin all observers; return whether one of them stops the run.
 
         Raises:
-            ConfigurationError: An observer failed; those that had begun are ended.
+            ConfigurationError: An observer failed; the others are ended.
         """
         run, stop = replace(run, **self._changes), False
         try:
@@ -113,24 +113,24 @@ class Observers(Observer):
         return stop
 
     def on_round(self, record: RoundRecord) -> bool:
-        """Passes a record on; True if an observer stops the run."""
+        """Pass a record on; return whether an observer stops the run."""
         stops = [self._attempt(observer, observer.on_round, record) for observer in list(self._begun)]
         return any(stops)
 
     def on_warning(self, message: str) -> None:
-        """Passes a warning on; it becomes a Python warning where no observer takes it."""
-        listeners = [one for one in self._members if type(one).on_warning is not Observer.on_warning]
+        """Pass a warning on; without an observer for it, it becomes a Python warning."""
+        listeners = [each for each in self._members if type(each).on_warning is not Observer.on_warning]
         if not listeners:
             warnings.warn(message, stacklevel=2)
         for observer in listeners:
             observer.on_warning(message)
 
     def on_end(self, summary: Summary | None) -> None:
-        """Ends the observers that began, the last first."""
+        """End the observers that began, the last first."""
         while self._begun:
             observer = self._begun[-1]
             self._attempt(observer, observer.on_end, summary)
-            self._begun = [one for one in self._begun if one is not observer]
+            self._begun = [each for each in self._begun if each is not observer]
 
     def _attempt(self, observer: Observer, method: Callable[..., bool | None], *arguments: Any) -> bool:
         try:

@@ -51,7 +51,7 @@ class Display(Observer):
         self._line.start()
 
     def on_begin(self, run: RunInfo) -> None:
-        """Shows the run's line, with the rounds that it has already."""
+        """Show the run's line, with the rounds that it has already."""
         self._folder = run.folder
         self.show(run.name, run.rounds)
         for record in run.recorded:
@@ -59,7 +59,7 @@ class Display(Observer):
         self._update(completed=len(run.recorded))
 
     def on_round(self, record: RoundRecord) -> None:
-        """Shows a round's figures, and names the devices that later rounds go without."""
+        """Show a round's figures, and name newly quarantined devices."""
         self._count(record)
         for metric in ("accuracy", "mse"):
             if metric in record:
@@ -73,11 +73,11 @@ class Display(Observer):
         self._update(completed=record.round, figures="  ".join(figures))
 
     def on_warning(self, message: str) -> None:
-        """Prints a warning above the line."""
+        """Print a warning above the line."""
         self._print(f"[yellow]warning[/yellow] {escape(message)}")
 
     def on_end(self, summary: Summary | None) -> None:
-        """Ends the line, and names the devices that were excluded or not evaluated."""
+        """End the line, and name the devices that were excluded or not evaluated."""
         self.close(finished=summary is not None)
         if summary is None:
             return
@@ -89,7 +89,7 @@ class Display(Observer):
             self._print(f"[yellow]not evaluated[/yellow] {_named(missing)}")
 
     def close(self, finished: bool = False) -> None:
-        """Ends the line, which stays on the terminal."""
+        """End the line, which stays on the terminal."""
         if self._line is not None and not self._closed:
             if not finished:
                 self._update(figures="[red]unfinished[/red]")
@@ -131,7 +131,7 @@ def _line(console: Console, *, disable: bool) -> Progress:
 
 
 def _shortened(name: str, width: int) -> str:
-    """Cuts a run's title to its share of a line, but never the strategy, its first word."""
+    """Cut a run's title to its share of a line, but never the strategy, its first word."""
     room = max(len(name.split(" ")[0]) + 1, width - FIGURES_WIDTH)
     return name if len(name) <= room else f"{name[: room - 1].rstrip()}…"
 

@@ -88,10 +88,10 @@ def test_inspect_shows_an_open_batch_size(odt_sim, folder, any_rows):
     assert "x float32[?, 6]" in out
 
 
-def test_model_is_exported_and_inspected(odt_sim, folder, digits_mlp):
+def test_model_is_exported_and_inspected(odt_sim, folder, configured_mlp):
     code, out, _ = odt_sim("export", "model=digits_mlp", "-o", "deep/[my].tflite")
     assert code == 0
-    assert TrainableModel.load(folder / "deep" / "[my].tflite").fingerprint == digits_mlp.fingerprint
+    assert TrainableModel.load(folder / "deep" / "[my].tflite").fingerprint == configured_mlp.fingerprint
     assert re.match(r"deep/\[my\]\.tflite: [\d,]+ bytes, 4,810 parameters, signatures .*train", out)
     code, out, _ = odt_sim("inspect", "deep/[my].tflite")
     assert code == 0

@@ -149,7 +149,7 @@ def test_examples_shared_by_parts_are_counted(run, folder):
 # --- excluded devices ----------------------------------------------------------------------------------------
 
 
-def test_diverging_device_is_excluded_and_named(run, folder, digits_mlp):
+def test_diverging_device_is_excluded_and_named(run, folder):
     random = np.random.default_rng(0)
     x, users = random.random((90, 8, 8, 1), np.float32), np.arange(90) % 3
     x[users == 2] *= 1e30
