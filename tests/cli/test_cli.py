@@ -96,7 +96,7 @@ def test_model_is_exported_and_inspected(odt_sim, folder, configured_mlp):
     code, out, _ = odt_sim("inspect", "deep/[my].tflite")
     assert code == 0
     assert out.startswith("deep/[my].tflite: ")
-    assert f"default learning rate {digits_mlp.manifest.optimizer['learning_rate']:g}" in " ".join(out.split())
+    assert f"default learning rate {configured_mlp.manifest.optimizer['learning_rate']:g}" in " ".join(out.split())
     for word in ("Signatures", "sample_weight float32[16]", "dense_0/kernel", "64 x 64", "head", "BATCH_MATMUL"):
         assert word in out, word
 
