@@ -1,4 +1,4 @@
-"""Models that end in one output, on targets that are one number an example: from an `.npz` file to the fleet's weights."""
+"""Models with one output on targets of one number: from an `.npz` file to the weights of a fleet."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def model(request):
 
 @pytest.fixture
 def data(model, tmp_path):
-    """Five examples of each of two users, three of them to train on."""
+    """Five examples of each of two users, three of them for training."""
     random = np.random.default_rng(0)
     x = random.normal(size=(10, 3))
     y = x.sum(axis=1) if model.loss == "mean_squared_error" else (x.sum(axis=1) > 0).astype(np.int64)
@@ -34,13 +34,13 @@ def data(model, tmp_path):
 
 
 def gradient_step(kernel, bias, x, y, loss):
-    """Returns the known answer in float64 to one step on the mean loss over the rows."""
+    """Return the result of one step on the mean loss over the rows, in float64."""
     outputs = (x @ kernel + bias)[:, 0]
     error = 2 * (outputs - y) if loss == "mean_squared_error" else 1 / (1 + np.exp(-outputs)) - y
     return kernel - RATE * x.T @ error[:, np.newaxis] / len(x), bias - RATE * error.mean()
 
 
-def test_a_round_of_fedavg(model, data, tmp_path):
+def test_fedavg_round_is_exact(model, data, tmp_path):
     assert data.y.ndim == 1
     kernel, bias = Device(model, train=(data.x, data.y)).parameters().tensors()
     x, y = data.x.astype(np.float64), data.y.astype(np.float64)
@@ -53,7 +53,7 @@ def test_a_round_of_fedavg(model, data, tmp_path):
     np.testing.assert_allclose(found, np.concatenate([value.ravel() for value in expected]), atol=1e-6)
 
 
-def test_a_device_takes_rows_in_the_same_form(model, data):
+def test_device_takes_targets_in_the_same_form(model, data):
     flat, shaped = (
         Device(model, train=(data.x, y), test=(data.x, y)) for y in (data.y, data.y.astype(np.float32)[:, np.newaxis])
     )

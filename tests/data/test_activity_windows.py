@@ -6,7 +6,7 @@ from odt_sim.errors import DataError
 
 
 def windows(length, start=0.0):
-    """Returns windows of 8 samples that overlap by half, `[windows, 9, 8]`, of a recording of 9 signals."""
+    """Return windows `[windows, 9, 8]` of a recording that overlap by half."""
     recording = start + np.arange(9)[:, np.newaxis] + np.arange(length) / 64
     return np.stack([recording[:, i : i + 8] for i in range(0, length - 7, 4)]).astype(np.float32)
 
@@ -22,7 +22,7 @@ def people():
 
 @pytest.fixture
 def folder(tmp_path, people):
-    """The folder as it is when unpacked."""
+    """The unpacked folder."""
     for part, (x, y, subject) in people.items():
         (tmp_path / part / "Inertial Signals").mkdir(parents=True)
         for channel, signal in enumerate(SIGNALS):
@@ -32,7 +32,7 @@ def folder(tmp_path, people):
     return tmp_path
 
 
-def test_the_folder(folder, people):
+def test_folder_is_read_with_sequences(folder, people):
     dataset = uci_har(folder)
     np.testing.assert_allclose(dataset.x, np.concatenate([people["train"][0], people["test"][0]]), rtol=1e-6)
     assert dataset.y.tolist() == [0, 0, 0, 5, 5, 4, 3, 3]
@@ -41,7 +41,7 @@ def test_the_folder(folder, people):
     assert dataset.sequences.tolist() == [0, 0, 0, 1, 1, 2, 3, 3]
 
 
-def test_the_npz_is_the_same(folder, people, tmp_path):
+def test_npz_equals_folder(folder, people, tmp_path):
     x, y, subject = (np.concatenate(arrays) for arrays in zip(people["train"], people["test"], strict=True))
     np.savez(tmp_path / "har.npz", x=x, y=(y - 1).astype(np.int8), subject=subject.astype(np.int8))
     one, other = uci_har(folder), uci_har(tmp_path / "har.npz")
@@ -50,18 +50,18 @@ def test_the_npz_is_the_same(folder, people, tmp_path):
         assert getattr(one, name).tolist() == getattr(other, name).tolist()
 
 
-def test_another_person_is_another_sequence(tmp_path):
+def test_sequence_ends_with_the_person(tmp_path):
     np.savez(tmp_path / "har.npz", x=windows(16), y=np.zeros(3, np.int8), subject=np.array([1, 1, 2]))
     assert uci_har(tmp_path / "har.npz").sequences.tolist() == [0, 0, 1]
 
 
-def test_a_missing_file_is_named(folder):
+def test_missing_file_is_named(folder):
     (folder / "test" / "y_test.txt").unlink()
     with pytest.raises(DataError, match=r"test/y_test\.txt: no such file; give the unpacked folder 'UCI HAR Dataset'"):
         uci_har(folder)
 
 
-def test_a_damaged_file_is_named(folder):
+def test_damaged_file_is_named(folder):
     (folder / "train" / "Inertial Signals" / "body_acc_x_train.txt").write_text("1 2\n3 x\n")
     with pytest.raises(DataError, match=r"body_acc_x_train\.txt: cannot be read .*download it again") as caught:
         uci_har(folder)

@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 
 from odt_sim.data.dataset import Dataset
-from odt_sim.data.dataset_checks import check, check_against
+from odt_sim.data.dataset_checks import as_targets, check, check_against
 from odt_sim.errors import DataError
 
 X = np.float32([[1, 2], [3, 4], [5, 6]])
 Y = np.array([0, 1, 2])
 
 
-def test_pixels_become_floats_between_0_and_1_with_a_channel_axis():
+def test_pixels_become_floats_with_a_channel_axis():
     images = np.array([[[0, 255], [51, 102]]], np.uint8)
     x = check(Dataset("images", images, [0])).x
     assert x.shape == (1, 2, 2, 1)
@@ -33,7 +33,7 @@ def test_inputs_become_float32_or_int32(given, expected):
     assert x.tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
-def test_integer_labels_become_int32_and_count_the_classes():
+def test_integer_labels_become_int32_and_give_the_classes():
     dataset = check(Dataset("d", X, np.array([[4], [0], [2]], np.uint8)))
     assert dataset.y.dtype == np.int32
     assert dataset.y.tolist() == [4, 0, 2]
@@ -57,7 +57,7 @@ def test_one_hot_targets_have_labels():
     assert dataset.labels().tolist() == [2, 0, 1]
 
 
-def test_one_hot_targets_whose_classes_nobody_named():
+def test_one_hot_targets_without_classes_get_advice():
     one_hot = check(Dataset("d", X, np.eye(4)[[2, 0, 1]]))
     with pytest.raises(
         DataError, match=r"data\.classes=4 .*Dataset\(name, x, y, classes=4\) from a function; else use a"
@@ -67,19 +67,19 @@ def test_one_hot_targets_whose_classes_nobody_named():
 
 
 @pytest.mark.parametrize("y", [np.full((3, 4), 0.5), np.array([[-1, 2.0]] * 3), np.ones((3, 1))])
-def test_values_that_are_no_probabilities_are_not_called_one_hot(y):
+def test_other_values_get_no_one_hot_advice(y):
     with pytest.raises(DataError, match="found values to regress; use a partition"):
         check(Dataset("d", X, y)).labels()
 
 
-def test_labels_of_sequences_are_no_label_of_an_example():
+def test_sequence_labels_are_not_example_labels():
     dataset = check(Dataset("text", X, np.array([[0, 1], [1, 1], [2, 0]])))
     assert dataset.classes == 3
     with pytest.raises(DataError, match=r"found labels of shape \[2\]"):
         dataset.labels()
 
 
-def test_what_is_already_right_is_not_copied():
+def test_converted_arrays_are_not_copied():
     y = Y.astype(np.int32)
     dataset = check(Dataset("d", X, y))
     assert np.shares_memory(dataset.x, X)
@@ -114,13 +114,13 @@ def test_what_is_already_right_is_not_copied():
         (Dataset("d", X, Y, users=np.float32(Y)), r"data d: users is float32 \[3\], expected one integer or string"),
     ],
 )
-def test_unusable_data_is_named_in_one_line(dataset, message):
+def test_unusable_data_is_refused_in_one_line(dataset, message):
     with pytest.raises(DataError, match=message) as caught:
         check(dataset)
     assert "\n" not in str(caught.value)
 
 
-def test_data_that_fits_the_model_passes():
+def test_fitting_data_passes():
     check_against(check(Dataset("d", X, Y)), [2], np.float32, [], "int32", 3)
     check_against(check(Dataset("d", X, np.float32(Y))), (2,), np.float32, (), np.float32, None)
 
@@ -138,7 +138,33 @@ def test_data_that_fits_the_model_passes():
         ),
     ],
 )
-def test_data_that_does_not_fit_the_model_is_named_in_one_line(signature, message):
+def test_data_for_another_model_is_refused_in_one_line(signature, message):
     with pytest.raises(DataError, match=message) as caught:
         check_against(check(Dataset("d", X, Y)), *signature)
     assert "\n" not in str(caught.value)
+
+
+def test_one_value_gets_the_axis_of_the_model():
+    y = np.float32([0.5, 1, 2])
+    assert as_targets(y, (1,), "float32").tolist() == [[0.5], [1], [2]]
+    assert as_targets(y, (), "float32") is y
+    assert as_targets(y, (3,), "float32") is y
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.uint8, bool])
+def test_binary_labels_become_floats_for_a_float_model(kind):
+    found = as_targets(np.array([0, 1, 1], kind), (1,), "float32")
+    assert (found.dtype, found.tolist()) == (np.float32, [[0], [1], [1]])
+
+
+def test_labels_of_more_classes_stay_unchanged():
+    y = np.array([0, 1, 2], np.int32)
+    assert as_targets(y, (), "float32") is y
+    assert as_targets(y, (), "int32") is y
+
+
+def test_check_applies_the_conversion():
+    check_against(check(Dataset("values", X, np.array([0.5, 1, 2]))), (2,), "float32", (1,), "float32", None)
+    check_against(check(Dataset("labels", X, np.array([0, 1, 1]))), (2,), "float32", (1,), "float32", None)
+    with pytest.raises(DataError, match="data classes: y has dtype int32, the model's train signature takes float32"):
+        check_against(check(Dataset("classes", X, np.array([0, 1, 2]))), (2,), "float32", (1,), "float32", None)

@@ -19,11 +19,11 @@ def examples(data, device):
     return data.indices[data.offsets[device, 0] : data.offsets[device, 3]]
 
 
-def test_none_changes_nothing(images):
+def test_no_drift_returns_the_data(images):
     assert none(images, 0) is images
 
 
-def test_each_group_is_rotated_by_its_angle(images):
+def test_right_angles_move_pixels(images):
     before = images.x.copy()
     data = rotation(images, 0, degrees=[0, 90, 180])
     turns = []
@@ -38,7 +38,7 @@ def test_each_group_is_rotated_by_its_angle(images):
     assert data.spread == f"{images.spread} rotation=[0,90,180]"
 
 
-def test_other_angles_turn_the_same_way():
+def test_other_angles_rotate_counterclockwise():
     """A bar from the center to the right points to the upper right after 45 degrees."""
     x = np.zeros((3, 9, 9, 1), np.float32)
     x[:, 4, 4:] = 1
@@ -60,7 +60,7 @@ def test_grey_images_become_coloured(images):
 
 
 @pytest.mark.parametrize("one_hot", [False, True])
-def test_groups_permute_labels_and_the_first_keeps_them(images, one_hot):
+def test_groups_permute_labels_except_the_first(images, one_hot):
     if one_hot:
         images = replace(images, y=np.eye(3, dtype=np.float32)[images.y])
     data = label_permutation(images, 2, groups=3)
@@ -79,13 +79,13 @@ def test_groups_permute_labels_and_the_first_keeps_them(images, one_hot):
     assert data.y.dtype == images.y.dtype
 
 
-def test_one_hot_and_whole_labels_are_permuted_alike(images):
+def test_one_hot_and_integer_labels_are_permuted_alike(images):
     hot = replace(images, y=np.eye(3, dtype=np.float32)[images.y])
     whole, rows = (label_permutation(data, 5, groups=4).y for data in (images, hot))
     assert np.array_equal(rows.argmax(axis=1), whole)
 
 
-def test_the_seed_decides(images):
+def test_groups_depend_on_the_seed(images):
     def turned(seed):
         return rotation(images, seed).x.tolist()
 
@@ -93,7 +93,7 @@ def test_the_seed_decides(images):
     assert turned(1) != turned(2)
 
 
-def test_what_does_not_fit_is_refused(images):
+def test_unsuitable_data_is_refused(images):
     flat = replace(images, x=images.x.reshape(30, 16))
     for drift in (rotation, colour):
         with pytest.raises(DataError, match=r"x is float32 \[30, 16\], expected images"):

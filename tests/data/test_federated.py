@@ -7,7 +7,7 @@ import pytest
 
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.drift import label_permutation
-from odt_sim.data.federated import SPLIT_AT_ONCE, federate
+from odt_sim.data.federated import SPLIT_AT_ONCE, federate, standardized
 from odt_sim.data.partition import by_user, dirichlet, iid
 from odt_sim.data.split import split, split_by_block
 from odt_sim.errors import ConfigurationError, DataError
@@ -21,7 +21,7 @@ def make(examples=60, classes=3):
     return Dataset("d", x, y, np.arange(examples) // 10, classes)
 
 
-def test_each_device_has_its_partition_split_by_its_number():
+def test_each_device_is_split_by_its_number():
     dataset = make()
     data = federate(dataset, iid, 4, 5, validation=0.25, test=0.25)
     assert data.devices == 4
@@ -37,8 +37,8 @@ def test_repr_is_one_line():
     assert repr(data) == f"FederatedData(d: 4 devices, 60 examples of shape [1], 3 classes, {data.spread})"
 
 
-def test_the_ways_to_split():
-    """Labels alternate: a stratified test part has as many of each, one by block is the end of each sequence."""
+def test_split_methods():
+    """Labels alternate: a stratified test part has equal counts, a part by block is the end of each sequence."""
     dataset = replace(make(), sequences=np.arange(60) // 30)
     stratified, at_random, by_block = (
         federate(dataset, iid, 1, 0, method=method) for method in ("stratified", "random", "block")
@@ -68,7 +68,23 @@ def test_each_device_standardizes_by_its_training_examples():
     assert dataset.x.tolist() == make().x.tolist()
 
 
-def test_examples_between_blocks_are_of_no_part():
+def test_standardization_uses_own_training_examples():
+    """Two devices; constant features are centered, and an example without device stays unchanged."""
+    x = np.array([[0, 7], [4, 7], [6, 9], [10, 5], [1, 1], [3, 1], [2, 1], [8, 8]], np.float32)
+    offsets = np.array([[0, 2, 3, 4], [4, 6, 6, 7]])
+    after = standardized(x, np.arange(7), offsets)
+    expected = [[-1, 0], [1, 0], [2, 2], [4, -2], [-1, 0], [1, 0], [0, 0], [8, 8]]
+    assert after.tolist() == expected
+    assert after.dtype == np.float32
+    assert x[0].tolist() == [0, 7]
+
+
+def test_standardization_by_one_example_centers():
+    after = standardized(np.array([[3.0], [5.0], [4.0]], np.float32), np.arange(3), np.array([[0, 1, 2, 3]]))
+    assert after.tolist() == [[0], [2], [1]]
+
+
+def test_gap_between_blocks_is_left_out():
     data = federate(make(), by_user, None, 0, method="block")  # six users of ten examples
     assert data.train(2).tolist() == [20, 21, 22, 23]
     assert (data.validation(2).tolist(), data.test(2).tolist()) == ([25, 26], [28, 29])
@@ -76,12 +92,12 @@ def test_examples_between_blocks_are_of_no_part():
     assert len(data.indices) == 48
 
 
-def test_an_unknown_way_to_split_is_refused():
+def test_unknown_split_method_is_refused():
     with pytest.raises(ConfigurationError, match=r"split\.method: expected stratified, random or block, found 'time'"):
         federate(make(), iid, 2, 0, method="time")
 
 
-def test_nothing_is_copied():
+def test_arrays_are_shared():
     dataset = make()
     data = federate(dataset, partial(dirichlet, alpha=1.0), 3, 0)
     assert data.x is dataset.x
@@ -89,7 +105,7 @@ def test_nothing_is_copied():
     assert all(np.shares_memory(part(1), data.indices) for part in (data.train, data.validation, data.test))
 
 
-def test_arrays_of_a_fleet_are_read_only_views():
+def test_arrays_are_read_only_views():
     x = np.zeros((12, 2), np.float32)
     data = federate(Dataset("d", x, np.zeros(12, np.float32)), iid, 3, 0)
     assert np.shares_memory(data.x, x)
@@ -100,7 +116,7 @@ def test_arrays_of_a_fleet_are_read_only_views():
 
 
 @pytest.mark.parametrize("devices", [3, MANY])
-def test_data_travels_without_a_copy_and_read_only(devices):
+def test_pickling_shares_the_arrays_once(devices):
     data = federate(make(3 * devices), iid, devices, 0)
     buffers = []
     content = pickle.dumps(data, protocol=5, buffer_callback=buffers.append)
@@ -113,19 +129,19 @@ def test_data_travels_without_a_copy_and_read_only(devices):
     assert len(buffers) == 4
 
 
-def test_users_decide_the_number_of_devices():
+def test_by_user_determines_the_number_of_devices():
     data = federate(make(), by_user, None, 0)
     assert data.devices == 6
     assert sorted([*data.train(2), *data.validation(2), *data.test(2)]) == list(range(20, 30))
 
 
-def test_regression_is_spread_by_value():
+def test_regression_is_stratified_by_value():
     dataset = Dataset("r", np.zeros((40, 1), np.float32), np.arange(40, dtype=np.float32))
     data = federate(dataset, iid, 1, 0, validation=0.25, test=0.25)
     assert np.abs(np.sort(dataset.y[data.test(0)]) - (np.arange(10) * 4 + 1.5)).max() <= 2.5
 
 
-def test_targets_of_several_values_are_spread_at_random():
+def test_targets_of_several_values_are_split_at_random():
     dataset = Dataset("m", np.zeros((10, 1), np.float32), np.zeros((10, 2), np.float32))
     assert federate(dataset, iid, 2, 0).train_sizes.tolist() == [3, 3]
 
@@ -140,7 +156,7 @@ def test_targets_of_several_values_are_spread_at_random():
         ([[], []], "device 0: expected at least 3 examples .*, found 0"),
     ],
 )
-def test_a_wrong_partition_is_named(parts, message):
+def test_invalid_partition_is_refused(parts, message):
     arrays = [np.array(part, np.int64) for part in parts]
     with pytest.raises(DataError, match=message):
         federate(make(), lambda dataset, devices, seed: arrays, 2, 0)
@@ -171,7 +187,7 @@ def test_fractions_are_checked_before_the_partition_is_made():
 
 
 @pytest.mark.parametrize("devices", [SPLIT_AT_ONCE, MANY])
-def test_ten_thousand_devices_are_two_arrays(devices):
+def test_large_fleet_is_two_arrays(devices):
     data = federate(make(examples=5 * devices), iid, devices, 0)
     assert data.offsets.shape == (devices, 4)
     assert len(data.indices) == 5 * devices
@@ -188,8 +204,8 @@ def listed(parts):
 
 @pytest.mark.parametrize("method", ["stratified", "random"])
 @pytest.mark.parametrize("fractions", [(0.2, 0.2), (0.0, 0.3), (0.45, 0.45)])
-def test_a_large_fleet_is_split_as_a_small_one(method, fractions):
-    """Devices 0 to 3 of both fleets have the same examples, which differ in number and in labels."""
+def test_deferred_split_equals_the_split_in_advance(method, fractions):
+    """Devices 0 to 3 of both fleets have the same examples."""
     sizes = np.array([3, 4, 30, 11, *[3] * (MANY - 4)])
     owners = np.repeat(np.arange(MANY), sizes)
     dataset = replace(make(len(owners), 4), users=owners)
@@ -207,21 +223,21 @@ def test_a_large_fleet_is_split_as_a_small_one(method, fractions):
     np.testing.assert_array_equal(np.diff(large.offsets), [[len(part) for part in large.parts(d)] for d in range(MANY)])
 
 
-def test_a_large_fleet_with_a_device_of_two_examples_is_refused():
+def test_large_fleet_with_a_too_small_device_is_refused():
     sizes = [3] * (MANY - 1) + [2]
     dataset = replace(make(sum(sizes)), users=np.repeat(np.arange(MANY), sizes))
     with pytest.raises(DataError, match=f"device {MANY - 1}: expected at least 3 examples .*, found 2"):
         federate(dataset, by_user, None, 0)
 
 
-def test_changed_labels_do_not_change_who_is_in_which_part():
+def test_drift_does_not_change_a_deferred_split():
     data = federate(make(20 * MANY), iid, MANY, 0)
     changed = label_permutation(data, 1, groups=3)
     assert not np.array_equal(changed.y, data.y)
     assert [listed(changed.parts(d)) for d in range(50)] == [listed(data.parts(d)) for d in range(50)]
 
 
-def test_devices_that_standardize_are_split_at_once():
+def test_standardized_fleet_is_split_in_advance():
     data = federate(replace(make(3 * MANY), standardize=True), iid, MANY, 0)
     assert data.deferred is None
     assert data.x[data.train(5)].tolist() == [[0.0]]  # one training example: centered

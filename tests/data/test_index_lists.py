@@ -7,7 +7,7 @@ from odt_sim.data.index_lists import IndexLists
 
 
 @given(st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=8))
-def test_rows_are_the_lists_that_they_were_made_of(parts):
+def test_round_trip(parts):
     rows = IndexLists.of([np.array(part, np.int64) for part in parts])
     assert [row.tolist() for row in rows] == parts
     assert rows.sizes.tolist() == [len(part) for part in parts]
@@ -15,13 +15,13 @@ def test_rows_are_the_lists_that_they_were_made_of(parts):
     assert rows.values.dtype == np.int64
 
 
-def test_examples_are_grouped_by_their_device_and_those_of_none_left_out():
+def test_grouping_skips_examples_without_device():
     rows = IndexLists.grouped(np.array([1, -1, 3, 1, 0, -1]), 4)
     assert [row.tolist() for row in rows] == [[4], [0, 3], [], [2]]
     assert rows.values.tolist() == [4, 0, 3, 2]
 
 
-def test_rows_are_views_and_taken_as_they_are():
+def test_lists_are_views():
     rows = IndexLists.grouped(np.array([0, 1, 0]), 2)
     assert IndexLists.of(rows) is rows
     assert np.shares_memory(rows[0], rows.values)

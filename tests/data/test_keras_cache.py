@@ -1,4 +1,4 @@
-"""Keras itself runs, in the subprocess, on a tiny copy of Fashion-MNIST in the format of the real files."""
+"""The Keras subprocess reads a tiny copy of Fashion-MNIST in the original format."""
 
 import gzip
 import importlib.util
@@ -34,8 +34,9 @@ def write_fashion_mnist(folder):
         (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(16) + pixels))
 
 
+@pytest.mark.slow
 @needs_keras
-def test_a_keras_dataset_is_joined_and_kept_in_the_cache(folders):
+def test_keras_dataset_is_joined_and_cached(folders):
     write_fashion_mnist(folders / "keras" / "datasets" / "fashion-mnist")
     dataset = keras_dataset("fashion_mnist")
     assert dataset.name == "fashion_mnist"
@@ -48,8 +49,9 @@ def test_a_keras_dataset_is_joined_and_kept_in_the_cache(folders):
     assert path.stat().st_mtime_ns == written
 
 
+@pytest.mark.slow
 @needs_keras
-def test_a_failed_download_is_one_line_and_leaves_nothing(folders):
+def test_failed_download_is_one_line_and_leaves_no_file(folders):
     message = r"data mnist: Keras failed to load it \(.*URL fetch failure.*check the name and the network"
     with pytest.raises(DataError, match=message) as caught:
         keras_dataset("mnist")
@@ -58,32 +60,32 @@ def test_a_failed_download_is_one_line_and_leaves_nothing(folders):
 
 
 @needs_keras
-def test_a_name_that_keras_does_not_know_ends_the_program(folders):
+def test_unknown_name_ends_the_download_program(folders):
     with pytest.raises(SystemExit, match=r"^no such data set; there are .*fashion_mnist"):
         main("nist", str(folders / "nist.npz"))
     assert not (folders / "nist.npz").exists()
 
 
-def test_without_keras_the_error_says_what_to_install(monkeypatch):
+def test_missing_keras_names_the_extra(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"data mnist: needs Keras .* pip install 'odt_sim\[export\]'"):
         cached_keras_file("mnist")
 
 
-def test_a_name_cannot_leave_the_cache():
+def test_name_cannot_leave_the_cache():
     with pytest.raises(DataError, match=r"data \.\./mnist: is not the name of a Keras data set"):
         cached_keras_file("../mnist")
 
 
 @needs_keras
-def test_a_cache_folder_that_cannot_be_made_is_named(folders):
+def test_unusable_cache_folder_is_named(folders):
     (folders / "cache").write_text("a file")
     with pytest.raises(DataError, match=r"data mnist: cannot be stored in .*set ODT_SIM_CACHE"):
         cached_keras_file("mnist")
 
 
 @needs_keras
-def test_sequences_become_rectangular():
+def test_texts_are_cut_and_padded():
     def load_data(num_words):
         texts = np.array([[1, 2, 3], list(range(250))], object)
         return (texts, np.array([0, 1])), (texts[:1], np.array([1]))
@@ -95,7 +97,7 @@ def test_sequences_become_rectangular():
     assert y.tolist() == [0, 1, 1]
 
 
-def test_the_configuration_reads_the_cache(folders):
+def test_configuration_reads_the_cache(folders):
     path = folders / "cache" / "data" / "keras_mnist.npz"
     path.parent.mkdir(parents=True)
     np.savez(path, x=np.zeros((2, 28, 28), np.uint8), y=np.array([3, 4]))

@@ -46,7 +46,7 @@ def test_iid_gives_equal_numbers(examples, devices, seed):
     st.integers(0, 8),
     SEEDS,
 )
-def test_dirichlet_gives_each_device_enough_or_is_refused(labels, devices, alpha, min_examples, seed):
+def test_dirichlet_respects_min_examples_or_is_refused(labels, devices, alpha, min_examples, seed):
     dataset = labelled(labels)
     for partition in (dirichlet, quantity_skew):
         spread = partial(partition, dataset, devices, seed, alpha=alpha, min_examples=min_examples)
@@ -81,7 +81,7 @@ def test_dirichlet_shares_have_the_variance_of_the_distribution(alpha):
     assert shares.var() == pytest.approx(expected, rel=0.1)
 
 
-def test_small_alpha_concentrates_labels_and_large_alpha_spreads_them():
+def test_alpha_controls_the_label_skew():
     dataset = balanced(10_000, 10)
 
     def largest_share(alpha):
@@ -98,7 +98,7 @@ def test_tiny_alpha_gives_each_class_to_one_device():
     assert holders.sum(axis=1).tolist() == [1] * 10
 
 
-def test_quantity_skew_leaves_labels_alike_and_skews_sizes():
+def test_quantity_skew_changes_sizes_only():
     dataset = balanced(50_000, 5)
     parts = quantity_skew(dataset, 10, 0, alpha=0.5)
     sizes = [len(part) for part in parts]
@@ -109,7 +109,7 @@ def test_quantity_skew_leaves_labels_alike_and_skews_sizes():
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=300), st.integers(1, 40), st.integers(1, 5), SEEDS)
-def test_pathological_gives_exactly_that_many_classes(labels, devices, per_device, seed):
+def test_pathological_gives_exact_number_of_classes(labels, devices, per_device, seed):
     dataset = labelled(labels)
     sizes = np.unique(labels, return_counts=True)[1]
     possible = per_device <= len(sizes) <= devices * per_device <= np.minimum(sizes, devices).sum()
@@ -166,7 +166,7 @@ ALL = {
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_partition_depends_on_the_seed_and_on_nothing_else(name):
+def test_partition_depends_on_the_seed_only(name):
     dataset = balanced(600, 6)
     dataset = Dataset("d", dataset.x, dataset.y, np.arange(600) // 20, 6)
 
@@ -181,13 +181,13 @@ def test_a_partition_depends_on_the_seed_and_on_nothing_else(name):
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("devices", [0, -1])
-def test_no_devices_is_refused(name, devices):
+def test_no_device_is_refused(name, devices):
     dataset = Dataset("d", np.zeros((4, 1)), np.array([0, 1, 0, 1], np.int32), np.arange(4), 2)
     with pytest.raises(ConfigurationError, match=rf"fleet\.devices: expected at least 1, found {devices}"):
         ALL[name](dataset, devices, 0)
 
 
-def test_without_a_number_only_users_decide():
+def test_number_of_devices_is_required_except_by_user():
     with pytest.raises(ConfigurationError, match=r"fleet\.devices: expected at least 1, found null"):
         iid(balanced(10, 2), None, 0)
 
@@ -198,7 +198,7 @@ def test_alpha_out_of_range_is_refused(alpha):
         dirichlet(balanced(100, 2), 2, 0, alpha=alpha)
 
 
-def test_regression_has_no_labels_to_skew():
+def test_label_skew_refuses_regression():
     dataset = Dataset("school", np.zeros((9, 1)), np.zeros(9, np.float32))
     for partition in (ALL["dirichlet"], ALL["pathological"]):
         with pytest.raises(DataError, match="data school: expected one class label for each example"):

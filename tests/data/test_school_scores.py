@@ -11,7 +11,7 @@ def saved(folder, scores=(1, 70, 24)):
     return folder / "school.npz"
 
 
-def test_scores_are_scaled_and_features_left_to_each_school(tmp_path):
+def test_scores_are_scaled_and_features_are_not(tmp_path):
     dataset = school(saved(tmp_path))
     assert dataset.x.tolist() == [[0, 10, 1], [2, 10, 1], [5, 10, 1]]
     assert dataset.standardize
@@ -20,6 +20,6 @@ def test_scores_are_scaled_and_features_left_to_each_school(tmp_path):
     assert (dataset.x.dtype, dataset.y.dtype, dataset.classes) == (np.float32, np.float32, None)
 
 
-def test_a_score_out_of_range_is_refused(tmp_path):
+def test_score_out_of_range_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"scores y reach 0\.\.71, expected 1\.\.70"):
         school(saved(tmp_path, (0, 71, 3)))

@@ -32,7 +32,7 @@ def shared(name):
     return path
 
 
-def test_importing_the_data_part_is_light():
+def test_import_is_light():
     heavy = {"sklearn", "keras", "tensorflow", "ray", "pandas", "scipy"}
     code = f"import sys, odt_sim.data; print(sorted({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -48,7 +48,7 @@ def test_digits():
     assert np.bincount(dataset.y).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
 
 
-def test_npz_takes_arrays_by_name(saved):
+def test_npz_reads_arrays_by_name(saved):
     dataset = npz(saved, y="label", users="who", classes=5)
     assert dataset.name == "points"
     assert dataset.x.tolist() == np.eye(3).tolist()
@@ -80,26 +80,26 @@ def test_school_scores_are_regression():
     assert federate(dataset, by_user, 20, 0).devices == 20
 
 
-def test_a_missing_file(tmp_path):
+def test_missing_npz_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"none\.npz: no such file"):
         npz(tmp_path / "none.npz")
 
 
-def test_a_file_that_is_no_npz(tmp_path):
+def test_file_of_another_format_is_refused(tmp_path):
     path = tmp_path / "text.npz"
     path.write_text("hello")
     with pytest.raises(DataError, match=r"text\.npz: is not an \.npz file"):
         npz(path)
 
 
-def test_a_single_array_is_no_npz(tmp_path):
+def test_single_array_is_refused(tmp_path):
     path = tmp_path / "array.npy"
     np.save(path, np.eye(2))
     with pytest.raises(DataError, match=r"array\.npy: is not an \.npz file"):
         npz(path)
 
 
-def test_a_damaged_file(saved):
+def test_damaged_npz_is_refused(saved):
     content = bytearray(saved.read_bytes())
     content[100:160] = bytes(60)
     saved.write_bytes(content)
@@ -108,12 +108,12 @@ def test_a_damaged_file(saved):
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_array_lists_those_that_are_there(saved):
+def test_missing_array_lists_the_others(saved):
     with pytest.raises(DataError, match=r"points\.npz: has no array 'y'; there are: x, label, who"):
         npz(saved)
 
 
-def test_pickled_arrays_are_never_loaded(tmp_path):
+def test_pickled_arrays_are_refused(tmp_path):
     path = tmp_path / "objects.npz"
     np.savez(path, x=np.array([[1], [1, 2]], object), y=np.array([0, 1]))
     with pytest.raises(DataError, match=r"objects\.npz: array 'x' cannot be read .*pickled") as caught:
@@ -121,7 +121,7 @@ def test_pickled_arrays_are_never_loaded(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_a_member_that_is_no_array(tmp_path):
+def test_member_of_another_format_is_refused(tmp_path):
     path = tmp_path / "files.npz"
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("x", "hello")
@@ -163,7 +163,7 @@ def python_file(tmp_path):
     return path
 
 
-def test_functions_in_a_file(python_file):
+def test_function_in_a_file_is_called(python_file):
     pair = function(f"{python_file}:pair", rows=3)
     assert (pair.name, pair.x.shape, pair.classes) == ("pair", (3, 2), 1)
     triple = function(f"{python_file}:triple")
@@ -172,7 +172,7 @@ def test_functions_in_a_file(python_file):
     assert (whole.name, whole.y.dtype, whole.classes) == ("mine", np.int32, 4)
 
 
-def test_a_function_in_a_package():
+def test_function_in_a_package_is_called():
     assert function("odt_sim.data.sources.digits").name == "digits"
 
 
@@ -188,12 +188,12 @@ def test_a_function_in_a_package():
         ("{folder}/none.txt:load", "none.txt:load: cannot import"),
     ],
 )
-def test_a_wrong_target_is_named(target, message, python_file):
+def test_wrong_target_is_refused(target, message, python_file):
     with pytest.raises(DataError, match=message):
         function(target.format(file=python_file, folder=python_file.parent))
 
 
-def test_wrong_arguments_are_named(python_file):
+def test_wrong_arguments_are_refused(python_file):
     with pytest.raises(DataError, match=r"'columns'; the function takes \(rows=4\)"):
         function(f"{python_file}:pair", columns=3)
 
@@ -202,14 +202,14 @@ def configured(file, **changes):
     return instantiate(OmegaConf.merge(OmegaConf.load(ROOT / "conf" / file), changes))
 
 
-def test_every_data_configuration_makes_data(saved, python_file):
+def test_every_data_configuration_returns_data(saved, python_file):
     assert configured("data/digits.yaml").name == "digits"
     assert configured("data/npz.yaml", path=str(saved), y="label").classes == 4
     assert configured("data/function.yaml", target=f"{python_file}:pair", rows=6).x.shape == (6, 2)
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "conf" / "partition").glob("*.yaml"))])
-def test_every_partition_configuration_makes_a_fleet(name):
+def test_every_partition_configuration_partitions(name):
     y = np.tile(np.arange(4), 50)
     dataset = Dataset("d", np.zeros((200, 1), np.float32), y, np.arange(200) // 20, 4)
     assert federate(dataset, configured(f"partition/{name}.yaml"), 5, 0).devices == 5

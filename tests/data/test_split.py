@@ -27,7 +27,7 @@ def test_sizes_follow_the_fractions():
     assert [len(part) for part in split(np.arange(10), None, 0, 0, validation=0, test=0.2)] == [8, 0, 2]
 
 
-def test_each_part_has_the_mix_of_labels():
+def test_parts_have_the_mix_of_labels():
     labels = np.repeat([0, 1, 2], [50, 100, 50])
     for seed in range(20):
         for part, expected in zip(
@@ -46,7 +46,7 @@ def test_each_example_is_equally_likely_to_be_in_a_part():
     assert np.abs(times / 3000 - expected).max() < 0.04  # 4.5 standard deviations or more
 
 
-def test_a_split_depends_on_seed_and_device():
+def test_split_depends_on_seed_and_device():
     def parts(seed, device):
         return [part.tolist() for part in split(np.arange(50), None, seed, device)]
 
@@ -56,7 +56,7 @@ def test_a_split_depends_on_seed_and_device():
 
 
 @pytest.mark.parametrize("examples", [0, 1, 2])
-def test_too_few_examples_name_the_device(examples):
+def test_too_few_examples_are_refused(examples):
     with pytest.raises(DataError, match=f"device 7: expected at least 3 examples .*, found {examples};"):
         split(np.arange(examples), None, 0, 7)
 
@@ -67,7 +67,7 @@ def test_fractions_out_of_range_are_refused(validation, test):
         Split(validation=validation, test=test)
 
 
-def test_blocks_stand_in_the_order_of_time_with_gaps_between():
+def test_blocks_are_in_order_with_gaps():
     parts = split_by_block(np.arange(10, 24), None, 0, gap=1)  # 14 examples, 12 of them used
     assert [part.tolist() for part in parts] == [list(range(10, 18)), [19, 20], [22, 23]]
     parts = split_by_block(np.arange(10), None, 0, validation=0.1, test=0.3, gap=0)
@@ -76,7 +76,7 @@ def test_blocks_stand_in_the_order_of_time_with_gaps_between():
     assert [part.tolist() for part in parts] == [[0, 1, 2, 3, 4, 5, 6], [], [7, 8, 9]]
 
 
-def test_each_sequence_is_cut_by_itself_and_short_ones_train():
+def test_sequences_are_split_alone_and_short_ones_train():
     sequences = np.array([7, 7, 7, 7, 7, 3, 3, 3, 3, 9, 9, 9, 9, 9])
     parts = split_by_block(np.arange(14), sequences, 0, gap=1)
     assert [part.tolist() for part in parts] == [[0, 5, 6, 7, 8, 9], [2, 11], [4, 13]]

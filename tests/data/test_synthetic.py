@@ -5,7 +5,7 @@ from odt_sim.data.fedprox_synthetic import draw, pfedme_synthetic, synthetic
 from odt_sim.errors import ConfigurationError
 
 
-def test_the_seed_decides_and_nothing_else():
+def test_data_depends_on_the_seed_only():
     one, again, other = synthetic(seed=3), synthetic(seed=3), synthetic(seed=4)
     assert np.array_equal(one.x, again.x)
     assert np.array_equal(one.y, again.y)
@@ -23,14 +23,14 @@ def test_shapes_and_sizes():
     assert logarithms.std() == pytest.approx(2, abs=0.3)
 
 
-def test_pfedme_has_five_times_as_many():
+def test_pfedme_users_have_five_times_as_many_examples():
     small, large = synthetic(0.5, 0.5, users=100), pfedme_synthetic()
     assert large.name == "pfedme_synthetic(0.5,0.5) seed=0"
     assert np.bincount(large.users).tolist() == (5 * np.bincount(small.users)).tolist()
 
 
 def moments(dataset, users):
-    """Returns the mean of each user's inputs `[users, 60]`, and the variances around it `[60]`."""
+    """Return the mean of each user's inputs `[users, 60]`, and the variances around it `[60]`."""
     means = np.stack([dataset.x[dataset.users == user].mean(axis=0) for user in range(users)])
     return means, (dataset.x - means[dataset.users]).var(axis=0)
 
@@ -39,7 +39,7 @@ def drawn(alpha, beta, users=200, **more):
     return draw("d", np.full(users, 300), alpha, beta, np.random.default_rng(0), **more)
 
 
-def test_inputs_have_the_moments_of_the_recipe():
+def test_inputs_have_the_documented_moments():
     for beta in (0.0, 3.0):
         means, variances = moments(drawn(1, beta), 200)
         np.testing.assert_allclose(variances, np.arange(1, 61) ** -1.2, rtol=0.1)
@@ -47,7 +47,7 @@ def test_inputs_have_the_moments_of_the_recipe():
         assert means.mean(axis=1).std() == pytest.approx(np.hypot(beta, 60**-0.5), rel=0.2)  # B_k, and v_k's mean
 
 
-def test_in_the_iid_variant_one_model_explains_all_users_and_inputs_are_centered():
+def test_iid_users_share_one_model():
     dataset = drawn(5, 5, users=50, iid=True)
     means, variances = moments(dataset, 50)
     assert np.abs(means).max() < 5 / np.sqrt(300)
@@ -55,13 +55,13 @@ def test_in_the_iid_variant_one_model_explains_all_users_and_inputs_are_centered
     assert accuracy_on_others(dataset) > 0.6
 
 
-def test_in_the_others_none_does():
-    """Even at (0, 0) users draw their weights apart: alpha moves only their means."""
+def test_other_users_do_not_share_a_model():
+    """Weights differ even at (0, 0); alpha changes only their means."""
     assert accuracy_on_others(drawn(0, 0, users=50)) < 0.4
 
 
 def accuracy_on_others(dataset):
-    """The accuracy of a least-squares classifier of the first 25 users on the others."""
+    """Return the accuracy of a least-squares classifier of the first 25 users on the others."""
     x, first = np.column_stack([dataset.x, np.ones(len(dataset.x))]), dataset.users < 25
     weights = np.linalg.lstsq(x[first], np.eye(10)[dataset.y[first]], rcond=None)[0]
     return np.mean((x[~first] @ weights).argmax(axis=1) == dataset.y[~first])

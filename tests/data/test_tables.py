@@ -25,7 +25,7 @@ def path(request, csv):
     return csv.with_suffix(f".{request.param}")
 
 
-def test_a_table(path):
+def test_table_is_read(path):
     dataset = table(path, "kind", "who")
     assert dataset.x.tolist() == [[1, 0.5], [2, 1.5], [3, 2.5]]
     assert (dataset.y.tolist(), dataset.classes) == ([1, 0, 1], 2)
@@ -33,7 +33,7 @@ def test_a_table(path):
     assert (dataset.name, dataset.x.dtype) == ("people", np.float32)
 
 
-def test_the_target_decides_the_task(path):
+def test_target_column_determines_the_task(path):
     values = table(path, "weight", features=["age"])
     assert (values.y.tolist(), values.classes, values.users) == ([0.5, 1.5, 2.5], None, None)
     labels = table(path, "age", "who", ["weight"], classes=5)
@@ -49,7 +49,7 @@ def test_the_target_decides_the_task(path):
         (("kind", "who", []), "feature 'any' is not numeric"),
     ],
 )
-def test_columns_that_do_not_fit(csv, arguments, message):
+def test_wrong_columns_are_refused(csv, arguments, message):
     with pytest.raises(DataError, match=message):
         table(csv, *arguments)
 
@@ -61,7 +61,7 @@ def test_columns_that_do_not_fit(csv, arguments, message):
         (["weight", "age"], r"^data\.features: contains the target 'age', which must not be an input; leave it out$"),
     ],
 )
-def test_features_that_do_not_fit(csv, features, message):
+def test_wrong_features_are_refused(csv, features, message):
     with pytest.raises(ConfigurationError, match=message):
         table(csv, "age", features=features)
 
@@ -74,7 +74,7 @@ def test_missing_values_are_named(csv):
         table(csv, "kind")
 
 
-def test_files_that_are_none(tmp_path, csv):
+def test_unreadable_tables_are_refused(tmp_path, csv):
     with pytest.raises(DataError, match=r"none\.csv: no such file"):
         table(tmp_path / "none.csv", "kind")
     with pytest.raises(DataError, match=r"expected a file that ends in \.csv or \.parquet"):
@@ -85,7 +85,7 @@ def test_files_that_are_none(tmp_path, csv):
             table(tmp_path / name, "kind")
 
 
-def test_without_pandas_the_error_says_what_to_install(csv, monkeypatch):
+def test_missing_pandas_names_the_extra(csv, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(DataError, match=r"a table needs pandas .*pip install 'odt_sim\[tables\]'"):
         table(csv, "kind")

@@ -16,7 +16,7 @@ Rows = tuple[NDArray[Any], NDArray[Any]]
 
 @pytest.fixture(scope="session")
 def rows() -> Callable[..., Rows]:
-    """Returns a function that draws `count` random rows for a model."""
+    """A function that draws `count` random rows for a model."""
 
     def draw(model: TrainableModel, count: int, seed: int = 0) -> Rows:
         random = np.random.default_rng(seed)
@@ -30,7 +30,7 @@ def rows() -> Callable[..., Rows]:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts how often each signature really runs."""
+    """The number of real calls of each signature."""
     counter = Counter[str]()
     call = Runtime.call
 

@@ -1,4 +1,4 @@
-"""Batches: all rows in order, and a last one that is exact or filled up."""
+"""Batches in order, with an exact or padded last batch."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ X, Y = np.arange(1, 61, dtype=np.float32).reshape(10, 6), np.arange(10, dtype=np
 
 
 @pytest.mark.parametrize("name", ["plain", "weighted", "dynamic"])
-def test_whole_batches_are_the_rows_as_they_are(foreign: Path, name: str) -> None:
+def test_full_batches_are_views(foreign: Path, name: str) -> None:
     model = TrainableModel.load(foreign / f"{name}.tflite")
     size = model.batch_size
     x, y = np.zeros((2 * size, 6), np.float32), np.arange(2 * size, dtype=np.int32)
@@ -24,7 +24,7 @@ def test_whole_batches_are_the_rows_as_they_are(foreign: Path, name: str) -> Non
     assert all(batch.sample_weight.tolist() == [1.0] * size for batch in found)
 
 
-def test_the_first_row_fills_up_without_weight_where_the_model_takes_weights(foreign: Path) -> None:
+def test_padding_has_weight_0_for_a_weighted_model(foreign: Path) -> None:
     *_, last = batches(TrainableModel.load(foreign / "weighted.tflite"), X, Y)
     np.testing.assert_array_equal(last.x, X[[8, 9, 8, 8]])
     assert last.y.tolist() == [2, 0, 2, 2]
@@ -33,7 +33,7 @@ def test_the_first_row_fills_up_without_weight_where_the_model_takes_weights(for
     assert last.examples == 2
 
 
-def test_the_first_rows_fill_up_where_it_does_not(foreign: Path) -> None:
+def test_first_rows_are_repeated_without_weights(foreign: Path) -> None:
     model = TrainableModel.load(foreign / "plain.tflite")
     *_, last = batches(model, X, Y)
     np.testing.assert_array_equal(last.x, X[[8, 9, 0, 1]])
@@ -46,7 +46,7 @@ def test_the_first_rows_fill_up_where_it_does_not(foreign: Path) -> None:
     assert one.y.tolist() == [1, 1, 1, 1]
 
 
-def test_nothing_fills_up_where_any_number_of_rows_is_taken(foreign: Path) -> None:
+def test_dynamic_batches_are_not_padded(foreign: Path) -> None:
     (only,) = batches(TrainableModel.load(foreign / "dynamic.tflite"), X, Y)
     np.testing.assert_array_equal(only.x, X)
     assert only.sample_weight.tolist() == [1] * 10
@@ -71,7 +71,7 @@ def test_weighted_batches_hold_each_row_once(softmax: TrainableModel, count: int
     assert all(batch.sample_weight.sum() == pytest.approx(16) for batch in found)
 
 
-def test_padded() -> None:
+def test_padding_repeats_the_first_row() -> None:
     rows = np.array([[1, 2]], np.int32)
     assert padded(rows, 1) is rows
     assert padded(rows, 3).tolist() == [[1, 2]] * 3

@@ -1,4 +1,4 @@
-"""How often a device has its model run: the same numbers whatever was computed before."""
+"""Counts of model calls, which do not depend on caches."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def counts(device: Device) -> tuple[int, int]:
     return device.calls.train, device.calls.infer
 
 
-def test_calls_are_those_of_the_interpreter(momentum: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
+def test_calls_equal_those_of_the_interpreter(momentum: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
     device = Device(momentum, rows(momentum, 10), test=rows(momentum, 5))
     assert counts(device) == (0, 0)
     device.train(epochs=2, learning_rate=0.05)
@@ -31,7 +31,7 @@ def test_calls_are_those_of_the_interpreter(momentum: TrainableModel, rows: Draw
     assert counts(device) == (7, 5)
 
 
-def test_any_number_of_rows_goes_in_batches_of_the_models_size(any_rows: TrainableModel, rows: Draw) -> None:
+def test_calls_are_batches_of_the_models_size(any_rows: TrainableModel, rows: Draw) -> None:
     device = Device(any_rows, rows(any_rows, 40), test=rows(any_rows, 65))
     assert any_rows.batch_size == 32
     device.train(epochs=1, learning_rate=0.05)
@@ -39,7 +39,7 @@ def test_any_number_of_rows_goes_in_batches_of_the_models_size(any_rows: Trainab
     assert counts(device) == (2, 3)
 
 
-def test_a_split_counts_once_for_each_body(grouped: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
+def test_split_is_embedded_once_per_body(grouped: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
     device = Device(grouped, rows(grouped, 10), rows(grouped, 5))
     device.train(3, 0.05, group="head")
     assert counts(device) == (9, 3)
@@ -56,7 +56,7 @@ def test_a_split_counts_once_for_each_body(grouped: TrainableModel, rows: Draw, 
 
 
 @pytest.mark.parametrize("name", ["frozen", "grouped"])
-def test_what_another_round_has_embedded_counts_again(
+def test_cached_embeddings_count_again_in_a_new_round(
     request: pytest.FixtureRequest, rows: Draw, calls: Counter[str], name: str
 ) -> None:
     model = request.getfixturevalue(name)

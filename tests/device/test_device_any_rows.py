@@ -1,4 +1,4 @@
-"""Devices whose model takes any number of rows: the last batch is trained as it is, without padding."""
+"""Models of any number of rows: the last batch is not padded."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ RATE = 0.05
 
 
 @pytest.mark.parametrize("count", [1, 32, 70])
-def test_training_is_gradient_descent_on_batches_of_32_and_the_rest(
+def test_last_batch_of_a_dynamic_model_is_exact(
     any_rows: TrainableModel, rows: Draw, numpy_softmax: Any, count: int
 ) -> None:
     x, y = rows(any_rows, count)
@@ -29,7 +29,7 @@ def test_training_is_gradient_descent_on_batches_of_32_and_the_rest(
     np.testing.assert_allclose(bias, twin.bias, rtol=0, atol=1e-6)
 
 
-def test_inference_on_any_number_of_rows(any_rows: TrainableModel, rows: Draw, numpy_softmax: Any) -> None:
+def test_dynamic_model_infers_any_number_of_rows(any_rows: TrainableModel, rows: Draw, numpy_softmax: Any) -> None:
     x, y = rows(any_rows, 70)
     device = Device(any_rows, (x[:5], y[:5]), test=(x, y))
     expected = numpy_softmax.of(*device.parameters().tensors()).logits(x)

@@ -15,7 +15,7 @@ Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 32, 50])
-def test_any_number_of_rows(softmax: TrainableModel, rows: Draw, numpy_softmax: Any, count: int) -> None:
+def test_inference_on_any_number_of_rows(softmax: TrainableModel, rows: Draw, numpy_softmax: Any, count: int) -> None:
     x, _ = rows(softmax, count)
     device = Device(softmax, rows(softmax, 3))
     device.train(3, 0.1)
@@ -27,7 +27,7 @@ def test_any_number_of_rows(softmax: TrainableModel, rows: Draw, numpy_softmax: 
 
 @pytest.mark.parametrize("name", ["plain", "dynamic"])
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 70])
-def test_any_number_of_rows_of_a_foreign_model(foreign: Path, numpy_softmax: Any, name: str, count: int) -> None:
+def test_foreign_model_infers_any_number_of_rows(foreign: Path, numpy_softmax: Any, name: str, count: int) -> None:
     x = np.random.default_rng(0).normal(size=(count, 6)).astype(np.float32)
     device = Device(TrainableModel.load(foreign / f"{name}.tflite"), (np.ones((1, 6)), [0]))
     twin = numpy_softmax.of(*device.parameters().tensors())
@@ -36,7 +36,7 @@ def test_any_number_of_rows_of_a_foreign_model(foreign: Path, numpy_softmax: Any
     np.testing.assert_allclose(scores, twin.logits(x), rtol=0, atol=1e-6)
 
 
-def test_rows_are_independent_of_their_batch(digits_cnn: TrainableModel, rows: Draw) -> None:
+def test_outputs_do_not_depend_on_the_batch(digits_cnn: TrainableModel, rows: Draw) -> None:
     x, _ = rows(digits_cnn, 20)
     device = Device(digits_cnn, rows(digits_cnn, 3))
     together = device.infer(x)
@@ -44,7 +44,7 @@ def test_rows_are_independent_of_their_batch(digits_cnn: TrainableModel, rows: D
     np.testing.assert_allclose(alone, together, rtol=0, atol=1e-6)
 
 
-def test_rows_that_do_not_fit(softmax: TrainableModel, rows: Draw) -> None:
+def test_wrong_rows_are_refused(softmax: TrainableModel, rows: Draw) -> None:
     device = Device(softmax, rows(softmax, 3), id=2)
     with pytest.raises(DataError, match=r"device 2, x: expected examples of shape \[8, 8, 1\], found \[8, 8\]"):
         device.infer(np.zeros((3, 8, 8), np.float32))
@@ -89,7 +89,7 @@ def test_evaluation_changes_nothing(momentum: TrainableModel, rows: Draw) -> Non
     np.testing.assert_array_equal(quiet.parameters().vector, asked.parameters().vector)
 
 
-def test_splits_that_are_not_there(softmax: TrainableModel, rows: Draw) -> None:
+def test_missing_splits_are_refused(softmax: TrainableModel, rows: Draw) -> None:
     device = Device(softmax, rows(softmax, 3), id=6)
     with pytest.raises(DataError, match="device 6: has no test examples; give it some"):
         device.evaluate()

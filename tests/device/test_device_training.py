@@ -1,4 +1,4 @@
-"""Training on a device: the known answer, its order, and everything that may be given to it."""
+"""Training on a device: known answers, batch orders and settings."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ RATE = 0.05
 
 
 def order(device: Device, epoch: int) -> NDArray[np.int64]:
-    """The documented order of an epoch: of the seed, the id, the round and the epoch only."""
+    """Return the documented order of an epoch."""
     words = [device.seed, device.id, device.round, int.from_bytes(b"batches", "big"), epoch]
     return np.random.default_rng(words).permutation(len(device.train_examples))
 
@@ -47,7 +47,7 @@ def test_training_is_gradient_descent_on_the_real_rows(
 
 @given(count=st.integers(1, 16), seed=st.integers(0, 9))
 @settings(max_examples=20)
-def test_one_step_on_rows_of_the_callers_choice(
+def test_train_batch_is_one_step_on_the_given_rows(
     softmax: TrainableModel, rows: Draw, numpy_softmax: Any, count: int, seed: int
 ) -> None:
     x, y = rows(softmax, count, seed)
@@ -58,10 +58,8 @@ def test_one_step_on_rows_of_the_callers_choice(
 
 
 @pytest.mark.parametrize("name", ["adam_with_offset", "grouped"])
-def test_a_device_that_begins_again_trains_as_in_its_first_epochs(
-    name: str, rows: Draw, request: pytest.FixtureRequest
-) -> None:
-    """The same batches, masks and fresh slots; its weights are as they were."""
+def test_begin_again_repeats_the_first_epochs(name: str, rows: Draw, request: pytest.FixtureRequest) -> None:
+    """Batches, masks and slots start over; the weights stay."""
     model: TrainableModel = request.getfixturevalue(name)
     device, fresh = (Device(model, rows(model, 10), seed=3, id=7, round=2) for _ in range(2))
     device.train(2, RATE)
@@ -77,10 +75,8 @@ def test_a_device_that_begins_again_trains_as_in_its_first_epochs(
 
 
 @pytest.mark.parametrize(("name", "group"), [("softmax", None), ("grouped", "head"), ("grouped", "body_norm")])
-def test_steps_on_a_devices_own_batches_are_its_training(
-    name: str, group: str | None, rows: Draw, request: pytest.FixtureRequest
-) -> None:
-    """To the bit, the last batch and masks included, in whole epochs that a strategy takes step by step."""
+def test_steps_on_batches_equal_train(name: str, group: str | None, rows: Draw, request: pytest.FixtureRequest) -> None:
+    """Bit for bit, with a partial batch and masks."""
     model: TrainableModel = request.getfixturevalue(name)
     whole, by_step = (Device(model, rows(model, 10), seed=3, id=7, round=2) for _ in range(2))
     losses = [by_step.train_step(batch, RATE, group) for batch in by_step.batches(TrainingPlan(2))]
@@ -88,7 +84,7 @@ def test_steps_on_a_devices_own_batches_are_its_training(
     np.testing.assert_array_equal(whole.parameters().vector, by_step.parameters().vector)
 
 
-def test_other_batches_are_drawn_for_another_purpose(softmax: TrainableModel, rows: Draw) -> None:
+def test_batch_order_depends_on_the_purpose(softmax: TrainableModel, rows: Draw) -> None:
     device = Device(softmax, rows(softmax, 40), seed=3)
     first, other = ([batch.x for batch in device.batches(purpose=purpose)] for purpose in ("batches", "second"))
     words = [device.seed, device.id, device.round, int.from_bytes(b"second", "big"), 0]
@@ -97,8 +93,8 @@ def test_other_batches_are_drawn_for_another_purpose(softmax: TrainableModel, ro
     assert not np.array_equal(first[0], other[0])
 
 
-def test_momentum_goes_on_from_step_to_step(momentum: TrainableModel, rows: Draw) -> None:
-    """Two steps from equal rows: `v1 = -r g1`, `v2 = 0.9 v1 - r g2`; gradients are read off single steps."""
+def test_momentum_persists_between_steps(momentum: TrainableModel, rows: Draw) -> None:
+    """Two steps on equal rows: `v1 = -r g1`, `v2 = 0.9 v1 - r g2`."""
     x, y = rows(momentum, 4)
     device = Device(momentum, (x, y))
     start = device.parameters()
@@ -114,8 +110,8 @@ def test_momentum_goes_on_from_step_to_step(momentum: TrainableModel, rows: Draw
     np.testing.assert_allclose(second.vector, expected.vector, rtol=0, atol=1e-6)
 
 
-def test_mean_squared_error_descends(regression: TrainableModel, rows: Draw) -> None:
-    """Linear regression has a gradient to write down: `2 x'(xw + b - y) / (rows * outputs)`."""
+def test_regression_step_is_exact(regression: TrainableModel, rows: Draw) -> None:
+    """The gradient of linear regression is `2 x'(xw + b - y) / (rows * outputs)`."""
     x, y = rows(regression, 3)
     device = Device(regression, (x, y))
     kernel, bias = (tensor.astype(np.float64) for tensor in device.parameters().tensors())
@@ -127,7 +123,7 @@ def test_mean_squared_error_descends(regression: TrainableModel, rows: Draw) -> 
     np.testing.assert_allclose(after[1], bias - 0.1 * 2 * error.sum(axis=0) / error.size, rtol=0, atol=1e-6)
 
 
-def test_a_cnn_learns_to_tell_two_rows_apart(digits_cnn: TrainableModel, rows: Draw) -> None:
+def test_cnn_learns_two_rows(digits_cnn: TrainableModel, rows: Draw) -> None:
     x, _ = rows(digits_cnn, 2)
     device = Device(digits_cnn, (x, [3, 8]), test=(x, [3, 8]))
     losses = device.train(epochs=60, learning_rate=0.1)
@@ -140,7 +136,7 @@ def test_a_cnn_learns_to_tell_two_rows_apart(digits_cnn: TrainableModel, rows: D
 
 @given(count=st.integers(1, 50), epochs=st.integers(0, 3))
 @settings(max_examples=15)
-def test_one_loss_a_step(softmax: TrainableModel, rows: Draw, count: int, epochs: int) -> None:
+def test_one_loss_per_step(softmax: TrainableModel, rows: Draw, count: int, epochs: int) -> None:
     losses = Device(softmax, rows(softmax, count)).train(epochs=epochs, learning_rate=RATE)
     assert losses.shape == (epochs * -(-count // 16),)
     assert losses.dtype == np.float32
@@ -153,7 +149,7 @@ def test_equal_seeds_give_equal_bits(digits_cnn: TrainableModel, rows: Draw) -> 
     np.testing.assert_array_equal(one.parameters().vector, other.parameters().vector)
 
 
-def test_the_order_depends_on_seed_id_round_and_epoch(softmax: TrainableModel, rows: Draw) -> None:
+def test_order_depends_on_seed_id_round_and_epoch(softmax: TrainableModel, rows: Draw) -> None:
     data = rows(softmax, 40)
     places = [{}, {"seed": 1}, {"id": 1}, {"round": 1}, {"seed": 1, "id": 1}]
     runs = [Device(softmax, data, **place).train(1, RATE).tobytes() for place in places]
@@ -165,7 +161,7 @@ def test_the_order_depends_on_seed_id_round_and_epoch(softmax: TrainableModel, r
     assert len(set(runs)) == len(runs)
 
 
-def test_epochs_in_one_call_or_in_several_are_the_same(momentum: TrainableModel, rows: Draw) -> None:
+def test_epochs_may_be_split_over_calls(momentum: TrainableModel, rows: Draw) -> None:
     data = rows(momentum, 10)
     one, other = Device(momentum, data), Device(momentum, data)
     together = one.train(3, RATE)
@@ -174,7 +170,7 @@ def test_epochs_in_one_call_or_in_several_are_the_same(momentum: TrainableModel,
     np.testing.assert_array_equal(one.parameters().vector, other.parameters().vector)
 
 
-def test_a_shared_array_gives_the_bits_of_its_own(softmax: TrainableModel, rows: Draw) -> None:
+def test_shared_arrays_train_as_own_arrays(softmax: TrainableModel, rows: Draw) -> None:
     x, y = rows(softmax, 60)
     index = np.array([59, 3, 3, 17, *range(20, 40)])
     shared = Device(softmax, Examples(x, y, index))
@@ -182,7 +178,7 @@ def test_a_shared_array_gives_the_bits_of_its_own(softmax: TrainableModel, rows:
     np.testing.assert_array_equal(shared.train(1, RATE), owned.train(1, RATE))
 
 
-def test_random_numbers_depend_on_place_and_purpose(softmax: TrainableModel, rows: Draw) -> None:
+def test_random_numbers_depend_on_device_round_and_purpose(softmax: TrainableModel, rows: Draw) -> None:
     data = rows(softmax, 1)
     device = Device(softmax, data, seed=1, id=2, round=3)
     assert device.random("mask").random() == Device(softmax, data, seed=1, id=2, round=3).random("mask").random()
@@ -194,7 +190,7 @@ def test_random_numbers_depend_on_place_and_purpose(softmax: TrainableModel, row
 # --- the plan and the step size ------------------------------------------------------------------------------------
 
 
-def test_the_plan_is_the_default(softmax: TrainableModel, rows: Draw) -> None:
+def test_plan_is_the_default(softmax: TrainableModel, rows: Draw) -> None:
     data = rows(softmax, 20)
     planned = Device(softmax, data, plan=TrainingPlan(epochs=3, learning_rate=0.2))
     named = Device(softmax, data)
@@ -204,8 +200,8 @@ def test_the_plan_is_the_default(softmax: TrainableModel, rows: Draw) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 5])
-def test_steps_stand_in_for_epochs(softmax: TrainableModel, rows: Draw, steps: int) -> None:
-    """They are those of so many epochs, cut off; a call that names its epochs takes these."""
+def test_steps_replace_epochs(softmax: TrainableModel, rows: Draw, steps: int) -> None:
+    """Steps are the first steps of whole epochs; explicit epochs take precedence."""
     data = rows(softmax, 20)
     device = Device(softmax, data, plan=TrainingPlan(epochs=7, steps=steps))
     losses = Device(softmax, data).train(epochs=3)
@@ -213,7 +209,7 @@ def test_steps_stand_in_for_epochs(softmax: TrainableModel, rows: Draw, steps: i
     assert device.train(epochs=1).shape == (2,)
 
 
-def test_the_models_own_step_size_is_the_last_resort(softmax: TrainableModel, rows: Draw) -> None:
+def test_models_own_step_size_is_the_fallback(softmax: TrainableModel, rows: Draw) -> None:
     own = softmax.manifest.optimizer["learning_rate"]
     data = rows(softmax, 20)
     np.testing.assert_array_equal(Device(softmax, data).train(), Device(softmax, data).train(1, own))
@@ -238,7 +234,7 @@ def test_settings_out_of_range(softmax: TrainableModel, rows: Draw) -> None:
         Device(softmax, rows(softmax, 2), seed=-1)
 
 
-def test_rows_that_are_no_batch(softmax: TrainableModel, rows: Draw) -> None:
+def test_wrong_number_of_rows_is_refused(softmax: TrainableModel, rows: Draw) -> None:
     device = Device(softmax, rows(softmax, 2), id=4)
     for count in (0, 17):
         with pytest.raises(DataError, match=f"device 4: expected a batch of 1 to 16 rows, found {count}"):
@@ -247,7 +243,7 @@ def test_rows_that_are_no_batch(softmax: TrainableModel, rows: Draw) -> None:
         device.train_batch(rows(softmax, 3)[0], rows(softmax, 2)[1])
 
 
-def test_data_that_does_not_fit(softmax: TrainableModel, rows: Draw) -> None:
+def test_unsuitable_examples_are_refused(softmax: TrainableModel, rows: Draw) -> None:
     x, y = rows(softmax, 5)
     with pytest.raises(DataError, match=r"device 3, train, x: expected examples of shape \[8, 8, 1\], found \[64\]"):
         Device(softmax, (x.reshape(5, 64), y), id=3)
@@ -259,7 +255,7 @@ def test_data_that_does_not_fit(softmax: TrainableModel, rows: Draw) -> None:
         Device(softmax, (x[:0], y[:0]), id=3)
 
 
-def test_a_diverged_device_tells_it_by_its_losses(softmax: TrainableModel, rows: Draw) -> None:
+def test_divergence_shows_in_the_losses(softmax: TrainableModel, rows: Draw) -> None:
     x, y = rows(softmax, 40)
     device = Device(softmax, (1e4 * x, y), test=(x, y))
     losses = device.train(epochs=2, learning_rate=1e38)
@@ -280,7 +276,7 @@ def foreign_rows() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
 @pytest.mark.parametrize(
     ("name", "size", "filled"), [("plain", 4, True), ("weighted", 4, False), ("dynamic", 32, False)]
 )
-def test_a_foreign_model_trains(
+def test_foreign_model_trains(
     foreign: Path, foreign_rows: Any, numpy_softmax: Any, name: str, size: int, filled: bool
 ) -> None:
     x, y = foreign_rows
@@ -303,7 +299,7 @@ def test_a_foreign_model_trains(
     assert figures["accuracy"] == (twin.logits(x).argmax(axis=1) == y).mean()
 
 
-def test_a_step_has_no_proximal_term(foreign: Path, foreign_rows: Any) -> None:
+def test_step_without_offset_has_no_proximal_term(foreign: Path, foreign_rows: Any) -> None:
     plain, proximal = (
         Device(TrainableModel.load(foreign / f"{n}.tflite"), foreign_rows) for n in ("plain", "proximal")
     )
@@ -311,7 +307,7 @@ def test_a_step_has_no_proximal_term(foreign: Path, foreign_rows: Any) -> None:
     np.testing.assert_allclose(proximal.train(2), plain.train(2), rtol=0, atol=1e-6)
 
 
-def test_a_foreign_model_takes_the_settings_it_has(foreign: Path, foreign_rows: Any) -> None:
+def test_foreign_model_refuses_missing_inputs(foreign: Path, foreign_rows: Any) -> None:
     fixed = Device(TrainableModel.load(foreign / "plain.tflite"), foreign_rows)
     with pytest.raises(ModelError, match=r"plain.tflite: has a fixed step size; leave the learning rate out"):
         fixed.train(learning_rate=0.1)
@@ -325,7 +321,7 @@ def test_a_foreign_model_takes_the_settings_it_has(foreign: Path, foreign_rows: 
 # --- the library's example -----------------------------------------------------------------------------------------
 
 
-def test_the_library_example(digits_cnn: TrainableModel, rows: Draw, tmp_path: Path) -> None:
+def test_readme_example_learns(digits_cnn: TrainableModel, rows: Draw, tmp_path: Path) -> None:
     (tmp_path / "model.tflite").write_bytes(digits_cnn.content)
     x, y = rows(digits_cnn, 40)
     xt, yt = rows(digits_cnn, 9, seed=1)
@@ -352,7 +348,7 @@ def test_the_library_example(digits_cnn: TrainableModel, rows: Draw, tmp_path: P
     np.testing.assert_array_equal(device.infer(xt), logits)
 
 
-def test_a_device_does_not_change_its_model(softmax: TrainableModel, rows: Draw) -> None:
+def test_training_does_not_change_the_model(softmax: TrainableModel, rows: Draw) -> None:
     device = Device(softmax, rows(softmax, 20))
     initial = device.parameters().vector
     device.train(1, RATE)

@@ -1,4 +1,4 @@
-"""A device's weights and its optimizer's slots: out, in, and by way of a file."""
+"""Reading, setting, saving and restoring a device's weights and optimizer slots."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +33,7 @@ def assert_equal(one: Device, other: Device) -> None:
         np.testing.assert_array_equal(own, its)
 
 
-def test_what_is_restored_is_read_back_and_used(softmax: TrainableModel, rows: Draw) -> None:
+def test_restored_weights_are_used(softmax: TrainableModel, rows: Draw) -> None:
     x, y = rows(softmax, 20)
     device = Device(softmax, (x, y))
     weights = Weights(softmax.layout, np.random.default_rng(0).normal(size=650).astype(np.float32))
@@ -45,7 +45,7 @@ def test_what_is_restored_is_read_back_and_used(softmax: TrainableModel, rows: D
     assert not np.array_equal(device.parameters().vector, weights.vector)
 
 
-def test_weights_are_those_of_now_and_cannot_be_written_to(softmax: TrainableModel, rows: Draw) -> None:
+def test_weights_are_current_and_read_only(softmax: TrainableModel, rows: Draw) -> None:
     device = Device(softmax, rows(softmax, 20))
     before = device.weights
     np.testing.assert_array_equal(before.vector, device.parameters().vector)
@@ -57,7 +57,7 @@ def test_weights_are_those_of_now_and_cannot_be_written_to(softmax: TrainableMod
         with pytest.raises(ValueError, match="read-only"):
             weights.vector[:] = 0
     device.restore(before)
-    assert device.weights is before  # what nobody can change needs no copy
+    assert device.weights is before  # read-only weights need no copy
 
 
 def test_parameters_are_copies(softmax: TrainableModel, rows: Draw) -> None:
@@ -88,7 +88,7 @@ def test_slots_are_copies(stateful: TrainableModel, rows: Draw) -> None:
     assert_equal(device, twin)
 
 
-def test_some_weights_leave_the_others_and_the_slots(momentum: TrainableModel, rows: Draw) -> None:
+def test_partial_restore_keeps_the_rest(momentum: TrainableModel, rows: Draw) -> None:
     device = Device(momentum, rows(momentum, 10))
     device.train(1, RATE)
     before, slots = device.parameters(), device.optimizer_state()
@@ -102,7 +102,7 @@ def test_some_weights_leave_the_others_and_the_slots(momentum: TrainableModel, r
         assert now.any()
 
 
-def test_weights_of_another_model(softmax: TrainableModel, digits_mlp: TrainableModel, rows: Draw) -> None:
+def test_weights_of_another_model_are_refused(softmax: TrainableModel, digits_mlp: TrainableModel, rows: Draw) -> None:
     device = Device(softmax, rows(softmax, 2))
     before = device.parameters().vector
     with pytest.raises(ModelError, match="no parameter 'mlp/dense_0/kernel'; there are softmax_regression/"):
@@ -114,7 +114,7 @@ def test_weights_of_another_model(softmax: TrainableModel, digits_mlp: Trainable
     np.testing.assert_array_equal(device.parameters().vector, before)
 
 
-def test_slots_that_do_not_fit(momentum: TrainableModel, softmax: TrainableModel, rows: Draw) -> None:
+def test_wrong_slots_are_refused(momentum: TrainableModel, softmax: TrainableModel, rows: Draw) -> None:
     device = Device(momentum, rows(momentum, 2))
     slots = device.optimizer_state()
     for wrong in (slots[:-1], [*slots, slots[0]], [slot.astype(np.float64) for slot in slots], slots[::-1]):
@@ -128,7 +128,7 @@ def test_slots_that_do_not_fit(momentum: TrainableModel, softmax: TrainableModel
 # --- checkpoints ---------------------------------------------------------------------------------------------------
 
 
-def test_a_restored_device_goes_on_as_if_nothing_happened(stateful: TrainableModel, rows: Draw, tmp_path: Path) -> None:
+def test_restored_device_continues_identically(stateful: TrainableModel, rows: Draw, tmp_path: Path) -> None:
     data = rows(stateful, 10)
     uninterrupted = Device(stateful, data, seed=1, id=2, round=3)
     first = uninterrupted.train(2, RATE)
@@ -145,7 +145,7 @@ def test_a_restored_device_goes_on_as_if_nothing_happened(stateful: TrainableMod
     assert not np.array_equal(first, second)
 
 
-def test_saving_twice_is_saving_once(stateful: TrainableModel, rows: Draw, tmp_path: Path) -> None:
+def test_save_and_restore_round_trip(stateful: TrainableModel, rows: Draw, tmp_path: Path) -> None:
     device = Device(stateful, rows(stateful, 10))
     device.train(1, RATE)
     device.save(tmp_path / "a")
@@ -158,7 +158,7 @@ def test_saving_twice_is_saving_once(stateful: TrainableModel, rows: Draw, tmp_p
     assert_equal(device, third)
 
 
-def test_a_checkpoint_of_another_model(
+def test_checkpoint_of_another_model_is_refused(
     softmax: TrainableModel, momentum: TrainableModel, rows: Draw, tmp_path: Path
 ) -> None:
     Device(momentum, rows(momentum, 2)).save(tmp_path / "m")
@@ -169,9 +169,7 @@ def test_a_checkpoint_of_another_model(
         device.restore(tmp_path / "m")
 
 
-def test_a_file_of_this_model_that_is_no_devices_checkpoint(
-    softmax: TrainableModel, rows: Draw, tmp_path: Path
-) -> None:
+def test_other_file_of_the_model_is_refused(softmax: TrainableModel, rows: Draw, tmp_path: Path) -> None:
     write_tensors(tmp_path / "server", {"weights": np.zeros(650)}, {"fingerprint": softmax.fingerprint})
     with pytest.raises(
         CheckpointError, match=r"server: is not a device checkpoint; use a file that `Device.save` wrote"
@@ -179,7 +177,7 @@ def test_a_file_of_this_model_that_is_no_devices_checkpoint(
         Device(softmax, rows(softmax, 2)).restore(tmp_path / "server")
 
 
-def test_a_damaged_checkpoint_leaves_the_device_as_it_was(momentum: TrainableModel, rows: Draw, tmp_path: Path) -> None:
+def test_damaged_checkpoint_leaves_the_device_unchanged(momentum: TrainableModel, rows: Draw, tmp_path: Path) -> None:
     device = Device(momentum, rows(momentum, 10))
     path = tmp_path / "d.safetensors"
     device.save(path)
@@ -196,7 +194,7 @@ def test_a_damaged_checkpoint_leaves_the_device_as_it_was(momentum: TrainableMod
         np.testing.assert_array_equal(now, then)
 
 
-def test_a_checkpoint_that_cannot_be_written(softmax: TrainableModel, rows: Draw, tmp_path: Path) -> None:
+def test_unwritable_checkpoint_is_an_error(softmax: TrainableModel, rows: Draw, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot write it"):
         Device(softmax, rows(softmax, 2)).save(tmp_path / "file" / "d.safetensors")

@@ -1,4 +1,4 @@
-"""Features of a body that is not trained: computed once, and nothing but time tells."""
+"""Embeddings of an untrained body are computed once, and change no result."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +22,7 @@ RATE = 0.1
 
 
 def trained_by(signature: str, device: Device, epochs: int) -> NDArray[np.float32]:
-    """Trains a device's weights by a signature that takes `x`, in its own order of batches."""
+    """Train a device's weights by a signature that takes `x`, in the device's order."""
     runtime = Runtime(device.model)
     runtime.write(device.parameters())
     runtime.write_slots(device.optimizer_state())
@@ -32,10 +32,10 @@ def trained_by(signature: str, device: Device, epochs: int) -> NDArray[np.float3
 
 
 @pytest.mark.parametrize(("name", "signature", "group"), [("grouped", "train_head", "head"), ("frozen", "train", None)])
-def test_training_on_features_is_training_the_head(
+def test_training_on_embeddings_equals_training_the_head(
     request: pytest.FixtureRequest, rows: Draw, calls: Counter[str], name: str, signature: str, group: str | None
 ) -> None:
-    """With a Dropout before the head, and a partial batch."""
+    """With Dropout before the head, and a partial batch."""
     model = request.getfixturevalue(name)
     device = Device(model, rows(model, 10), seed=2, id=5)
     expected = trained_by(signature, device, epochs=3)
@@ -47,7 +47,7 @@ def test_training_on_features_is_training_the_head(
     assert not np.array_equal(device.parameters().vector, before.vector)
 
 
-def test_a_single_batch_goes_the_same_way(frozen: TrainableModel, rows: Draw) -> None:
+def test_train_batch_uses_embeddings(frozen: TrainableModel, rows: Draw) -> None:
     x, y = rows(frozen, 4)
     one, other = Device(frozen, (x, y)), Device(frozen, (x, y))
     order = one.random("batches", 0).permutation(4)
@@ -56,7 +56,7 @@ def test_a_single_batch_goes_the_same_way(frozen: TrainableModel, rows: Draw) ->
     np.testing.assert_allclose(one.parameters().vector, other.parameters().vector, rtol=0, atol=1e-7)
 
 
-def test_an_offset_and_features_together(frozen: TrainableModel, grouped: TrainableModel, rows: Draw) -> None:
+def test_offset_works_on_embeddings(frozen: TrainableModel, grouped: TrainableModel, rows: Draw) -> None:
     """On the host for one model, in the graph for the other; both begin with the same weights."""
     data = rows(frozen, 10)
     one, other = Device(frozen, data), Device(grouped, data)
@@ -68,7 +68,9 @@ def test_an_offset_and_features_together(frozen: TrainableModel, grouped: Traina
     np.testing.assert_allclose(one.parameters().vector, other.parameters().vector, rtol=0, atol=1e-6)
 
 
-def test_evaluation_by_the_head_is_that_of_the_whole(frozen: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
+def test_evaluation_on_embeddings_equals_the_whole_model(
+    frozen: TrainableModel, rows: Draw, calls: Counter[str]
+) -> None:
     parts = {split: rows(frozen, count, count) for split, count in (("train", 10), ("validation", 5), ("test", 9))}
     device = Device(frozen, **parts)
     for _ in range(3):
@@ -82,8 +84,8 @@ def test_evaluation_by_the_head_is_that_of_the_whole(frozen: TrainableModel, row
     assert calls["embed"] == 3 + 2 + 3  # once for each batch of a split, though the head has changed
 
 
-def test_features_stay_with_the_worker(frozen: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
-    """Round by round devices are made anew; what they compute is that of devices without a past."""
+def test_cached_embeddings_change_no_bit(frozen: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
+    """Devices with a warm cache equal devices without."""
     x, y = map(read_only, rows(frozen, 30))  # as a fleet's arrays are, which devices share
     pool = RuntimePool(frozen)
     found, fresh = [], []
@@ -106,7 +108,7 @@ def test_features_stay_with_the_worker(frozen: TrainableModel, rows: Draw, calls
 
 
 @pytest.mark.parametrize("group", [None, "norm", "body_norm", "restored"])
-def test_a_changed_body_embeds_again(
+def test_changed_body_embeds_again(
     grouped: TrainableModel, rows: Draw, calls: Counter[str], tmp_path: Path, group: str | None
 ) -> None:
     data = rows(grouped, 10)
@@ -125,7 +127,7 @@ def test_a_changed_body_embeds_again(
     np.testing.assert_array_equal(fresh.train(1, RATE, group="head"), losses)
 
 
-def test_a_changed_head_does_not(grouped: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
+def test_changed_head_keeps_the_embeddings(grouped: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
     device = Device(grouped, rows(grouped, 10))
     device.train(1, RATE, group="head")
     device.restore(0.5 * device.parameters().select(grouped.layout.select(lambda p: p.group == "head")))
@@ -134,7 +136,7 @@ def test_a_changed_head_does_not(grouped: TrainableModel, rows: Draw, calls: Cou
     assert calls["embed"] == 3
 
 
-def test_other_examples_of_the_same_device_are_embedded(frozen: TrainableModel, rows: Draw) -> None:
+def test_other_examples_are_embedded_again(frozen: TrainableModel, rows: Draw) -> None:
     x, y = map(read_only, rows(frozen, 12))
     pool = RuntimePool(frozen)
     for given in (Examples(x, y), Examples(x, y, np.arange(4)), Examples(x, y, np.arange(4, 8)), Examples(x.copy(), y)):
@@ -142,7 +144,7 @@ def test_other_examples_of_the_same_device_are_embedded(frozen: TrainableModel, 
         assert found == Device(frozen, given).evaluate("train")
 
 
-def test_a_digest_tells_bodies_apart_and_not_heads(grouped: TrainableModel) -> None:
+def test_digest_depends_on_the_body_only(grouped: TrainableModel) -> None:
     weights = Runtime(grouped).initial
     digests = []
     for name in grouped.layout.names:
@@ -156,8 +158,8 @@ def test_a_digest_tells_bodies_apart_and_not_heads(grouped: TrainableModel) -> N
 # --- the cache -----------------------------------------------------------------------------------------------------
 
 
-class Asked:
-    """Features of 100 bytes a device, and whose were computed."""
+class RecordingCache:
+    """A cache of 100-byte embeddings that records misses."""
 
     def __init__(self, limit: int) -> None:
         self.cache, self.computed = EmbeddingCache(limit), []
@@ -172,8 +174,8 @@ class Asked:
         assert (found == device).all()
 
 
-def test_the_least_recently_used_go() -> None:
-    ask = Asked(limit=300)
+def test_least_recently_used_embeddings_are_evicted() -> None:
+    ask = RecordingCache(limit=300)
     for device in (0, 1, 2, 0, 3, 0, 2, 1):
         ask(device)
     assert ask.computed == [0, 1, 2, 3, 1]
@@ -182,15 +184,15 @@ def test_the_least_recently_used_go() -> None:
     assert ask.computed == [0, 1, 2, 3, 1, 9, 1]
 
 
-def test_a_device_has_one_body_at_a_time() -> None:
-    ask = Asked(limit=100)
+def test_cache_keeps_one_body_per_device() -> None:
+    ask = RecordingCache(limit=100)
     for body in ("a", "a", "b", "b", "a"):
         ask(0, body)
     assert ask.computed == [0, 0, 0]
 
 
-def test_what_does_not_fit_is_not_kept_and_drives_nothing_out() -> None:
-    ask = Asked(limit=100)
+def test_too_large_embeddings_are_not_cached() -> None:
+    ask = RecordingCache(limit=100)
     ask(0)
     ask(1, size=26)
     ask(1, size=26)

@@ -1,4 +1,4 @@
-"""Examples: rows by index, and what a model cannot take."""
+"""Examples: rows by index, conversions and refusals."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ from odt_sim.model.flatbuffer import TensorInfo
 FLOATS, LABELS = TensorInfo("x", (4, 2), "float32"), TensorInfo("y", (4,), "int32")
 
 
-def test_rows_by_index_in_any_order() -> None:
+def test_examples_select_rows_in_any_order() -> None:
     x, y = np.arange(10).reshape(5, 2), np.arange(5)
     some = Examples(x, y, np.array([4, 1, 3]))
     assert len(some) == 3
@@ -44,7 +44,7 @@ def test_integers_and_floats_are_converted() -> None:
     assert (values.dtype, values.tolist()) == (np.float32, [[0.5, 1]])
 
 
-def test_what_fits_is_not_copied() -> None:
+def test_fitting_rows_are_not_copied() -> None:
     x = np.zeros((3, 2), np.float32)
     assert checked_rows(x, FLOATS, "x") is x
 
@@ -66,27 +66,27 @@ def test_what_fits_is_not_copied() -> None:
         ([[0, 0], [0, 0], [1e39, 0]], FLOATS, "what: example 2 holds NaN or infinity"),
     ],
 )
-def test_rows_that_do_not_fit(values: Any, tensor: TensorInfo, message: str) -> None:
+def test_wrong_rows_are_refused(values: Any, tensor: TensorInfo, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
         checked_rows(values, tensor, "what")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("label", [-1, 10, 255])
-def test_labels_out_of_range(softmax: TrainableModel, rows: Callable[..., Any], label: int) -> None:
+def test_labels_out_of_range_are_refused(softmax: TrainableModel, rows: Callable[..., Any], label: int) -> None:
     x, y = rows(softmax, 5)
     y[3] = label
     with pytest.raises(DataError, match=rf"d: label {label} is out of range, softmax has the classes 0\.\.9; renumber"):
         Examples.checked(softmax, x, y, "d")
 
 
-def test_lengths_must_be_equal(softmax: TrainableModel, rows: Callable[..., Any]) -> None:
+def test_unequal_lengths_are_refused(softmax: TrainableModel, rows: Callable[..., Any]) -> None:
     x, y = rows(softmax, 5)
     with pytest.raises(DataError, match="d: x has 5 examples and y has 4; give one y for each x"):
         Examples.checked(softmax, x, y[:4], "d")
 
 
-def test_targets_of_a_regression_have_no_range(regression: TrainableModel, rows: Callable[..., Any]) -> None:
+def test_regression_targets_have_no_range(regression: TrainableModel, rows: Callable[..., Any]) -> None:
     x, y = rows(regression, 5)
     assert len(Examples.checked(regression, x, 1000 * y, "d")) == 5
 

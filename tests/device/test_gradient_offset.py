@@ -1,4 +1,4 @@
-"""Steps that use g + mu w + b: in the graph, on the host, and never another device's."""
+"""Steps that use g + mu w + b, in the graph or on the host."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -20,7 +20,7 @@ ROUTES = ("grouped", "grouped_without_offset")
 
 @pytest.fixture(params=ROUTES, ids=["in_graph", "on_host"])
 def model(request: pytest.FixtureRequest) -> TrainableModel:
-    """A model with Dropout and BatchNormalization whose steps take an offset, or which the host corrects."""
+    """A model with Dropout and BatchNormalization, with the offset in the graph or on the host."""
     return request.getfixturevalue(request.param)
 
 
@@ -30,10 +30,10 @@ def offset_of(model: TrainableModel, seed: int = 0) -> Weights:
 
 
 @pytest.mark.parametrize("group", [None, "head", "body", "body_norm"])
-def test_graph_and_host_agree(
+def test_offset_in_graph_equals_offset_on_host(
     grouped: TrainableModel, grouped_without_offset: TrainableModel, rows: Draw, group: str | None
 ) -> None:
-    """Over three epochs of two batches and a partial one; with a Dropout, whose masks are the same."""
+    """Three epochs of two full batches and a partial one, with equal Dropout masks."""
     data = rows(grouped, 10)
     one, other = Device(grouped, data, seed=1), Device(grouped_without_offset, data, seed=1)
     for device in (one, other):
@@ -47,10 +47,8 @@ def test_graph_and_host_agree(
 
 
 @pytest.mark.parametrize("group", [None, "norm"])
-def test_a_step_adds_the_proximal_term_of_the_weights_before_it(
-    model: TrainableModel, rows: Draw, group: str | None
-) -> None:
-    """`w - r (g + mu w + b)` and `w - r g` are `r (mu w + b)` apart, on what the step trains."""
+def test_step_adds_the_offset_to_the_gradient(model: TrainableModel, rows: Draw, group: str | None) -> None:
+    """`w - r (g + mu w + b)` and `w - r g` differ by `r (mu w + b)` in the trained parameters."""
     x, y = rows(model, 3)
     plain, shifted = Device(model, (x, y)), Device(model, (x, y))
     before, b = plain.parameters(), offset_of(model)
@@ -63,7 +61,7 @@ def test_a_step_adds_the_proximal_term_of_the_weights_before_it(
         np.testing.assert_allclose(apart[p.name], expected, rtol=0, atol=1e-6)
 
 
-def test_without_b_it_is_weight_decay(model: TrainableModel, rows: Draw) -> None:
+def test_offset_without_b_is_weight_decay(model: TrainableModel, rows: Draw) -> None:
     x, y = rows(model, 4)
     one, other = Device(model, (x, y)), Device(model, (x, y))
     one.set_gradient_offset(None, MU)
@@ -74,12 +72,12 @@ def test_without_b_it_is_weight_decay(model: TrainableModel, rows: Draw) -> None
     assert not np.array_equal(one.parameters().vector, Device(model, (x, y)).parameters().vector)
 
 
-def test_it_stays_until_it_is_ended(model: TrainableModel, rows: Draw, tmp_path: Path) -> None:
+def test_offset_stays_until_replaced(model: TrainableModel, rows: Draw, tmp_path: Path) -> None:
     data = rows(model, 6)
     shifted, never = Device(model, data), Device(model, data)
     given = offset_of(model)
     shifted.set_gradient_offset(given)
-    given.vector[:] = np.nan  # what was given is the caller's
+    given.vector[:] = np.nan  # the caller's array
     shifted.train(1, RATE)
     shifted.restore(shifted.parameters())
     before = shifted.parameters()
@@ -93,8 +91,8 @@ def test_it_stays_until_it_is_ended(model: TrainableModel, rows: Draw, tmp_path:
     np.testing.assert_array_equal(shifted.parameters().vector, never.parameters().vector)
 
 
-def test_it_belongs_to_its_device_alone(model: TrainableModel, rows: Draw) -> None:
-    """Three devices take turns in one interpreter, and train as in interpreters of their own."""
+def test_offset_belongs_to_one_device(model: TrainableModel, rows: Draw) -> None:
+    """Three devices in one interpreter train as in three interpreters."""
 
     def run(pools: list[RuntimePool]) -> list[bytes]:
         devices = [Device(model, rows(model, 5, i), id=i, pool=pool) for i, pool in enumerate(pools)]
@@ -108,7 +106,7 @@ def test_it_belongs_to_its_device_alone(model: TrainableModel, rows: Draw) -> No
     assert run([shared] * 3) == run([RuntimePool(model) for _ in range(3)])
 
 
-def test_it_is_written_only_where_another_one_is_set(grouped: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
+def test_offset_is_written_only_when_it_changes(grouped: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
     pool = RuntimePool(grouped)
     plain, shifted, last = (Device(grouped, rows(grouped, 8), id=i, pool=pool) for i in range(3))
     plain.train(2, RATE)
@@ -125,8 +123,9 @@ def test_it_is_written_only_where_another_one_is_set(grouped: TrainableModel, ro
     assert calls["set_gradient_offset"] == 2
 
 
-def test_adam_minimizes_the_changed_objective(adam_with_offset: TrainableModel, rows: Draw) -> None:
-    """Equal to Keras' Adam on `loss + mu/2 |w|^2 + b w`, which a division by its moments tells from a decoupled decay."""
+@pytest.mark.slow
+def test_adam_with_offset_equals_keras(adam_with_offset: TrainableModel, rows: Draw) -> None:
+    """Equal to Keras' Adam on `loss + mu/2 |w|^2 + b w`; a decoupled decay would differ."""
     import keras
     import tensorflow as tf
 
@@ -153,7 +152,7 @@ def test_adam_minimizes_the_changed_objective(adam_with_offset: TrainableModel, 
         np.testing.assert_allclose(own, known, rtol=0, atol=1e-5)
 
 
-def test_offsets_that_cannot_be(grouped: TrainableModel, adam: TrainableModel, rows: Draw) -> None:
+def test_wrong_offsets_are_refused(grouped: TrainableModel, adam: TrainableModel, rows: Draw) -> None:
     device = Device(grouped, rows(grouped, 2))
     with pytest.raises(
         ModelError,

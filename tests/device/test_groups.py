@@ -19,7 +19,7 @@ NORM = {"norm/gamma", "norm/beta", "norm/moving_mean", "norm/moving_variance"}
 
 
 def changed(device: Device, before: Any) -> set[str]:
-    """Returns the names of the parameters that are others than before, without the model's name."""
+    """Return the names of changed parameters, without the model's name."""
     after = device.parameters()
     names = [name for name in after.layout.names if not np.array_equal(after[name], before[name])]
     return {name.partition("/")[2] for name in names}
@@ -29,7 +29,7 @@ def changed(device: Device, before: Any) -> set[str]:
     ("group", "expected"),
     [(None, HEAD | BODY | NORM), ("head", HEAD), ("body", BODY), ("norm", NORM), ("body_norm", BODY | NORM)],
 )
-def test_a_group_alone_is_changed(grouped: TrainableModel, rows: Draw, group: str | None, expected: set[str]) -> None:
+def test_only_the_group_changes(grouped: TrainableModel, rows: Draw, group: str | None, expected: set[str]) -> None:
     x, y = rows(grouped, 10)
     for work in (lambda d: d.train(1, RATE, group=group), lambda d: d.train_batch(x[:3], y[:3], RATE, group=group)):
         device = Device(grouped, (x, y))
@@ -38,16 +38,14 @@ def test_a_group_alone_is_changed(grouped: TrainableModel, rows: Draw, group: st
         assert changed(device, before) == expected
 
 
-def test_the_batches_are_those_of_all_parameters_together(grouped_without_offset: TrainableModel, rows: Draw) -> None:
-    """At a step size of nothing all groups see the same losses, but the head's: its body normalizes by its statistics."""
+def test_groups_see_the_same_batches(grouped_without_offset: TrainableModel, rows: Draw) -> None:
+    """With a tiny step size all groups but the head see equal losses; the head's body uses its statistics."""
     data = rows(grouped_without_offset, 10)
     whole, body = (Device(grouped_without_offset, data).train(1, 1e-12, group=g) for g in (None, "body_norm"))
     np.testing.assert_array_equal(whole, body)
 
 
-def test_a_group_that_the_model_cannot_train_alone(
-    digits_mlp: TrainableModel, grouped: TrainableModel, rows: Draw
-) -> None:
+def test_missing_group_is_refused(digits_mlp: TrainableModel, grouped: TrainableModel, rows: Draw) -> None:
     with pytest.raises(
         ModelError,
         match=r"cannot train group 'head' alone \(it can train all at once\); export it with train_groups=\['head'\]",
@@ -62,7 +60,7 @@ def test_a_group_that_the_model_cannot_train_alone(
             Device(grouped, rows(grouped, 2)).train(group=group)
 
 
-def test_a_group_needs_no_step_of_its_own_where_nothing_else_moves(
+def test_only_moving_group_needs_no_signature(
     softmax: TrainableModel, frozen: TrainableModel, digits_mlp: TrainableModel, rows: Draw, calls: Counter[str]
 ) -> None:
     for model, group in ((softmax, "head"), (digits_mlp, "body_head"), (frozen, "head")):

@@ -1,4 +1,4 @@
-"""Dropout on devices: the masks depend on the seed, the device and the round, and on nothing else."""
+"""Dropout masks depend on the seed, the device and the round only."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,12 +15,12 @@ Y = np.array([0, 1, 2])
 
 
 def losses(model: TrainableModel, **who: Any) -> Sequence[float]:
-    """Returns the losses of two steps on one batch, so that only masks can tell devices apart."""
+    """Return the losses of two steps on one batch, which differ by masks only."""
     device = Device(model, (X, Y), **who)
     return [device.train_batch(X, Y, 1e-6) for _ in range(2)]
 
 
-def test_masks_repeat_for_the_same_seed_device_and_round(dropout: TrainableModel) -> None:
+def test_masks_repeat_for_equal_seed_device_and_round(dropout: TrainableModel) -> None:
     pool = RuntimePool(dropout)
     first = losses(dropout, seed=1, id=2, round=3)
     losses(dropout, seed=5, id=5, round=5, pool=pool)
@@ -29,12 +29,12 @@ def test_masks_repeat_for_the_same_seed_device_and_round(dropout: TrainableModel
 
 
 @pytest.mark.parametrize("other", [{"seed": 9}, {"id": 9}, {"round": 9}])
-def test_masks_differ(dropout: TrainableModel, other: dict[str, int]) -> None:
+def test_masks_differ_otherwise(dropout: TrainableModel, other: dict[str, int]) -> None:
     who = {"seed": 1, "id": 2, "round": 3}
     assert losses(dropout, **who) != losses(dropout, **{**who, **other})
 
 
-def test_a_kept_optimizer_does_not_bring_old_masks_back(dropout: TrainableModel) -> None:
+def test_kept_optimizer_state_keeps_fresh_masks(dropout: TrainableModel) -> None:
     before, after = Device(dropout, (X, Y), round=1), Device(dropout, (X, Y), round=2)
     fresh = after.optimizer_state()
     before.train()

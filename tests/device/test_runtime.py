@@ -1,4 +1,4 @@
-"""Interpreters: typed calls, and a pool that nobody can tell from an interpreter of one's own."""
+"""Interpreters and their pool, which changes no result."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +21,7 @@ Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
 DEVICES = 3
 
 
-def test_what_is_written_is_read(momentum: TrainableModel) -> None:
+def test_written_weights_are_read_back(momentum: TrainableModel) -> None:
     runtime = Runtime(momentum)
     weights = runtime.initial * 3
     runtime.write(weights)
@@ -32,7 +32,7 @@ def test_what_is_written_is_read(momentum: TrainableModel) -> None:
         np.testing.assert_array_equal(read, written)
 
 
-def test_what_was_read_does_not_move(momentum: TrainableModel) -> None:
+def test_read_weights_do_not_change_by_training(momentum: TrainableModel) -> None:
     runtime = Runtime(momentum)
     weights, slots = runtime.read(), runtime.read_slots()
     x, y = np.ones((4, 6), np.float32), np.array([0, 1, 2, 0], np.int32)
@@ -42,13 +42,13 @@ def test_what_was_read_does_not_move(momentum: TrainableModel) -> None:
     assert all(slot.any() for slot in runtime.read_slots())
 
 
-def test_a_failed_call_is_one_line(momentum: TrainableModel) -> None:
+def test_failed_call_is_one_line(momentum: TrainableModel) -> None:
     with pytest.raises(ModelError, match=r"signature 'infer' failed: .+") as caught:
         Runtime(momentum).call("infer", x=np.zeros((4, 6), np.int64))
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_litert_cannot_load(momentum: TrainableModel) -> None:
+def test_unloadable_file_is_one_line(momentum: TrainableModel) -> None:
     with pytest.raises(ModelError, match=r"broken.tflite: LiteRT cannot load it: .+") as caught:
         Runtime(replace(momentum, content=b"TFL3" * 9, where="broken.tflite"))
     assert "\n" not in str(caught.value)
@@ -66,7 +66,7 @@ operations = st.lists(
 
 
 def run(devices: list[Device], steps: list[tuple[int, str]], folder: Path) -> list[bytes]:
-    """Does the steps; returns the bytes of everything that could be seen."""
+    """Run the operations and return the bytes of all results."""
     seen: list[bytes] = []
     for who, what in steps:
         device, right = devices[who], devices[(who + 1) % DEVICES]

@@ -1,4 +1,4 @@
-"""Edits real `.tflite` files into ones that break the contract."""
+"""A fixture that edits real `.tflite` files."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ Change = Callable[[Any], None]
 
 @pytest.fixture(scope="session")
 def edited() -> Callable[[bytes, Change], bytes]:
-    """Returns a function that unpacks a file, changes it and packs it again."""
+    """A function that unpacks a file, changes it and packs it again."""
 
     def edit(content: bytes, change: Change) -> bytes:
         model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))

@@ -1,4 +1,4 @@
-"""Files that break the signature contract, each a real one with a single change, and what is said of them."""
+"""Real files with one change that breaks the signature contract, and their errors."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ def two_outputs(model: Any) -> None:
     outputs.append(more)
 
 
-def test_the_unchanged_file_keeps_the_contract(foreign: Path, edited: Edit) -> None:
+def test_unchanged_file_is_valid(foreign: Path, edited: Edit) -> None:
     content = edited((foreign / "plain.tflite").read_bytes(), lambda model: None)
     assert set(TrainableModel.from_content(content).signatures) == {"train", "infer", "parameters", "restore"}
 
@@ -68,7 +68,7 @@ def test_the_unchanged_file_keeps_the_contract(foreign: Path, edited: Edit) -> N
         ),
     ],
 )
-def test_a_broken_contract_is_one_clear_line(foreign: Path, edited: Edit, change: Any, message: str) -> None:
+def test_broken_contract_is_one_line(foreign: Path, edited: Edit, change: Any, message: str) -> None:
     content = edited((foreign / "plain.tflite").read_bytes(), change)
     with pytest.raises(ModelError, match=message) as caught:
         TrainableModel.from_content(content, where="model.tflite")
@@ -76,7 +76,7 @@ def test_a_broken_contract_is_one_clear_line(foreign: Path, edited: Edit, change
     assert "\n" not in str(caught.value)
 
 
-def test_an_unknown_input_of_train(foreign: Path, edited: Edit) -> None:
+def test_unknown_input_of_train_is_refused(foreign: Path, edited: Edit) -> None:
     content = edited(
         (foreign / "dynamic.tflite").read_bytes(), rename("train", "inputs", "learning_rate", "temperature")
     )
@@ -86,7 +86,7 @@ def test_an_unknown_input_of_train(foreign: Path, edited: Edit) -> None:
         TrainableModel.from_content(content)
 
 
-def test_an_unknown_input_of_infer(foreign: Path, edited: Edit) -> None:
+def test_unknown_input_of_infer_is_refused(foreign: Path, edited: Edit) -> None:
     def add(model: Any) -> None:
         more = schema.TensorMapT()
         more.name, more.tensorIndex = "mask", signature(model, "infer").inputs[0].tensorIndex
@@ -104,7 +104,7 @@ def test_flex_ops_are_named(foreign: Path) -> None:
 @pytest.mark.parametrize(
     "change", [drop("restore_optimizer_state"), rename("restore_optimizer_state", "inputs", "s0", "t0")]
 )
-def test_the_optimizer_must_be_restorable(momentum: TrainableModel, edited: Edit, change: Any) -> None:
+def test_unrestorable_optimizer_is_refused(momentum: TrainableModel, edited: Edit, change: Any) -> None:
     with pytest.raises(ModelError, match="'restore_optimizer_state' differ from the outputs of 'optimizer_state'"):
         TrainableModel.from_content(edited(momentum.content, change))
 
@@ -117,11 +117,11 @@ def test_momentum_that_no_signature_sets_is_refused(foreign: Path, name: str) ->
     assert "\n" not in str(caught.value)
 
 
-def test_a_variable_that_nothing_reads_is_accepted(foreign: Path) -> None:
+def test_unread_variable_is_accepted(foreign: Path) -> None:
     assert "train" in TrainableModel.load(foreign / "write_only.tflite").signatures
 
 
-def test_the_manifest_must_fit_the_signatures(softmax: TrainableModel, edited: Edit) -> None:
+def test_manifest_with_other_shapes_is_refused(softmax: TrainableModel, edited: Edit) -> None:
     def transpose(model: Any) -> None:
         for key, side in (("parameters", "outputs"), ("restore", "inputs")):
             tensor(model, key, side, "a0").shape = [10, 64]
@@ -138,7 +138,7 @@ def test_parameters_are_ordered_by_number() -> None:
 
 
 def drop_initializers(model: Any) -> None:
-    """As exporters leave it whose variables Keras made: LiteRT would read whatever the memory holds."""
+    """Some exporters leave Keras variables uninitialized: LiteRT would read arbitrary memory."""
     once = [i for i, c in enumerate(model.operatorCodes) if c.builtinCode == schema.BuiltinOperator.CALL_ONCE]
     for subgraph in model.subgraphs:
         subgraph.operators = [op for op in subgraph.operators if op.opcodeIndex not in once]
@@ -153,7 +153,7 @@ def drop_one_initial_value(model: Any) -> None:
 
 
 @pytest.mark.parametrize(("change", "count"), [(drop_initializers, 2), (drop_one_initial_value, 1)])
-def test_variables_without_initial_values(foreign: Path, edited: Edit, change: Any, count: int) -> None:
+def test_variables_without_initial_values_are_refused(foreign: Path, edited: Edit, change: Any, count: int) -> None:
     content = edited((foreign / "plain.tflite").read_bytes(), change)
     with pytest.raises(
         ModelError, match=rf"bare.tflite: {count} of its variables have no initial values, the first is .+; export"

@@ -1,4 +1,4 @@
-"""Reading what a `.tflite` file declares, whatever became of the file, and writing its metadata."""
+"""Reading declarations of whole and damaged `.tflite` files, and writing metadata."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def dynamic(foreign: Path) -> bytes:
     return (foreign / "dynamic.tflite").read_bytes()
 
 
-def test_reads_signatures(plain: bytes, dynamic: bytes) -> None:
+def test_signatures_are_read(plain: bytes, dynamic: bytes) -> None:
     signatures = read(plain, "plain").signatures
     assert set(signatures) == {"train", "infer", "parameters", "restore"}
     assert signatures["train"].inputs == {"x": TensorInfo("x", (4, 6), "float32"), "y": TensorInfo("y", (4,), "int32")}
@@ -34,7 +34,7 @@ def test_reads_signatures(plain: bytes, dynamic: bytes) -> None:
     assert read(dynamic, "dynamic").signatures["train"].inputs["x"].shape == (-1, 6)
 
 
-def test_agrees_with_litert(digits_cnn: TrainableModel) -> None:
+def test_declarations_agree_with_litert(digits_cnn: TrainableModel) -> None:
     interpreter = Interpreter(model_content=digits_cnn.content)
     listed = interpreter.get_signature_list()
     assert set(listed) == set(digits_cnn.signatures)
@@ -49,7 +49,7 @@ def test_agrees_with_litert(digits_cnn: TrainableModel) -> None:
             }
 
 
-def test_counts_operators_of_each_signature(plain: bytes, foreign: Path) -> None:
+def test_operators_are_counted_by_signature(plain: bytes, foreign: Path) -> None:
     operators = read(plain, "plain").operators
     assert operators["parameters"] == {"CALL_ONCE": 1, "READ_VARIABLE": 2, "VAR_HANDLE": 2}
     assert operators["train"]["BATCH_MATMUL"] == 2
@@ -59,7 +59,7 @@ def test_counts_operators_of_each_signature(plain: bytes, foreign: Path) -> None
     assert "FlexSoftplusGrad" not in flex["infer"]
 
 
-def test_metadata_is_added_replaced_and_leaves_the_rest(plain: bytes) -> None:
+def test_metadata_is_added_and_replaced(plain: bytes) -> None:
     before = read(plain, "plain")
     once = with_metadata(plain, "note", b"first")
     other = with_metadata(once, "other", b"\x00" * 1000)
@@ -70,7 +70,7 @@ def test_metadata_is_added_replaced_and_leaves_the_rest(plain: bytes) -> None:
     assert read(twice, "twice").operators == before.operators
 
 
-def test_a_model_with_metadata_computes_the_same(plain: bytes) -> None:
+def test_metadata_does_not_change_the_results(plain: bytes) -> None:
     random = np.random.default_rng(0)
     x, y = random.normal(size=(4, 6)).astype(np.float32), np.array([0, 2, 1, 1], np.int32)
     results = []
@@ -84,12 +84,12 @@ def test_a_model_with_metadata_computes_the_same(plain: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"TFL3", b"PK\x03\x04" * 10, b'{"signatures": {}}', bytes(64)])
-def test_what_is_no_tflite_file(content: bytes) -> None:
+def test_other_bytes_are_refused(content: bytes) -> None:
     with pytest.raises(ModelError, match=r"photo\.jpg: not a \.tflite file \(expected the mark TFL3"):
         read(content, "photo.jpg")
 
 
-def test_every_truncation_is_a_damaged_file(plain: bytes) -> None:
+def test_every_truncation_is_refused(plain: bytes) -> None:
     for length in [*range(0, 200), *range(200, len(plain) - 1, 101), len(plain) - 1]:
         with pytest.raises(ModelError, match="cut"):
             read(plain[:length], "cut")

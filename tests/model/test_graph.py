@@ -1,4 +1,4 @@
-"""Which variables are state that the host cannot keep for each device, in real files."""
+"""Variables of real files that the host cannot restore."""
 
 from pathlib import Path
 
@@ -17,16 +17,16 @@ def unrestored(content: bytes, without: tuple[str, ...] = ()) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["plain", "weighted", "proximal", "write_only"])
-def test_weights_are_set_by_the_host_and_what_nothing_reads_is_no_state(foreign: Path, name: str) -> None:
+def test_weights_and_unread_variables_are_not_state(foreign: Path, name: str) -> None:
     assert unrestored((foreign / f"{name}.tflite").read_bytes()) == []
 
 
 @pytest.mark.parametrize("name", ["hidden", "hidden_branch", "hidden_loop"])
-def test_momentum_without_a_signature_is_found_wherever_it_is_set(foreign: Path, name: str) -> None:
+def test_hidden_momentum_is_found_in_any_subgraph(foreign: Path, name: str) -> None:
     assert len(unrestored((foreign / f"{name}.tflite").read_bytes())) == 1
 
 
-def test_slots_are_state_unless_a_signature_sets_them(
+def test_slots_without_signature_are_state(
     softmax: TrainableModel, momentum: TrainableModel, adam: TrainableModel
 ) -> None:
     for model in (softmax, momentum, adam):

@@ -1,4 +1,4 @@
-"""The manifest: JSON and back, and what is no manifest."""
+"""The manifest as JSON, and refused manifests."""
 
 import json
 from dataclasses import replace
@@ -47,13 +47,13 @@ json_values = st.recursive(
         fingerprint=st.text(),
     )
 )
-def test_json_and_back(manifest: Manifest) -> None:
+def test_json_round_trip(manifest: Manifest) -> None:
     assert Manifest.from_json(manifest.to_json(), "m.tflite") == manifest
     assert Manifest.from_json(manifest.to_json().encode(), "m.tflite") == manifest
 
 
 @given(field=st.sampled_from([*json.loads(MANIFEST.to_json()), "another"]), value=json_values)
-def test_any_other_field_is_read_or_refused_in_one_line(field: str, value: Any) -> None:
+def test_random_fields_are_read_or_refused_in_one_line(field: str, value: Any) -> None:
     text = json.dumps({**json.loads(MANIFEST.to_json()), field: value})
     message = "m.tflite: its manifest"
     try:
@@ -73,7 +73,7 @@ def test_any_other_field_is_read_or_refused_in_one_line(field: str, value: Any) 
     ],
     ids=["too deep", "infinite", "a name that is none"],
 )
-def test_what_python_has_an_error_of_its_own_for(text: str) -> None:
+def test_extreme_json_is_refused(text: str) -> None:
     with pytest.raises(ModelError, match=r"^m\.tflite: its manifest is damaged \("):
         Manifest.from_json(text, "m.tflite")
 
@@ -110,7 +110,7 @@ def without(field: str) -> str:
         (changed(parameters=[{"name": "a", "shape": [1], "group": "tail"}]), "group 'tail'"),
     ],
 )
-def test_what_is_no_manifest(text: str | bytes, message: str) -> None:
+def test_other_json_is_refused(text: str | bytes, message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         Manifest.from_json(text, "m.tflite")
     assert str(caught.value).startswith("m.tflite: its manifest")
@@ -132,5 +132,5 @@ def test_what_is_no_manifest(text: str | bytes, message: str) -> None:
         ({}, False),
     ],
 )
-def test_plain_sgd_is_nothing_but_a_step_along_the_gradient(optimizer: dict[str, Any], plain: bool) -> None:
+def test_plain_sgd_has_no_other_settings(optimizer: dict[str, Any], plain: bool) -> None:
     assert replace(MANIFEST, optimizer=optimizer).plain_sgd is plain

@@ -1,4 +1,4 @@
-"""Optional signatures that do not fit the others, each in a real file with a single change, and what is said of them."""
+"""Real files with one change to an optional signature, and their errors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -67,9 +67,7 @@ def without_mu(model: Any) -> None:
         (without_mu, f"has a signature '{OFFSET}' but 'train' no input 'mu'"),
     ],
 )
-def test_a_signature_that_does_not_fit_is_one_clear_line(
-    grouped: TrainableModel, edited: Edit, change: Any, message: str
-) -> None:
+def test_wrong_optional_signature_is_one_line(grouped: TrainableModel, edited: Edit, change: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         TrainableModel.from_content(edited(grouped.content, change), where="model.tflite")
     assert str(caught.value).startswith("model.tflite: ")
@@ -86,14 +84,12 @@ def test_a_signature_that_does_not_fit_is_one_clear_line(
         name("train_norm", "train_on_server"),
     ],
 )
-def test_what_is_optional_may_be_left_out_and_others_may_be_added(
-    grouped: TrainableModel, edited: Edit, change: Any
-) -> None:
+def test_optional_signatures_may_be_missing(grouped: TrainableModel, edited: Edit, change: Any) -> None:
     model = TrainableModel.from_content(edited(grouped.content, change))
     assert model.capabilities >= {"train", "infer", "train_head", "mu"}
 
 
-def test_groups_joined() -> None:
+def test_joined_groups_are_split() -> None:
     assert [parts_of(group) for group in ("head", "body_norm", "step", "head_step", "")] == [
         ("head",),
         ("body", "norm"),
@@ -103,10 +99,8 @@ def test_groups_joined() -> None:
     ]
 
 
-def test_an_offset_for_each_parameter_of_a_file_that_says_nothing_of_them(
-    grouped: TrainableModel, edited: Edit
-) -> None:
-    """Without a manifest all eight are taken to be trainable, statistics included."""
+def test_offset_without_manifest_covers_all_parameters(grouped: TrainableModel, edited: Edit) -> None:
+    """Without a manifest all eight parameters count as trainable."""
 
     def forget(model: Any) -> None:
         model.metadata = []

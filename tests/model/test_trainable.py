@@ -1,4 +1,4 @@
-"""A trainable model: what it says of itself, and files that cannot be one."""
+"""Attributes of trainable models, and refused files."""
 
 import pickle
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from odt_sim.model.manifest import METADATA_NAME
 Edit = Callable[[bytes, Callable[[Any], None]], bytes]
 
 
-def test_an_exported_model_describes_itself(digits_cnn: TrainableModel) -> None:
+def test_exported_model_describes_itself(digits_cnn: TrainableModel) -> None:
     assert digits_cnn.name == "digits_cnn"
     assert digits_cnn.layout.size == 13706
     assert [(p.shape, p.role, p.group) for p in digits_cnn.parameters] == [
@@ -46,19 +46,19 @@ def test_capabilities(digits_cnn: TrainableModel, momentum: TrainableModel, fore
     assert TrainableModel.load(foreign / "plain.tflite").capabilities == common | {"body", "train_body"}
 
 
-def test_capabilities_of_an_offset(
+def test_offset_capabilities(
     grouped: TrainableModel,
     grouped_without_offset: TrainableModel,
     adam: TrainableModel,
     adam_with_offset: TrainableModel,
 ) -> None:
-    """It works in the graph, or on the host where a step is plain gradient descent."""
+    """An offset works in the graph, or on the host for plain SGD."""
     models = (grouped, grouped_without_offset, adam_with_offset, adam)
     assert ["gradient_offset" in model.capabilities for model in models] == [True, True, True, False]
     assert ["set_gradient_offset" in model.capabilities for model in models] == [True, False, True, False]
 
 
-def test_layouts_of_what_is_trained_and_of_what_moves(grouped: TrainableModel, frozen: TrainableModel) -> None:
+def test_trainable_and_moving_layouts(grouped: TrainableModel, frozen: TrainableModel) -> None:
     statistics = {"transfer/norm/moving_mean", "transfer/norm/moving_variance"}
     assert set(grouped.layout.names) - set(grouped.trainable_layout.names) == statistics
     assert all(p.moves for p in grouped.parameters)
@@ -77,7 +77,7 @@ def test_regression_has_no_classes(regression: TrainableModel) -> None:
     assert (regression.loss, regression.classes, regression.y.shape) == ("mean_squared_error", None, (4, 2))
 
 
-def test_a_model_of_another_tool(foreign: Path) -> None:
+def test_foreign_model_is_read(foreign: Path) -> None:
     model = TrainableModel.load(foreign / "plain.tflite")
     assert (model.manifest, model.loss, model.classes, model.name) == (None, None, None, "plain")
     assert [(p.name, p.shape, p.role, p.group) for p in model.parameters] == [
@@ -92,7 +92,7 @@ def test_a_model_of_another_tool(foreign: Path) -> None:
     assert (dynamic.batch_size, dynamic.fixed_batch) == (32, False)
 
 
-def test_pickles_as_its_bytes(foreign: Path, digits_cnn: TrainableModel) -> None:
+def test_pickles_as_bytes(foreign: Path, digits_cnn: TrainableModel) -> None:
     model = TrainableModel.load(foreign / "plain.tflite", loss="sparse_categorical_crossentropy", from_logits=False)
     again = pickle.loads(pickle.dumps(model))
     assert (again.content, again.where, again.loss, again.from_logits, again.layout) == (
@@ -106,7 +106,7 @@ def test_pickles_as_its_bytes(foreign: Path, digits_cnn: TrainableModel) -> None
     assert pickle.loads(pickle.dumps(digits_cnn)).fingerprint == fingerprint(digits_cnn.content)
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"none.tflite: cannot read the model \(No such file or directory\)"):
         TrainableModel.load(tmp_path / "none.tflite")
     with pytest.raises(ModelError, match=r"cannot read the model \(Is a directory\)"):
@@ -116,18 +116,18 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         TrainableModel.load(tmp_path / "weights.h5")
 
 
-def test_an_unknown_loss(foreign: Path) -> None:
+def test_unknown_loss_is_refused(foreign: Path) -> None:
     with pytest.raises(ModelError, match="unknown loss 'hinge'; expected one of sparse_categorical"):
         TrainableModel.load(foreign / "plain.tflite", loss="hinge")
 
 
-def test_a_damaged_manifest(foreign: Path) -> None:
+def test_damaged_manifest_is_refused(foreign: Path) -> None:
     content = with_metadata((foreign / "plain.tflite").read_bytes(), METADATA_NAME, b'{"format_version": 1')
     with pytest.raises(ModelError, match="its manifest is damaged"):
         TrainableModel.from_content(content)
 
 
-def test_an_op_that_litert_does_not_know(foreign: Path, edited: Edit) -> None:
+def test_unknown_op_is_refused(foreign: Path, edited: Edit) -> None:
     def make_custom(model: Any) -> None:
         for code in model.operatorCodes:
             if code.builtinCode == schema.BuiltinOperator.LOG_SOFTMAX:

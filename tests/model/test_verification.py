@@ -72,6 +72,7 @@ def test_simulation_survives_a_crashing_model(empty_cache, crashing, tmp_path):
         Simulation(model, federate(images, iid, 2, seed=0), FedAvg(), rounds=1, directory=tmp_path / "run").run()
 
 
+@pytest.mark.slow
 def test_endless_loop_is_killed(empty_cache, foreign, monkeypatch):
     monkeypatch.setattr(verification, "SECONDS", 2.0)
     with pytest.raises(
@@ -80,6 +81,7 @@ def test_endless_loop_is_killed(empty_cache, foreign, monkeypatch):
         TrainableModel.load(foreign / "endless.tflite")
 
 
+@pytest.mark.slow
 def test_too_large_tensor_is_refused(empty_cache, edited, softmax, tmp_path):
     path = tmp_path / "huge.tflite"
     path.write_bytes(edited(softmax.content, reshape("infer", "inputs", "x", [1 << 20, 1 << 10, 1 << 10, 1])))
@@ -115,6 +117,7 @@ def test_failed_invocation_names_the_memory_limit(edited, softmax):
     assert re.search(r"failed to prepare\.; it ran with \d+ GB of memory, export it again, or", ending.output)
 
 
+@pytest.mark.slow
 def test_memory_needed_excludes_the_parent_process(softmax):
     parent = np.ones(40 << 20)  # 320 MiB
     assert 20e6 < verification.memory_needed(softmax.content, "softmax.tflite") < 200e6 < parent.nbytes

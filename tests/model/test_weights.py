@@ -20,7 +20,7 @@ def counted(layout: Layout = LAYOUT) -> Weights:
     return Weights(layout, np.arange(layout.size, dtype=np.float32))
 
 
-def test_layout_places_parameters_one_after_the_other() -> None:
+def test_layout_places_parameters_consecutively() -> None:
     assert LAYOUT.names == ("kernel", "bias", "scale")
     assert LAYOUT.size == 10
     assert LAYOUT.slices == {"kernel": slice(0, 6), "bias": slice(6, 9), "scale": slice(9, 10)}
@@ -53,7 +53,7 @@ def test_from_tensors_copies() -> None:
     assert Weights.from_tensors(Layout(()), []).vector.shape == (0,)
 
 
-def test_arithmetic_is_that_of_the_vector() -> None:
+def test_arithmetic() -> None:
     weights, ones = counted(), Weights(LAYOUT, np.ones(10, np.float32))
     known = np.arange(10, dtype=np.float32)
     for result, expected in [
@@ -80,7 +80,7 @@ def test_isfinite(value: float, finite: bool) -> None:
     assert weights.isfinite() is finite
 
 
-def test_values_whose_squares_are_too_large_are_finite() -> None:
+def test_large_values_are_finite() -> None:
     weights = counted()
     weights.vector[:] = np.finfo(np.float32).max
     assert weights.isfinite()
@@ -91,12 +91,12 @@ def test_values_whose_squares_are_too_large_are_finite() -> None:
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int64])
-def test_the_norm_of_several_arrays_is_that_of_all_their_numbers(kind: type[np.number]) -> None:
+def test_norm_of_several_arrays_is_joint(kind: type[np.number]) -> None:
     arrays = [np.array([[3], [0]], kind), np.array(4, kind), np.zeros(0, kind)]
     assert [exceeds(arrays, limit) for limit in (4.9, 5.0, 5.1, 100.0)] == [True, False, False, False]
 
 
-def test_a_norm_whose_square_is_too_large_exceeds_what_it_exceeds() -> None:
+def test_norm_with_overflowing_square() -> None:
     large = np.array([3e30, 4e30], np.float32)
     assert exceeds([large], 4.9e30)
     assert not exceeds([large], 5.1e30)
@@ -111,7 +111,7 @@ def layouts(draw: st.DrawFn) -> Layout:
 
 
 @given(layouts(), st.sets(st.integers(0, 5)))
-def test_what_was_selected_and_replaced_is_what_was_there(layout: Layout, chosen: set[int]) -> None:
+def test_select_and_replace_round_trip(layout: Layout, chosen: set[int]) -> None:
     weights = counted(layout)
     names = {f"p{i}" for i in chosen}
     some, rest = layout.select(lambda p: p.name in names), layout.select(lambda p: p.name not in names)
@@ -125,7 +125,7 @@ def test_what_was_selected_and_replaced_is_what_was_there(layout: Layout, chosen
         assert not np.shares_memory(part.vector, weights.vector)
 
 
-def test_what_nobody_can_change_is_not_copied() -> None:
+def test_read_only_weights_are_not_copied() -> None:
     weights, other = counted(), counted()
     weights.vector.flags.writeable = False
     assert weights.select(LAYOUT) is weights
@@ -136,7 +136,7 @@ def test_what_nobody_can_change_is_not_copied() -> None:
     np.testing.assert_array_equal(weights.vector, counted().vector)
 
 
-def test_select_takes_the_order_of_the_layout_asked_for() -> None:
+def test_select_uses_the_order_of_the_layout() -> None:
     reordered = counted().select(Layout((SCALE, BIAS)))
     np.testing.assert_array_equal(reordered.vector, [9, 6, 7, 8])
     np.testing.assert_array_equal(counted().replace(reordered * 0).vector, [0, 1, 2, 3, 4, 5, 0, 0, 0, 0])
@@ -148,7 +148,7 @@ def test_pickles() -> None:
     np.testing.assert_array_equal(again.vector, counted().vector)
 
 
-def test_errors_name_what_does_not_fit() -> None:
+def test_errors_name_the_difference() -> None:
     weights = counted()
     other = Layout((Parameter("kernel", (3, 2)),))
     with pytest.raises(ModelError, match=r"expected a float32 vector of \[10\].*found float32 \[9\]"):

@@ -1,4 +1,4 @@
-"""The FedProx Synthetic reproduction: a few rounds of each of its runs are those of plain numpy on the same splits."""
+"""Some rounds of the FedProx Synthetic experiment equal plain numpy on the same splits."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ RATE, BATCH = 0.01, 10
 
 @dataclass
 class Rounds:
-    """Some rounds of one run again, in plain numpy; weights are flat vectors `[610]`."""
+    """One run in plain numpy; weights are flat vectors `[610]`."""
 
     config: DictConfig
     data: FederatedData
@@ -67,14 +67,14 @@ def generator(device: int, round: int, purpose: str, *more: int) -> np.random.Ge
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The folders of the sweep's part on one data set, made smaller."""
+    """The folders of a smaller sweep on one data set."""
     folder = tmp_path_factory.mktemp("sweep")
     outcome = launch(["+experiment=reproduce/fedprox_synthetic", *FEW, f"hydra.sweep.dir={folder}"])
     assert outcome.failed == 0
     return sorted((path.parent for path in folder.rglob("summary.json")), key=lambda path: int(path.name))
 
 
-def test_the_data() -> None:
+def test_experiment_uses_the_four_data_sets() -> None:
     parser, params = OverridesParser.create(), OmegaConf.load(EXPERIMENT).hydra.sweeper.params
     choices: Any = parser.parse_override(f"data={params.data}").value()
     names = [synthetic(**{str(key): value for key, value in choice.items()}).name for choice in choices.list]
@@ -82,14 +82,16 @@ def test_the_data() -> None:
     assert names == [f"{kind} seed=0" for kind in kinds]
 
 
-def test_the_sweep(runs: list[Path]) -> None:
-    """Without stragglers and with them, FedAvg and FedProx."""
+@pytest.mark.slow
+def test_sweep(runs: list[Path]) -> None:
+    """FedAvg and FedProx, with and without stragglers."""
     summaries = [RunFolder(run).summary() for run in runs]
     found = [tuple(s["settings"].get(key) for key in ("data", "fleet.stragglers", "strategy.mu")) for s in summaries]
     assert found == [("synthetic(1,1) seed=3", slow, mu) for slow in ("0.0", "0.9") for mu in (None, "1.0")]
     assert {(s["devices"], s["cohort"], s["unseen"], s["reported_round"]) for s in summaries} == {(5, 4, 0, 3)}
 
 
+@pytest.mark.slow
 def test_agrees_with_numpy(runs: list[Path], numpy_softmax: Any) -> None:
     for run in runs:
         config: Any = OmegaConf.load(run / ".hydra" / "config.yaml")

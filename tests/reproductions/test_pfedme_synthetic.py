@@ -1,4 +1,4 @@
-"""The pFedMe Synthetic reproduction: a few rounds of each of its runs are those of plain numpy on the same splits."""
+"""Some rounds of the pFedMe Synthetic experiment equal plain numpy on the same splits."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ RUNS: dict[str, tuple[float, list[str]]] = {  # the learning rate, and what is g
 
 @dataclass
 class Twin:
-    """The runs again, in plain numpy; weights are flat vectors `[610]`."""
+    """The runs in plain numpy; weights are flat vectors `[610]`."""
 
     data: FederatedData
     softmax: Any
@@ -40,7 +40,7 @@ class Twin:
         return self.softmax.from_flat(w, 10).gradient(x, y).flat()
 
     def batches(self, device: int, round: int, purpose: str = "batches") -> Iterator[tuple[Any, Any]]:
-        """Yields the examples of each of a round's steps."""
+        """Yield the examples of each step of a round."""
         index, left, epoch = self.data.train(device), STEPS, 0
         while left:
             words = [0, device, round, int.from_bytes(purpose.encode(), "big"), epoch]
@@ -70,7 +70,7 @@ class Twin:
         return w, own
 
     def deployed(self, strategy: str, w: Any) -> dict[int, Any]:
-        """Returns what each user of the last cohort gets after all rounds."""
+        """Return the weights of each user of the last cohort after all rounds."""
         for round in range(1, ROUNDS + 1):
             cohort = choose_cohort(np.arange(USERS), COHORT, 0, round).tolist()
             models, own = zip(*(getattr(self, strategy)(w, device, round) for device in cohort), strict=True)
@@ -84,7 +84,9 @@ class Twin:
         return {id: w - ADAPTATION * self.gradient(w, self.data.x[i], self.data.y[i]) for id, i in indices.items()}
 
 
-@pytest.mark.parametrize("strategy", RUNS)
+@pytest.mark.parametrize(
+    "strategy", [pytest.param(name, marks=[] if name == "pfedme" else pytest.mark.slow) for name in RUNS]
+)
 def test_agrees_with_numpy(strategy: str, tmp_path: Path, numpy_softmax: Any) -> None:
     rate, settings = RUNS[strategy]
     chosen = [f"strategy={strategy}", f"train.learning_rate={rate}", *settings]

@@ -1,4 +1,4 @@
-"""The School reproduction: a few rounds of its experiment are a FedAvg in plain numpy on the same splits."""
+"""Some rounds of the School experiment equal FedAvg in plain numpy on the same splits."""
 
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def test_agrees_with_numpy(overrides: list[str], tmp_path: Path, monkeypatch: py
 
 
 def standardized(splits: FederatedData, school: int) -> list[tuple[Array, Array]]:
-    """Returns a school's training and test examples, made again from the file."""
+    """Return a school's training and test examples from the file."""
     file = np.load(SCHOOL)
     x, y = file["x"].astype(np.float64), (file["y"].astype(np.float64) - 1) / 69
     train, test = splits.train(school), splits.test(school)
@@ -54,7 +54,7 @@ def standardized(splits: FederatedData, school: int) -> list[tuple[Array, Array]
 
 
 def trained(schools: list[tuple[Array, Array]]) -> Array:
-    """Returns the weights of FedAvg, the bias last, on half the squared error."""
+    """Return the weights of FedAvg on half the squared error, the bias last."""
     w = np.zeros(29)
     for round in range(1, ROUNDS + 1):
         own = [descended(w, x, y, school, round) for school, (x, y) in enumerate(schools)]

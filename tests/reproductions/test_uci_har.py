@@ -1,4 +1,4 @@
-"""The UCI HAR reproduction: each person's windows are parted in two ways, of which one leaks."""
+"""The UCI HAR experiment: leakage of random splits and of splits by block."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ HAR = Path(__file__).parents[3] / "shared" / "data" / "uci_har_raw.npz"
 
 
 @pytest.mark.parametrize(("method", "examples", "leaked"), [("random", 4118, 3555), ("block", 3334, 0)])
-def test_what_leaks(method: str, examples: int, leaked: int) -> None:
+def test_leakage_by_split_method(method: str, examples: int, leaked: int) -> None:
     if not HAR.exists():
         pytest.skip("the shared data folder has no uci_har_raw.npz")
     data = federated(composed(["+experiment=reproduce/uci_har", f"data.path={HAR}", f"split.method={method}"]))
@@ -24,8 +24,9 @@ def test_what_leaks(method: str, examples: int, leaked: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::odt_sim.data.leakage.LeakageWarning")
-def test_the_sweep(tmp_path: Path) -> None:
-    """Softmax regression stands in for the network, and three people for thirty."""
+@pytest.mark.slow
+def test_sweep(tmp_path: Path) -> None:
+    """Softmax regression replaces the network, and three people thirty."""
     signals = np.random.default_rng(0).normal(size=(3, 9, 64 * 31)).astype(np.float32)
     windows = np.stack([signals[who, :, at : at + 128] for who in range(3) for at in range(0, 64 * 30, 64)])
     np.savez(tmp_path / "har.npz", x=windows, y=np.arange(90) % 6, subject=np.repeat([1, 2, 3], 30))

@@ -6,7 +6,7 @@ from odt_sim.data.dataset import digest_of
 X, Y = np.arange(12, dtype=np.float32).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1], np.int32)
 
 
-def test_each_value_shape_dtype_and_user_counts():
+def test_digest_depends_on_values_shapes_dtypes_and_users():
     changed = X.copy()
     changed[5, 1] = 11.5
     users = np.array(["ann", "bob"] * 3)
@@ -23,13 +23,13 @@ def test_each_value_shape_dtype_and_user_counts():
     assert len(set(found)) == len(found)
 
 
-def test_equal_arrays_have_equal_digests_however_they_lie_in_memory():
+def test_digest_ignores_the_memory_layout():
     users = np.array(["ann", "bob"])
     assert digest_of(np.asfortranarray(X), Y, None) == digest_of(X, Y)
     assert digest_of(users.astype(object)) == digest_of(users)
 
 
-def test_a_data_set_has_one_digest_however_it_is_spread():
+def test_digest_ignores_the_partition():
     found = {
         federate(Dataset("clouds", X, Y, classes=2), iid, devices, seed).digest for devices in (1, 2) for seed in (0, 1)
     }
