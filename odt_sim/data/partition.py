@@ -191,12 +191,12 @@ def _draw_log_gamma(generator: np.random.Generator, alpha: float, shape: tuple[i
 
 
 def _shard_counts(name: str, sizes: Indices, devices: int, per_device: int) -> list[int]:
-    """Returns into how many shards each class is cut: proportional to its size, by D'Hondt's method."""
+    """Return the number of each class's shards, proportional to its size by D'Hondt's method."""
     total = devices * per_device
-    limits = np.minimum(sizes, devices)  # a shard has an example, and a device one shard of a class
+    limits = np.minimum(sizes, devices)  # a shard has at least one example, a device at most one shard of a class
     if not 1 <= per_device <= len(sizes):
         raise DataError(
-            f"data {name}: has {len(sizes)} classes, found classes_per_device {per_device}; set it to 1..{len(sizes)}"
+            f"partition.classes_per_device: expected 1..{len(sizes)} for data {name}, found {per_device}; correct it"
         )
     if total < len(sizes):
         raise DataError(
@@ -220,13 +220,13 @@ def _shard_counts(name: str, sizes: Indices, devices: int, per_device: int) -> l
 
 
 def _deal(shards: list[int], devices: int, per_device: int, generator: np.random.Generator) -> list[Indices]:
-    """Returns the devices that hold a shard of each class; each device holds `per_device` different classes.
+    """Return the devices with a shard of each class; each device gets `per_device` different classes.
 
-    Each device in turn takes the classes with most shards left, ties at random, which never leaves a later device
-    without enough different classes (Gale and Ryser 1957).
+    Each device takes the classes with most shards left, ties at random. This never leaves too few different classes for
+    a later device (Gale and Ryser 1957).
     """
     left = np.array(shards, np.float64)
-    ties = generator.random((devices, len(shards)))  # below 1: decides only between equals
+    ties = generator.random((devices, len(shards)))  # below 1, so that it decides between equals only
     held = np.zeros((devices, len(shards)), np.bool_)
     for device in generator.permutation(devices).tolist():
         chosen = np.argpartition(-(left + ties[device]), per_device - 1)[:per_device]

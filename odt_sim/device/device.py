@@ -59,17 +59,17 @@ class Device:
         plan: TrainingPlan | None = None,
         pool: RuntimePool | None = None,
     ) -> None:
-        """Create a device with the model's initial weights.
+        """Create a device with the model's initial weights; see the attributes.
 
         Args:
             model: The model.
-            train: Training examples: `(x, y)`, or `Examples` that were checked before.
+            train: Training examples: `(x, y)`, or checked `Examples`.
             validation: Examples for model selection.
             test: Examples for reported results.
             seed: The run's seed.
-            id: The device's number in the fleet.
+            id: The device's number.
             round: The current round.
-            plan: The default epochs or steps, and learning rate; one epoch by default.
+            plan: The default plan; one epoch by default.
             pool: The interpreters to share; a new pool by default.
 
         Raises:

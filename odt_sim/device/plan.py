@@ -1,4 +1,4 @@
-"""How long and how fast a device trains."""
+"""The epochs, steps and learning rate of local training."""
 
 import math
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from odt_sim.settings import Settings, setting
 
 @dataclass(frozen=True)
 class TrainingPlan(Settings, group="train"):
-    """How long and how fast a device trains in a round."""
+    """The epochs, steps and learning rate of a device in a round."""
 
     epochs: int = setting(1, "passes over a device's training examples in a round", least=0)
     learning_rate: float | None = setting(None, "step size; null for the rate of the model's optimizer", above=0)

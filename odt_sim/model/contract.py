@@ -159,7 +159,7 @@ def _check_ops(flat: FlatModel, where: str) -> None:
     names = ", ".join(flex[:3]) + (f" and {len(flex) - 3} more" if len(flex) > 3 else "")
     if "save" in flat.signatures and "checkpoint_path" in flat.signatures["save"].inputs:
         raise ModelError(
-            f"{where}: is of the flex flavour, whose Flex ops ({names}) LiteRT cannot run; "
+            f"{where}: is of the flex flavour, with Flex ops ({names}) that LiteRT cannot run; "
             "export the model without flavour='flex', or run the file in TensorFlow 2.19 (docs/export.md)"
         )
     raise ModelError(f"{where}: contains Flex ops ({names}) that LiteRT cannot run; {_EXPORT}")

@@ -37,7 +37,7 @@ def test_equal_examples_count_within_a_device():
     x = np.array([[1], [2], [1], [2], [3], [1]], np.float32)
     y = np.zeros(6, np.float32)
     assert counts(fleet(x, y, ([0, 1], [2], [3]), ([4], [5], []))) == (2, 0, 1, 3)
-    assert counts(fleet(x, y, ([4], [0], [2, 5]))) == (2, 0, 1, 3)  # the test knows what validation chose by
+    assert counts(fleet(x, y, ([4], [0], [2, 5]))) == (2, 0, 1, 3)  # test examples must not occur in validation
 
 
 def test_equal_input_with_another_target_does_not_leak():

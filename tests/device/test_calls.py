@@ -62,7 +62,7 @@ def test_cached_embeddings_count_again_in_a_new_round(
     model = request.getfixturevalue(name)
     pool, train = RuntimePool(model), rows(model, 10)
     embedded, found = [], []
-    first = Device(model, train)  # whose examples the next one has in the same arrays
+    first = Device(model, train)  # the next device shares its arrays
     for _ in range(2):
         device = Device(model, first.train_examples, pool=pool)
         device.train(1, 0.05, group="head")

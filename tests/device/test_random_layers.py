@@ -14,9 +14,9 @@ X = np.arange(12).reshape(3, 4) % 10
 Y = np.array([0, 1, 2])
 
 
-def losses(model: TrainableModel, **who: Any) -> Sequence[float]:
+def losses(model: TrainableModel, **place: Any) -> Sequence[float]:
     """Return the losses of two steps on one batch, which differ by masks only."""
-    device = Device(model, (X, Y), **who)
+    device = Device(model, (X, Y), **place)
     return [device.train_batch(X, Y, 1e-6) for _ in range(2)]
 
 
@@ -30,8 +30,8 @@ def test_masks_repeat_for_equal_seed_device_and_round(dropout: TrainableModel) -
 
 @pytest.mark.parametrize("other", [{"seed": 9}, {"id": 9}, {"round": 9}])
 def test_masks_differ_otherwise(dropout: TrainableModel, other: dict[str, int]) -> None:
-    who = {"seed": 1, "id": 2, "round": 3}
-    assert losses(dropout, **who) != losses(dropout, **{**who, **other})
+    place = {"seed": 1, "id": 2, "round": 3}
+    assert losses(dropout, **place) != losses(dropout, **{**place, **other})
 
 
 def test_kept_optimizer_state_keeps_fresh_masks(dropout: TrainableModel) -> None:

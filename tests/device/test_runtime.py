@@ -67,32 +67,32 @@ operations = st.lists(
 
 def run(devices: list[Device], steps: list[tuple[int, str]], folder: Path) -> list[bytes]:
     """Run the operations and return the bytes of all results."""
-    seen: list[bytes] = []
-    for who, what in steps:
-        device, right = devices[who], devices[(who + 1) % DEVICES]
+    results: list[bytes] = []
+    for index, operation in steps:
+        device, right = devices[index], devices[(index + 1) % DEVICES]
         x, y = device.train_examples.take()
-        if what == "train":
-            seen.append(device.train(1, 0.1).tobytes())
-        elif what == "train_batch":
-            seen.append(np.float64(device.train_batch(x[:3], y[:3], 0.1)).tobytes())
-        elif what == "train_step":
-            seen += [np.float64(device.train_step(batch, 0.1)).tobytes() for batch in device.batches()]
-        elif what == "infer":
-            seen.append(device.infer(x).tobytes())
-        elif what == "evaluate":
-            seen.append(repr(device.evaluate("train")).encode())
-        elif what == "parameters":
-            seen.append(device.parameters().vector.tobytes())
-        elif what == "give":
+        if operation == "train":
+            results.append(device.train(1, 0.1).tobytes())
+        elif operation == "train_batch":
+            results.append(np.float64(device.train_batch(x[:3], y[:3], 0.1)).tobytes())
+        elif operation == "train_step":
+            results += [np.float64(device.train_step(batch, 0.1)).tobytes() for batch in device.batches()]
+        elif operation == "infer":
+            results.append(device.infer(x).tobytes())
+        elif operation == "evaluate":
+            results.append(repr(device.evaluate("train")).encode())
+        elif operation == "parameters":
+            results.append(device.parameters().vector.tobytes())
+        elif operation == "give":
             right.restore(device.parameters())
-        elif what == "save":
-            device.save(folder / f"{who}")
-        elif what == "load" and (folder / f"{who}").exists():
-            device.restore(folder / f"{who}")
-        elif what == "slots":
+        elif operation == "save":
+            device.save(folder / f"{index}")
+        elif operation == "load" and (folder / f"{index}").exists():
+            device.restore(folder / f"{index}")
+        elif operation == "slots":
             right.restore_optimizer_state(device.optimizer_state())
-    seen += [array.tobytes() for d in devices for array in (d.parameters().vector, *d.optimizer_state())]
-    return seen
+    results += [array.tobytes() for d in devices for array in (d.parameters().vector, *d.optimizer_state())]
+    return results
 
 
 @given(operations)

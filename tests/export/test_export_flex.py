@@ -15,7 +15,7 @@ from odt_sim.model.flatbuffer import read
 from odt_sim.model.trainable import TrainableModel
 
 REFUSAL = (
-    r"m\.tflite: is of the flex flavour, whose Flex ops \(\w+, \w+, \w+ and \d+ more\) LiteRT cannot run; "
+    r"m\.tflite: is of the flex flavour, with Flex ops \(\w+, \w+, \w+ and \d+ more\) that LiteRT cannot run; "
     r"export the model without flavour='flex', or run the file in TensorFlow 2\.19"
 )
 
