@@ -100,7 +100,7 @@ def draw_pareto(figure: Figure, comparison: Comparison, cost: Cost) -> None:
     drawn, factor = points(comparison, cost), percent_factor(comparison.metric)
     best = fronts(drawn, comparison.metric)
     names = [wrap_label(point.row.label) for point in drawn]
-    figure.set_size_inches(WIDTH, 4.2 + 0.1 * max(0, sum(1 + name.count("\n") for name in names) - 8))
+    figure.set_size_inches(WIDTH, 4.2 + 0.2 * max(0, sum(1 + name.count("\n") for name in names) - 8))
     axes = figure.add_subplot()
     for front in best:
         axes.plot(*_steps(front, factor).T, color=axes.xaxis.label.get_color(), linewidth=1, alpha=0.5, zorder=1)
@@ -175,10 +175,10 @@ def _draw_names(
         y=y,
         ax=axes,
         iter_lim=2000,  # a limit on time would make the picture depend on the machine
-        expand=(1.1, 1.3),
+        expand=(1.15, 1.5),
         force_text=(0.5, 1.0),
         force_static=(0.3, 0.5),
-        max_move=(30, 30),
+        max_move=(60, 60),
         min_arrow_len=8,
         arrowprops={"arrowstyle": "-", "color": axes.xaxis.label.get_color(), "linewidth": 0.6, "alpha": 0.6},
     )

@@ -78,13 +78,17 @@ def test_deployment_counts_as_training():
     assert points(comparison([row("a", 0.5, 1)]), TRAIN_CALLS) == []
 
 
-def test_names_cover_neither_each_other_nor_points():
+@pytest.mark.parametrize("count", [8, pytest.param(25, marks=pytest.mark.slow)])
+def test_names_cover_neither_each_other_nor_points(count):
     random = np.random.default_rng(0)
-    rows = [row(f"strategy_{i} mu={i}", random.normal(0.8, 0.03), random.uniform(10, 20), std=0.01) for i in range(8)]
+    rows = [
+        row(f"strategy_{i} a.learning_rate={i}", random.normal(0.8, 0.03), random.choice([10, 10.5, 20]), std=0.02)
+        for i in range(count)
+    ]
     figure = draw(rows)
     (axes,) = figure.axes
     boxes = np.array([Text.get_window_extent(text).extents for text in axes.texts if text.get_text()])
-    assert len(boxes) == 8
+    assert len(boxes) == count
     area = axes.get_window_extent().extents
     assert np.all(boxes[:, :2] >= area[:2] - 1)
     assert np.all(boxes[:, 2:] <= area[2:] + 1)
