@@ -164,10 +164,9 @@ def check(config: DictConfig) -> None:
     check_keys(config)
     for kind in DECLARED:
         kind(**(_plain(config[kind.group], kind.group) if kind.group else {"seed": config.seed}))
-    model = OmegaConf.to_container(config.model) if isinstance(config.model, DictConfig) else {}
-    assert isinstance(model, dict)
-    check_values(ExportedModel if "build" in model else ModelFile, {str(key): value for key, value in model.items()})
-    given, own = config.train.learning_rate, (model.get("optimizer") or {}).get("learning_rate")
+    model = _plain(config.model, "model")
+    check_values(ExportedModel if "build" in model else ModelFile, model)
+    given, own = config.train.learning_rate, model.get("optimizer", {}).get("learning_rate")
     if None not in (given, own) and given != own:
         raise ConfigurationError(
             f"train.learning_rate: expected null or model.optimizer.learning_rate, {own}, found {given}; set one of the two"
@@ -209,13 +208,15 @@ def build(node: Any, group: str) -> Any:
 
 def _check_settings(group: str, target: str, settings: Mapping[str, Any]) -> None:
     found = component(group, target)
+    if found is None:  # Hydra reports why the target cannot be imported
+        return
+    known = [each.key for each in found.settings]
     for name, value in settings.items():
-        if not found or name.startswith("_"):
-            continue
-        if name in found.hints and not fits(value, found.hints[name]):
-            raise ConfigurationError(f"{group}.{name}: expected {expected(found.hints[name])}, found {value!r}")
-        if not found.open and f"{group}.{name}" not in [each.key for each in found.settings]:
-            raise ConfigurationError(unknown_key(f"{group}.{name}", [each.key for each in found.settings]))
+        hint, key = found.hints.get(name, Any), f"{group}.{name}"
+        if not fits(value, hint):
+            raise ConfigurationError(f"{key}: expected {expected(hint)}, found {value!r}")
+        if not (found.open or name.startswith("_") or key in known):
+            raise ConfigurationError(unknown_key(key, known))
 
 
 def add_working_folder() -> None:

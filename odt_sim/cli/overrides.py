@@ -179,19 +179,14 @@ def sweepable(arguments: Sequence[str]) -> list[str]:
             continue
         group, value = override.key_or_group, override.value()
         if isinstance(value, list):
-            raise ConfigurationError(
-                f"{group}: expected one option, found a list; sweep by -m {group}={_joined(value)}"
-            )
+            choices = ",".join(map(str, value))
+            raise ConfigurationError(f"{group}: expected one option, found a list; sweep by -m {group}={choices}")
         if value is None:
             raise ConfigurationError(f"{group}: expected an option, found null; odt-sim run --help lists them")
     if not {"-m", "--multirun"} & set(arguments):
         return list(arguments)
     groups = tuple(f"{override.key_or_group}." for override in overrides if override and override.is_sweep_override())
     return [_as_choice(*pair, groups) for pair in zip(arguments, overrides, strict=True)]
-
-
-def _joined(values: Sequence[object]) -> str:
-    return ",".join(map(str, values))
 
 
 def _as_choice(argument: str, override: Override | None, groups: tuple[str, ...]) -> str:
