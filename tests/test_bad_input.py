@@ -1,4 +1,4 @@
-"""What a user may get wrong, through the real command: one line that says what, where and what to do; nothing is lost."""
+"""Mistakes of users, through the real command: one line says what, where and what to do, and earlier runs stay intact."""
 
 import os
 import re
@@ -46,7 +46,7 @@ def drift(data, seed):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, softmax, foreign):
-    """A working folder with an earlier run, and with files that no run can use."""
+    """A working folder with an earlier run and unusable files."""
     folder = tmp_path_factory.mktemp("bad")
     (folder / "yours.py").write_text(YOURS)
     (folder / "typo.py").write_text("class Mine(:\n")
@@ -88,7 +88,7 @@ def contents(folder):
 
 @pytest.fixture
 def refused(folder, monkeypatch, capfd):
-    """Returns a function that gives the one line with which a command ends, once it left all that was there as it was."""
+    """Return a function that runs a command and returns its one-line error; the earlier run must stay unchanged."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sys.path", [*sys.path])
 
@@ -111,13 +111,13 @@ NO_FILE = r"cannot read the model \(No such file or directory\); give the path o
 CASES = {
     # models
     "no such model file": (["model=tflite", "model.path=no.tflite"], rf"no\.tflite: {NO_FILE}"),
-    "no .tflite": (["model=tflite", "model.path=notes.tflite"], r"notes\.tflite: not a \.tflite file \(.*\)"),
-    "torn .tflite": (["model=tflite", "model.path=torn.tflite"], r"torn\.tflite: damaged \.tflite file \(.*\); copy or"),
+    "not a .tflite": (["model=tflite", "model.path=notes.tflite"], r"notes\.tflite: not a \.tflite file \(.*\)"),
+    "truncated .tflite": (["model=tflite", "model.path=torn.tflite"], r"torn\.tflite: damaged \.tflite file \(.*\); copy or"),
     "no signature to train": (
         ["model=tflite", "model.path=infers.tflite"],
         r"infers\.tflite: no signature 'train', found .*brain.*; it is not trainable, export it with odt_sim",
     ),
-    "a loss that is not known": (
+    "an unknown loss": (
         ["model=tflite", "model.path=plain.tflite", "train.learning_rate=null"],
         r"plain\.tflite: has no manifest, so its loss is unknown; set it: model\.loss=",
     ),
@@ -128,8 +128,8 @@ CASES = {
     "no path": (["model=tflite"], r"model: Missing mandatory value: .*; set it: model\.path=\.\.\."),
     # data
     "no such data file": ([*NPZ, "data.path=no.npz"], r"data no\.npz: no such file; give the path of an \.npz file"),
-    "no .npz": ([*NPZ, "data.path=yours.py"], r"data yours\.py: is not an \.npz file"),
-    "torn .npz": ([*NPZ, "data.path=torn.npz"], r"data torn\.npz: is not an \.npz file, or is damaged"),
+    "not an .npz": ([*NPZ, "data.path=yours.py"], r"data yours\.py: is not an \.npz file"),
+    "truncated .npz": ([*NPZ, "data.path=torn.npz"], r"data torn\.npz: is not an \.npz file, or is damaged"),
     "no such array": ([*NPZ, "data.path=good.npz", "data.y=z"], r"data good\.npz: has no array 'z'; there are: x, y"),
     "objects": ([*NPZ, "data.path=pickled.npz"], r"data pickled\.npz: array 'y' cannot be read .* not loaded"),
     "wrong shape": (
@@ -188,7 +188,7 @@ CASES = {
     ),
     # aggregators
     "no such aggregator": (["aggregator=average"], r"Could not find 'aggregator/average'; choose one of differential_pr"),
-    "an aggregator without a say": (
+    "an aggregator that the strategy ignores": (
         ["aggregator=median", "strategy=feddyn"],
         r"strategy feddyn: combines single updates itself, without aggregator median; choose aggregator=mean",
     ),
@@ -197,7 +197,7 @@ CASES = {
         ["aggregator=trimmed_mean", "aggregator.hostile=0.6"],
         r"aggregator\.hostile: expected a number at least 0 and below 0\.5, found 0\.6",
     ),
-    "going on with another aggregator": (
+    "resuming with another aggregator": (
         ["run.resume=earlier", "aggregator=median"],
         r"\S+: of a run with aggregator mean, this one has median; resume with the same configuration",
     ),
@@ -211,16 +211,16 @@ CASES = {
         ["backend=ray", "backend.address=6399"],
         r"backend\.address: expected text, found 6399",
     ),
-    "a number that is none": (["run.rounds=ten"], r"run\.rounds: expected a whole number of at least 1, found 'ten'"),
+    "text instead of a number": (["run.rounds=ten"], r"run\.rounds: expected a whole number of at least 1, found 'ten'"),
     "a number out of range": (["run.rounds=0"], r"run\.rounds: expected a whole number of at least 1, found 0"),
     "a percentage to reach": (["run.target=85"], r"run\.target: expected an accuracy from 0 to 1, found 85"),
     "too many unseen": (["fleet.unseen=4"], r"fleet\.unseen: expected 0 to 3, found 4; there are 4 devices"),
     "too large a cohort": (["fleet.cohort=4"], r"fleet\.cohort: expected 1 to 3, found 4; there are 4 devices"),
     "too few to evaluate": (["fleet.evaluated=1"], r"fleet\.evaluated: expected 2 to 4, found 1; there are 4 devices"),
-    "a timeout that is no number": (["fleet.timeout=soon"], r"fleet\.timeout: expected a number above 0 .*, found 'soon'"),
-    "no time at all": (["fleet.timeout=0"], r"fleet\.timeout: expected a number above 0 .*, found 0"),
+    "text instead of a timeout": (["fleet.timeout=soon"], r"fleet\.timeout: expected a number above 0 .*, found 'soon'"),
+    "a timeout of zero": (["fleet.timeout=0"], r"fleet\.timeout: expected a number above 0 .*, found 0"),
     "too many stragglers": (["fleet.stragglers=1"], r"fleet\.stragglers: expected a number of at .* below 1, found 1"),
-    "no part of an epoch": (
+    "stragglers with one epoch": (
         ["fleet.stragglers=0.5"],
         r"train\.epochs: expected at least 2 where fleet\.stragglers is 0\.5, found 1; a straggler does fewer epochs",
     ),
@@ -230,19 +230,19 @@ CASES = {
     "devices an actor": (["backend=ray", "backend.devices_per_actor=2"], r"backend\.devices_per_actor: expected 1 or auto"),
     "a folder that holds a run": (["hydra.run.dir=earlier"], r"\S+earlier: holds a run already; resume it with"),
     "another run's checkpoint": (["run.storage=earlier/checkpoint"], r"\S+checkpoint/server\.2\.safetensors: a run is s"),
-    "a storage that is no folder": (
+    "a file instead of a storage folder": (
         ["run.storage=notes.tflite/below"],
         r"\S+notes\.tflite/below/\.lock: cannot write it \(Not a directory\); make room there or choose another place",
     ),
-    "going on with another run": (["run.resume=earlier", "strategy=local"], r"\S+: of a run with strategy fedavg, this one"),
-    "going on with no run": (["run.resume=nowhere"], r"run\.resume: nowhere is no folder of a run; give one"),
-    "going on with a sweep": (["-m", "run.resume=earlier"], r"run\.resume: resumes a single run"),
+    "resuming with another strategy": (["run.resume=earlier", "strategy=local"], r"\S+: of a run with strategy fedavg, this"),
+    "resuming without a run": (["run.resume=nowhere"], r"run\.resume: nowhere is no folder of a run; give one"),
+    "resuming a sweep": (["-m", "run.resume=earlier"], r"run\.resume: resumes a single run"),
     "a value of a sweep": (["-m", "strategy=local,no"], r"Could not find 'strategy/no'; choose one of "),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_one_line_says_what_is_wrong(refused, case):
+def test_mistake_is_reported_in_one_line(refused, case):
     overrides, message = CASES[case]
     found = refused("run", *BASE, *overrides)
     assert re.match(message, found), found
@@ -256,7 +256,7 @@ def test_worker_that_dies_while_starting_is_reported(refused):
     )
 
 
-def test_a_damaged_checkpoint(refused, folder, capfd):
+def test_damaged_checkpoint_falls_back_or_is_refused(refused, folder, capfd):
     assert main(["run", *BASE, "hydra.run.dir=damaged"]) == 0
     before, last = (folder / "damaged" / "checkpoint" / f"server.{round}.safetensors" for round in (1, 2))
     last.write_bytes(last.read_bytes()[:-7])
@@ -272,14 +272,14 @@ def test_a_damaged_checkpoint(refused, folder, capfd):
     )
 
 
-def test_an_error_that_speaks_in_several_lines_is_one(refused):
+def test_error_of_several_lines_is_joined(refused):
     assert "\n" not in refused("run", *BASE, "data=function", "data.target=no.such.module.examples")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
-def test_a_ray_that_does_not_answer(folder, address):
-    """In a process of its own, since one process uses one Ray; a closed port, no address."""
+def test_unreachable_ray_is_reported(folder, address):
+    """A closed port and an unknown host, in a subprocess, since a process uses one Ray."""
     command = [*COMMAND, "run", *BASE, "backend=ray", f"backend.address={address}"]
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     child = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
@@ -300,8 +300,8 @@ def limited(size):
     return limit
 
 
-def test_a_file_that_may_not_grow_ends_the_run_which_can_go_on(folder, softmax, monkeypatch, capsys):
-    """The limit of a file's size lets each write fail as a full disk does, wherever the tests run."""
+def test_run_resumes_after_a_failed_write(folder, softmax, monkeypatch, capsys):
+    """A limit on file sizes makes writes fail like a full disk, without root rights."""
     given = [
         *BASE,
         "run.rounds=500",
@@ -321,7 +321,7 @@ def test_a_file_that_may_not_grow_ends_the_run_which_can_go_on(folder, softmax, 
     assert len((folder / "full" / "rounds.jsonl").read_text().splitlines()) == committed + 2
 
 
-def test_a_model_that_cannot_be_written_ends_the_run(folder, softmax):
+def test_model_that_cannot_be_written_ends_the_run(folder, softmax):
     child = subprocess.run(
         [*COMMAND, "run", *BASE, "hydra.run.dir=tight"],
         cwd=folder,
@@ -332,7 +332,7 @@ def test_a_model_that_cannot_be_written_ends_the_run(folder, softmax):
     assert child.returncode == 1
     [line] = [line for line in child.stderr.splitlines() if line.startswith("error: ")]
     assert re.match(
-        r"error: \S*tight/model\.tflite: cannot write it \(File too large\); make room there or choose another place",
+        r"error: \S*tight/(initial|model)\.tflite: cannot write it \(File too large\); make room there",
         line,
     )
     assert [path.name for path in (folder / "tight").iterdir() if path.name.startswith((".model", "model"))] == []
@@ -340,7 +340,7 @@ def test_a_model_that_cannot_be_written_ends_the_run(folder, softmax):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A disk of 160 kB; only root may mount one."""
+    """A disk of 160 kB, which only root can mount."""
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(place)]
@@ -350,8 +350,8 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(place)], check=True)
 
 
-@pytest.mark.parametrize("backend", ["serial", "ray"])
-def test_a_full_disk_ends_the_run_which_can_go_on(small_disk, backend, monkeypatch, capsys, softmax):
+@pytest.mark.parametrize("backend", ["serial", pytest.param("ray", marks=pytest.mark.slow)])
+def test_run_resumes_after_a_full_disk(small_disk, backend, monkeypatch, capsys, softmax):
     monkeypatch.chdir(small_disk.parent)
     given = ["model=softmax", "strategy=local", "fleet.unseen=0", f"backend={backend}", "run.rounds=2"]
     assert main(["run", *given, "fleet.devices=30", f"hydra.run.dir={small_disk}"]) == 1
@@ -366,7 +366,7 @@ def test_a_full_disk_ends_the_run_which_can_go_on(small_disk, backend, monkeypat
     assert len((small_disk / "rounds.jsonl").read_text().splitlines()) == 2
 
 
-def test_no_case_left_anything_beside_its_own_folder(folder):
+def test_cases_leave_no_unfinished_files(folder):
     assert {path.name for path in folder.iterdir() if path.is_dir()} <= {
         "earlier", "outputs", "multirun", "damaged", "full", "tight", "__pycache__",
     }  # fmt: skip

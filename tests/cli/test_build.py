@@ -167,7 +167,7 @@ def test_background_work_gives_its_result_or_error():
         config._beside(lambda: 1 / 0)()
 
 
-# --- going on ----------------------------------------------------------------------------------------------------------
+# --- resuming ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -181,28 +181,28 @@ def kept(tmp_path):
 
 
 @pytest.mark.parametrize("quote", ["{}", "'{}'"])
-def test_the_overrides_of_the_run_come_first(kept, quote):
+def test_overrides_of_the_run_come_first(kept, quote):
     given = f"run.resume={quote.format(kept)}"
     expected = ["--config-dir=/my/conf", "strategy=fedper", "seed=3", given, "run.rounds=9", "hydra.mode=RUN"]
     assert resumed([given, "run.rounds=9"]) == expected
 
 
-def test_a_folder_of_configurations_that_is_given_is_taken(kept):
+def test_given_config_folder_replaces_the_recorded_one(kept):
     given = ["--config-dir", "moved", f"run.resume={kept}"]
     assert resumed(given) == ["strategy=fedper", "seed=3", *given, "hydra.mode=RUN"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["seed=1"], ["run.resume=null"], ["run.resume="], ["-m", "seed=1,2"]])
-def test_nothing_to_go_on_with(arguments):
+def test_arguments_without_a_run_are_unchanged(arguments):
     assert resumed(arguments) == arguments
 
 
-def test_a_sweep_is_not_resumed(kept):
+def test_sweep_is_not_resumed(kept):
     with pytest.raises(ConfigurationError, match=r"^run\.resume: resumes a single run, .*leave out -m$"):
         resumed(["-m", f"run.resume={kept}"])
 
 
-def test_a_folder_of_no_run(tmp_path):
+def test_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(ConfigurationError, match=rf"^run\.resume: {tmp_path} is not the folder of a run; give one"):
         resumed([f"run.resume={tmp_path}"])
 

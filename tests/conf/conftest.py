@@ -1,4 +1,4 @@
-"""A working folder with data, a model and code of the user's own."""
+"""A working folder with a user's data, model and code."""
 
 import sys
 from pathlib import Path
@@ -36,7 +36,7 @@ def of_texts():
 
 @pytest.fixture(scope="session")
 def shipped():
-    """Returns a function that reads the options of a group as plain values by name."""
+    """Return a function that reads the options of a group as plain values by name."""
     conf = Path(__file__).parents[2] / "conf"
     return lambda group: {
         path.stem: OmegaConf.to_container(OmegaConf.load(path)) for path in (conf / group).glob("*.yaml")
@@ -45,13 +45,13 @@ def shipped():
 
 @pytest.fixture(scope="session")
 def pictures() -> Any:
-    """`[60, 28, 28]` uint8; their labels are 0..9 in turn."""
+    """Images `[60, 28, 28]` uint8; the labels cycle through 0..9."""
     return np.random.default_rng(0).integers(0, 256, (60, 28, 28), np.uint8)
 
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory, pictures):
-    """A cache with the models that all tests share, and pictures where Keras' MNIST would be."""
+    """A cache with the shared models, and pictures in place of Keras's MNIST."""
     cache = tmp_path_factory.mktemp("cache")
     default_directory().mkdir(parents=True, exist_ok=True)
     (cache / "models").symlink_to(default_directory())
@@ -62,7 +62,7 @@ def cache(tmp_path_factory, pictures):
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch, softmax, cache, pictures):
-    """A working folder with data, a model and code of the user's own."""
+    """A working folder with a user's data, model and code."""
     np.savez(tmp_path / "images.npz", x=pictures[:, :8, :8], labels=np.arange(60) % 10, writers=np.arange(60) % 6)
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "network.py").write_text(NETWORK)

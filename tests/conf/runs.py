@@ -1,4 +1,4 @@
-"""A run of one round on few devices, and what it left."""
+"""Runs of one round on few devices, and their records."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ NPZ = {"data": "npz", "data.path": "images.npz", "data.y": "labels"}
 
 @dataclass(frozen=True)
 class Run:
-    """What a run left in its folder."""
+    """The records in a run's folder."""
 
     folder: Path
 
@@ -41,7 +41,7 @@ class Run:
         return TrainableModel.load(self.folder / "initial.tflite")
 
     def data(self) -> FederatedData:
-        """Makes the data again, and checks that it is as large, device by device, as what the devices had."""
+        """Return the data again; its sizes must be those that the devices recorded."""
         data = federated(self.config)
         assert [row["train_examples"] for row in self.records.devices()] == data.train_sizes.tolist()
         assert [row["examples"] for row in self.records.devices()] == [len(data.test(d)) for d in range(data.devices)]

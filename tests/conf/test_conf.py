@@ -181,7 +181,7 @@ def test_model_has_the_parameters_of_its_summary(name, folder):
 
 
 def write_examples(path: Path, fitted: TrainableModel) -> None:
-    """Writes 60 random examples of the shapes that a model takes."""
+    """Write 60 random examples in the shapes that a model takes."""
     random = np.random.default_rng(0)
     shape, tokens = (60, *fitted.x.shape[1:]), fitted.x.dtype == "int32"
     x = random.integers(0, 80, shape, np.int32) if tokens else random.random(shape, np.float32)

@@ -22,7 +22,7 @@ DATA = {
 
 
 def inputs(name: str, pictures: Any) -> Any:
-    """The known inputs of a data set, without the channel axis."""
+    """Return the known inputs of a data set, without the channel axis."""
     return {
         "digits": lambda: load_digits().images / 16,
         "function": lambda: np.full((60, 8, 8), 0.5),
@@ -67,7 +67,7 @@ OF_USERS: dict[str, tuple[dict[str, Any], list[int]]] = {  # and how many exampl
 
 
 def write_data_of_users(folder: Path) -> None:
-    """Writes small files of the formats that sources of users' data read."""
+    """Write small files in the formats of the data sets with users."""
     random = np.random.default_rng(0)
     writers = np.repeat([0, 1, 2], [6, 5, 4])
     np.savez(folder / "school.npz", x=random.random((15, 2)), y=random.integers(1, 71, 15), school=writers)

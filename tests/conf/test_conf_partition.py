@@ -12,7 +12,7 @@ from runs import FEW, NPZ, ran
 
 
 def skew(labels: Sequence[Any]) -> float:
-    """The total variation distance of a device's mix of classes from the fleet's; the mean over all examples."""
+    """Return the mean total variation distance between a device's class mix and the fleet's, over all examples."""
     mixes = np.array([np.bincount(device, minlength=10) for device in labels])
     sizes = mixes.sum(axis=1)
     distances = np.abs(mixes / sizes[:, None] - mixes.sum(axis=0) / sizes.sum()).sum(axis=1) / 2
@@ -20,7 +20,7 @@ def skew(labels: Sequence[Any]) -> float:
 
 
 def unevenness(labels: Sequence[Any]) -> float:
-    """How many times more examples the largest device has than the median one."""
+    """Return the ratio of the largest device's examples to the median device's."""
     sizes = list(map(len, labels))
     return max(sizes) / float(np.median(sizes))
 
@@ -43,7 +43,7 @@ def two_classes(labels: Sequence[Any]) -> bool:
 
 
 def users(labels: Sequence[Any]) -> bool:
-    """Example i has the label i mod 10 and the user i mod 6: user u has, twice over, the labels of u's parity."""
+    """Return whether devices are users: example i has label i mod 10 and user i mod 6."""
     return [sorted(device) for device in labels] == [sorted([*range(user % 2, 10, 2)] * 2) for user in range(6)]
 
 
@@ -58,7 +58,7 @@ PARTITIONS: dict[str, tuple[dict[str, Any], Callable[[Sequence[Any]], bool]]] = 
 
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_partition_skews_as_named(name):
-    """Only it makes its check true; the fleet has 20 devices where the data does not decide."""
+    """Each partition passes its own check and no other."""
     data = ran(partition=name, **PARTITIONS[name][0]).data()
     labels = [data.y[data.indices[start:end]] for start, end in pairwise([*data.offsets[:, 0], len(data.indices)])]
     assert [key for key, (_, check) in PARTITIONS.items() if check(labels)] == [name], (
@@ -81,7 +81,7 @@ DRIFTS: dict[str, dict[str, Any]] = {
     "name", [pytest.param(name, marks=pytest.mark.slow if DRIFTS[name] else ()) for name in DRIFTS]
 )
 def test_drift_changes_inputs_or_labels(name, pictures):
-    """It is what its name says: nothing else than inputs or labels changes, and the record says which drift it was."""
+    """Only inputs or labels change, and the records name the drift."""
     run = ran(**NPZ, partition="iid", drift=name, **DRIFTS[name], **FEW)
     data, images = run.data(), pictures[:, :8, :8, np.newaxis] / np.float32(255)
     changed = {
