@@ -297,7 +297,7 @@ class ExportedModel(Settings, group="model"):
     build: Mapping[str, Any] = setting(REQUIRED, "function that returns the model as _target_, and its arguments")
     loss: str = setting(REQUIRED, "sparse_categorical_crossentropy, mean_squared_error, huber, ...")
     optimizer: Mapping[str, Any] = setting(REQUIRED, "name of a class of keras.optimizers, and its settings")
-    learning_rates: Mapping[str, float] | None = setting(
+    default_rates: Mapping[str, float] | None = setting(
         None, "learning rate by optimizer, where it is not Keras's default; +model.optimizer.learning_rate overrides it"
     )
     batch_size: int | None = setting(16, "examples in a training step; null exports a file for any number", least=1)

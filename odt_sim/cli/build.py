@@ -118,7 +118,7 @@ def model_file(config: DictConfig) -> Path:
         ExportError: The Keras model cannot be exported.
     """
     spec = _plain(config.model, "model")
-    rates, name = spec.pop("learning_rates", None) or {}, spec["optimizer"].get("name")
+    rates, name = spec.pop("default_rates", None) or {}, spec["optimizer"].get("name")
     spec["optimizer"] = {**({"learning_rate": rates[name]} if name in rates else {}), **spec["optimizer"]}
     if not str(spec["build"]["_target_"]).startswith("odt_sim."):  # a module of the user, in the working folder
         spec["sys_path"] = [*(spec.get("sys_path") or []), os.getcwd()]

@@ -62,11 +62,12 @@ def explained(error: Exception) -> str:
     return f"{'; '.join(dict.fromkeys(kept))}; odt-sim run --help lists all keys"
 
 
-def check_overrides(arguments: Sequence[str]) -> None:
+def check_overrides(arguments: Sequence[str], *, composes: bool = True) -> None:
     """Refuse unknown keys before the first job of a run or a sweep starts.
 
     Args:
         arguments: Those of `odt-sim run`; calls with rare flags are left to Hydra.
+        composes: Whether Hydra may still compose them; then only sweeps and keys added by + need a check of their own.
 
     Raises:
         ConfigurationError: An override does not fit, or names an unknown key.
@@ -77,9 +78,14 @@ def check_overrides(arguments: Sequence[str]) -> None:
     parser.add_argument("-cd", "--config-dir")
     parser.add_argument("-c", "--cfg")
     options, flags = parser.parse_known_intermixed_args(arguments)
-    if flags or not options.overrides:
-        return
     overrides = [_parsed(each) for each in options.overrides]
+    added = [
+        each
+        for each in overrides
+        if each and (each.is_add() or each.is_force_add()) and each.key_or_group not in GROUPS
+    ]
+    if flags or not overrides or (composes and not options.multirun and not added):
+        return
     components = {each.key_or_group.partition(".")[0] for each in overrides if each and "." in each.key_or_group}
     for job in _jobs(options.overrides, overrides):
         check_keys(composed(job, options.config_dir), components)
@@ -158,10 +164,9 @@ def unknown_key(key: str, known: Collection[str]) -> str:
 def _similarity(key: str, known: str) -> float:
     """Return how near two keys are, 0 to 1; the initials of a name count as the name."""
     name, other = key.rpartition(".")[2], known.rpartition(".")[2]
-    if name == "".join(word[:1] for word in other.split("_")):
-        return 1.0
     same_group = key.partition(".")[0] == known.partition(".")[0]
-    return SequenceMatcher(None, name, other).ratio() + 0.01 * same_group
+    initials = name == "".join(word[:1] for word in other.split("_"))
+    return 0.9 if initials else SequenceMatcher(None, name, other).ratio() + 0.01 * same_group
 
 
 def sweepable(arguments: Sequence[str]) -> list[str]:

@@ -49,7 +49,7 @@ def launch(arguments: Sequence[str]) -> Outcome:
         return run_job(config, outcome)
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises errors instead of printing them
-    before = sys.argv
+    before, given = sys.argv, list(arguments)
     try:
         given = sweepable(resumed(arguments))
         add_working_folder()
@@ -58,6 +58,7 @@ def launch(arguments: Sequence[str]) -> Outcome:
         sys.argv = ["odt-sim run", *sorted(given, key=lambda argument: argument not in MULTIRUN)]
         application()
     except (HydraException, OmegaConfBaseException) as error:
+        check_overrides(given, composes=False)  # names the nearest key
         raise ConfigurationError(explained(error)) from error
     except (BrokenPipeError, OdtSimError):
         raise

@@ -32,7 +32,7 @@ from odt_sim.errors import ConfigurationError
 )  # fmt: skip
 def test_override_that_does_not_fit_is_refused_in_one_line(arguments, message):
     with pytest.raises(ConfigurationError) as caught:
-        check_overrides(sweepable(arguments))
+        check_overrides(sweepable(arguments), composes=False)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -49,7 +49,7 @@ def test_override_that_does_not_fit_is_refused_in_one_line(arguments, message):
     ],
 )
 def test_known_keys_and_own_keys_are_accepted(arguments):
-    check_overrides(sweepable(arguments))
+    check_overrides(sweepable(arguments), composes=False)
 
 
 def test_option_of_a_users_folder_is_checked(tmp_path):

@@ -18,7 +18,7 @@ MODELS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "mod
 def test_shipped_models_train_with_sgd_at_a_tenth(name):
     model = composed([f"model={name}"]).model
     assert model.optimizer.name == ("Adam" if name == "transformer_encoder" else "SGD")
-    assert model.learning_rates == {"SGD": 0.1}
+    assert model.default_rates == {"SGD": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_file_carries_the_learning_rate_of_its_optimizer(overrides, rate, slots)
     assert len(model.slots) == slots
 
 
-def test_two_different_learning_rates_are_refused():
+def test_two_different_default_rates_are_refused():
     both = ["+model.optimizer.learning_rate=0.001", "train.learning_rate=0.1"]
     message = r"^train\.learning_rate: expected null or model\.optimizer\.learning_rate, 0\.001, found 0\.1; set one of"
     with pytest.raises(ConfigurationError, match=message):
