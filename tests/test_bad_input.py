@@ -61,21 +61,14 @@ def folder(tmp_path_factory, softmax, foreign):
     arrays = {
         "good": {"x": x, "y": y},
         "small": {"x": x[:, :5], "y": y},
-        "text": {"x": x, "y": y.astype(str)},
         "words": {"x": (x * 10).astype(np.int64), "y": y},
         "labels": {"x": x, "y": y + 1},
-        "negative": {"x": x, "y": y - 1},
-        "uneven": {"x": x, "y": y[:-1]},
         "hole": {"x": hole, "y": y},
-        "infinite": {"x": np.where(np.isnan(hole), np.inf, hole), "y": y},
-        "none": {"x": x[:0], "y": y[:0]},
         "users": {"x": x, "y": y, "who": np.array([0] * 20 + [1] * 18 + [2] * 2)},
         "values": {"x": x, "y": random.random((40, 10), np.float32)},
     }
     for name, content in arrays.items():
         np.savez(folder / f"{name}.npz", **content)
-    np.savez(folder / "pickled.npz", x=x, y=np.array([{}] * 40, object))
-    (folder / "torn.npz").write_bytes((folder / "good.npz").read_bytes()[:999])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert main(["run", *BASE, "hydra.run.dir=earlier"]) == 0
@@ -127,27 +120,18 @@ CASES = {
     ),
     "no path": (["model=tflite"], r"model: Missing mandatory value: .*; set it: model\.path=\.\.\."),
     # data
-    "no such data file": ([*NPZ, "data.path=no.npz"], r"data no\.npz: no such file; give the path of an \.npz file"),
-    "not an .npz": ([*NPZ, "data.path=yours.py"], r"data yours\.py: is not an \.npz file"),
-    "truncated .npz": ([*NPZ, "data.path=torn.npz"], r"data torn\.npz: is not an \.npz file, or is damaged"),
     "no such array": ([*NPZ, "data.path=good.npz", "data.y=z"], r"data good\.npz: has no array 'z'; there are: x, y"),
-    "objects": ([*NPZ, "data.path=pickled.npz"], r"data pickled\.npz: array 'y' cannot be read .* not loaded"),
     "wrong shape": (
         [*NPZ, "data.path=small.npz"],
         r"data small: x has shape \[5, 8, 1\] per example, the model's train signature takes \[8, 8, 1\]; choose",
     ),
     "wrong dtype": ([*NPZ, "data.path=words.npz"], r"data words: x has dtype int32, .* takes float32; .*convert it"),
-    "text": ([*NPZ, "data.path=text.npz"], r"data text: y has dtype <U\d+, expected numbers; convert it to"),
     "targets of a regression": ([*NPZ, "data.path=values.npz"], r"data values: y has (shape|dtype) .* takes"),
     "labels too large": (
         [*NPZ, "data.path=labels.npz"],
         r"data labels: 4 labels are out of range, the first is 10 in example 9; expected 0\.\.9 for 10 classes; choose",
     ),
-    "labels below 0": ([*NPZ, "data.path=negative.npz"], r"data negative: 4 labels are out of range, the first is -1 in "),
-    "lengths": ([*NPZ, "data.path=uneven.npz"], r"data uneven: lengths differ: x \[40, 8, 8, 1\], y \[39\]; each example"),
-    "no examples": ([*NPZ, "data.path=none.npz"], r"data none: has no examples"),
     "NaN": ([*NPZ, "data.path=hole.npz"], r"data hole: x has 1 values that are NaN or infinite .*, the first in example 7; "),
-    "infinity": ([*NPZ, "data.path=infinite.npz"], r"data infinite: x has 1 values that are NaN or infinite .* example 7; "),
     "a device with too few examples": (
         ["data=npz", "data.path=users.npz", "data.users=who", "partition=by_user", "fleet.devices=null", "fleet.unseen=0"],
         r"device 2: expected at least 3 examples \(train, validation, test\), found 2; choose fewer devices or another",
@@ -160,8 +144,6 @@ CASES = {
     ),
     "a partition's number": (["partition.alpha=abc"], r"partition\.alpha: expected a number, found 'abc'"),
     "a batch size": (["model.batch_size=2.5"], r"model\.batch_size: expected a whole number of .*, found 2\.5"),
-    "a function that returns no data": (["data=function", "data.target=yours.nothing"], r"data yours\.nothing: returned a"),
-    "no such function": (["data=function", "data.target=yours.no"], r"data yours\.no: yours has no function 'no'"),
     "an unknown Keras data set": (["data=keras", "data.name=../mnist"], r"data \.\./mnist: is not the name of a Keras"),
     # strategies
     "a strategy that needs what the model lacks": (
@@ -178,25 +160,16 @@ CASES = {
     "no such class": (["strategy._target_=yours.No"], r"strategy: .*yours\.No"),
     "a file with a typing error": (["strategy._target_=typo.Mine"], r"strategy: .*SyntaxError.*typo\.py"),
     "no such hyper-parameter": (["+strategy.mu=1"], r"strategy\.mu: unknown setting; the chosen strategy has no settings"),
-    "a hyper-parameter out of range": (
-        ["strategy=fedavg_finetune", "strategy.max_epochs=-1"],
-        r"strategy\.max_epochs: expected a whole number, at least 0, found -1",
-    ),
     "a strategy that raises": (
         ["strategy._target_=yours.Raises"],
         r"strategy Raises: failed on device \d in round 1 with AttributeError: .*no_such_thing.* \(\S*yours\.py:17\); ",
     ),
     # aggregators
-    "no such aggregator": (["aggregator=average"], r"Could not find 'aggregator/average'; choose one of differential_pr"),
     "an aggregator that the strategy ignores": (
         ["aggregator=median", "strategy=feddyn"],
         r"strategy feddyn: combines single updates itself, without aggregator median; choose aggregator=mean",
     ),
     "too few for Krum": (["aggregator=krum"], r"aggregator krum: expected at least 5 updates, since 1 may be .*, found 3; "),
-    "more hostile devices than honest ones": (
-        ["aggregator=trimmed_mean", "aggregator.hostile=0.6"],
-        r"aggregator\.hostile: expected a number at least 0 and below 0\.5, found 0\.6",
-    ),
     "resuming with another aggregator": (
         ["run.resume=earlier", "aggregator=median"],
         r"\S+: of a run with aggregator mean, this one has median; resume with the same configuration",
@@ -204,30 +177,20 @@ CASES = {
     # settings
     "an unknown override": (["fleet.device=5"], r"fleet\.device: unknown setting; did you mean fleet\.devices\?"),
     "an unknown key of a sweep": (["-m", "+lr=0.1,0.001"], r"lr: unknown setting; did you mean train\.learning_rate\?"),
-    "no override": (["fleet"], r"Error parsing override 'fleet'; "),
     "a list of options": (["-m", "strategy=[local,fedavg]"], r"strategy: expected one option, found a list; sweep by -m "),
     "no model": (["model.build=null"], r"model\.build: expected a mapping, found None"),
     "an address that is a number": (
         ["backend=ray", "backend.address=6399"],
         r"backend\.address: expected text, found 6399",
     ),
-    "text instead of a number": (["run.rounds=ten"], r"run\.rounds: expected a whole number of at least 1, found 'ten'"),
-    "a number out of range": (["run.rounds=0"], r"run\.rounds: expected a whole number of at least 1, found 0"),
     "a percentage to reach": (["run.target=85"], r"run\.target: expected an accuracy from 0 to 1, found 85"),
     "too many unseen": (["fleet.unseen=4"], r"fleet\.unseen: expected 0 to 3, found 4; there are 4 devices"),
-    "too large a cohort": (["fleet.cohort=4"], r"fleet\.cohort: expected 1 to 3, found 4; there are 4 devices"),
-    "too few to evaluate": (["fleet.evaluated=1"], r"fleet\.evaluated: expected 2 to 4, found 1; there are 4 devices"),
-    "text instead of a timeout": (["fleet.timeout=soon"], r"fleet\.timeout: expected a number above 0 .*, found 'soon'"),
-    "a timeout of zero": (["fleet.timeout=0"], r"fleet\.timeout: expected a number above 0 .*, found 0"),
-    "too many stragglers": (["fleet.stragglers=1"], r"fleet\.stragglers: expected a number of at .* below 1, found 1"),
     "stragglers with one epoch": (
         ["fleet.stragglers=0.5"],
         r"train\.epochs: expected at least 2 where fleet\.stragglers is 0\.5, found 1; a straggler does fewer epochs",
     ),
-    "no learning rate": (["train.learning_rate=0"], r"train\.learning_rate: expected a number above 0 or null, found 0"),
     "fractions": (["split.test=0.9"], r"split: expected validation and test to sum to below 1, found 0\.2 and 0\.9"),
     "actors": (["backend=ray", "backend.actors=0"], r"backend\.actors: expected at least 1 or null, found 0"),
-    "devices an actor": (["backend=ray", "backend.devices_per_actor=2"], r"backend\.devices_per_actor: expected 1 or auto"),
     "a folder that holds a run": (["hydra.run.dir=earlier"], r"\S+earlier: holds a run already; resume it with"),
     "another run's checkpoint": (["run.storage=earlier/checkpoint"], r"\S+checkpoint/server\.2\.safetensors: a run is s"),
     "a file instead of a storage folder": (
@@ -235,7 +198,7 @@ CASES = {
         r"\S+notes\.tflite/below/\.lock: cannot write it \(Not a directory\); make room there or choose another place",
     ),
     "resuming with another strategy": (["run.resume=earlier", "strategy=local"], r"\S+: of a run with strategy fedavg, this"),
-    "resuming without a run": (["run.resume=nowhere"], r"run\.resume: nowhere is no folder of a run; give one"),
+    "resuming without a run": (["run.resume=nowhere"], r"run\.resume: nowhere is not the folder of a run; give one"),
     "resuming a sweep": (["-m", "run.resume=earlier"], r"run\.resume: resumes a single run"),
     "a value of a sweep": (["-m", "strategy=local,no"], r"Could not find 'strategy/no'; choose one of "),
 }  # fmt: skip
@@ -262,14 +225,12 @@ def test_damaged_checkpoint_falls_back_or_is_refused(refused, folder, capfd):
     last.write_bytes(last.read_bytes()[:-7])
     capfd.readouterr()
     assert main(["run", "run.resume=damaged"]) == 0
-    warning = rf"^warning {last}: damaged, .*; restore it from a backup: the run resumes after round 1$"
+    warning = rf"^warning {last}: damaged.*; restore it from a backup: the run resumes after round 1$"
     assert re.search(warning, capfd.readouterr().err, re.M)
     for path in (before, last):
         path.write_bytes(path.read_bytes()[:-7])
     found = refused("run", "run.resume=damaged")
-    assert re.match(r"\S+damaged/checkpoint/server\.2\.safetensors: damaged, .*; restore it from a backup", found), (
-        found
-    )
+    assert re.match(r"\S+damaged/checkpoint/server\.2\.safetensors: damaged.*; restore it from a backup", found), found
 
 
 def test_error_of_several_lines_is_joined(refused):
