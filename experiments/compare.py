@@ -1,4 +1,4 @@
-"""Compares strategies over a fleet: the demo. `python experiments/compare.py [OVERRIDE ...]`."""
+"""Compare strategies over a fleet, the demo: `python experiments/compare.py [OVERRIDE ...]`."""
 
 import sys
 

@@ -4,8 +4,8 @@ import math
 import os
 import shlex
 import traceback
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,14 +97,26 @@ def _run(config: DictConfig, folder: Path, overrides: Sequence[str], job: str | 
         own = claim(folder, config, [*overrides, *(_own_storage(config, job) if job else [])])
         observers = [] if own else [_SaveChanges(config, overrides)]
         try:
-            return _simulate(config, folder, overrides, observers)
-        except SystemExit as error:
-            raise ConfigurationError(f"code of this run called sys.exit({error.code!r}); remove the call") from error
+            with exits_are_errors():
+                return _simulate(config, folder, overrides, observers)
         except Exception as error:
             if own:
                 with suppress(FileError):  # the disk may be what failed
                     RunFolder(folder).write_failure(_one_line(error), overrides)
             raise
+
+
+@contextmanager
+def exits_are_errors() -> Iterator[None]:
+    """Turn `sys.exit` in user code into an error.
+
+    Raises:
+        ConfigurationError: The block raised `SystemExit`.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        raise ConfigurationError(f"user code called sys.exit({error.code!r}); remove the call") from error
 
 
 def _simulate(config: DictConfig, folder: Path, overrides: Sequence[str], observers: Sequence[Observer]) -> Summary:

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.cli.build import add_working_folder
-from odt_sim.cli.job import Outcome, run_job
+from odt_sim.cli.job import Outcome, exits_are_errors, run_job
 from odt_sim.cli.overrides import CONFIG, check_overrides, explained, sweepable
 from odt_sim.cli.report import print_comparison
 from odt_sim.cli.resume import resumed, run_folder
@@ -53,7 +53,8 @@ def launch(arguments: Sequence[str]) -> Outcome:
     try:
         given = sweepable(resumed(arguments))
         add_working_folder()
-        check_overrides(given)
+        with exits_are_errors():  # it imports modules of the user
+            check_overrides(given)
         # Hydra accepts -m only before the overrides.
         sys.argv = ["odt-sim run", *sorted(given, key=lambda argument: argument not in MULTIRUN)]
         application()

@@ -95,11 +95,17 @@ def test_folder_that_cannot_be_made_is_named(odt_sim, monkeypatch):
     assert re.fullmatch(r"error: \S+: cannot make the run's folder \(.+\); use a writable folder.*\n", err)
 
 
+def test_exit_in_a_module_of_the_user_is_one_line(run, folder):
+    (folder / "exits.py").write_text("import sys; sys.exit(3)")
+    assert run(*FEW, "strategy._target_=exits.X") == (1, "error: user code called sys.exit(3); remove the call\n")
+
+
 def test_exit_in_user_code_is_one_line(run, folder):
-    code, err = run(*FEW, "strategy._target_=mine.Exits")
+    code, err = run(*FEW, "strategy._target_=mine.Exits", "hydra.run.dir=here")
     assert code == 1
     assert "no reason" in err.splitlines()[-1]
     assert "Traceback" not in err
+    assert "no reason" in json.loads((folder / "here" / "failure.json").read_text())["error"]
 
 
 # --- strategies and configurations of a user ---------------------------------------------------------------------
@@ -138,7 +144,7 @@ def test_examples_shared_by_parts_are_counted(run, folder):
     given = ["data=npz", "data.path=twins.npz", "data.users=writer", "partition=by_user", "fleet.devices=null"]
     code, err = run(*FEW, *given, "split.method=random")
     [(warned, evaluated, equal)] = re.findall(
-        r"^(warning) data twins: of (\d+) .* examples (\d+) are equal to", err, re.M
+        r"^(warning) data twins: of (\d+) .* examples, (\d+) are equal to", err, re.M
     )
     assert (code, warned, int(evaluated)) == (0, "warning", 24)
     assert int(equal) > 6
