@@ -14,7 +14,7 @@ from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.summary import Summary, summarize
 
 SKILL = {"local": 0.72, "fedavg": 0.80, "fedavg_finetune": 0.88, "fedper": 0.92}
-"""The accuracy around which a strategy's devices lie."""
+"""Mean accuracy of a strategy's devices."""
 
 
 BLANK = {
@@ -30,7 +30,7 @@ BLANK = {
     **{"train_examples": 0, "examples": 0, "metrics": {}, "metrics_unseen": {}, "excluded": 0, "seconds": 0.0},
     **{"fraction_hurt_global": None, "fraction_hurt_local": None, "bytes_down": 0, "bytes_up": 0},
 }
-"""A summary with nothing in it."""
+"""A blank summary."""
 
 
 def round_record(number: int, **columns: Any) -> RoundRecord:
@@ -47,7 +47,7 @@ def complete_run(
     config: Mapping[str, Any] | None = None,
     choices: Mapping[str, Any] | None = None,
 ) -> Run:
-    """Return a complete run in memory; what is not given is blank."""
+    """Return a complete run in memory, blank except for the given columns."""
     blank = {"train_examples": 40, "examples": 10}
     rows = tuple(DeviceRecord.of({**blank, **device}) for device in devices)
     whole = Summary.of({**BLANK, **summary})
@@ -68,7 +68,7 @@ def write_run(
     references: bool = True,
     settings: Mapping[str, str] | None = None,
 ) -> Path:
-    """Writes a run: devices' figures are drawn at random, everything else is computed from them as a real run does."""
+    """Write a run with random figures of devices; all else is computed from them as in a real run."""
     path.mkdir(parents=True)
     folder = RunFolder(path)
     rng = np.random.default_rng([seed, *strategy.encode(), *"".join(overrides).encode()])
@@ -105,7 +105,7 @@ def write_run(
 
 
 def write_hydra(path: Path, overrides: Sequence[str], devices: int = 20, unseen: int = 4, rounds: int = 10) -> None:
-    """Writes what Hydra leaves in a run's folder."""
+    """Write Hydra's files of a run."""
     (path / ".hydra").mkdir(parents=True, exist_ok=True)
     settings = dict(override.split("=", 1) for override in overrides)
     choices = {

@@ -1,4 +1,4 @@
-"""One device's figures: known answers, on paper."""
+"""The figures of one device, against known answers."""
 
 from math import log
 from typing import Any
@@ -17,7 +17,7 @@ SPARSE, ONE_HOT, MSE = "sparse_categorical_crossentropy", "categorical_crossentr
 LOGITS = np.log(np.array([[1, 2, 1], [8, 1, 1]], np.float32))
 PROBABILITIES = np.array([[0.25, 0.5, 0.25], [0.8, 0.1, 0.1]], np.float32)
 LABELS = np.array([1, 2], np.int32)  # of probability 1/2 and 1/10: one right, one wrong
-MORE = {"balanced_accuracy": 0.5, "auc": 0.5}  # class 1 is told from 2 by its score, class 2 from 1 by none
+MORE = {"balanced_accuracy": 0.5, "auc": 0.5}  # scores separate class 1 from 2, not class 2 from 1
 KNOWN = [-log(1 / 2), -log(1 / 10)]
 
 

@@ -1,4 +1,4 @@
-"""Figures that may be undefined: known answers, and scikit-learn's."""
+"""Scores that may be undefined, against known answers and scikit-learn."""
 
 import warnings
 
@@ -24,13 +24,13 @@ def test_balanced_accuracy_is_that_of_scikit_learn(seed: int, examples: int) -> 
     random = np.random.default_rng(seed)
     labels, predicted = random.integers(0, 5, (2, examples))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of classes that were predicted and do not occur, or of a single class
+        warnings.simplefilter("ignore")  # scikit-learn warns of absent and of single classes
         expected = balanced_accuracy_score(labels, predicted)
     assert balanced_accuracy(labels == predicted, labels) == pytest.approx(expected, abs=1e-12)
 
 
 def test_auc_counts_pairs() -> None:
-    """Of six pairs the positive has the higher score in four, and equal scores in one."""
+    """The positive has the higher score in four of six pairs, and an equal one in one."""
     scores, positive = np.array([[0.1], [0.4], [0.8], [0.4], [0.9]]), np.array([[0], [1], [0], [0], [1]], np.bool_)
     assert auc(scores, positive) == pytest.approx((1 + 0.5 + 0 + 3) / 6)
     assert auc(-scores, positive) == pytest.approx(1.5 / 6)

@@ -12,7 +12,7 @@ def test_run_is_read_back_whole(tmp_path):
     assert (len(run.rounds), len(run.devices)) == (10, 20)
     assert run.overridden == {"strategy": "fedper", "seed": "7", "fleet.devices": "20", "extra": "a=b"}
     assert run.choices["partition"] == "dirichlet"
-    assert run.config["run"]["storage"] == "${hydra:runtime.output_dir}"  # as written: nothing is resolved
+    assert run.config["run"]["storage"] == "${hydra:runtime.output_dir}"  # unresolved
 
 
 def test_run_from_python_needs_no_hydra(tmp_path):

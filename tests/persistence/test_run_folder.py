@@ -127,7 +127,7 @@ def test_unwritable_folder_is_one_line(tmp_path):
 
 
 def test_full_disk_leaves_earlier_records_whole(folder):
-    """A limit on the size of files makes the system refuse further bytes, as a full disk does."""
+    """A limit on file sizes refuses further bytes, as a full disk does."""
     folder.append_round(round_record(1))
     folder.write_summary(COMPLETE)
     program = f"""
@@ -137,7 +137,7 @@ from odt_sim.errors import FileError
 from odt_sim.persistence.run_folder import RunFolder
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 folder = RunFolder(Path({str(folder.path)!r}))
-row = {{"round": 2, "text": "x" * 5000}}  # all that writing needs is a mapping
+row = {{"round": 2, "text": "x" * 5000}}  # writing needs a mapping only
 for write in (lambda: folder.append_round(row), lambda: folder.write_summary(row), lambda: folder.write_devices([row])):
     try:
         write()

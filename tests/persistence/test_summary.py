@@ -29,7 +29,7 @@ def test_summary_adds_up():
     assert summary["metrics_unseen"]["accuracy"]["mean"] == 0.25
     validation = summary["metrics_validation"]["accuracy"]
     assert (validation["mean"], validation["weighted_mean"]) == (0.75, 0.625)
-    assert summary["fraction_hurt_local"] == 0.5  # of the two seen devices one; the unseen one does not count
+    assert summary["fraction_hurt_local"] == 0.5  # one of the two seen devices
     assert summary["fraction_hurt_global"] is None
     json.dumps(dict(summary), allow_nan=False)
 

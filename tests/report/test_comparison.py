@@ -13,7 +13,7 @@ COLUMN = {column.key: column for column in comparison_columns(TASK_METRICS["clas
 
 
 def edit_summary(path, metric="accuracy", part="metrics", **figures):
-    """Changes figures of a run's summary, so that means over runs are known."""
+    """Change figures of a run's summary, so that means over runs are known."""
     summary = json.loads((path / SUMMARY).read_text())
     of_part = summary.setdefault(part, {})
     of_part[metric] = (of_part.get(metric) or {}) | figures
@@ -181,7 +181,7 @@ def test_columns_without_figures_are_left_out(tmp_path):
 
 
 def rounds(path, *accuracies):
-    """Replaces the evaluated rounds of a run."""
+    """Replace the evaluated rounds of a run."""
     RunFolder(path).truncate_rounds(0)
     for number, value in enumerate(accuracies, 1):
         RunFolder(path).append_round(round_record(number, accuracy=value))
@@ -198,7 +198,7 @@ def test_rounds_are_counted_to_a_target(tmp_path):
 
     assert needed(0.75).mean == 3  # 2 and 4
     assert needed(0.5).mean == 1
-    assert needed(0.8) is None  # the first seed never got there
+    assert needed(0.8) is None  # the first seed does not reach it
     assert needed(None) is None
 
 
@@ -250,11 +250,13 @@ def test_selected_configurations_are_marked(rates):
 def test_best_keeps_only_selected_configurations(rates):
     found = compare([rates], best=True)
     assert [row.label for row in found.rows] == ["local train.learning_rate=0.01", "fedavg train.learning_rate=0.1"]
-    assert found.rows[1].values["weighted_mean"].mean == 0.6  # the test figure of what validation chose, not the best
+    assert (
+        found.rows[1].values["weighted_mean"].mean == 0.6
+    )  # the test figure of the configuration chosen on validation
 
 
 def test_selected_configurations_are_compared_with_the_selected_local_one(rates):
-    """A baseline at the learning rate that suits fedavg would be weaker than what the user could have had alone."""
+    """The local baseline at the learning rate that suits fedavg would be too weak."""
     for best, baseline in ((False, "1"), (True, "0")):
         local = {row["device"]: row["accuracy"] for row in RunFolder(rates / baseline).devices()}
         fedavg = next(row for row in compare([rates], best=best).rows if row.label == "fedavg train.learning_rate=0.1")

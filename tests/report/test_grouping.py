@@ -24,13 +24,13 @@ CONFIG = {
 
 
 def python(strategy="fedavg", seed=0, path="run", **changed):
-    """A run that was started from Python: it has settings, and no overrides."""
+    """Return a run from Python: it has settings and no overrides."""
     settings = {**SETTINGS, "strategy": strategy, **{key.replace("__", "."): value for key, value in changed.items()}}
     return complete_run(path, {"strategy": strategy, "seed": seed, "settings": settings})
 
 
 def command(*overrides, strategy="fedavg", seed=0, path="run", config=CONFIG, **changed):
-    """A run of the command, whose configuration is known."""
+    """Return a run of the command, with a known configuration."""
     summary = python(strategy, seed, **changed).summary
     choices = {"backend": "ray", "model": "digits_cnn"}
     choices |= dict(override.split("=", 1) for override in overrides if "." not in override.split("=")[0])

@@ -17,7 +17,7 @@ VOID = {"meta", "img", "source", "br"}
 
 
 class Page(HTMLParser):
-    """Checks that tags nest, and collects what the tests look at."""
+    """Check that tags nest, and collect sources, headings, rows and text."""
 
     def __init__(self, text):
         super().__init__()
@@ -129,7 +129,7 @@ def test_unpaired_configurations_are_named_with_the_reason(tmp_path):
 
 @pytest.fixture
 def rates(tmp_path):
-    """A strategy at two learning rates: the smaller one is better on the test examples, not on validation."""
+    """One strategy at two learning rates: the smaller is better on test examples, the larger on validation."""
     for rate, test in (("0.01", 0.9), ("0.1", 0.8)):
         path = write_run(tmp_path / rate, "fedavg", overrides=[f"train.learning_rate={rate}"])
         summary = RunFolder(path).summary()

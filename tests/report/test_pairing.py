@@ -47,7 +47,7 @@ def test_smaller_error_is_a_negative_difference_and_a_better_device():
 
 
 def test_devices_are_joined_by_seed():
-    """Seed 1 stands first in one of them; joined by order, gains would not be equal."""
+    """One of them lists seed 1 first; joined by order, gains would differ."""
     base, better = [0.1] * 3 + [0.5] * 3, [0.2] * 3 + [0.6] * 3
     groups = {
         "fedavg": [make("fedavg", base, seed=0), make("fedavg", [0.0] * 6, seed=1), make("fedavg", base, seed=3)],
@@ -56,7 +56,7 @@ def test_devices_are_joined_by_seed():
     row = pairs(groups)["fedper"]
     assert (row.seeds, row.pairs) == (2, 12)
     assert row.difference == pytest.approx((6 * 0.1 + 6 * 0.3) / 12)
-    assert row.interval == pytest.approx((0.1, 0.3))  # runs are drawn: both may be the one or the other
+    assert row.interval == pytest.approx((0.1, 0.3))  # runs are drawn, so both may be the same run
 
 
 def test_few_pairs_have_neither_interval_nor_p():
@@ -107,7 +107,7 @@ def on(digest, strategy, seed):
 
 
 def test_other_data_of_the_same_name_is_not_paired():
-    """Runs that were started from Python may draw other data for each seed; that of older ones is not known."""
+    """Runs from Python may draw other data for each seed; older runs recorded no digest."""
     groups = {
         "fedavg": [on("0a", "fedavg", 0), on("0b", "fedavg", 1)],
         "fedper": [on("0b", "fedper", 1), on(None, "fedper", 0)],

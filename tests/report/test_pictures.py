@@ -157,7 +157,7 @@ def test_pictures_are_png_in_a_light_and_a_dark_version(tmp_path, kind):
     paths = [write_run(tmp_path / name, name, overrides=overrides, **options) for name in ("local", "fedavg")]
     if overrides:
         write_run(tmp_path / "other", "fedavg", overrides=["data.name=plain"])
-    for number, path in enumerate(paths if kind == "one_round" else ()):  # these count their steps
+    for number, path in enumerate(paths if kind == "one_round" else ()):  # with training steps
         folder = RunFolder(path)
         folder.write_summary(replace(folder.summary(), train_calls=40 + number, deploy_train_calls=2))
     drawn = pictures(compare([tmp_path] if overrides else paths[1:] if kind == "single" else paths))

@@ -77,7 +77,7 @@ def test_selection_without_validation_figures_is_refused():
     assert chosen(groups) == []
     with pytest.raises(ConfigurationError, match="none of the 2 configurations of fedavg has figures on validation"):
         selected_only(groups)
-    assert chosen({"a": [make("fedavg", None)]}) == ["a"]  # there is no choice
+    assert chosen({"a": [make("fedavg", None)]}) == ["a"]  # the only candidate
 
 
 def test_configuration_without_figures_is_not_selected():

@@ -13,7 +13,7 @@ def test_six_devices_that_all_gain_have_the_smallest_p_of_six():
 
 
 def test_ties_are_evidence_for_no_difference():
-    """Their ranks are taken, their signs are not: of the 2^4 signs of the others, two are as one-sided."""
+    """Ties take ranks but no signs: of the 2^4 signs of the others, two are as one-sided."""
     assert signed_rank_p(np.array([0.0, 0, 1, 2, 3, 4])) == pytest.approx(2 / 2**4)
     assert signed_rank_p(np.zeros(8)) == 1.0
 
@@ -63,10 +63,10 @@ def test_equal_differences_have_an_interval_of_one_point():
 
 
 def test_runs_are_drawn_before_their_devices():
-    """Two runs whose devices agree among themselves: the mean of two drawn runs is 0, a half or 1."""
+    """The devices of each of two runs agree, so the mean of two drawn runs is 0, a half or 1."""
     apart = interval([np.zeros(50), np.ones(50)])
     assert apart == (0.0, 1.0)
-    low, high = interval([np.repeat([0.0, 1.0], 50)])  # as if they were one run: only devices vary
+    low, high = interval([np.repeat([0.0, 1.0], 50)])  # as one run: only devices are drawn
     assert 0.39 < low < 0.42
     assert 0.58 < high < 0.61
 

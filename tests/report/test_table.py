@@ -57,7 +57,7 @@ def test_table_shows_the_figures_of_the_comparison(tmp_path):
         assert cells[:5] == [
             f"{100 * row.values[key].mean:.1f}" for key in ("weighted_mean", "mean", "std", "bottom_decile", "worst")
         ]
-    assert re.search(r"^fedper +\d+\.\d\*", text, re.MULTILINE)  # the better of the two means carries the star
+    assert re.search(r"^fedper +\d+\.\d\*", text, re.MULTILINE)  # the better mean has the star
     assert not re.search(r"^local +\d+\.\d\*", text, re.MULTILINE)
 
 
@@ -148,7 +148,7 @@ def test_selected_configuration_has_a_dagger(tmp_path):
         RunFolder(path).write_summary(replace(RunFolder(path).summary(), metrics_validation={"accuracy": figures}))
     text = render(tmp_path)
     assert re.search(r"^fedavg † .*\n  train\.learning_rate=0\.1 ", text, re.MULTILINE)
-    assert text.count("†") == 2  # and once in the caption
+    assert text.count("†") == 2  # the other is in the caption
     assert "--best" in text
 
 
