@@ -196,11 +196,11 @@ def _failure(name: str, code: int, errors: str) -> str:
     if own:
         return own[-1].removeprefix(ERROR_MARK)
     last = next((line for line in reversed(lines) if line and not LOG_LINE.match(line)), None)
-    said = f" after printing {last[:200]!r}" if last else ""
+    output = f" after printing {last[:200]!r}" if last else ""
     if code == -signal.SIGKILL:
         ending, advice = "was killed by SIGKILL", "free memory, or use a smaller model.batch_size"
     elif code < 0:
         ending, advice = f"crashed with {signal.Signals(-code).name}", "call model.build by itself to find the cause"
     else:
         ending, advice = f"ended with exit code {code}", "call model.build by itself to find the cause"
-    return f"model {name!r}: the export process {ending}{said}; {advice}"
+    return f"model {name!r}: the export process {ending}{output}; {advice}"

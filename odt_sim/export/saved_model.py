@@ -31,7 +31,7 @@ DESCRIPTION = Path("assets.extra") / "odt_sim.json"  # the format's folder for o
 
 
 def write_saved_model(model: tf.Module, functions: dict[str, Function], path: Path, *, steps_of_keras: bool) -> None:
-    """Write a SavedModel, with a description of what the manifest says beyond the graph."""
+    """Write a SavedModel, with the facts for the manifest that the graph lacks."""
     variables = {id(v): v for function in functions.values() for v in function.variables}
     model.variables_of_signatures = list(variables.values())  # TensorFlow requires all, Keras tracks only some
     try:

@@ -31,7 +31,7 @@ CHOSEN = {
     "merging": "slow",
     "shapes of images": "slow",
     "activation layers": "slow",
-    "operations": "fast",
+    "operations": "slow",
     "regularizers and constraints": "slow",
     "cosine similarity": "slow",
     "Adam": "slow",

@@ -189,6 +189,7 @@ class Scaled(keras.Model):  # type: ignore[misc]
         return self.dense(x) * self.scale
 
 
+@pytest.mark.slow
 def test_wrapped_model_class_is_one_layer(tmp_path: Path) -> None:
     x = keras.Input((4,))
     network = keras.Model(x, layers.Dense(2, name="head")(Scaled()(x)))

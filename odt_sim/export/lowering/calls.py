@@ -98,7 +98,7 @@ def selected(condition: tf.Tensor, one: Value, other: Value) -> Value:
 def write_where(taken: tf.Tensor, op: tf.Operation, inputs: list[Value]) -> None:
     """Emit a write that changes nothing if `taken`, a boolean scalar, is false."""
     if op.type not in CHANGES:
-        raise Refusal(f"the op {op.type} stands in a branch of a condition; write to the whole variable there")
+        raise Refusal(f"the op {op.type} writes to rows in a branch of a condition; write to the whole variable there")
     handle, value = inputs
     old = tf.raw_ops.ReadVariableOp(resource=handle, dtype=value.dtype)
     old = tf.ensure_shape(old, value.shape)

@@ -24,7 +24,7 @@ def pooled(kind: str, window: tuple[int, int], strides: tuple[int, int], padding
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     kind=st.sampled_from(["MAX", "AVG"]),
     window=sizes,
