@@ -33,7 +33,7 @@ SLOW = {
 
 
 def marked(case: Case, family: Family) -> Any:
-    """Return a case for parametrization; each layer class and one case per matrix are fast."""
+    """Return a case for parametrization; one case per matrix is fast, and so are most layers."""
     slow = case.name in SLOW or (family in MATRICES and case.name not in FAST)
     return pytest.param(case, marks=[pytest.mark.slow] if slow else [], id=case.name)
 
