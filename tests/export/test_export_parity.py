@@ -21,6 +21,7 @@ SLOW = {
     "a pooling beside a skip connection",
     "activations",
     "batch normalization along other axes",
+    "convolutions along one axis",
     "convolutions with strides and dilation",
     "dropout of images",
     "dropout of sequences",
@@ -28,12 +29,15 @@ SLOW = {
     "masked positions",
     "masked values",
     "max-pools that leave a rest",
+    "max-pools that overlap, lie apart and fit",
     "recurrent layers of cells, with dropout",
+    "shapes of images",
+    "transposed convolutions",
 }
 
 
 def marked(case: Case, family: Family) -> Any:
-    """Return a case for parametrization; one case per matrix is fast, and so are most layers."""
+    """Return a case for parametrization; each family has a fast one."""
     slow = case.name in SLOW or (family in MATRICES and case.name not in FAST)
     return pytest.param(case, marks=[pytest.mark.slow] if slow else [], id=case.name)
 
