@@ -24,7 +24,6 @@ SLOW = {
     "convolutions along one axis",
     "convolutions with strides and dilation",
     "dropout of images",
-    "dropout of sequences",
     "grouped convolutions",
     "masked positions",
     "masked values",
