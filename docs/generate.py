@@ -29,6 +29,16 @@ COMMANDS = ("run", "report", "export", "inspect", "completion")
 PACKAGES = ("odt_sim", "odt_sim.data", "odt_sim.export", "odt_sim.strategies", "odt_sim.aggregators")
 """The packages whose public names are described."""
 
+OTHER_NAMES = {
+    "Observers": (
+        "odt_sim.observers.base.Observer",
+        "odt_sim.observers.base.RunInfo",
+        "odt_sim.observers.early_stopping.EarlyStopping",
+    ),
+    "Tests of a strategy": ("odt_sim.testing.StrategyConformance",),
+}
+"""Public names of other modules, by heading."""
+
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 """What the display of a run writes to a terminal or a notebook for colours."""
 
@@ -97,7 +107,8 @@ def python() -> str:
     for package in PACKAGES:
         names = sorted(import_module(package).__all__, key=str.lower)
         parts += [f"## {package}", *(f"::: {package}.{name}" for name in names)]
-    parts += ["## odt_sim.testing", "::: odt_sim.testing.StrategyConformance"]
+    for heading, others in OTHER_NAMES.items():
+        parts += [f"## {heading}", *(f"::: {name}" for name in others)]
     return "\n\n".join(parts)
 
 
