@@ -59,6 +59,7 @@ def test_failed_download_is_one_line_and_leaves_no_file(folders):
     assert list((folders / "cache" / "data").iterdir()) == []
 
 
+@pytest.mark.slow
 @needs_keras
 def test_unknown_name_ends_the_download_program(folders):
     with pytest.raises(SystemExit, match=r"^no such data set; there are .*fashion_mnist"):

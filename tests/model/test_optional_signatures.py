@@ -26,46 +26,49 @@ def without_mu(model: Any) -> None:
         drop_input(key, "mu")(model)
 
 
+CASES: list[tuple[Any, str]] = [
+    (
+        drop_input("train_head", "sample_weight"),
+        "signature 'train_head' should take what 'train' takes: learning_rate, mu, sample_weight, x, y; found",
+    ),
+    (
+        reshape("train_norm", "inputs", "x", [8, 6]),
+        r"'train_norm' should take what 'train' takes; its 'x' is float32 \[8, 6\], expected float32 \[4, 6\]",
+    ),
+    (
+        rename("train_body", "outputs", "loss", "cost"),
+        "signature 'train_body' has no output 'loss', a float32 number",
+    ),
+    (drop("embed"), "expected embed, head_train, head_infer together, or embed alone; found no signature 'embed'"),
+    (drop("head_infer"), "embed alone; found no signature 'head_infer'"),
+    (rename("embed", "outputs", "embedding", "h"), "signature 'embed' has no output 'embedding', found h"),
+    (rename("embed", "inputs", "x", "image"), "signature 'embed' should take what 'infer' takes: x; found image"),
+    (
+        reshape("head_train", "inputs", "embedding", [4, 7]),
+        r"'embedding' is float32 \[4, 7\], expected float32 \[4, 5\]",
+    ),
+    (drop_input("head_train", "y"), "with the embedding in place of x: embedding, .*y; found"),
+    (
+        rename("head_infer", "inputs", "embedding", "x"),
+        "'head_infer' should take the embedding alone: embedding; found x",
+    ),
+    (
+        reshape("head_infer", "outputs", "logits", [4, 2]),
+        r"'head_infer' returns float32 \[4, 2\], 'infer' float32 \[4, 3\]; expected equal shapes",
+    ),
+    (drop_input(OFFSET, "b5"), f"signature '{OFFSET}' takes 5 tensors; expected one for each of the 6 trainable"),
+    (rename(OFFSET, "inputs", "b1", "bias"), r"expected the weights as b0\.\.b5, found 'bias'"),
+    (
+        reshape(OFFSET, "inputs", "b0", [5, 6]),
+        rf"input b0 of '{OFFSET}' is float32 \[5, 6\]; expected float32 \[6, 5\], as the parameter transfer/hidden",
+    ),
+    (without_mu, f"has a signature '{OFFSET}' but 'train' no input 'mu'"),
+]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
-    [
-        (
-            drop_input("train_head", "sample_weight"),
-            "signature 'train_head' should take what 'train' takes: learning_rate, mu, sample_weight, x, y; found",
-        ),
-        (
-            reshape("train_norm", "inputs", "x", [8, 6]),
-            r"'train_norm' should take what 'train' takes; its 'x' is float32 \[8, 6\], expected float32 \[4, 6\]",
-        ),
-        (
-            rename("train_body", "outputs", "loss", "cost"),
-            "signature 'train_body' has no output 'loss', a float32 number",
-        ),
-        (drop("embed"), "expected embed, head_train, head_infer together, or embed alone; found no signature 'embed'"),
-        (drop("head_infer"), "embed alone; found no signature 'head_infer'"),
-        (rename("embed", "outputs", "embedding", "h"), "signature 'embed' has no output 'embedding', found h"),
-        (rename("embed", "inputs", "x", "image"), "signature 'embed' should take what 'infer' takes: x; found image"),
-        (
-            reshape("head_train", "inputs", "embedding", [4, 7]),
-            r"'embedding' is float32 \[4, 7\], expected float32 \[4, 5\]",
-        ),
-        (drop_input("head_train", "y"), "with the embedding in place of x: embedding, .*y; found"),
-        (
-            rename("head_infer", "inputs", "embedding", "x"),
-            "'head_infer' should take the embedding alone: embedding; found x",
-        ),
-        (
-            reshape("head_infer", "outputs", "logits", [4, 2]),
-            r"'head_infer' returns float32 \[4, 2\], 'infer' float32 \[4, 3\]; expected equal shapes",
-        ),
-        (drop_input(OFFSET, "b5"), f"signature '{OFFSET}' takes 5 tensors; expected one for each of the 6 trainable"),
-        (rename(OFFSET, "inputs", "b1", "bias"), r"expected the weights as b0\.\.b5, found 'bias'"),
-        (
-            reshape(OFFSET, "inputs", "b0", [5, 6]),
-            rf"input b0 of '{OFFSET}' is float32 \[5, 6\]; expected float32 \[6, 5\], as the parameter transfer/hidden",
-        ),
-        (without_mu, f"has a signature '{OFFSET}' but 'train' no input 'mu'"),
-    ],
+    [pytest.param(*case, marks=[] if number < 6 else pytest.mark.slow) for number, case in enumerate(CASES)],
 )
 def test_wrong_optional_signature_is_one_line(grouped: TrainableModel, edited: Edit, change: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
