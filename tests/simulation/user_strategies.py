@@ -30,6 +30,11 @@ class Raises(FedAvg):
         return {}[name]
 
 
+class Exits(FedAvg):
+    def local(self, device, broadcast):
+        sys.exit(3)
+
+
 class RaisesInDeploy(FedAvg):
     def deploy(self, device, broadcast):
         raise ValueError("two\nlines")
@@ -213,13 +218,6 @@ class RecordsNode(FedAvg):
         device.records["node"] = int(ray.get_runtime_context().get_node_id()[:12], 16)
         device.records["tensorflow"] = "tensorflow" in sys.modules
         return super().deploy(device, broadcast)
-
-
-class Heavy(Local):
-    """Sends 4 MiB to the workers."""
-
-    def __init__(self) -> None:
-        self._ballast = np.zeros(1 << 22, np.uint8)
 
 
 class KillsANode(Local):

@@ -1,4 +1,4 @@
-"""How long the torture lasts: short in every run of the tests, long by `make torture`."""
+"""Fixtures of the torture tests: short with the slow tests, long by `make torture`."""
 
 import os
 from collections.abc import Callable
@@ -11,6 +11,12 @@ from disturbed import outcome
 from odt_sim.cli.main import main
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def long() -> bool:
     return os.environ.get("TORTURE") == "long"
@@ -18,7 +24,7 @@ def long() -> bool:
 
 @pytest.fixture
 def undisturbed(tmp_path: Path, digits_mlp: Any) -> Callable[..., dict[str, Any]]:
-    """Returns a function that runs in one process, which nothing disturbs."""
+    """Return a function that runs in one process, undisturbed."""
 
     def run(*overrides: str) -> dict[str, Any]:
         assert main(["run", *overrides, "backend=serial", f"hydra.run.dir={tmp_path}/undisturbed"]) == 0

@@ -1,4 +1,4 @@
-"""A run of the command that is killed at random moments, and what has to come out all the same."""
+"""A run of the command that is killed at random moments, and the results that must not change."""
 
 import json
 import os
@@ -15,18 +15,18 @@ import psutil
 
 COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli.main import command; sys.exit(command())", "run"]
 GIVEN = ["model=digits_mlp", "fleet.devices=20", "fleet.unseen=4", "train.steps=20"]
-SECONDS = 300  # until something that has to come about has, on a busy machine
-SET_UP = 8.0  # seconds that a run takes to begin, about
+SECONDS = 300  # timeout on a busy machine
+SET_UP = 8.0  # seconds that a run takes to start, about
 
 
 @dataclass(frozen=True)
 class Moment:
-    """When something is killed.
+    """A moment of a kill.
 
     Attributes:
-        round: Once so many rounds are there.
-        wait: And this part, 0 to 1, of a round has passed, or of the set-up where the run has just begun again.
-        kind: What is killed: `actor`, `coordinator`, `ray` or `node`.
+        round: The number of rounds recorded before.
+        wait: The part, 0 to 1, of the next round, or of the set-up after a restart, that has passed.
+        kind: The victim: `actor`, `coordinator`, `ray` or `node`.
     """
 
     round: int
@@ -35,7 +35,7 @@ class Moment:
 
 
 def moments(seed: int, rounds: int, times: Mapping[str, int]) -> list[Moment]:
-    """Draws when to kill what, spread over the rounds: a device at which actors die five times in one is left out of it."""
+    """Draw moments that are spread over the rounds; a device whose actors die five times in one round would be excluded."""
     random = np.random.default_rng(seed)
     drawn = []
     for kind, count in times.items():
@@ -45,21 +45,21 @@ def moments(seed: int, rounds: int, times: Mapping[str, int]) -> list[Moment]:
 
 
 class Disturbed:
-    """A run that is killed, and goes on.
+    """A run that is killed and resumed.
 
     Attributes:
         folder: The run's folder.
-        killed: What was killed, in order.
+        killed: The victims, in order.
     """
 
     def __init__(self, folder: Path, overrides: Sequence[str], seed: int, **environment: str) -> None:
-        """Starts it.
+        """Start the run.
 
         Args:
             folder: The run's folder.
-            overrides: What is run.
-            seed: Decides which of the actors is killed.
-            environment: More variables of its process.
+            overrides: The run's overrides.
+            seed: Decides which actors are killed.
+            environment: Further variables of its process.
         """
         self.folder, self.killed = folder, list[str]()
         self._overrides, self._environment = list(overrides), {**os.environ, **environment}
@@ -67,39 +67,39 @@ class Disturbed:
         self._start()
 
     def rounds(self) -> int:
-        """Returns how many rounds are there, the one being committed too."""
+        """Return the number of recorded rounds, including the one being committed."""
         records = self.folder / "rounds.jsonl"
         return records.read_bytes().count(b"\n") if records.exists() else 0
 
     def kill(self, moment: Moment) -> None:
-        """Waits for a moment, kills, and has the run go on where it has ended by that."""
+        """Wait for a moment, kill, and resume the run if that has ended it."""
         self.wait(moment)
         getattr(self, f"_kill_{moment.kind}")()
         self.killed.append(moment.kind)
 
     def wait(self, moment: Moment) -> None:
-        """Waits for a moment."""
+        """Wait for a moment."""
         self.wait_for(lambda: self.rounds() >= moment.round)
         seen, until = self.rounds(), time.monotonic() + moment.wait * (0.3 if self._progressed() else SET_UP)
         while time.monotonic() < until and self.rounds() == seen and self._child.poll() is None:
             time.sleep(0.01)
 
     def wait_for(self, condition: Callable[[], Any]) -> Any:
-        """Waits until a condition holds, which it returns, while the run has not ended."""
+        """Wait until a condition holds, and return its value; fail if the run ends."""
         until = time.monotonic() + SECONDS
         while not (found := condition()):
             assert self._child.poll() is None, f"ended early: {self._end()}"
-            assert time.monotonic() < until, "nothing goes on"
+            assert time.monotonic() < until, "no progress"
             time.sleep(0.01)
         return found
 
     def finish(self) -> None:
-        """Waits until the run has ended well."""
+        """Wait until the run has succeeded."""
         error = self._end()
         assert self._child.returncode == 0, error
 
     def close(self) -> None:
-        """Ends what still runs of a test that has failed."""
+        """Kill the run of a failed test."""
         self._child.kill()
         self._child.communicate()
 
@@ -112,9 +112,9 @@ class Disturbed:
         )
 
     def _end(self) -> str:
-        """Waits until the process has ended, and returns its last words."""
+        """Wait until the process has ended, and return its last line."""
         _, error = self._child.communicate(timeout=SECONDS)
-        return (error.strip().splitlines() or ["(no word)"])[-1]
+        return (error.strip().splitlines() or ["(no output)"])[-1]
 
     def _progressed(self) -> bool:
         return self.rounds() > self._began
@@ -146,7 +146,7 @@ class Disturbed:
 
 
 def outcome(folder: Path) -> dict[str, Any]:
-    """Returns what a run left that must be equal to the bit: all but times."""
+    """Return a run's results without times."""
     rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     summary = json.loads((folder / "summary.json").read_text())
     for timed in (summary, *rounds):

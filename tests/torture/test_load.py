@@ -1,4 +1,4 @@
-"""Long runs and long sweeps hold no more at their end than early on."""
+"""Long runs and long sweeps do not leak memory, descriptors, threads or files."""
 
 import json
 import os
@@ -16,11 +16,11 @@ from odt_sim.observers.base import Observer
 
 TINY = ["model=softmax", "fleet.devices=8", "fleet.unseen=2", "train.steps=1"]
 GROWTH = {"megabytes": 3.0, "descriptors": 2, "threads": 2, "files": 12}
-"""What the last quarter may hold more than the one before: an allocator's moods, and what a thread is just removing."""
+"""The growth allowed from the third to the last quarter, for the allocator's noise."""
 
 
 def assert_no_growth(weights: list[dict[str, float]]) -> None:
-    """Compares the quarters of the second half of what was weighed at even distances: in the first half caches fill up."""
+    """Compare the last two quarters of evenly spaced measurements; caches fill up in the first half."""
     early, late = np.array_split(np.arange(len(weights) // 2, len(weights)), 2)
     for what in weights[0]:
         before, after = (float(np.median([weights[index][what] for index in half])) for half in (early, late))
@@ -31,12 +31,12 @@ def assert_no_growth(weights: list[dict[str, float]]) -> None:
 @pytest.fixture(params=[["backend=serial"], ["backend=ray", "backend.actors=2"]], ids=["serial", "ray"])
 def backend(request, long):
     if request.param != ["backend=serial"] and not long:
-        pytest.skip("one backend is enough for the short form; see make torture")
+        pytest.skip("the short form runs one backend; see make torture")
     return request.param
 
 
-def test_a_long_run(backend, long, softmax, tmp_path):
-    """Ditto, which keeps a model on every device."""
+def test_long_run_does_not_leak(backend, long, softmax, tmp_path):
+    """Ditto keeps a model on every device."""
     rounds = 2000 if long else 200
     run = configuration.simulation(composed([*TINY, *backend, "strategy=ditto", f"run.rounds={rounds}"]), tmp_path)
     weights = []
@@ -50,7 +50,7 @@ def test_a_long_run(backend, long, softmax, tmp_path):
     assert_no_growth(weights)
 
 
-def test_a_long_sweep(backend, long, softmax, tmp_path):
+def test_long_sweep_does_not_leak(backend, long, softmax, tmp_path):
     jobs = 50 if long else 6
     given = [*TINY, *backend, "run.rounds=2", "strategy=ditto", "tracker._target_=weighing.Weighs"]
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])

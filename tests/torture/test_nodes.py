@@ -1,4 +1,4 @@
-"""A run on a real cluster of which nodes are removed ends in the bits of a run that nothing disturbs."""
+"""A run on a cluster that loses nodes gives the bits of an undisturbed run."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ CLUSTER = Path(__file__).parents[1] / "simulation" / "on_cluster" / "cluster_pro
 
 @contextmanager
 def three_nodes(folder: Path) -> Iterator[tuple[str, Callable[[str], str]]]:
-    """A cluster; gives its address, and a function that has it obey as `cluster_process.py` says."""
+    """Yield the address of a cluster, and a function that sends it a command of `cluster_process.py`."""
     folder.mkdir()
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -31,10 +31,10 @@ def three_nodes(folder: Path) -> Iterator[tuple[str, Callable[[str], str]]]:
 
 
 @pytest.mark.parametrize("strategy", ["ditto", "fedadam", "scaffold"])
-def test_nodes_that_are_removed_change_no_bit(strategy, long, undisturbed, tmp_path):
-    """Three times a node dies with its actors, and another one comes."""
+def test_removed_nodes_change_no_bit(strategy, long, undisturbed, tmp_path):
+    """Three times a node dies with its actors, and another one joins."""
     if not long:
-        pytest.skip("one node is removed in tests/simulation/on_cluster; see make torture")
+        pytest.skip("tests/simulation/on_cluster removes one node; see make torture")
     given = [*GIVEN, f"strategy={strategy}", "run.rounds=30"]
     expected = undisturbed(*given)
     with three_nodes(tmp_path / "hidden") as (address, ask):

@@ -1,4 +1,4 @@
-"""What a process and its children hold, and a tracker that weighs the process after each job of a sweep."""
+"""Resources held by a process and its actors, and a tracker that measures them after each job of a sweep."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ MEGABYTE = 1 << 20
 
 
 def weigh() -> dict[str, float]:
-    """Returns megabytes that no other process shares, open descriptors and threads, of this process and of Ray's actors."""
+    """Return the unshared megabytes, open descriptors and threads of this process and of Ray's actors."""
     children = psutil.Process().children(recursive=True)
     processes = [psutil.Process(), *(child for child in children if child.name().startswith("ray::_Host"))]
     return {
@@ -23,7 +23,7 @@ def weigh() -> dict[str, float]:
 
 
 class Weighs(Tracker):
-    """Adds a line to `weights.jsonl` in the working folder after each job."""
+    """Append a line to `weights.jsonl` in the working folder after each job."""
 
     def end(self, summary: Any) -> None:
         with Path("weights.jsonl").open("a") as file:

@@ -1,4 +1,4 @@
-"""A cluster of three nodes, and runs on it in processes of their own, since a process uses one Ray."""
+"""A cluster of three nodes, and runs on it in processes of their own, because a process uses one Ray."""
 
 import os
 import subprocess
@@ -15,22 +15,23 @@ from odt_sim import Fleet, Strategy, TrainingPlan
 from odt_sim.simulation.ray import RayBackend
 
 HERE = Path(__file__).parent
-COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli.main import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli.main import main; sys.exit(main())", "run"]
 SETTINGS = {
     "rounds": 3,
     "fleet": Fleet(unseen=1),
     "plan": TrainingPlan(epochs=1, learning_rate=0.05),
     "evaluate_every": 2,
+    "fewest_blocks": 2,  # as in the process of these tests
 }
-SECONDS = 300  # a run takes a few, where nothing else uses the machine
+SECONDS = 300  # a run takes a few on a quiet machine
 
 
 class ThreeNodes:
-    """A cluster that runs.
+    """A running cluster.
 
     Attributes:
         address: `host:port` of its head.
-        hidden: A folder that one of the nodes does not see, where that is possible here.
+        hidden: A folder that one of the nodes does not see, if this machine allows it.
     """
 
     def __init__(self, hidden: Path) -> None:
@@ -41,7 +42,7 @@ class ThreeNodes:
         self.address = self._answer()
 
     def do(self, line: str) -> str:
-        """Has the cluster's process obey; see `cluster_process.py`."""
+        """Send a command to the cluster's process; see `cluster_process.py`."""
         print(line, file=self._process.stdin, flush=True)
         return self._answer()
 
@@ -54,29 +55,21 @@ class ThreeNodes:
         return answer.strip()
 
     def run(self, folder: Path, strategy: Strategy, **settings: Any) -> "subprocess.CompletedProcess[str]":
-        """Runs a simulation on the cluster; by default in two blocks, as these tests' own process does."""
+        """Run a simulation on the cluster."""
         backend = RayBackend(self.address, **settings.pop("backend", {}))
-        given = {
-            "fewest_blocks": 2,
-            "measured": False,
-            **SETTINGS,
-            "strategy": strategy,
-            "directory": folder,
-            "backend": backend,
-            **settings,
-        }
+        pickled = {**SETTINGS, "strategy": strategy, "directory": folder, "backend": backend, **settings}
         folder.mkdir(parents=True)
-        (folder / "given").write_bytes(cloudpickle.dumps(given))
-        return self._child([sys.executable, HERE / "driver.py", folder / "given"], folder)
+        (folder / "pickled").write_bytes(cloudpickle.dumps(pickled))
+        return self._child([sys.executable, HERE / "driver.py", folder / "pickled"], folder)
 
-    def script(self, name: str, *arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-        """Runs a script of these tests in a folder, with the cluster's address as its first argument."""
+    def script(self, name: str, *arguments: Any, folder: Path) -> "subprocess.CompletedProcess[str]":
+        """Run a script of these tests in a folder, with the cluster's address as its first argument."""
         return self._child([sys.executable, HERE / name, self.address, *arguments], folder)
 
     def command(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-        """Runs the command `odt-sim run` in the hidden folder, where `auto` finds the cluster."""
-        given = [*COMMAND, "run", "model=softmax", "fleet.devices=4", "fleet.unseen=1", "run.rounds=1", *arguments]
-        return self._child(given, self.hidden, **{"RAY_ADDRESS": self.address, **environment})
+        """Run `odt-sim run` in the hidden folder, where `auto` finds the cluster."""
+        overrides = ["model=softmax", "fleet.devices=4", "fleet.unseen=1", "run.rounds=1", *arguments]
+        return self._child([*COMMAND, *overrides], self.hidden, **{"RAY_ADDRESS": self.address, **environment})
 
     def _child(self, command: list[Any], folder: Path, **more: str) -> "subprocess.CompletedProcess[str]":
         path = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -93,7 +86,7 @@ def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeNodes
 
 @pytest.fixture
 def fourth_node(three_nodes: ThreeNodes) -> Iterator[tuple[int, str]]:
-    """The process of the raylet and the id of a node more, which a test may end; the cluster forgets it after the test."""
+    """The raylet's process and the id of a further node, which a test may kill."""
     process, node = three_nodes.do("node").split()
     yield int(process), node
     three_nodes.do("gone")
@@ -101,13 +94,13 @@ def fourth_node(three_nodes: ThreeNodes) -> Iterator[tuple[int, str]]:
 
 @pytest.fixture
 def apart(three_nodes: ThreeNodes) -> ThreeNodes:
-    """The cluster, where one of its nodes really does not see a folder."""
+    """The cluster, if one of its nodes does not see the hidden folder."""
     if not unshare():
-        pytest.skip("no mount namespace may be made here (unshare)")
+        pytest.skip("this machine allows no mount namespace (unshare)")
     return three_nodes
 
 
 @pytest.fixture
 def run_there(three_nodes: ThreeNodes, momentum, fleet_data) -> Callable[..., Any]:
-    """Returns a function that runs a simulation on the cluster."""
+    """Return a function that runs a simulation on the cluster."""
     return lambda folder, strategy, **more: three_nodes.run(folder, strategy, model=momentum, data=fleet_data, **more)

@@ -2,8 +2,8 @@
 
     python submitted.py ADDRESS FOLDER COMMAND ...
 
-An actor has FOLDER as its working folder, as a job's supervisor has, and starts COMMAND there, to which it hands the job's
-runtime environment. Prints the command's error output and exits with its code.
+An actor with FOLDER as its working folder, like a job's supervisor, starts COMMAND with the job's runtime environment. This
+process exits with the command's exit code and error output.
 """
 
 import json
@@ -22,13 +22,14 @@ class Supervisor:
         done = subprocess.run(
             command, env={**os.environ, **job, "RAY_ADDRESS": address}, capture_output=True, text=True
         )
-        return done.returncode, done.stderr + os.getcwd() + str(os.path.exists(os.getcwd()))
+        return done.returncode, done.stderr
 
 
 def main(address: str, folder: str, *command: str) -> None:
     ray.init(address, log_to_driver=False, runtime_env={"working_dir": folder})
     code, error = ray.get(Supervisor.remote().run.remote(list(command), address))
-    sys.exit(f"{error}\n{code}")
+    print(error, file=sys.stderr)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

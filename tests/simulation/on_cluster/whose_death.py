@@ -1,8 +1,9 @@
-"""Says for a worker that dies of itself and for one whose node is ended whether it is told as the worker's own death.
+"""Check whether the deaths of a worker and of a node are told apart, by Ray's error alone.
 
     python whose_death.py ADDRESS PROCESS NODE
 
-ADDRESS is the cluster's, PROCESS that of the node's raylet, NODE the node's id. Prints two words: of the worker, of the node.
+PROCESS is the raylet of NODE, which this script ends. Prints whether a worker that aborts counts as having died by itself,
+and whether a worker on NODE does.
 """
 
 import os
@@ -31,7 +32,7 @@ class Host:
         time.sleep(1000)
 
 
-def told(call: Any) -> bool:
+def died_by_itself(call: Any) -> bool:
     try:
         ray.get(call)
     except LOST as error:
@@ -50,9 +51,9 @@ def main(address: str, process: int, node: str) -> None:
     waiting = there.wait.remote()
     os.kill(process, signal.SIGTERM)
     here = ray.get_runtime_context().get_node_id()
-    # A busy machine's Ray may call one that has just died out of reach, which counts against nobody.
-    own = any(told(host_on(here).die.remote()) for _ in range(TRIES))
-    print(own, told(waiting))
+    # On a busy machine Ray may call a worker that has just died unreachable, which does not count.
+    own = any(died_by_itself(host_on(here).die.remote()) for _ in range(TRIES))
+    print(own, died_by_itself(waiting))
 
 
 if __name__ == "__main__":
