@@ -24,7 +24,7 @@ def state(momentum):
 
 @pytest.fixture
 def devices(tmp_path, momentum):
-    """A store in the test's folder."""
+    """A store in a temporary folder."""
     return DeviceStore(Folder(tmp_path), momentum)
 
 
@@ -41,7 +41,7 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(found[name], expected[name])
 
 
-def test_a_state_comes_back_as_it_was(tmp_path, devices, state):
+def test_state_is_read_as_written(tmp_path, devices, state):
     other = {**state, "own": 2 * state["own"]}
     devices.save(Version(5, 1234), {1234: state, 12345: other})
     assert_same(devices.load(1234, Version(5, 1234)), state)
@@ -49,17 +49,17 @@ def test_a_state_comes_back_as_it_was(tmp_path, devices, state):
     assert files(tmp_path) == ["devices/001/1234.5.safetensors"]
 
 
-def test_what_a_device_does_to_its_state_changes_no_later_load(devices, state):
+def test_loaded_state_is_a_copy(devices, state):
     devices.save(Version(1, 0), {0: state})
     devices.load(0, Version(1, 0))["own"].vector[:] = 0
     assert_same(devices.load(0, Version(1, 0)), state)
 
 
-def test_a_device_without_a_state_has_an_empty_one(devices):
+def test_device_without_a_state_has_an_empty_one(devices):
     assert devices.load(3, None) == {}
 
 
-def test_a_round_writes_beside_earlier_ones(devices):
+def test_rounds_write_separate_files(devices):
     for round in (1, 2):
         devices.save(Version(round, 0), {0: {"steps": np.array(round)}})
     assert [devices.load(0, Version(round, 0))["steps"] for round in (1, 2)] == [1, 2]
@@ -68,7 +68,7 @@ def test_a_round_writes_beside_earlier_ones(devices):
         devices.load(0, Version(3, 0))
 
 
-def test_what_a_killed_process_left_of_a_file_does_not_matter(tmp_path, devices, state):
+def test_leftovers_of_a_killed_process_are_overwritten(tmp_path, devices, state):
     devices.save(Version(1, 0), {0: state})
     path = tmp_path / "devices/000/0.1.safetensors"
     whole = path.read_bytes()
@@ -78,20 +78,20 @@ def test_what_a_killed_process_left_of_a_file_does_not_matter(tmp_path, devices,
         assert path.read_bytes() == whole
 
 
-def test_small_states_share_a_file_and_large_ones_do_not(tmp_path, devices, monkeypatch):
+def test_only_small_states_share_a_file(tmp_path, devices, monkeypatch):
     monkeypatch.setattr(store, "GROUPED", 100)
     states = RoundStates(devices, 3)
     sizes = {4: 20, 5: 20, 7: 5, 8: 40, 9: 4}  # float32
     found = {id: states.add(id, {"v": np.full(size, id, np.float32)}) for id, size in sizes.items()}
     assert found == {4: 4, 5: 4, 7: 7, 8: 7, 9: 9}
     states.write()
-    states.write()  # there is nothing more
+    states.write()  # writes nothing
     assert files(tmp_path) == [f"devices/000/{first}.3.safetensors" for first in (4, 7, 9)]
     for id, first in found.items():
         assert devices.load(id, Version(3, first))["v"].tolist() == [id] * sizes[id]
 
 
-def test_a_state_that_changes_after_it_was_gathered_is_kept_as_it_was(devices):
+def test_gathered_state_is_a_copy(devices):
     states, own = RoundStates(devices, 1), np.zeros(2)
     states.add(0, {"v": own})
     own[:] = 1
@@ -99,14 +99,14 @@ def test_a_state_that_changes_after_it_was_gathered_is_kept_as_it_was(devices):
     assert devices.load(0, Version(1, 0))["v"].tolist() == [0, 0]
 
 
-def test_a_state_of_another_model_is_refused(tmp_path, devices, adam, state):
+def test_state_of_another_model_is_refused(tmp_path, devices, adam, state):
     devices.save(Version(1, 0), {0: state})
     with pytest.raises(CheckpointError, match="of another model"):
         DeviceStore(Folder(tmp_path), adam).load(0, Version(1, 0))
 
 
-def test_a_copy_of_another_file_is_refused(tmp_path, devices, state):
-    """Of another round, and of another block of the same round."""
+def test_copy_of_another_file_is_refused(tmp_path, devices, state):
+    """A file of another round, and of another block of the same round."""
     devices.save(Version(1, 0), {0: state})
     for copy in (Version(2, 0), Version(1, 7)):
         path = tmp_path / store.state_name(copy)
@@ -117,13 +117,13 @@ def test_a_copy_of_another_file_is_refused(tmp_path, devices, state):
             devices.load(0, copy)
 
 
-def test_texts_are_kept_beside_a_state(tmp_path, momentum, state):
+def test_texts_are_stored_beside_a_state(tmp_path, momentum, state):
     (tmp_path / "state").write_bytes(pack_state("state", state, momentum, {"round": "4", "seed": "0"}))
     found, texts = read_state(Folder(tmp_path), "state", momentum)
     assert_same(found, state)
     assert texts == {"round": "4", "seed": "0"}
 
 
-def test_each_layout_is_named_once(momentum, state):
+def test_equal_layouts_are_stored_once(momentum, state):
     content = pack_state("state", {"a": state["own"], "b": 2 * state["own"]}, momentum, {})
     assert content.count(state["own"].layout.names[0].encode()) == 1

@@ -1,4 +1,4 @@
-"""A folder that a process runs in, and what others are told."""
+"""A folder belongs to one process at a time."""
 
 import errno
 import subprocess
@@ -24,7 +24,7 @@ with locked(Path(sys.argv[1]), print):
 
 @contextmanager
 def held(folder):
-    """Another process runs in a folder; it is killed at the end."""
+    """Hold a folder's lock in another process, which is killed at the end."""
     command = [sys.executable, "-c", HOLDS, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout.readline() == "locked\n"
@@ -34,7 +34,7 @@ def held(folder):
             child.kill()
 
 
-def test_another_process_is_refused_in_one_line_and_a_lock_ends_with_its_process(tmp_path):
+def test_other_process_is_refused_until_the_first_exits(tmp_path):
     with (
         held(tmp_path / "run"),
         pytest.raises(CheckpointError, match=r"run: another process runs in it now; wait until"),
@@ -44,15 +44,15 @@ def test_another_process_is_refused_in_one_line_and_a_lock_ends_with_its_process
         pass
 
 
-def test_blocks_of_one_process_may_stand_in_each_other(tmp_path):
+def test_lock_is_reentrant(tmp_path):
     with locked(tmp_path, pytest.fail), locked(tmp_path, pytest.fail):
         pass
-    with held(tmp_path):  # both are free again
+    with held(tmp_path):
         pass
 
 
-def test_two_runs_never_share_a_storage(tmp_path, softmax):
-    """Not even before either has committed a round."""
+def test_runs_never_share_a_storage(tmp_path, softmax):
+    """Also before either has committed a round."""
     given = ["model=softmax", "fleet.devices=4", "fleet.unseen=0", "run.rounds=1", f"run.storage={tmp_path}/kept"]
     run = configuration.simulation(composed([*given, "backend=serial"]), tmp_path / "run")
     with held(tmp_path / "kept"), pytest.raises(CheckpointError, match=r"kept: another process runs in it now"):
@@ -62,23 +62,23 @@ def test_two_runs_never_share_a_storage(tmp_path, softmax):
     assert (tmp_path / "kept" / "server.1.safetensors").exists()
 
 
-def test_a_folder_that_cannot_be_is_one_line(tmp_path):
+def test_impossible_folder_is_refused_in_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match=r"file/run/\.lock: cannot write it \(Not a directory\); make room"):
         locked(tmp_path / "file" / "run", pytest.fail).__enter__()
 
 
-def test_without_locks_of_the_file_system_one_line_says_so_and_none_outlives_its_process(tmp_path, monkeypatch):
+def test_file_system_without_locks_warns(tmp_path, monkeypatch):
     def flock(descriptor, operation):
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr("fcntl.flock", flock)
-    told = []
-    block = locked(tmp_path, told.append)
+    warnings = []
+    block = locked(tmp_path, warnings.append)
     block.__enter__()
     left = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    assert told == [f"{tmp_path}: its file system has no locks (flock); check that no other process runs there"]
-    assert not any(left.values())  # nothing names a process that holds it
-    with locked(tmp_path, told.append):
+    assert warnings == [f"{tmp_path}: its file system has no locks (flock); check that no other process runs there"]
+    assert not any(left.values())  # no file stands in for the lock
+    with locked(tmp_path, warnings.append):
         pass
     block.__exit__(None, None, None)

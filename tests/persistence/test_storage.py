@@ -1,4 +1,4 @@
-"""Folders and what fsspec reaches keep the same promises."""
+"""Folders and objects below a URI behave alike."""
 
 import importlib
 import subprocess
@@ -16,20 +16,20 @@ from odt_sim.persistence.storage import Folder, storage_at
 
 @pytest.fixture
 def memory():
-    """A URI of this process' memory."""
+    """A URI of this process's memory."""
     yield "memory://odt_sim/run"
     MemoryFileSystem.store.clear()
 
 
 @pytest.fixture(params=["path", "file", "local", "memory"])
 def storage(request, tmp_path, memory):
-    """An empty storage: a folder by its path and by its URI, the same through fsspec, and objects in memory."""
+    """An empty storage: a folder by its path, by its URI and through fsspec, and objects in memory."""
     folder = tmp_path / "a b" / "run"
     places = {"path": folder, "file": f"file://{tmp_path}/a%20b/run/", "local": f"local://{folder}", "memory": memory}
     return storage_at(places[request.param])
 
 
-def test_a_path_and_its_uri_name_a_folder(tmp_path, monkeypatch):
+def test_path_and_file_uri_name_the_same_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     here = Folder(tmp_path / "run")
     assert storage_at("run") == storage_at(tmp_path / "run") == storage_at(f"file://{tmp_path}/run") == here
@@ -39,14 +39,14 @@ def test_a_path_and_its_uri_name_a_folder(tmp_path, monkeypatch):
     assert storage_at("s3a::x/y") == Folder(tmp_path / "s3a::x" / "y")
 
 
-def test_a_relative_path_behind_file_is_refused():
+def test_relative_file_uri_is_refused():
     with pytest.raises(
         ConfigurationError, match=r"expected a whole path such as file:///shared/run-1, found file:run$"
     ):
         storage_at("file:run")
 
 
-def test_what_is_written_is_read_and_listed_until_it_is_deleted(storage):
+def test_files_are_read_and_listed_until_deleted(storage):
     assert storage.names() == []
     storage.replace("server", b"one")
     storage.replace("server", b"two")
@@ -63,7 +63,7 @@ def test_what_is_written_is_read_and_listed_until_it_is_deleted(storage):
     assert str(raised.value) == f"{storage.where('devices/000/0.1')}: no such checkpoint; restore it from a backup"
 
 
-def test_what_cannot_be_written_is_named(storage):
+def test_failed_write_names_the_file(storage):
     storage.replace("server", b"")
     for write in (storage.replace, storage.add):
         if isinstance(storage, Folder) or storage.uri.startswith("local"):  # objects are no folders
@@ -84,14 +84,14 @@ def test_what_cannot_be_written_is_named(storage):
         ("wandb://x/y/z", r"needs a package \(ImportError: .*\); install it on every node: pip install wandbfs"),
     ],
 )
-def test_a_uri_that_cannot_be_used_is_one_line(uri, message):
+def test_unusable_uri_is_refused_in_one_line(uri, message):
     with pytest.raises(ConfigurationError, match=f"^run.storage: .*{message}") as raised:
         storage_at(uri)
     assert "\n" not in str(raised.value)
 
 
-def test_without_fsspec_the_pip_line_is_told(monkeypatch):
-    monkeypatch.setitem(sys.modules, "fsspec.core", None)  # which makes Python's own import fail
+def test_missing_fsspec_is_explained(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)  # the import fails
     with pytest.raises(ConfigurationError, match=r"needs fsspec; install it: pip install 'odt_sim\[storage\]', or"):
         storage_at("s3://bucket/run")
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
@@ -99,7 +99,7 @@ def test_without_fsspec_the_pip_line_is_told(monkeypatch):
     assert requirement.startswith(importlib.import_module("fsspec").__name__)
 
 
-def test_a_server_that_fails_is_one_line(memory, monkeypatch):
+def test_failing_server_is_reported_in_one_line(memory, monkeypatch):
     def fails(*arguments):
         raise TimeoutError("no answer\nfrom there")
 
@@ -120,15 +120,14 @@ def test_a_server_that_fails_is_one_line(memory, monkeypatch):
         assert "\n" not in str(raised.value)
 
 
-def test_a_disk_that_fails_is_one_line(tmp_path):
-    """A file below a link to itself: the system refuses it, also to root, and knows nothing of its content."""
+def test_failing_disk_is_reported_in_one_line(tmp_path):
+    """The system refuses to read a link to itself, also for root."""
     (tmp_path / "server").symlink_to("server")
     with pytest.raises(FileError, match=r"server: cannot be read \(Too many levels of symbolic links\); check perm"):
         Folder(tmp_path).read("server")
 
 
-def test_a_folder_needs_no_fsspec():
-    """A worker would carry it in memory for nothing."""
+def test_folder_does_not_import_fsspec():
     code = (
         "import sys\n"
         "from odt_sim.simulation.coordinator import Simulation\n"

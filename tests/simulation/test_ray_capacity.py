@@ -1,4 +1,4 @@
-"""How many actors fit on nodes; real clusters are in test_ray_cluster.py."""
+"""The number of actors that fit on nodes."""
 
 import re
 
@@ -29,12 +29,12 @@ THREE = [{"CPU": 4.0, "node:a": 1.0}, {"CPU": 2.0, "phone": 3.0}, {"CPU": 1.0, "
         ({"CPU": 0, "phone": 0.5}, 6),
     ],
 )
-def test_an_actor_fits_on_one_node_or_on_none(needs, expected):
+def test_actor_fits_on_one_node_or_on_none(needs, expected):
     assert places(needs, THREE) == expected
 
 
 @given(st.lists(st.integers(0, 64), max_size=5), st.integers(1, 10_000))
-def test_what_fits_is_reserved_at_most_once(cpus, ten_thousandths):
+def test_resources_are_reserved_at_most_once(cpus, ten_thousandths):
     amount = ten_thousandths / 10_000
     nodes = [{"CPU": float(cpu)} for cpu in cpus]
     fitting = [places({"CPU": amount}, [node]) for node in nodes]
@@ -43,7 +43,7 @@ def test_what_fits_is_reserved_at_most_once(cpus, ten_thousandths):
         assert count * ten_thousandths <= cpu * 10_000 < (count + 1) * ten_thousandths
 
 
-def test_of_nothing_there_is_always_enough():
+def test_actors_without_needs_always_fit():
     check_room({"CPU": 0.0}, 100_000, THREE)
 
 
@@ -67,15 +67,15 @@ def test_of_nothing_there_is_always_enough():
         ),
     ],
 )
-def test_too_little_room_is_one_line(needs, actors, message):
+def test_missing_room_is_one_line(needs, actors, message):
     check_room({"CPU": 0.5}, 14, THREE)
     with pytest.raises(SimulationError, match=re.escape(message)) as caught:
         check_room(needs, actors, THREE)
     assert "\n" not in str(caught.value)
 
 
-def test_actors_of_a_device_each_need_the_memory_for_it():
-    """A node with the memory for two and a half actors has room for two."""
+def test_dedicated_actors_need_memory():
+    """A node with memory for two and a half actors has room for two."""
     each = 100 << 20
     nodes = [{"CPU": 64.0, "memory": 2.5 * each}, {"CPU": 1.0, "memory": 3.0 * each}, {"CPU": 8.0}]
     check_memory(5, each, nodes)
@@ -87,8 +87,8 @@ def test_actors_of_a_device_each_need_the_memory_for_it():
     )
 
 
-def test_room_that_other_work_uses_is_waited_for_a_while(ray_session, monkeypatch):
-    """More than all is never free; who takes what there is gets that."""
+def test_room_used_by_other_work_is_awaited(ray_session, monkeypatch):
+    """More than everything is never free; a job that accepts less gets what is free."""
     monkeypatch.setattr(room, "GRACE", 0.1)
     monkeypatch.setattr(room, "WAIT", 0.3)
     cpus = int(ray.cluster_resources()["CPU"])
