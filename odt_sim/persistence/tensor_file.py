@@ -69,9 +69,10 @@ def _storable(name: str, tensor: Array) -> Array:
 
 def _checksum(tensors: Mapping[str, Array], texts: Mapping[str, str]) -> str:
     """Return a CRC-32: it finds every flipped bit, and other damage except for one case in 4 billion, at 1 to 3 GB/s."""
-    value = zlib.crc32(json.dumps(texts, sort_keys=True).encode())
-    for name, tensor in sorted(tensors.items()):
-        value = zlib.crc32(f"{name} {tensor.dtype} {tensor.shape}".encode(), value)
+    ordered = sorted(tensors.items())
+    described = [(name, tensor.dtype.str, tensor.shape) for name, tensor in ordered]
+    value = zlib.crc32(json.dumps([texts, described], sort_keys=True).encode())
+    for _, tensor in ordered:
         value = zlib.crc32(tensor.data, value)
     return f"{value:08x}"
 
