@@ -39,7 +39,7 @@ def test_death_with_its_node_is_not_a_workers_own():
 
 
 def test_system_exit_of_a_strategy_ends_the_run_in_one_line(ray_session, user, simulation, tmp_path):
-    run = simulation(user.Exits(), tmp_path, backend=RayBackend(actors=1))
+    run = simulation(user.ExitsInLocal(), tmp_path, backend=RayBackend(actors=1))
     started = time.monotonic()
     with pytest.raises(SimulationError, match=r"SystemExit: 3 \(.*user_strategies\.py:\d+\)") as caught:
         run.run()

@@ -30,11 +30,6 @@ class Raises(FedAvg):
         return {}[name]
 
 
-class Exits(FedAvg):
-    def local(self, device, broadcast):
-        sys.exit(3)
-
-
 class RaisesInDeploy(FedAvg):
     def deploy(self, device, broadcast):
         raise ValueError("two\nlines")
