@@ -1,4 +1,4 @@
-"""Every file of conf/data is run for real, and its data is what the file says."""
+"""Runs on each data set of conf/data, and its content."""
 
 import json
 from pathlib import Path
@@ -90,10 +90,8 @@ def write_data_of_users(folder: Path) -> None:
         (folder / name / "data.json").write_text(json.dumps({"users": list(of_users), "user_data": of_users}))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in ("synthetic", "uci_har") else pytest.mark.slow) for name in OF_USERS],
-)
+@pytest.mark.slow  # each exports a model that fits
+@pytest.mark.parametrize("name", OF_USERS)
 def test_data_of_users_has_their_examples(name, folder):
     write_data_of_users(folder)
     chosen, sizes = OF_USERS[name]

@@ -1,4 +1,4 @@
-"""Every file of conf/partition and conf/drift is run for real, and does what its name says."""
+"""Runs with each partition and drift of conf/."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
