@@ -90,8 +90,8 @@ def _overrides(before: Sequence[str], word: str) -> list[str]:
             added = [group for group in _options("") if group not in config]
             return [*(f"{name}=" for name in (*map(str, config), *settings)), *(f"+{group}=" for group in added)]
         values: list[Any] = _options(key.lstrip("+")) or [settings.get(key)]
-        begun = word[: 1 + max(word.rfind("="), word.rfind(","))]
-        return [f"{begun}{value}" for value in values if value is not None]
+        start = word[: 1 + max(word.rfind("="), word.rfind(","))]
+        return [f"{start}{value}" for value in values if value is not None]
 
 
 def _composed(overrides: Sequence[str]) -> DictConfig:

@@ -16,6 +16,7 @@ from commands import COMMAND, FEW, lines, runs
 from odt_sim.cli.main import main
 
 
+@pytest.mark.slow
 def test_terminal_shows_a_live_line_without_colours(folder):
     own, terminal = pty.openpty()
     environment = {**os.environ, "NO_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "80"}
