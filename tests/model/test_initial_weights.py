@@ -59,7 +59,7 @@ def test_file_without_a_manifest_is_written(foreign: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["character_lstm", "linear", "mobilenet_transfer", "resnet8", "transformer_encoder"])
+@pytest.mark.parametrize("name", ["character_lstm", "linear", "mobilenet", "resnet8", "transformer_encoder"])
 def test_zoo_model_is_written(name: str, configured: Any) -> None:
     check_written(configured(name))
 
