@@ -5,13 +5,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from omegaconf import OmegaConf
 
 from odt_sim import TrainableModel
+from odt_sim.cli.build import model_file
+from odt_sim.cli.overrides import composed
 from odt_sim.data.federated import FederatedData
-from odt_sim.export.cache import exported
-
-MODELS = Path(__file__).resolve().parents[1] / "conf" / "model"
 
 
 def shipped_file(name: str, **changed: Any) -> Path:
@@ -21,9 +19,9 @@ def shipped_file(name: str, **changed: Any) -> Path:
         name: Name of the model.
         changed: Settings that replace or extend those of its file, such as `gradient_offset=True`.
     """
-    spec = OmegaConf.to_container(OmegaConf.load(MODELS / f"{name}.yaml"))
-    assert isinstance(spec, dict)
-    return exported({**{str(key): value for key, value in spec.items()}, **changed})
+    config = composed([f"model={name}"])
+    config.model = {**config.model, **changed}
+    return model_file(config)
 
 
 def shipped_model(name: str) -> TrainableModel:

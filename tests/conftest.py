@@ -18,9 +18,10 @@ from exporter import Exporter
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
-from omegaconf import OmegaConf
 
 from odt_sim import TrainableModel
+from odt_sim.cli.build import model_file
+from odt_sim.cli.overrides import composed
 from odt_sim.export import cache
 from odt_sim.export.cache import QUIET, default_directory, exported
 
@@ -31,7 +32,6 @@ settings.load_profile("odt_sim")
 
 collect_ignore = [] if version("tensorflow").startswith("2.19.") else ["flex"]  # those run by `make test-flex`
 
-CONFIGURED = Path(__file__).parents[1] / "conf" / "model"
 FOREIGN = Path(__file__).parent / "model" / "foreign_models.py"
 SMALL_MLP = {"_target_": "odt_sim.export.zoo.mlp", "input_shape": [6], "classes": 3, "hidden": [5]}
 TRANSFER = {
@@ -60,7 +60,7 @@ def one_exporter() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def configured() -> Callable[[str], TrainableModel]:
     """Return a function that exports a model of `conf/model` by name."""
-    return lambda name: TrainableModel.load(exported(_plain(CONFIGURED / f"{name}.yaml")))
+    return _configured
 
 
 @pytest.fixture(scope="session")
@@ -84,15 +84,13 @@ def softmax(configured: Callable[[str], TrainableModel]) -> TrainableModel:
 @pytest.fixture(scope="session")
 def softmax_with_offset() -> TrainableModel:
     """Softmax regression with a gradient offset in its steps; for `softmax` the host adds it."""
-    spec = {**_plain(CONFIGURED / "softmax.yaml"), "name": "softmax_with_offset", "gradient_offset": True}
-    return TrainableModel.load(exported(spec))
+    return _configured("softmax", "model.name=softmax_with_offset", "model.gradient_offset=true")
 
 
 @pytest.fixture(scope="session")
 def softmax_with_embedding() -> TrainableModel:
     """Softmax regression with an embedding, the flattened example."""
-    spec = {**_plain(CONFIGURED / "softmax.yaml"), "name": "softmax_with_embedding", "embed": True}
-    return TrainableModel.load(exported(spec))
+    return _configured("softmax", "model.name=softmax_with_embedding", "model.embed=true")
 
 
 @pytest.fixture(scope="session")
@@ -280,8 +278,9 @@ def numpy_softmax() -> type[NumpySoftmax]:
     return NumpySoftmax
 
 
-def _plain(path: Path) -> Any:
-    return OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+def _configured(name: str, *overrides: str) -> TrainableModel:
+    """Return a model of `conf/model`, exported as the command does, so that both share the cached file."""
+    return TrainableModel.load(model_file(composed([f"model={name}", *overrides])))
 
 
 def _small(name: str, build: dict[str, Any], optimizer: dict[str, Any], **more: Any) -> TrainableModel:

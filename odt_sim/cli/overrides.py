@@ -14,10 +14,12 @@ from omegaconf import DictConfig
 
 from odt_sim.cli.settings import COMPONENTS, DECLARED, GROUPS, component
 from odt_sim.errors import ConfigurationError
+from odt_sim.export.cache import OPTIONS
 from odt_sim.settings import ExportedModel, ModelFile
 
 CONFIG = {"version_base": "1.3", "config_name": "config"}
 OWN = ("hydra", "user")  # groups with keys that are not checked
+OPTIONAL = frozenset(f"model.{name}" for name in OPTIONS)
 CLOSE = 0.75  # similarity, 0 to 1, above which a name is suggested
 NOISE = ("full_key:", "object_type=", "reference_type=")  # beginnings of useless lines in Hydra's errors
 
@@ -33,6 +35,7 @@ def composed(overrides: Sequence[str], folder: str | None = None) -> DictConfig:
         ConfigurationError: An override does not fit.
     """
     path = [f"hydra.searchpath=[file://{Path(folder).absolute()}]"] if folder else []
+    overrides = [_with_plus(each, _parsed(each)) for each in overrides]
     try:
         with hydra.initialize_config_module("odt_sim.conf", version_base=CONFIG["version_base"]):
             return hydra.compose(CONFIG["config_name"], overrides=[*overrides, *path])
@@ -170,10 +173,12 @@ def _similarity(key: str, known: str) -> float:
 
 
 def sweepable(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of `odt-sim run`, so that a sweep may set keys of the options that it chooses from.
+    """Return the arguments of `odt-sim run` in a form that Hydra accepts.
 
-    Hydra composes a sweep's own configuration with the default option of a swept group, in which a key such as that of
-    `strategy=ditto,mr_mtl strategy.regularization=1` need not exist. It leaves out swept keys, also with a single choice.
+    Options of an export need no +, though few files of `conf/model` have them. A sweep may set keys of the options that
+    it chooses from: Hydra composes a sweep's own configuration with the default option of a swept group, in which a key
+    such as that of `strategy=ditto,mr_mtl strategy.regularization=1` need not exist. It leaves out swept keys, also with
+    a single choice.
 
     Raises:
         ConfigurationError: A group is given a list.
@@ -188,10 +193,16 @@ def sweepable(arguments: Sequence[str]) -> list[str]:
             raise ConfigurationError(f"{group}: expected one option, found a list; sweep by -m {group}={choices}")
         if value is None:
             raise ConfigurationError(f"{group}: expected an option, found null; odt-sim run --help lists them")
+    arguments = [_with_plus(*pair) for pair in zip(arguments, overrides, strict=True)]
     if not {"-m", "--multirun"} & set(arguments):
-        return list(arguments)
+        return arguments
     groups = tuple(f"{override.key_or_group}." for override in overrides if override and override.is_sweep_override())
     return [_as_choice(*pair, groups) for pair in zip(arguments, overrides, strict=True)]
+
+
+def _with_plus(argument: str, override: Override | None) -> str:
+    set_only = override and not (override.is_add() or override.is_force_add() or override.is_delete())
+    return f"++{argument}" if override and set_only and override.key_or_group in OPTIONAL else argument
 
 
 def _as_choice(argument: str, override: Override | None, groups: tuple[str, ...]) -> str:

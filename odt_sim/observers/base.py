@@ -52,9 +52,11 @@ class Observer:
 
     Attributes:
         reason: Why `on_begin` or `on_round` returned True; by default the observer's class.
+        decides: Settings of this observer that affect the result, by name; the summary records them.
     """
 
     reason: str | None = None
+    decides: Mapping[str, str] = {}
 
     def on_begin(self, run: RunInfo) -> bool | None:
         """Called after all checks, before the first round; True skips to the final evaluation."""
@@ -94,6 +96,7 @@ class Observers(Observer):
         self._changes: dict[str, Any] = {
             key: value for key, value in (("name", name), ("settings", settings)) if value is not None
         }
+        self.decides = {key: value for each in self._members for key, value in each.decides.items()}
 
     def on_begin(self, run: RunInfo) -> bool:
         """Begin all observers; return whether one of them stops the run.

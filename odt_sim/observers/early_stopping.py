@@ -35,6 +35,8 @@ class EarlyStopping(Observer):
         if patience < 1:
             raise ConfigurationError(f"patience: expected at least 1, found {patience}")
         self._target, self._patience = target if until == "target" else None, patience
+        limit = {"run.target": str(target)} if until == "target" else {"run.patience": str(patience)}
+        self.decides = {"run.until": until, **limit}
         self._best: float | None = None
         self._without_improvement = 0
 

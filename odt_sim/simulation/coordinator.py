@@ -169,7 +169,7 @@ class Simulation:
             self._folder,
             rows,
             reported.round,
-            settings={**self._settings, "run.rounds": str(self._rounds)},
+            settings={**self._settings, **observers.decides, "run.rounds": str(self._rounds)},
             target=self._target,
             privacy=self._privacy,
             stopped=observers.reason if stopped else None,

@@ -4,10 +4,7 @@ import sys
 
 import pytest
 
-from odt_sim import TrainableModel
-from odt_sim.cli.build import model_file
 from odt_sim.cli.main import main
-from odt_sim.cli.overrides import composed
 from odt_sim.cli.run import launch
 from odt_sim.errors import OdtSimError
 
@@ -103,14 +100,8 @@ def run(capsys):
     return call
 
 
-@pytest.fixture(scope="session")
-def configured_mlp():
-    """The model of `model=digits_mlp`, exported once."""
-    return TrainableModel.load(model_file(composed(["model=digits_mlp"])))
-
-
 @pytest.fixture
-def folder(tmp_path, monkeypatch, configured_mlp):
+def folder(tmp_path, monkeypatch, digits_mlp):
     """A working folder with strategies of a user; the model is exported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])

@@ -88,15 +88,15 @@ def test_inspect_shows_an_open_batch_size(odt_sim, folder, any_rows):
     assert "x float32[?, 6]" in out
 
 
-def test_model_is_exported_and_inspected(odt_sim, folder, configured_mlp):
+def test_model_is_exported_and_inspected(odt_sim, folder, digits_mlp):
     code, out, _ = odt_sim("export", "model=digits_mlp", "-o", "deep/[my].tflite")
     assert code == 0
-    assert TrainableModel.load(folder / "deep" / "[my].tflite").fingerprint == configured_mlp.fingerprint
+    assert TrainableModel.load(folder / "deep" / "[my].tflite").fingerprint == digits_mlp.fingerprint
     assert re.match(r"deep/\[my\]\.tflite: [\d,]+ bytes, 4,810 parameters, signatures .*train", out)
     code, out, _ = odt_sim("inspect", "deep/[my].tflite")
     assert code == 0
     assert out.startswith("deep/[my].tflite: ")
-    assert f"default learning rate {configured_mlp.manifest.optimizer['learning_rate']:g}" in " ".join(out.split())
+    assert f"default learning rate {digits_mlp.manifest.optimizer['learning_rate']:g}" in " ".join(out.split())
     for word in ("Signatures", "sample_weight float32[16]", "dense_0/kernel", "64 x 64", "head", "BATCH_MATMUL"):
         assert word in out, word
 

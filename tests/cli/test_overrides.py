@@ -81,6 +81,11 @@ def test_key_of_a_swept_group_becomes_a_choice(given: str, rewritten: str) -> No
     assert sweepable([*sweep, given]) == [*sweep, rewritten]
 
 
+def test_options_of_an_export_need_no_plus() -> None:
+    assert sweepable(["model.embed=true", "+model.head=dense"]) == ["++model.embed=true", "+model.head=dense"]
+    assert composed(["model=digits_mlp", "model.embed=true"]).model.embed is True
+
+
 def test_arguments_without_a_swept_group_are_unchanged() -> None:
     for arguments in (["strategy=a,b", "strategy.mu=1"], ["-m", "strategy=a", "seed=0,1", "strategy.mu=1"]):
         assert sweepable(arguments) == arguments
