@@ -12,7 +12,6 @@ from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
 from odt_sim.user_code import user_code_errors
 
-NOTEBOOK = "ipykernel"
 """The module that runs in the processes of notebooks."""
 
 
@@ -151,8 +150,14 @@ class Observers(Observer):
         return bool(stop)
 
 
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    return getattr(ipython.get_ipython() if ipython else None, "kernel", None) is not None
+
+
 def _default() -> list[Observer]:
-    if not (sys.stderr.isatty() or NOTEBOOK in sys.modules):
+    if not (sys.stderr.isatty() or in_notebook()):
         return []
     from odt_sim.observers.display import Display  # imports rich
 

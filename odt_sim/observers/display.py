@@ -1,7 +1,6 @@
 """The progress of a run, in a terminal or a notebook."""
 
 import io
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
@@ -12,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from odt_sim.observers.base import NOTEBOOK, Observer, RunInfo
+from odt_sim.observers.base import Observer, RunInfo, in_notebook
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.summary import Summary
@@ -43,7 +42,7 @@ class Display(Observer):
         """
         if self._line is not None:
             return
-        notebook = NOTEBOOK in sys.modules
+        notebook = in_notebook()
         self._line = _line(self._console, disable=notebook)
         self._task = self._line.add_task(_shortened(name, self._console.width), total=rounds, figures="setting up")
         if notebook:
