@@ -12,8 +12,6 @@ from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
 from odt_sim.user_code import user_code_errors
 
-"""The module that runs in the processes of notebooks."""
-
 
 @dataclass(frozen=True)
 class RunInfo:
