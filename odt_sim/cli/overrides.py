@@ -35,7 +35,7 @@ def composed(overrides: Sequence[str], folder: str | None = None) -> DictConfig:
         ConfigurationError: An override does not fit.
     """
     path = [f"hydra.searchpath=[file://{Path(folder).absolute()}]"] if folder else []
-    overrides = [_with_plus(each, _parsed(each)) for each in overrides]
+    overrides = _with_plus(overrides)
     try:
         with hydra.initialize_config_module("odt_sim.conf", version_base=CONFIG["version_base"]):
             return hydra.compose(CONFIG["config_name"], overrides=[*overrides, *path])
@@ -175,8 +175,8 @@ def _similarity(key: str, known: str) -> float:
 def sweepable(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of `odt-sim run` in a form that Hydra accepts.
 
-    Options of an export need no +, though few files of `conf/model` have them. A sweep may set keys of the options that
-    it chooses from: Hydra composes a sweep's own configuration with the default option of a swept group, in which a key
+    Options of an export and settings of a `_target_` of the user need no +. A sweep may set keys of the options that it
+    chooses from: Hydra composes a sweep's own configuration with the default option of a swept group, in which a key
     such as that of `strategy=ditto,mr_mtl strategy.regularization=1` need not exist. It leaves out swept keys, also with
     a single choice.
 
@@ -193,16 +193,25 @@ def sweepable(arguments: Sequence[str]) -> list[str]:
             raise ConfigurationError(f"{group}: expected one option, found a list; sweep by -m {group}={choices}")
         if value is None:
             raise ConfigurationError(f"{group}: expected an option, found null; odt-sim run --help lists them")
-    arguments = [_with_plus(*pair) for pair in zip(arguments, overrides, strict=True)]
+    arguments = _with_plus(arguments)
     if not {"-m", "--multirun"} & set(arguments):
         return arguments
     groups = tuple(f"{override.key_or_group}." for override in overrides if override and override.is_sweep_override())
     return [_as_choice(*pair, groups) for pair in zip(arguments, overrides, strict=True)]
 
 
-def _with_plus(argument: str, override: Override | None) -> str:
-    set_only = override and not (override.is_add() or override.is_force_add() or override.is_delete())
-    return f"++{argument}" if override and set_only and override.key_or_group in OPTIONAL else argument
+def _with_plus(arguments: Sequence[str]) -> list[str]:
+    """Return overrides with ++ for keys that the chosen option's file lacks: of an export, or of a `_target_` of the user."""
+    keys = [_key(argument) or "" for argument in arguments]
+    replaced = {key.removesuffix("_target_") for key in keys if key.endswith("._target_")}
+
+    def lacks(key: str) -> bool:
+        return key in OPTIONAL or (key.startswith(tuple(replaced)) and not key.endswith("._target_"))
+
+    return [
+        f"++{each}" if each.startswith(f"{key}=") and lacks(key) else each
+        for each, key in zip(arguments, keys, strict=True)
+    ]
 
 
 def _as_choice(argument: str, override: Override | None, groups: tuple[str, ...]) -> str:

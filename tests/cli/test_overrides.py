@@ -86,6 +86,12 @@ def test_options_of_an_export_need_no_plus() -> None:
     assert composed(["model=digits_mlp", "model.embed=true"]).model.embed is True
 
 
+def test_settings_of_a_users_class_need_no_plus() -> None:
+    arguments = ["strategy._target_=odt_sim.strategies.ditto.Ditto", "strategy.regularization=2"]
+    assert sweepable(arguments) == [arguments[0], f"++{arguments[1]}"]
+    assert composed(arguments).strategy.regularization == 2
+
+
 def test_arguments_without_a_swept_group_are_unchanged() -> None:
     for arguments in (["strategy=a,b", "strategy.mu=1"], ["-m", "strategy=a", "seed=0,1", "strategy.mu=1"]):
         assert sweepable(arguments) == arguments
