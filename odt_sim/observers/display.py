@@ -76,10 +76,13 @@ class Display(Observer):
         self._print(f"[yellow]warning[/yellow] {escape(message)}")
 
     def on_end(self, summary: Summary | None) -> None:
-        """End the line, and name the devices that were excluded or not evaluated."""
+        """End the line; print why the run stopped early, and the devices that were excluded or not evaluated."""
         self.close(finished=summary is not None)
         if summary is None:
             return
+        if summary.stopped:
+            reason = summary.stopped.removesuffix(f", round {summary.rounds}")
+            self._print(f"[yellow]stopped[/yellow] after round {summary.rounds}: {escape(reason)}")
         if self._excluded:
             reasons = {device: _counted(times) for device, times in self._excluded.items()}
             self._print(f"[yellow]excluded[/yellow] {_named(reasons)}; see rounds.jsonl")

@@ -8,10 +8,12 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from written_runs import BLANK
 
 from odt_sim.observers.base import RunInfo
 from odt_sim.observers.display import Display
 from odt_sim.persistence.records import RoundRecord
+from odt_sim.persistence.summary import Summary
 
 
 def record(round: int, excluded: Any = (), **more: Any) -> RoundRecord:
@@ -24,13 +26,20 @@ def record(round: int, excluded: Any = (), **more: Any) -> RoundRecord:
 def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Returns a function that displays a run and returns the lines on standard error."""
 
-    def show(*records: Any, name: str = "fedavg", rounds: int = 2, width: int = 120, summary: Any = None) -> list[str]:
+    def show(
+        *records: Any,
+        name: str = "fedavg",
+        rounds: int = 2,
+        width: int = 120,
+        finished: bool = True,
+        stopped: str | None = None,
+    ) -> list[str]:
         monkeypatch.setenv("COLUMNS", str(width))
         with closing(Display()) as display:
             display.on_begin(RunInfo(name, {}, tmp_path, rounds))
             for each in records:
                 display.on_round(each)
-            display.on_end({"rounds": rounds} if summary is None else summary or None)
+            display.on_end(Summary.of({**BLANK, "rounds": len(records), "stopped": stopped}) if finished else None)
         return [line.rstrip() for line in capsys.readouterr().err.splitlines()]
 
     return show
@@ -43,7 +52,7 @@ def test_line_shows_rounds_time_and_figures(shown: Any) -> None:
 
 
 def test_run_without_a_summary_is_unfinished(shown: Any) -> None:
-    assert shown(record(1), summary={})[-1].endswith("1/2 0:00:00 unfinished")
+    assert shown(record(1), finished=False)[-1].endswith("1/2 0:00:00 unfinished")
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
@@ -80,6 +89,21 @@ def test_devices_that_were_not_evaluated_are_named(shown: Any, tmp_path: Path) -
 def test_quarantined_device_is_named_with_the_reason(shown: Any) -> None:
     lines = shown(record(1, excluded=(3, 4), newly_quarantined=[4]))
     assert "warning quarantined after round 1: device 4 (loss not finite)" in lines
+
+
+@pytest.mark.parametrize(
+    ("stopped", "expected"),
+    [
+        (
+            "validation accuracy did not improve in 2 evaluations, round 8",
+            "validation accuracy did not improve in 2 evaluations",
+        ),
+        ("loss [nan] in round 8", "loss [nan] in round 8"),
+    ],
+)
+def test_early_stop_is_printed_with_its_reason(shown: Any, stopped: str, expected: str) -> None:
+    lines = shown(*map(record, range(1, 9)), rounds=20, stopped=stopped)
+    assert lines[1:] == [f"stopped after round 8: {expected}"]
 
 
 NOTEBOOK = """
