@@ -33,7 +33,9 @@ def check_unused(folder: RunFolder, checkpoint: Checkpoint) -> None:
     """Check that neither a run's folder nor its storage holds a run."""
     committed = checkpoint.look()
     if holds_results(folder.path):
-        raise CheckpointError(f"{folder.path}: this folder holds a run already; resume it or choose another folder")
+        raise CheckpointError(
+            f"{folder.path}: this folder holds a run already; resume it by run(resume=True), or choose another folder"
+        )
     if committed:
         raise CheckpointError(
             f"{checkpoint.where}: a run is stored there already; resume it or choose another place (run.storage)"

@@ -222,7 +222,7 @@ def test_resume_without_a_commit_starts_a_run(simulation, tmp_path):
 def test_folder_that_holds_a_run_is_refused_untouched(simulation, tmp_path):
     simulation(FedAvg(), tmp_path / "run", rounds=1).run()
     before = contents(tmp_path)
-    with pytest.raises(CheckpointError, match=r"run: this folder holds a run already"):
+    with pytest.raises(CheckpointError, match=r"run: this folder holds a run already; resume it by run\(resume=True\)"):
         simulation(Local(), tmp_path / "run").run()
     with pytest.raises(CheckpointError, match=r"run/checkpoint/server\.1\.safetensors: a run is stored there already"):
         simulation(Local(), tmp_path / "other", storage=tmp_path / "run" / "checkpoint").run()
