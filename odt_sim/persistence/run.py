@@ -64,7 +64,9 @@ class Run:
     def name(self) -> str:
         """The strategy's recorded name; of a run that ended early, the configured one or the folder's name."""
         recorded = self.summary.strategy if self.summary else None
-        return str(recorded or self.overridden.get("strategy") or self.choices.get("strategy") or self.path.name)
+        own = self.overridden.get("strategy._target_", "").rpartition(".")[2]
+        configured = self.overridden.get("strategy") or self.choices.get("strategy")
+        return str(recorded or own or configured or self.path.name)
 
 
 def load_run(path: Path) -> Run:

@@ -135,7 +135,7 @@ def compare(
     rows = [
         Configuration(label, tuple(group), _values(group, goal), selections[label]) for label, group in kept.items()
     ]
-    keys = ["seed", *differing_overrides(runs)]
+    keys = ["seed", *(key for key in differing_overrides(runs) if key != "strategy._target_")]  # part of the name
     failures = [Failure(_failed_label(run, keys), run.path, str(run.error)) for run in runs if run.error]
     return Comparison(metric, goal, tuple(rows), pair_all(kept, selections, against), (*failures, *damaged))
 

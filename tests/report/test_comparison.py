@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from written_runs import round_record, write_run
+from written_runs import round_record, write_hydra, write_run
 
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.fleet import TASK_METRICS
@@ -84,6 +84,14 @@ def test_repeated_seed_is_not_a_second_seed(tmp_path):
     rows = compare([tmp_path]).rows
     assert [row.label for row in rows] == ["fedavg (first)", "fedavg (second)"]
     assert all(row.values["mean"].std is None for row in rows)
+
+
+def test_failed_run_of_a_user_strategy_is_named_by_its_class(tmp_path):
+    for number, target in enumerate(("mine.Exits", "mine.MeanTuned")):
+        path = tmp_path / str(number)
+        write_hydra(path, [f"strategy._target_={target}"])
+        RunFolder(path).write_failure("no memory", [])
+    assert [failure.label for failure in compare([tmp_path]).failures] == ["Exits", "MeanTuned"]
 
 
 def test_failed_and_damaged_runs_are_listed(sweep, tmp_path):
