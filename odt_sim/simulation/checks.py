@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
 from odt_sim.data.dataset_checks import check_against
 from odt_sim.data.federated import FederatedData
@@ -18,6 +19,38 @@ from odt_sim.persistence.run_folder import document
 from odt_sim.settings import Fleet
 from odt_sim.simulation.cohort import straggler_count
 from odt_sim.simulation.job import Job
+from odt_sim.strategies.base import Strategy
+
+ARGUMENTS: Mapping[str, tuple[type, str]] = {
+    "model": (TrainableModel, "load it by TrainableModel.load(path)"),
+    "data": (FederatedData, "spread a data set over devices by odt_sim.data.federate"),
+    "strategy": (Strategy, "pass an instance, such as FedAvg()"),
+    "fleet": (Fleet, "pass an instance, such as Fleet(cohort=10)"),
+    "plan": (TrainingPlan, "pass an instance, such as TrainingPlan(epochs=2)"),
+    "aggregator": (Aggregator, "pass an instance, such as Mean()"),
+}
+"""The expected type of each argument of a simulation, and what to do about another."""
+
+
+def check_types(**arguments: object) -> None:
+    """Check the types of a simulation's arguments.
+
+    Raises:
+        ConfigurationError: An argument is of another type than `ARGUMENTS` has.
+    """
+    for name, value in arguments.items():
+        kind, advice = ARGUMENTS[name]
+        if isinstance(value, kind):
+            continue
+        found = repr(value) if isinstance(value, str) else type(value).__name__
+        if isinstance(value, type):
+            found = f"the class {value.__name__}"
+            advice = (
+                f"pass {value.__name__}()" if kind in (Strategy, Aggregator) and issubclass(value, kind) else advice
+            )
+        raise ConfigurationError(
+            f"Simulation: {name}: expected an instance of {kind.__name__}, found {found}; {advice}"
+        )
 
 
 def check_parts(fleet: Fleet, plan: TrainingPlan) -> None:

@@ -27,7 +27,7 @@ from odt_sim.persistence.storage import storage_at
 from odt_sim.persistence.summary import Summary
 from odt_sim.settings import Fleet, General, Run
 from odt_sim.simulation.backend import Backend
-from odt_sim.simulation.checks import check_aggregator, check_fit, check_parts, promised
+from odt_sim.simulation.checks import check_aggregator, check_fit, check_parts, check_types, promised
 from odt_sim.simulation.finish import write_model, write_results
 from odt_sim.simulation.job import Job
 from odt_sim.simulation.round import RoundInFlight, Rounds
@@ -81,13 +81,14 @@ class Simulation:
             aggregator: Combines updates; by default their weighted mean.
 
         Raises:
-            ConfigurationError: A number is out of its range.
+            ConfigurationError: An argument is of the wrong type, or a number out of its range.
             DataError: The data does not fit the model.
             StrategyError: The model lacks what the strategy needs, or strategy and aggregator do not go together.
             SimulationError: The aggregator's own `check` or `privacy` failed.
         """
         self.directory = Path(directory)
         fleet, plan, aggregator = fleet or Fleet(), plan or TrainingPlan(), aggregator or Mean()
+        check_types(model=model, data=data, strategy=strategy, fleet=fleet, plan=plan, aggregator=aggregator)
         General(seed)
         Run(rounds, evaluate_every, target)
         fleet.check_size(data.devices)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from odt_sim import Device, Fleet, TrainingPlan
+from odt_sim.aggregators.median import Median
 from odt_sim.data import federate, iid
 from odt_sim.data.dataset import Dataset
 from odt_sim.errors import ConfigurationError, DataError, SimulationError, StrategyError
@@ -361,3 +362,30 @@ def test_states_of_more_than_1000_devices_have_several_folders(simulation, cloud
     ids = choose_cohort(np.arange(1100), 40, 0, 1)
     found = {path.parent.name for path in (tmp_path / "checkpoint" / "devices").rglob("*.1.safetensors")}
     assert found == {f"{id // 1000:03d}" for id in ids} == {"000", "001"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            {"model": "digits.tflite"},
+            "model: expected an instance of TrainableModel, found 'digits.tflite'; load it by",
+        ),
+        ({"data": ([], [])}, "data: expected an instance of FederatedData, found tuple; spread a data set over"),
+        ({"strategy": FedPer}, "strategy: expected an instance of Strategy, found the class FedPer; pass FedPer()"),
+        (
+            {"strategy": "fedavg"},
+            "strategy: expected an instance of Strategy, found 'fedavg'; pass an instance, such as",
+        ),
+        ({"fleet": 5}, "fleet: expected an instance of Fleet, found int; pass an instance, such as Fleet(cohort=10)"),
+        ({"plan": TrainingPlan}, "plan: expected an instance of TrainingPlan, found the class TrainingPlan; pass"),
+        (
+            {"aggregator": Median},
+            "aggregator: expected an instance of Aggregator, found the class Median; pass Median()",
+        ),
+    ],
+)
+def test_argument_of_the_wrong_type_is_refused(simulation, tmp_path, wrong, message):
+    with pytest.raises(ConfigurationError) as caught:
+        simulation(**{"strategy": FedAvg(), "directory": tmp_path, **wrong})
+    assert str(caught.value).startswith(f"Simulation: {message}")
