@@ -2,22 +2,24 @@
 
 import io
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.table import Column
+from rich.text import Text
 
 from odt_sim.observers.base import Observer, RunInfo, in_notebook
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.summary import Summary
 
-BAR_FROM, TIME_FROM = 80, 60  # columns of a terminal that has room for the bar, for the time
-FIGURES_WIDTH = 64  # columns of a line without its name
+BAR_WIDTHS = {100: 16, 80: 8}  # by the columns of the terminal, from which on it has room for such a bar
+TIME_FROM = 60  # columns of a terminal that has room for the time
+FIGURES_WIDTH = 52  # columns of a line without its name and bar
 MAX_NAMED = 10  # excluded devices in the line that names them
 
 
@@ -44,7 +46,7 @@ class Display(Observer):
             return
         notebook = in_notebook()
         self._line = _line(self._console, disable=notebook)
-        self._task = self._line.add_task(_shortened(name, self._console.width), total=rounds, figures="setting up")
+        self._task = self._line.add_task(_shortened(name, self._console.width), total=rounds, figures=["setting up"])
         if notebook:
             self._output = import_module("IPython.display").display(self._text(), raw=True, display_id=True)
         self._line.start()
@@ -69,7 +71,7 @@ class Display(Observer):
         if record.newly_quarantined:
             reasons = {device: record.excluded_reasons[device] for device in record.newly_quarantined}
             self.on_warning(f"quarantined after round {record.round}: {_named(reasons)}")
-        self._update(completed=record.round, figures="  ".join(figures))
+        self._update(completed=record.round, figures=figures)
 
     def on_warning(self, message: str) -> None:
         """Print a warning above the line."""
@@ -94,7 +96,7 @@ class Display(Observer):
         """End the line, which stays on the terminal."""
         if self._line is not None and not self._closed:
             if not finished:
-                self._update(figures="[red]unfinished[/red]")
+                self._update(figures=["[red]unfinished[/red]"])
             self._line.stop()
         self._closed = True
 
@@ -120,22 +122,47 @@ class Display(Observer):
         self._console.print(message, highlight=False, soft_wrap=True)
 
 
+class _Figures:
+    """Those figures of a line that fit, the first ones first, so that none is cut."""
+
+    def __init__(self, figures: Sequence[str]) -> None:
+        self._figures = figures
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        line = Text()
+        for figure in self._figures:
+            longer = Text("  ").join([line, Text.from_markup(figure)]) if line else Text.from_markup(figure)
+            line = longer if longer.cell_len <= options.max_width else line
+        yield line
+
+
+class _FiguresColumn(ProgressColumn):
+    def render(self, task: Task) -> _Figures:
+        return _Figures(task.fields["figures"])
+
+
 def _line(console: Console, *, disable: bool) -> Progress:
-    whole, rest = Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis", ratio=1)
+    whole, rest = Column(no_wrap=True), Column(no_wrap=True, ratio=1)
     columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False, table_column=whole)]
-    if console.width >= BAR_FROM:
-        columns.append(BarColumn(bar_width=16))
+    if bar := _bar_width(console.width):
+        columns.append(BarColumn(bar_width=bar))
     columns.append(MofNCompleteColumn(table_column=whole))
     if console.width >= TIME_FROM:
         columns.append(TimeElapsedColumn(table_column=whole))
-    columns.append(TextColumn("{task.fields[figures]}", table_column=rest))
+    columns.append(_FiguresColumn(table_column=rest))
     return Progress(*columns, console=console, expand=True, disable=disable)
+
+
+def _bar_width(width: int) -> int:
+    return next((bar for columns, bar in BAR_WIDTHS.items() if width >= columns), 0)
 
 
 def _shortened(name: str, width: int) -> str:
     """Cut a run's title to its share of a line, but never the strategy, its first word."""
-    room = max(len(name.split(" ")[0]) + 1, width - FIGURES_WIDTH)
-    return name if len(name) <= room else f"{name[: room - 1].rstrip()}…"
+    strategy, room = name.split(" ")[0], width - FIGURES_WIDTH - _bar_width(width)
+    if len(name) <= room:
+        return name
+    return strategy if room <= len(strategy) + 1 else f"{name[: room - 1].rstrip()}…"
 
 
 def _named(reasons: Mapping[int, str]) -> str:

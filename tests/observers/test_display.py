@@ -66,6 +66,20 @@ def test_narrow_terminal_keeps_strategy_and_accuracy(shown: Any, width: int) -> 
     assert ("train loss 1.5" in line) == (width >= 80)
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
+@pytest.mark.parametrize(("rounds", "loss"), [(40, 0.1234), (100, 1.234), (1000, 1.234e-05)])
+@pytest.mark.parametrize("excluded", [(), (3, 4)])
+def test_no_figure_is_cut(shown: Any, width: int, rounds: int, loss: float, excluded: Any) -> None:
+    name = "fedavg_finetune model=softmax seed=0 fleet.devices=50"
+    last = record(rounds, excluded, accuracy=0.25, train_loss=loss)
+    line = shown(last, name=name, rounds=rounds, width=width)[0]
+    figures = line[line.index("accuracy") :].split("  ")
+    assert figures == [f for f in ("accuracy 0.250", "2 excluded", f"train loss {loss:.4g}") if f in figures]
+    assert len(line) <= width
+    if width >= 80 and not excluded and rounds < 1000:
+        assert figures[-1].startswith("train loss")
+
+
 def test_round_without_a_loss_shows_the_exclusions(shown: Any) -> None:
     assert shown(record(1, excluded=(0,), train_loss=None), rounds=1)[0].endswith("1/1 0:00:00 1 excluded")
 
