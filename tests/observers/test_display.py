@@ -63,7 +63,7 @@ def test_narrow_terminal_keeps_strategy_and_accuracy(shown: Any, width: int) -> 
     assert line.startswith("fedavg_finetune")
     assert "39/40" in line
     assert "accuracy 0.250" in line
-    assert ("train loss 1.5" in line) == (width >= 80)
+    assert ("train loss 1.5" in line) == (width >= 60)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
