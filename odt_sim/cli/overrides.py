@@ -56,7 +56,16 @@ def explained(error: Exception) -> str:
     lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
     if isinstance(error, MissingConfigException) and error.options:
         missing = lines[0].removeprefix("In 'config': ")
-        return f"{missing}; choose one of {', '.join(error.options)}; odt-sim run --help lists the groups"
+        group, _, option = str(error.missing_cfg_file).partition("/")
+        target = option if "." in option else "module.Class"
+        own = f", or a class of your own: {group}._target_={target}" if group in ("strategy", "aggregator") else ""
+        return f"{missing}; choose one of {', '.join(error.options)}{own}; odt-sim run --help lists the groups"
+    if swept := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '([^=]+)=(.+)'", lines[0]):
+        key, value = swept.groups()
+        if key in GROUPS:
+            return f"{key}: found several options; sweep by -m {key}={value}"
+        listed = f", or write a list: {key}=[{value}]" if lines[0].startswith("Ambiguous") else ""
+        return f"{key}: found several values; sweep by -m {key}={value}{listed}"
     if added := re.match(r"Could not append to config. An item is already at '([\w.]+)'", lines[0]):
         return f"{added[1]}: expected no +, since the key exists; use {added[1]}=..."
     if isinstance(error, OverrideParseException) and repr(error.override) not in lines[0]:

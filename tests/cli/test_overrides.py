@@ -38,6 +38,38 @@ def test_override_that_does_not_fit_is_refused_in_one_line(arguments, message):
 
 
 @pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("strategy=fedavg,local", "strategy: found several options; sweep by -m strategy=fedavg,local"),
+        (
+            "train.epochs=1,2",
+            "train.epochs: found several values; sweep by -m train.epochs=1,2, or write a list: train.epochs=[1,2]",
+        ),
+        ("seed=range(3)", "seed: found several values; sweep by -m seed=range(3)"),
+        ("+user.note='a=b',c", "+user.note: found several values; sweep by -m +user.note='a=b',c, or write a list: "),
+    ],
+)
+def test_sweep_without_multirun_advises_the_flag(argument, message):
+    with pytest.raises(ConfigurationError) as caught:
+        composed([argument])
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("argument", "advice"),
+    [
+        ("strategy=mine.MeanTuned", ", or a class of your own: strategy._target_=mine.MeanTuned;"),
+        ("strategy=FedAvg", ", or a class of your own: strategy._target_=module.Class;"),
+        ("aggregator=mine.Mean", ", or a class of your own: aggregator._target_=mine.Mean;"),
+    ],
+)
+def test_unknown_option_advises_how_to_name_a_class(argument, advice):
+    with pytest.raises(ConfigurationError, match="; choose one of ") as caught:
+        composed([argument])
+    assert advice in str(caught.value)
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["+user.note=mine", "train.learning_rate=${user.rate}", "+user.rate=0.5"],
