@@ -294,6 +294,7 @@ class ExportedModel(Settings, group="model"):
     """A Keras model that is exported before the run."""
 
     name: str = setting(REQUIRED, "name in files and messages")
+    path: str | None = setting(None, "the .keras or .h5 file, or the SavedModel's folder, of model=keras_file")
     build: Mapping[str, Any] = setting(REQUIRED, "function that returns the model as _target_, and its arguments")
     loss: str = setting(REQUIRED, "sparse_categorical_crossentropy, mean_squared_error, huber, ...")
     optimizer: Mapping[str, Any] = setting(REQUIRED, "name of a class of keras.optimizers, and its settings")

@@ -159,8 +159,8 @@ def _one_line(error: Exception) -> str:
 
 def _title(strategy: str, overrides: Sequence[str]) -> str:
     target = next((o.rpartition(".")[2] for o in overrides if o.startswith("strategy._target_=")), strategy)
-    omitted = ("strategy=", "strategy._target_=", "+experiment=", "run.", "backend", "tracker", "+tracker")
-    return " ".join([target, *(override for override in overrides if not override.startswith(omitted))])
+    omitted = ("strategy=", "strategy._target_=", "experiment=", "run.", "backend", "tracker")
+    return " ".join([target, *(each.lstrip("+") for each in overrides if not each.lstrip("+").startswith(omitted))])
 
 
 def _resume_hint(folder: Path, overrides: Sequence[str]) -> str:

@@ -8,8 +8,8 @@ from ipaddress import ip_address
 import pytest
 
 LOCAL_RAY = """
+from odt_sim.simulation.ray import RayBackend  # before ray, which reads its settings when it is imported
 import json, psutil, ray, threading
-from odt_sim.simulation.ray import RayBackend
 starter = threading.Thread(target=RayBackend().start)
 starter.start()
 starter.join()

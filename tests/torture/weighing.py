@@ -25,6 +25,6 @@ def weigh() -> dict[str, float]:
 class Weighs(Tracker):
     """Append a line to `weights.jsonl` in the working folder after each job."""
 
-    def end(self, summary: Any) -> None:
+    def on_end(self, summary: Any) -> None:
         with Path("weights.jsonl").open("a") as file:
             print(json.dumps(weigh()), file=file)
