@@ -135,7 +135,7 @@ def compare(
     rows = [
         Configuration(label, tuple(group), _values(group, goal), selections[label]) for label, group in kept.items()
     ]
-    keys = ["seed", *(key for key in differing_overrides(runs) if key != "strategy._target_")]  # part of the name
+    keys = _failed_keys(runs)
     failures = [Failure(_failed_label(run, keys), run.path, str(run.error)) for run in runs if run.error]
     return Comparison(metric, goal, tuple(rows), pair_all(kept, selections, against), (*failures, *damaged))
 
@@ -160,6 +160,12 @@ def _load(paths: Iterable[Path]) -> tuple[list[Run], list[Failure]]:
         except CheckpointError as error:
             damaged.append(Failure(path.name, path, str(error)))
     return runs, damaged
+
+
+def _failed_keys(runs: Sequence[Run]) -> list[str]:
+    """Return the seed and the overrides that differ as written: failed runs lack recorded settings to compare."""
+    differing = [key for key in differing_overrides(runs) if key != "strategy._target_"]  # part of the name
+    return ["seed", *(key for key in differing if len({run.overridden.get(key) for run in runs}) > 1)]
 
 
 def _failed_label(run: Run, keys: Sequence[str]) -> str:

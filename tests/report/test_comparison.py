@@ -87,9 +87,11 @@ def test_repeated_seed_is_not_a_second_seed(tmp_path):
 
 
 def test_failed_run_of_a_user_strategy_is_named_by_its_class(tmp_path):
-    for number, target in enumerate(("mine.Exits", "mine.MeanTuned")):
+    overrides = ["model=softmax", "fleet.devices=5"]
+    write_run(tmp_path / "0", overrides=overrides, settings={"model": "softmax 1f2e3d4c5b6a"})
+    for number, target in ((1, "mine.Exits"), (2, "mine.MeanTuned")):
         path = tmp_path / str(number)
-        write_hydra(path, [f"strategy._target_={target}"])
+        write_hydra(path, [f"strategy._target_={target}", *overrides])
         RunFolder(path).write_failure("no memory", [])
     assert [failure.label for failure in compare([tmp_path]).failures] == ["Exits", "MeanTuned"]
 
