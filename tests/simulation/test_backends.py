@@ -119,6 +119,7 @@ def test_next_job_reuses_the_actors(user, results, tmp_path):
     assert first == second
 
 
+@pytest.mark.slow
 def test_one_device_per_actor_gives_each_device_a_process(user, results, tmp_path):
     rows = results(user.RecordsProcess(), tmp_path, rounds=1, backend=RayBackend(devices_per_actor=1)).devices
     assert len({json.loads(row)["process"] for row in rows.splitlines()}) == 7

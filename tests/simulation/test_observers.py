@@ -41,6 +41,7 @@ def test_stopped_run_equals_a_shorter_one(simulation, results, tmp_path):
     whole.read(tmp_path / "stopped").assert_same_bits(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_stopped_run_on_ray_discards_the_round_begun_ahead(simulation, results, tmp_path):
     settings = {"rounds": 6, "evaluate_every": 1}

@@ -14,13 +14,18 @@ from odt_sim.strategies import FedAvg, FedPer
 from odt_sim.strategies.base import weights_of
 from odt_sim.testing import StrategyConformance, random_data
 
-SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
+FAST = {"FedAvg", "FedPer", "Scaffold", "KNNPer"}
+"""One strategy of each kind: a plain mean, an own part, an own state, deployment by validation. The others are slow."""
+SHIPPED = [
+    pytest.param(getattr(odt_sim.strategies, name), id=name, marks=[] if name in FAST else pytest.mark.slow)
+    for name in odt_sim.strategies.__all__
+]
 
 
 class TestShipped(StrategyConformance):
     """The suite on a network with BatchNormalization, Dropout and all capabilities."""
 
-    @pytest.fixture(autouse=True, params=SHIPPED, ids=lambda kind: kind.__name__)
+    @pytest.fixture(autouse=True, params=SHIPPED)
     def given(self, request: pytest.FixtureRequest, grouped: TrainableModel) -> None:
         self.kind, self.network = request.param, grouped
 
