@@ -61,7 +61,7 @@ class DifferentialPrivacy(NormClipping):
         return replace(updates, mean=mean, weight=float(cohort), count=cohort)
 
     def privacy(self, rounds: int, cohort: int, participants: int) -> Mapping[str, Any]:
-        """Returns `epsilon` (infinite without noise), `delta`, and which fleets are `neighbours`."""
+        """Return `epsilon` (infinite without noise), `delta`, and which fleets are `neighbours`."""
         found = epsilon(self.noise_multiplier, self.delta, rounds, cohort, participants)
         return {"epsilon": found, "delta": self.delta, "neighbours": "one user replaced"}
 

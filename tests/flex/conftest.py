@@ -12,13 +12,13 @@ if not tf.__version__.startswith("2.19."):
 
 @pytest.fixture(scope="session")
 def cnn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the file of a small CNN with Adam."""
+    """Return the file of a small CNN with Adam."""
     return export(small_cnn(), tmp_path_factory.mktemp("flex"), flavour="flex")
 
 
 @pytest.fixture
 def trained(cnn: Path) -> FlexModel:
-    """Returns the CNN after three steps."""
+    """Return the CNN after three steps."""
     model = FlexModel(cnn)
     for batch in batches(small_cnn(), 3):
         model.train(batch)

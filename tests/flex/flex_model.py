@@ -59,7 +59,7 @@ def small_cnn() -> Any:
 
 
 def batches(model: Any, count: int, seed: int = 7) -> Iterator[Batch]:
-    """Yields batches for a classifier into three."""
+    """Yield batches for a classifier into three."""
     random = np.random.default_rng(seed)
     (x,) = model.inputs
     for _ in range(count):

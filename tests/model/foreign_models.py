@@ -1,4 +1,4 @@
-"""Writes trainable `.tflite` files as other tools would: `python foreign_models.py DIRECTORY`.
+"""Write trainable `.tflite` files as other tools would: `python foreign_models.py DIRECTORY`.
 
 Each is softmax regression, `[batch, 6]` to 3 classes, written down with its gradient in a plain `tf.Module`: no manifest, and
 signatures that differ only as the file's name says.
@@ -47,7 +47,7 @@ class Regression(tf.Module):
 
 
 def functions(model: Regression, batch: int | None, step: Any = None, **more: tf.TensorSpec) -> dict[str, Any]:
-    """Returns the required signatures; `more` are further inputs of `train`."""
+    """Return the required signatures; `more` are further inputs of `train`."""
     x, y = tf.TensorSpec([batch, FEATURES], name="x"), tf.TensorSpec([batch], tf.int32, name="y")
     step = step or (lambda x, y: model.step(x, y, RATE))
     return {

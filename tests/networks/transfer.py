@@ -5,7 +5,7 @@ from keras import layers
 
 
 def build(frozen: bool = False) -> keras.Model:
-    """Returns a network from 6 features to 3 classes.
+    """Return a network from 6 features to 3 classes.
 
     Args:
         frozen: Whether all but the head is frozen.

@@ -24,7 +24,7 @@ def record(round: int, excluded: Any = (), **more: Any) -> RoundRecord:
 
 @pytest.fixture
 def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Returns a function that displays a run and returns the lines on standard error."""
+    """Return a function that displays a run and returns the lines on standard error."""
 
     def show(
         *records: Any,

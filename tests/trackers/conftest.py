@@ -43,7 +43,7 @@ Track = Callable[..., None]
 
 @pytest.fixture
 def track() -> Track:
-    """Returns a function that lets a tracker follow the run, which fails after a round where one is given."""
+    """Return a function that lets a tracker follow the run, which fails after a round where one is given."""
     from odt_sim.observers.base import Observers, RunInfo
     from odt_sim.trackers.flat import settings_of
 
@@ -64,7 +64,7 @@ def expected() -> dict[str, Any]:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Any]:
-    """Returns a function that loads the events of a folder, without the TensorFlow that TensorBoard looks for."""
+    """Return a function that loads the events of a folder, without the TensorFlow that TensorBoard looks for."""
     monkeypatch.setitem(sys.modules, "tensorboard.compat.notf", ModuleType("notf"))
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -31,7 +31,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def runs(uri: str) -> Callable[[str], list[Any]]:
-    """Returns a function that reads all runs of an experiment."""
+    """Return a function that reads all runs of an experiment."""
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
@@ -44,7 +44,7 @@ def runs(uri: str) -> Callable[[str], list[Any]]:
 
 @pytest.fixture(scope="session")
 def history(uri: str) -> Callable[[str], dict[int, dict[str, float]]]:
-    """Returns a function that reads all metrics of a run by their step."""
+    """Return a function that reads all metrics of a run by their step."""
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)

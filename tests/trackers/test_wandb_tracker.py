@@ -24,7 +24,7 @@ def _wandb() -> None:
 
 
 def records(folder: Path) -> list[Any]:
-    """Reads the one offline run of a folder: a header of 7 bytes, then a LevelDB log of protocol buffers."""
+    """Read the one offline run of a folder: a header of 7 bytes, then a LevelDB log of protocol buffers."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     (file,) = folder.glob("wandb/offline-run-*/run-*.wandb")

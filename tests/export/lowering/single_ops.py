@@ -59,7 +59,7 @@ def convolutions(call: Callable[..., Any], inputs: Callable[..., list[Any]], mul
 
 
 def of_gradient(forward: Callable[..., Any], *kept: int) -> Callable[..., list[Any]]:
-    """Returns what makes the inputs of a gradient op: those of x and w in `kept`, and a gradient of the output's shape."""
+    """Return what makes the inputs of a gradient op: those of x and w in `kept`, and a gradient of the output's shape."""
 
     def inputs(x: Any, w: Any, settings: Any) -> list[Any]:
         return [*((x, w)[i] for i in kept), whole(*forward(x, w, settings).shape)]
@@ -92,7 +92,7 @@ def depthwise_input(x: Any, w: Any, dy: Any, settings: Any) -> Any:
 
 
 def poolings(call: Callable[..., Any], pool: Any, with_gradient: bool, tolerance: float) -> list[Call]:
-    """Returns calls of a pooling or its gradient, on three values only: most windows tie."""
+    """Return calls of a pooling or its gradient, on three values only: most windows tie."""
     grid = [((2, 2), 2), ((3, 3), 3), ((3, 3), 2), ((2, 1), 1), ((1, 2), 3)]
     calls = []
     for (size, stride), padding in product(grid, ("SAME", "VALID")):
@@ -120,7 +120,7 @@ def avg_pool_grad(dy: Any, **settings: Any) -> Any:
 
 
 def reductions(op: Any) -> list[Call]:
-    """Returns calls over each set of axes of some shapes, few and many numbers."""
+    """Return calls over each set of axes of some shapes, few and many numbers."""
     shapes: list[tuple[int, ...]] = [(5,), (3, 4), (2, 3, 4), (2, 3, 1, 2), (2, 1, 2, 2, 3), (20, 30, 2)]
     axes: list[list[int]] = [[0], [-1], [0, 1], [1, 2], [0, 2], [0, 1, 2, 3]]
     return [
@@ -131,7 +131,7 @@ def reductions(op: Any) -> list[Call]:
 
 
 def products(op: Any, shapes: list[tuple[tuple[int, ...], tuple[int, ...]]], *names: str) -> list[Call]:
-    """Returns calls of a matrix product, its operands as they are and transposed."""
+    """Return calls of a matrix product, its operands as they are and transposed."""
     calls = []
     for (a, b), turn_a, turn_b in product(shapes, (True, False), (True, False)):
         settings = dict(zip(names, (turn_a, turn_b), strict=True))
@@ -168,7 +168,7 @@ def nearest_grad(dy: Any, size: Any, settings: Any) -> Any:
 
 
 def slices() -> list[Call]:
-    """Returns calls of the gradient of a slice, made by TensorFlow's own differentiation."""
+    """Return calls of the gradient of a slice, made by TensorFlow's own differentiation."""
     chosen: list[Callable[[Any], Any]] = [
         lambda x: x[:, 1:3, :-2],
         lambda x: x[::2, 3::-2, 1:6:3],
@@ -180,7 +180,7 @@ def slices() -> list[Call]:
 
 
 def scatters(op: Any) -> list[Call]:
-    """Returns calls that write to rows of a variable, some of them twice; they answer with all of its rows."""
+    """Return calls that write to rows of a variable, some of them twice; they answer with all of its rows."""
     calls = []
     for shape, rows in product([(6, 3), (5,), (4, 2, 3)], ([0, 2, 2, 3], [1])):
         variable = tf.Variable(whole(*shape))
@@ -194,7 +194,7 @@ def scatters(op: Any) -> list[Call]:
 
 
 def writes(op: Any) -> list[Call]:
-    """Returns calls that write to a variable twice, and answer with what it held before, between and after."""
+    """Return calls that write to a variable twice, and answer with what it held before, between and after."""
     variable = tf.Variable(whole(2, 3))
 
     def function(x: Any, y: Any) -> list[Any]:
@@ -238,7 +238,7 @@ def unit_matrices(*shapes: tuple[int, int]) -> list[Call]:
 
 
 def fused_norms(gradient: bool) -> list[Call]:
-    """Returns calls of the fused batch normalization, or of its gradient, in training and not."""
+    """Return calls of the fused batch normalization, or of its gradient, in training and not."""
     x, scale, offset = whole(3, 4, 2, 5), positive((5,)), whole(5)
     mean, variance = whole(5), positive((5,))
     reserve = np.zeros(0, np.float32)  # which a CPU leaves empty
@@ -267,14 +267,14 @@ def fused_norms(gradient: bool) -> list[Call]:
 
 
 def paddings(op: Any) -> list[Call]:
-    """Returns calls that put numbers around some axes."""
+    """Return calls that put numbers around some axes."""
     grid = [((3,), [[1, 2]]), ((2, 3, 4), [[0, 0], [1, 2], [0, 0]]), ((2, 1, 3, 4), [[0, 0], [0, 1], [2, 0], [0, 0]])]
     grid += [((2, 3, 4), [[1, 0], [0, 0], [0, 0]]), ((2, 3, 4), [[0, 0], [1, 0], [0, 3]])]
     return [Call(lambda x, around=around: op(x, around), (whole(*shape),), 0.0) for shape, around in grid]
 
 
 def repetitions(op: Any, shape: list[int]) -> list[Call]:
-    """Returns calls that repeat numbers of two kinds along some axes."""
+    """Return calls that repeat numbers of two kinds along some axes."""
     settings: list[list[int]] = [[2, 3, 2], [5, 3, 1]]
     kinds = (np.float32, np.int32)
     return [Call(lambda x, t=t: op(x, t), (whole(*shape, dtype=k),), 0.0) for t, k in product(settings, kinds)]
@@ -285,7 +285,7 @@ def positive(shape: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 def at_zero(root: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Returns roots and gradients: of a zero, where the gradient is zero and where it is not."""
+    """Return roots and gradients: of a zero, where the gradient is zero and where it is not."""
     return np.array([root, root, 1.0], np.float32), np.array([0.0, 1.0, 1.0], np.float32)
 
 
