@@ -23,8 +23,16 @@ BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | 
 SMALL = {"run.rounds": "2", "backend": "serial", "model": "digits_mlp"}
 """Settings of every command that the page does not give."""
 
-FAST = ("README", "docs/how-to/own-strategy", "docs/how-to/own-metric", "docs/how-to/results", "docs/how-to/resume")
-SLOW = ("docs/aggregation", "docs/how-to/own-model", "docs/how-to/own-data", "docs/how-to/sweeps")
+FAST = ("README", "docs/how-to/own-metric")
+SLOW = (
+    "docs/aggregation",
+    "docs/how-to/own-strategy",
+    "docs/how-to/results",
+    "docs/how-to/resume",
+    "docs/how-to/own-model",
+    "docs/how-to/own-data",
+    "docs/how-to/sweeps",
+)
 
 Blocks = list[tuple[str, str, str]]
 """The language, the title and the content of each block of a page."""

@@ -56,6 +56,7 @@ def spec(tmp_path: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_concurrent_processes_share_one_export(spec: dict[str, Any], tmp_path: Path, monkeypatch: Any) -> None:
     """As two runs do that are started together on a new machine."""
     monkeypatch.setenv("ODT_SIM_CACHE", str(tmp_path / "cache"))

@@ -164,6 +164,7 @@ def test_worker_killed_within_a_block_changes_no_bit(dedicated, user, results, t
     found.assert_same_bits(undisturbed)
 
 
+@pytest.mark.slow
 def test_workers_killed_between_rounds_change_no_bit(serial, simulation, tmp_path):
     dead = []
 

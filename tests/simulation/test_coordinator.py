@@ -353,6 +353,7 @@ def test_error_of_a_strategy_on_the_coordinator_is_one_line(simulation, user, tm
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_states_of_more_than_1000_devices_have_several_folders(simulation, clouds, tmp_path):
     """A folder of states holds a thousand devices."""
     x, y = np.tile(clouds.x, (40, 1)), np.tile(clouds.y, 40)

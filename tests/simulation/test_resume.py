@@ -377,6 +377,7 @@ def test_memory_of_another_process_is_not_resumed(simulation, tmp_path, memory):
         simulation(FedAvg(), tmp_path, storage=memory).run(resume=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["file", "local"])  # a folder, and the same through fsspec
 @pytest.mark.usefixtures("ray_session")
 def test_workers_use_storage_by_uri(scheme, results, simulation, tmp_path):
