@@ -2,18 +2,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 FLEX_BIN := .venv-flex/bin
 
-.PHONY: demo docs test test-slow test-flex test-all fuzz torture check benchmarks clean
+.PHONY: demo docs test test-slow test-flex test-phone test-all fuzz torture check benchmarks clean
 
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
 
 test: .venv/.dev-installed  ## run the fast tests on all cores: every feature, within five minutes
-	$(BIN)/pytest --numprocesses auto --dist loadfile -m "not slow"
+	$(BIN)/pytest --numprocesses auto --dist loadfile -m "not slow and not phone"
 
 test-slow: .venv/.dev-installed  ## run the slow tests: kills, clusters, fuzzing, every shipped model
-	$(BIN)/pytest --numprocesses auto --dist loadfile -m slow
+	$(BIN)/pytest --numprocesses auto --dist loadfile -m "slow and not phone"
 
-test-all: test test-slow test-flex  ## run all tests
+test-all: test test-slow test-flex test-phone  ## run all tests
 
 fuzz: .venv/.dev-installed  ## 2,000 damaged models, 500 checkpoints, 500 configurations: some minutes
 	FUZZ=long $(BIN)/pytest tests/fuzz
@@ -23,6 +23,11 @@ torture: .venv/.dev-installed  ## kill runs of 30 rounds 85 times each, remove n
 
 test-flex: .venv-flex/.installed  ## run the tests of the Flex flavour, with TensorFlow 2.19
 	$(FLEX_BIN)/pytest tests/flex
+
+test-phone: .venv/.dev-installed tests/phone/node_modules/.installed  ## lint the page, check its types, and drive it in Chromium
+	tests/phone/node_modules/.bin/eslint --config tests/phone/eslint.config.js --max-warnings 0 odt_sim/phone/page tests/phone
+	tests/phone/node_modules/.bin/tsc --project tests/phone
+	$(BIN)/pytest tests/phone
 
 check: .venv/.dev-installed  ## lint, check the formatting and the types
 	$(BIN)/ruff check
@@ -54,5 +59,13 @@ benchmarks: .venv/.dev-installed  ## measure; see benchmarks/README.md
 	$(FLEX_BIN)/pip install --quiet --constraint constraints-flex.txt --editable '.[flex]' hypothesis pytest
 	touch $@
 
+.PHONY: browser
+browser:
+	@.ci/browser
+
+tests/phone/node_modules/.installed: tests/phone/package.json | browser
+	npm install --prefix tests/phone --silent --no-package-lock --no-audit --no-fund
+	touch $@
+
 clean:  ## remove the environments and what tools left
-	rm -rf .venv .venv-flex build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-flex tests/phone/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
