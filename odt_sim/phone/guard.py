@@ -1,0 +1,80 @@
+"""The guard in front of every request: local clients with the token in the address, from pages of this server only."""
+
+import hmac
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
+
+Headers = dict[str, str]
+
+LOCAL_ONLY = "This server answers devices in its own network only."
+WRONG_HOST = "This server is not reached under that name; open the address that the terminal shows."
+WRONG_TOKEN = "The token in this address is wrong; scan the QR code again, or copy the whole address from the terminal."
+WRONG_ORIGIN = "This request comes from a page of another server; open the address that the terminal shows."
+
+
+class Guard:
+    """Middleware that refuses requests with 403 and one sentence.
+
+    A name in `Host` other than this machine's own may be DNS rebinding: a foreign page whose name was pointed here.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, host: str) -> None:
+        """Guard an application.
+
+        Args:
+            app: The application.
+            token: The first part of every path.
+            host: The name or address that the server was asked to listen on.
+        """
+        self._app, self._token = app, token
+        self._names = {"localhost", host.lower(), socket.gethostname().lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
+        if refusal is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await PlainTextResponse(refusal, 403)(scope, receive, send)
+        else:
+            await WebSocketClose(1008, refusal)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        client = scope.get("client")
+        if not (client and is_local(client[0])):
+            return LOCAL_ONLY
+        if not self._is_own(headers.get("host", "")):
+            return WRONG_HOST
+        first = scope["path"].removeprefix("/").partition("/")[0]
+        if not hmac.compare_digest(first.encode(), self._token.encode()):
+            return WRONG_TOKEN
+        return None if _same_origin(headers) else WRONG_ORIGIN
+
+    def _is_own(self, host: str) -> bool:
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower()
+        except ValueError:
+            return False
+        return name in self._names or name.endswith(".local") or is_local(name)
+
+
+def is_local(address: str) -> bool:
+    """Return whether an address is one of this machine or of a private network; False for names."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    return bool((mapped or found).is_private)
+
+
+def _same_origin(headers: Headers) -> bool:
+    """Return whether a request comes from a page of this server, or from no page."""
+    origin = headers.get("origin")
+    return origin is None or origin.partition("://")[2] == headers.get("host")

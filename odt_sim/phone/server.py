@@ -1,0 +1,150 @@
+"""A local web server: its socket, its address, its QR code, TLS, and how it starts and stops."""
+
+import errno
+import io
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Self
+
+import segno
+import uvicorn
+from starlette.types import ASGIApp
+
+from odt_sim.errors import ConfigurationError
+from odt_sim.phone.guard import is_local
+
+EVERY_ADDRESS = ("", "0.0.0.0", "::")
+SECONDS_TO_STOP = 3
+SECONDS_TO_START = 30
+
+
+@dataclass(frozen=True)
+class Tls:
+    """A certificate in PEM format and its key."""
+
+    certificate: Path
+    key: Path
+
+    def check(self) -> Self:
+        """Check that both can be read and fit together.
+
+        Raises:
+            ConfigurationError: They cannot be used.
+        """
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.certificate, self.key)
+        except OSError as error:  # SSLError is one, too
+            raise ConfigurationError(
+                f"--certificate {self.certificate}, --key {self.key}: cannot use them ({error.strerror or error}); "
+                "give a certificate and its key as PEM files"
+            ) from error
+        return self
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket.
+
+    Args:
+        host: An address of this machine; `0.0.0.0` for all.
+        port: The port; 0 for a free one.
+
+    Raises:
+        ConfigurationError: The address is not this machine's, or the port is taken.
+    """
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen()
+    except (OSError, OverflowError) as error:
+        listening.close()
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise ConfigurationError(
+                f"--port {port}: another program listens there; stop it, or choose another port (0 for a free one)"
+            ) from error
+        raise ConfigurationError(
+            f"--host {host} --port {port}: cannot listen there ({error}); give an address of this machine"
+        ) from error
+    return listening
+
+
+def address_of(listening: socket.socket, token: str, tls: Tls | None = None) -> str:
+    """Return the address that phones open, such as `http://192.168.1.5:8765/<token>/`."""
+    host, port = listening.getsockname()[:2]
+    host = lan_address() if host in EVERY_ADDRESS else host
+    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/{token}/"
+
+
+def lan_address() -> str:
+    """Return this machine's address in its network; the loopback address if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address for documentation (RFC 5737); nothing is sent
+        except OSError:
+            return "127.0.0.1"
+        found = str(probe.getsockname()[0])
+    return found if is_local(found) else "127.0.0.1"
+
+
+def qr_code(address: str) -> str:
+    """Return an address as a QR code for a terminal."""
+    text = io.StringIO()
+    segno.make(address, error="l", micro=False).terminal(text, compact=True, border=2)
+    return text.getvalue().rstrip("\n")
+
+
+class Server:
+    """A web server on a socket, in the foreground (`run`) or in a thread (`with`)."""
+
+    def __init__(
+        self, app: ASGIApp, listening: socket.socket, tls: Tls | None = None, largest_message: int = 1 << 24
+    ) -> None:
+        """Prepare a server.
+
+        Args:
+            app: The application.
+            listening: Of `listen`; the server closes it.
+            tls: The certificate; None for plain HTTP.
+            largest_message: The largest WebSocket message, in bytes.
+        """
+        self._sockets = [listening]
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                proxy_headers=False,  # a header must not make a client local
+                ws_max_size=largest_message,
+                timeout_graceful_shutdown=SECONDS_TO_STOP,
+                ssl_certfile=tls.certificate if tls else None,
+                ssl_keyfile=tls.key if tls else None,
+            )
+        )
+        self._thread = Thread(target=self.run, daemon=True)
+
+    def run(self) -> None:
+        """Serve until a signal or `close`.
+
+        Raises:
+            KeyboardInterrupt: After Ctrl-C, once every connection is closed.
+        """
+        self._server.run(self._sockets)
+
+    def __enter__(self) -> Self:
+        """Serve in a thread; return when the server answers."""
+        self._thread.start()
+        deadline = time.monotonic() + SECONDS_TO_START
+        while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Stop the server and close its connections."""
+        self._server.should_exit = True
+        self._thread.join(2 * SECONDS_TO_STOP)
