@@ -40,7 +40,11 @@ def batches(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
         x: `[rows, ...]`.
         y: `[rows, ...]`, converted by `odt_sim.data.dataset_checks.as_targets`.
     """
-    y = as_targets(y, model.y.shape[1:], model.y.dtype)
+    yield from cut(model, x, as_targets(y, model.y.shape[1:], model.y.dtype))
+
+
+def cut(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
+    """Yield what `batches` yields, for targets `y` as the model takes them, or for the positions of rows as `x` and `y`."""
     size = model.batch_size
     ones = np.ones(size, np.float32)
     for start in range(0, len(x), size):

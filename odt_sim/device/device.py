@@ -1,7 +1,7 @@
 """One simulated device: a model, its state and its own data."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,13 +139,13 @@ class Device:
         step = step_for(self.model, group)
         plan = self.plan if epochs is None else TrainingPlan(epochs)
         rate = self.learning_rate(learning_rate)
-        losses = []
+        return np.asarray(self._steps(step, self._next_batches(step, plan), rate), np.float32)
+
+    def _next_batches(self, step: Step, plan: TrainingPlan) -> Iterator[Batch]:
         rows = self.embedded("train") if step.on_embeddings else self.train_examples
         for examples in plan.passes(len(rows), self.model.batch_size):
-            shuffled = self._shuffled(rows, "batches", self._epochs, examples)
-            losses += [self._step(step, batch, rate) for batch in shuffled]
+            yield from self._shuffled(rows, "batches", self._epochs, examples)
             self._epochs += 1
-        return np.asarray(losses, np.float32)
 
     def batches(self, plan: TrainingPlan | None = None, purpose: str = "batches") -> Iterator[Batch]:
         """Yield the batches of a round's steps, for `train_step`.
@@ -170,7 +170,8 @@ class Device:
         step = step_for(self.model, group)
         if step.on_embeddings:
             batch = batch._replace(x=self._inference.outputs("embed", batch.x))
-        return self._step(step, batch, self.learning_rate(learning_rate))
+        [loss] = self._steps(step, [batch], self.learning_rate(learning_rate))
+        return loss
 
     def train_batch(self, x: Any, y: Any, learning_rate: float | None = None, group: str | None = None) -> float:
         """Run one step on given rows, at most one batch, and return its loss.
@@ -185,6 +186,10 @@ class Device:
                 f"device {self.id}: expected a batch of 1 to {self.model.batch_size} rows, found {len(rows)}"
             )
         return self.train_step(next(batches(self.model, rows.x, rows.y)), learning_rate, group)
+
+    def _steps(self, step: Step, batches: Iterable[Batch], learning_rate: float) -> list[float]:
+        """Run a step on each batch and return the losses."""
+        return [self._step(step, batch, learning_rate) for batch in batches]
 
     def _step(self, step: Step, batch: Batch, learning_rate: float) -> float:
         runtime = self._model_state.runtime(changes=True)

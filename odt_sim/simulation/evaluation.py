@@ -50,7 +50,7 @@ class Evaluation:
         if not is_finite(device.weights.vector):
             return Excluded("deployed weights not finite")
         calls = {"deploy_train_calls": device.calls.train, "deploy_infer_calls": device.calls.infer}
-        self._test_on(device, self._data.test(device.id))
+        device.test_examples = self._own_test(device)
         row: Row = {"device": device.id, "train_examples": len(device.train_examples), **device.evaluate()}
         row["validation_examples"] = len(device.validation_examples)
         if len(device.validation_examples):
@@ -67,15 +67,16 @@ class Evaluation:
                 raise TypeError(f"deploy returned {type(weights).__name__}, expected Weights")
             device.restore(weights)
 
-    def _test_on(self, device: Device, rows: Any) -> None:
-        device.test_examples = Examples(self._data.x, self._data.y, rows)
+    def _own_test(self, device: Device) -> Examples:
+        """Return the device's test examples, which it does not have before its model is deployed."""
+        return Examples(self._data.x, self._data.y, self._data.test(device.id))
 
     def _once(self, device: Device, broadcast: Tensors) -> Row:
         own, steps = device.test_examples, self._job.fleet.adaptation_steps
         row = _prefixed("train", device.evaluate("train"))
         others = self._common.of_others(device.id)
         if len(others):
-            self._test_on(device, others)
+            device.test_examples = Examples(self._data.x, self._data.y, others)
             row |= _prefixed("others", device.evaluate())
             device.test_examples = own
         if steps and holds(self._unseen, device.id):

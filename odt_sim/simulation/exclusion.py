@@ -10,10 +10,14 @@ from odt_sim.strategies.base import Tensors, Update, array_of
 
 TIMED_OUT = "timed out"
 
+AWAY = "phone is away"
+"""How the reason begins where a device was not there; this does not count towards quarantine."""
+
 ADVICE = {
     "failed in LiteRT": "look at the data of these devices",
     "not finite": "a smaller train.learning_rate may help",
     "update too large": "a smaller train.learning_rate or a larger fleet.largest_update may help",
+    AWAY: "keep its page open and its screen on",
     "timed out": "give them more time (fleet.timeout)",
     "worker died or hung": "give them more time (fleet.timeout) or workers more memory, or see why with backend=serial",
     "worker died": "give workers more memory (fewer backend.actors), or see why with backend=serial",
@@ -76,17 +80,18 @@ def advice(excluded: Mapping[int, str]) -> str:
 
 
 def failures_after(
-    failures: Mapping[int, int], contributed: Collection[int], excluded: Collection[int]
+    failures: Mapping[int, int], contributed: Collection[int], excluded: Mapping[int, str]
 ) -> Mapping[int, int]:
     """Return the consecutive failures of devices after a round, by id; a device that contributed has none.
 
     Args:
         failures: The failures before the round.
         contributed: The ids of the devices that contributed.
-        excluded: The ids of the devices that were excluded.
+        excluded: The reasons of the devices that were excluded, by id.
     """
     kept = {device: failures[device] for device in failures.keys() - set(contributed)}
-    return dict(sorted({**kept, **{device: failures.get(device, 0) + 1 for device in excluded}}.items()))
+    failed = [device for device, reason in excluded.items() if not reason.startswith(AWAY)]
+    return dict(sorted({**kept, **{device: failures.get(device, 0) + 1 for device in failed}}.items()))
 
 
 def quarantined(failures: Mapping[int, int], after: int | None) -> set[int]:

@@ -46,7 +46,8 @@ class Worker:
             SimulationError: The strategy failed on a device.
         """
         states = RoundStates(self._store, task.round)
-        parts = self._on_each(task, lambda device: self._train(device, task, broadcast, states))
+        updates = self._on_each(task, lambda device: self._update(device, task, broadcast))
+        parts = (self._trained(device, update, task, states) for device, update in updates)
         if len(task.devices) > 1:
             trained = join(parts)
         else:
@@ -60,16 +61,17 @@ class Worker:
         Raises:
             SimulationError: The strategy failed on a device.
         """
-        return list(self._on_each(task, lambda device: self._evaluate(device, task, broadcast)))
+        return [row for _, row in self._on_each(task, lambda device: self._evaluate(device, task, broadcast))]
 
-    def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[Result]:
+    def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[tuple[Device, Result]]:
+        """Do work on the devices of a block; yield each device with its result, in order."""
         # Split all at once: the training of a device evicts what splitting needs from the processor's caches.
         parts = [self._job.data.parts(id) for id in task.devices]
         for id, (train, validation, _) in zip(task.devices, parts, strict=True):
             device = self._device(id, task.round, train, validation)
             device.state = self._store.load(id, task.versions.get(id))
             try:
-                yield work(device)
+                yield device, work(device)
             finally:
                 device.release()
 
@@ -79,7 +81,7 @@ class Worker:
         plan, pool = job.plan, self._pool
         return Device(job.model, train, validation, seed=job.seed, id=id, round=round, plan=plan, pool=pool)
 
-    def _within_limits(self, work: Callable[[], Result]) -> Result | Excluded:
+    def _within_limits(self, device: Device, work: Callable[[], Result]) -> Result | Excluded:
         """Do the work of a device; a failure drops the interpreters, which may hold half of it."""
         seconds = self._job.fleet.timeout
         try:
@@ -90,14 +92,16 @@ class Worker:
 
     def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
         final = task.kind == "final"
-        row = self._within_limits(lambda: self._evaluation.row(device, broadcast, final=final))
+        row = self._within_limits(device, lambda: self._evaluation.row(device, broadcast, final=final))
         return unmeasured(self._job.data, device.id, row.reason) if isinstance(row, Excluded) else row
 
-    def _train(self, device: Device, task: Task, broadcast: Tensors, states: RoundStates) -> Trained:
-        strategy, aggregator = self._job.strategy, self._job.effective_aggregator
+    def _update(self, device: Device, task: Task, broadcast: Tensors) -> Update | Excluded:
         if device.id in task.stragglers:
             device.plan = device.plan.part(device.random("stragglers"))
-        update = self._within_limits(lambda: self._local(device, task, broadcast))
+        return self._within_limits(device, lambda: self._local(device, task, broadcast))
+
+    def _trained(self, device: Device, update: Update | Excluded, task: Task, states: RoundStates) -> Trained:
+        strategy, aggregator = self._job.strategy, self._job.effective_aggregator
         if isinstance(update, Excluded):
             calls = Calls() if update.reason == TIMED_OUT else device.calls
             excluded = {device.id: update.reason}

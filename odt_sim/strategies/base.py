@@ -77,6 +77,7 @@ class Strategy:
         partial_work: Whether stragglers send the part of their work that they finished; otherwise the round drops them.
             See `Fleet.stragglers`.
         unweighted: Names of the update's tensors that are averaged with equal weights.
+        reads_examples: Whether `local` or `deploy` reads examples, embeddings or outputs, which phones do not send.
     """
 
     needs: frozenset[str] = frozenset()
@@ -84,6 +85,7 @@ class Strategy:
     alone: bool = False
     partial_work: bool = False
     unweighted: frozenset[str] = frozenset()
+    reads_examples: bool = False
 
     @property
     def name(self) -> str:

@@ -37,6 +37,7 @@ class KNNPer(Strategy):
     """FedAvg that mixes outputs with the targets of the device's nearest examples."""
 
     needs = frozenset({"embed"})
+    reads_examples = True
 
     def __init__(self, neighbours: int = 10) -> None:
         """Set the number of neighbours.
