@@ -108,7 +108,8 @@ def model(config: DictConfig) -> TrainableModel:
     if "build" in config.model:
         return TrainableModel.load(model_file(config))
     settings = _plain(config.model, "model")
-    return TrainableModel.load(settings["path"], loss=settings["loss"], from_logits=settings["from_logits"])
+    flex = config.backend.get("runtime") == "flex"
+    return TrainableModel.load(settings["path"], loss=settings["loss"], from_logits=settings["from_logits"], flex=flex)
 
 
 def model_file(config: DictConfig) -> Path:

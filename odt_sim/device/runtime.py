@@ -1,14 +1,13 @@
-"""LiteRT interpreters with typed access to a model's signatures."""
+"""Typed access to a model's signatures, in any runtime."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter, SignatureRunner
 from numpy.typing import NDArray
 
 from odt_sim.device.batches import Batch
-from odt_sim.errors import InvocationError, ModelError
+from odt_sim.device.engines import LITERT, StartEngine
 from odt_sim.model.contract import answer_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
@@ -17,26 +16,26 @@ Array = NDArray[Any]
 
 
 class Runtime:
-    """One single-threaded interpreter of a model.
+    """One engine with a model, single-threaded.
 
     Attributes:
         model: The model.
-        initial: The weights of a fresh interpreter, read-only.
-        initial_slots: The optimizer's slots of a fresh interpreter.
+        initial: The weights of a fresh engine, read-only.
+        initial_slots: The optimizer's slots of a fresh engine.
     """
 
-    def __init__(self, model: TrainableModel) -> None:
-        """Start an interpreter.
+    def __init__(self, model: TrainableModel, start: StartEngine = LITERT) -> None:
+        """Start an engine.
+
+        Args:
+            model: The model.
+            start: Starts the engine, by default LiteRT's interpreter.
 
         Raises:
-            ModelError: LiteRT cannot load the model or cannot read its weights.
+            ModelError: The engine cannot load the model or cannot read its weights.
         """
         self.model = model
-        try:
-            self._interpreter = Interpreter(model_content=model.content, num_threads=1)
-        except (ValueError, RuntimeError) as error:
-            raise ModelError(f"{model.where}: LiteRT cannot load it: {_one_line(error)}") from error
-        self._runners: dict[str, SignatureRunner] = {}
+        self._engine = start(model.content, model.where)
         self._offset: Weights | None = None
         self._weights: Weights | None = None  # the current weights, if known
         self._restore_names = [f"a{i}" for i in range(len(model.parameters))]
@@ -49,17 +48,9 @@ class Runtime:
 
         Raises:
             ModelError: The inputs do not fit the signature.
-            InvocationError: LiteRT failed.
+            InvocationError: The engine failed.
         """
-        runner = self._runners.get(signature)
-        if runner is None:
-            runner = self._runners[signature] = self._interpreter.get_signature_runner(signature)
-        try:
-            outputs: dict[str, Array] = runner(**inputs)
-        except (ValueError, RuntimeError) as error:
-            kind = InvocationError if isinstance(error, RuntimeError) else ModelError
-            raise kind(f"{self.model.where}: signature {signature!r} failed: {_one_line(error)}") from error
-        return outputs
+        return self._engine.call(signature, **inputs)
 
     def train(
         self,
@@ -93,7 +84,7 @@ class Runtime:
         return float(self.call(signature, **inputs)["loss"].item())
 
     def _write_offset(self, b: Weights | None) -> None:
-        """Set the gradient offset, unless the interpreter holds it already; None for zero."""
+        """Set the gradient offset, unless the engine holds it already; None for zero."""
         if b is self._offset or "set_gradient_offset" not in self.model.signatures:
             return
         tensors = (Weights.zeros(self.model.trainable_layout) if b is None else b).tensors()
@@ -138,8 +129,3 @@ class Runtime:
         """Set the optimizer's slots."""
         if self._slot_names:
             self.call("restore_optimizer_state", **dict(zip(self._slot_names, slots, strict=True)))
-
-
-def _one_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

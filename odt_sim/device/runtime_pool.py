@@ -7,6 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from odt_sim.device.embedding_cache import EmbeddingCache
+from odt_sim.device.engines import LITERT, StartEngine
 from odt_sim.device.runtime import Runtime
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
@@ -24,9 +25,16 @@ class RuntimePool:
         embeddings: Embeddings of devices' examples, shared by the devices of this pool.
     """
 
-    def __init__(self, model: TrainableModel, capacity: int = 1) -> None:
-        """Create an empty pool; interpreters start on demand."""
+    def __init__(self, model: TrainableModel, capacity: int = 1, start: StartEngine = LITERT) -> None:
+        """Create an empty pool; interpreters start on demand.
+
+        Args:
+            model: The model.
+            capacity: The most interpreters.
+            start: Starts an engine, by default LiteRT's interpreter.
+        """
         self.model = model
+        self._start = start
         self.embeddings = EmbeddingCache()
         self._capacity = capacity
         self._lent: OrderedDict[ModelState, Runtime] = OrderedDict()
@@ -37,7 +45,7 @@ class RuntimePool:
     def first(self) -> Runtime:
         """The first runtime, which holds the initial weights and slots."""
         if self._first is None:
-            self._first = Runtime(self.model)
+            self._first = Runtime(self.model, self._start)
             self._free.append(self._first)
         return self._first
 
@@ -62,7 +70,7 @@ class RuntimePool:
             _ = self.first  # starts the first runtime
             return self._free.pop()
         if len(self._lent) < self._capacity:
-            return Runtime(self.model)
+            return Runtime(self.model, self._start)
         state, runtime = self._lent.popitem(last=False)
         state.read_from(runtime)
         return runtime

@@ -14,17 +14,19 @@ _NUMBERS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", 
 _EXPORT = "export it with odt_sim.export.export_model"
 
 
-def check_signatures(flat: FlatModel, where: str) -> None:
+def check_signatures(flat: FlatModel, where: str, *, flex: bool = False) -> None:
     """Check the required signatures, with their inputs and outputs.
 
     Args:
         flat: The file's declarations.
         where: The file's name, for errors.
+        flex: Whether Flex ops are accepted.
 
     Raises:
         ModelError: A signature, an input or an output is missing, unknown or unusable.
     """
-    _check_ops(flat, where)
+    if not flex:
+        _check_ops(flat, where)
     for name in REQUIRED:
         if name not in flat.signatures:
             found = ", ".join(flat.signatures) or "none"

@@ -46,7 +46,12 @@ class TrainableModel:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], *, loss: str | None = None, from_logits: bool = True
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        loss: str | None = None,
+        from_logits: bool = True,
+        flex: bool = False,
     ) -> "TrainableModel":
         """Read a trainable `.tflite` file; a file seen for the first time is verified in a subprocess.
 
@@ -54,6 +59,7 @@ class TrainableModel:
             path: The file.
             loss: The loss, one of `manifest.LOSSES`, for a file without a manifest or with an unknown loss.
             from_logits: Whether that loss takes the output of `infer` as logits.
+            flex: Whether Flex ops are accepted, for `backend.runtime=flex`; LiteRT then does not verify the file.
 
         Raises:
             ModelError: The file is missing, is not a trainable `.tflite` file, or LiteRT cannot run it.
@@ -64,16 +70,23 @@ class TrainableModel:
             raise ModelError(
                 f"{path}: cannot read the model ({error.strerror}); give the path of a .tflite file"
             ) from error
-        verify(content, flatbuffer.fingerprint(content), str(path))
-        return cls.from_content(content, where=str(path), loss=loss, from_logits=from_logits)
+        if not flex:
+            verify(content, flatbuffer.fingerprint(content), str(path))
+        return cls.from_content(content, where=str(path), loss=loss, from_logits=from_logits, flex=flex)
 
     @classmethod
     def from_content(
-        cls, content: bytes, *, where: str = "model", loss: str | None = None, from_logits: bool = True
+        cls,
+        content: bytes,
+        *,
+        where: str = "model",
+        loss: str | None = None,
+        from_logits: bool = True,
+        flex: bool = False,
     ) -> "TrainableModel":
-        """Read a trainable `.tflite` file from memory, without verification in a subprocess."""
+        """Read a trainable `.tflite` file from memory, without verification in a subprocess; see `load`."""
         flat = flatbuffer.read(content, where)
-        check_signatures(flat, where)
+        check_signatures(flat, where, flex=flex)
         text = flat.metadata.get(METADATA_NAME)
         manifest = Manifest.from_json(text, where) if text is not None else None
         declared = ordered(flat.signatures["parameters"].outputs.values(), "a", where)
@@ -199,4 +212,4 @@ class TrainableModel:
 
 
 def _rebuild(content: bytes, where: str, loss: str | None, from_logits: bool) -> TrainableModel:
-    return TrainableModel.from_content(content, where=where, loss=loss, from_logits=from_logits)
+    return TrainableModel.from_content(content, where=where, loss=loss, from_logits=from_logits, flex=True)

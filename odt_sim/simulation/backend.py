@@ -12,6 +12,8 @@ from odt_sim.strategies.base import Tensors
 class Backend(Protocol):
     """Runs the blocks of a job; results come in the order of the tasks and are the same on every backend.
 
+    A backend whose devices do not run in LiteRT's interpreter has an attribute `runtime`, a
+    `odt_sim.device.engines.RuntimeChoice`.
     `train` and `evaluate` may begin before their results are asked for, and the next round's `train` may follow meanwhile.
     """
 

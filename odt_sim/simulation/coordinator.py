@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
 from odt_sim.data.federated import FederatedData
+from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.memory import hand_back
 from odt_sim.metrics.fleet import TASK_METRICS
@@ -99,14 +100,15 @@ class Simulation:
         self._every = max(1, rounds // 10) if evaluate_every is None else evaluate_every
         place = storage_at(storage or self.directory / "checkpoint")
         self._own_storage = storage is not None
-        self._job = Job(model, data, strategy, plan, seed, place, fleet, aggregator)
+        self._backend = backend or SerialBackend()
+        runtime: RuntimeChoice = getattr(self._backend, "runtime", LITERT)
+        self._job = Job(model, data, strategy, plan, seed, place, fleet, aggregator, runtime)
         check_aggregator(self._job)
         check_target(target, TASK_METRICS[self._job.task][0], "run.target")
         self._settings = settings(self._job)
         self._privacy = promised(self._job, rounds)
         self._checkpoint = Checkpoint(place, model, identity(self._job, self._settings))
         self._folder = RunFolder(self.directory)
-        self._backend = backend or SerialBackend()
         self._steps = Rounds(self._job, self._backend, rounds)
         self._evaluated: Sequence[RoundRecord] = ()  # the records that decide which round is reported
 
@@ -145,7 +147,7 @@ class Simulation:
             return summary
 
     def _initial(self) -> Commit:
-        return self._steps.initial(initial_weights(self._job.model))
+        return self._steps.initial(initial_weights(self._job.model, self._job.runtime))
 
     def _info(self) -> RunInfo:
         settings = {**self._settings, "run.rounds": self._rounds, "seed": self._job.seed}

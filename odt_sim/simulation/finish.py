@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ModelError
 from odt_sim.files import write_file
@@ -15,7 +16,6 @@ from odt_sim.persistence.run_folder import TRAINED_MODEL, RunFolder
 from odt_sim.persistence.summary import Summary, summarize
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job
-from odt_sim.simulation.native_output import quiet
 
 
 def write_results(
@@ -60,7 +60,7 @@ def write_model(job: Job, folder: RunFolder, reported: Commit, warn: Callable[[s
     if not isinstance(shared, Weights) or shared.layout != job.model.moving:
         return
     with quiet():
-        weights = Runtime(job.model).initial.replace(shared)  # frozen parameters do not travel
+        weights = Runtime(job.model, job.runtime).initial.replace(shared)  # frozen parameters do not travel
     try:
         content = with_initial_weights(job.model.content, weights, job.model.where)
     except ModelError as error:

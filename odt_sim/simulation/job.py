@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
 from odt_sim.data.federated import FederatedData
+from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import InvocationError, OdtSimError, SimulationError
 from odt_sim.model.manifest import REGRESSIONS
@@ -36,6 +37,7 @@ class Job:
     storage: Storage
     fleet: Fleet
     aggregator: Aggregator = field(default_factory=Mean)
+    runtime: RuntimeChoice = LITERT
 
     @property
     def participants(self) -> int:

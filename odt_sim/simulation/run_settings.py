@@ -48,7 +48,10 @@ def identity(job: Job, settings: Mapping[str, str]) -> dict[str, str]:
     data = job.data
     digest = digest_of(data.indices, data.offsets, data.x, data.y)
     others = {name: text for name, text in settings.items() if name != "model"}  # every checkpoint file names its model
-    return {"seed": str(job.seed), **others, "data": f"{data.name} {digest}"}
+    runtime = (
+        {} if job.runtime.name == "litert" else {"backend.runtime": job.runtime.name}
+    )  # bits differ, losses do not
+    return {"seed": str(job.seed), **others, **runtime, "data": f"{data.name} {digest}"}
 
 
 def attributes(owner: Any) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from odt_sim.device.engines import RuntimeChoice, RuntimeName
 from odt_sim.errors import SimulationError
 from odt_sim.persistence.storage import check_writable
 from odt_sim.simulation.evaluation import Row
@@ -14,7 +15,20 @@ from odt_sim.strategies.base import Tensors, read_only
 class SerialBackend:
     """One worker in this process."""
 
-    _worker: Worker | None = None
+    def __init__(self, runtime: RuntimeName = "litert", runtime_python: str | None = None) -> None:
+        """Check the settings; start nothing.
+
+        Args:
+            runtime: What runs the model's file: `litert`, LiteRT's interpreter; `compiled`, LiteRT's compiled model; `flex`,
+                TensorFlow's interpreter with Flex ops, in a process of its own.
+            runtime_python: For `flex`, the Python of an environment with TensorFlow 2.19; None for the variable
+                `ODT_SIM_FLEX_PYTHON`.
+
+        Raises:
+            ConfigurationError: A setting is out of range.
+        """
+        self.runtime = RuntimeChoice(runtime, runtime_python)
+        self._worker: Worker | None = None
 
     def start(self) -> None:
         """Do nothing."""

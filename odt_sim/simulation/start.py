@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
 
+from odt_sim.device.engines import LITERT, RuntimeChoice
+from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.files import remove_temporaries, write_file
@@ -16,7 +18,6 @@ from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run_folder import INITIAL_MODEL, RECORDS, ROUNDS, TRAINED_MODEL, RunFolder, checksum
 from odt_sim.simulation.job import Job
-from odt_sim.simulation.native_output import quiet
 
 
 def holds_results(directory: Path) -> bool:
@@ -42,10 +43,10 @@ def check_unused(folder: RunFolder, checkpoint: Checkpoint) -> None:
         )
 
 
-def initial_weights(model: TrainableModel) -> Weights:
+def initial_weights(model: TrainableModel, runtime: RuntimeChoice = LITERT) -> Weights:
     """Return a copy of the weights that a model starts with."""
     with quiet():
-        initial = Runtime(model).initial
+        initial = Runtime(model, runtime).initial
     return Weights(initial.layout, initial.vector.copy())
 
 
@@ -75,7 +76,8 @@ def start(
         ConfigurationError: The run has more rounds already.
         ModelError: LiteRT cannot run the model.
     """
-    verify(job.model.content, job.model.fingerprint, job.model.where)  # `from_content` takes unverified bytes
+    if not job.runtime.runs_flex:  # LiteRT refuses Flex ops
+        verify(job.model.content, job.model.fingerprint, job.model.where)  # `from_content` takes unverified bytes
     committed, recorded = checkpoint.look(), folder.rounds()
 
     def check(commit: Commit) -> None:

@@ -35,7 +35,7 @@ class Worker:
             replaceable: Whether this process may end if a device hangs in native code; another one takes its place.
         """
         self._job, self._replaceable = job, replaceable
-        self._pool = RuntimePool(job.model)
+        self._pool = RuntimePool(job.model, start=job.runtime)
         self._store = DeviceStore(job.storage, job.model)
         self._evaluation = Evaluation(job)
 
@@ -87,7 +87,7 @@ class Worker:
         try:
             return work() if seconds is None else timed(work, seconds, ends_process=self._replaceable)
         except (InvocationError, OutOfTime) as error:
-            self._pool = RuntimePool(self._job.model)
+            self._pool = RuntimePool(self._job.model, start=self._job.runtime)
             return Excluded(TIMED_OUT) if isinstance(error, OutOfTime) else litert_failure(error)
 
     def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import ray
 
+from odt_sim.device.engines import RuntimeChoice, RuntimeName
 from odt_sim.model.verification import memory_needed
 from odt_sim.simulation.cohort import LARGEST_BLOCK
 from odt_sim.simulation.evaluation import Row
@@ -72,6 +73,8 @@ class RayBackend:
         num_cpus: float | None = None,
         resources: Mapping[str, float] | None = None,
         runtime_env: Mapping[str, Any] | None = None,
+        runtime: RuntimeName = "litert",
+        runtime_python: str | None = None,
     ) -> None:
         """Check the settings; start nothing.
 
@@ -83,11 +86,16 @@ class RayBackend:
                 of a local Ray, and for 0 with `devices_per_actor: 1`.
             resources: Custom resources of the cluster that each actor reserves, by name.
             runtime_env: Ray's runtime environment for all processes of the job.
+            runtime: What runs the model's file: `litert`, LiteRT's interpreter; `compiled`, LiteRT's compiled model; `flex`,
+                TensorFlow's interpreter with Flex ops, in a process beside each actor.
+            runtime_python: For `flex`, the Python of an environment with TensorFlow 2.19 on every node; None for the
+                variable `ODT_SIM_FLEX_PYTHON`.
 
         Raises:
             ConfigurationError: A setting is out of range.
         """
         check_settings(address, actors, devices_per_actor, num_cpus, resources, runtime_env)
+        self.runtime = RuntimeChoice(runtime, runtime_python)
         self._local = address == "local"
         self.address, self.actors, self.devices_per_actor = address, actors, devices_per_actor
         self.num_cpus, self.resources, self.runtime_env = num_cpus, dict(resources or {}), dict(runtime_env or {})

@@ -17,9 +17,9 @@ import ray
 from ray._private.node import Node
 from ray._private.utils import get_dashboard_dependency_error
 
+from odt_sim.device.native_output import quiet
 from odt_sim.errors import SimulationError
 from odt_sim.memory import share_arenas
-from odt_sim.simulation.native_output import quiet
 from odt_sim.simulation.ray.call_errors import one_line
 
 SYSTEM = {

@@ -1,0 +1,98 @@
+"""What runs the signatures of a `.tflite` file: the contract, and the choice of one.
+
+| `backend.runtime` | runs files in |
+|---|---|
+| `litert` | LiteRT's interpreter |
+| `compiled` | LiteRT's compiled model |
+| `flex` | TensorFlow's interpreter with Flex ops, in a process and an environment of its own |
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, get_args
+
+from numpy.typing import NDArray
+
+from odt_sim.errors import ConfigurationError
+
+Array = NDArray[Any]
+RuntimeName = Literal["litert", "compiled", "flex"]
+
+
+class Engine(Protocol):
+    """One instance of a file, with the values of its variables; it runs signatures by name."""
+
+    def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
+        """Run one signature.
+
+        Args:
+            signature: The signature's name.
+            **inputs: Its inputs, as arrays of the declared dtypes.
+
+        Returns:
+            The outputs by name, as copies.
+
+        Raises:
+            ModelError: The inputs do not fit the signature, or this runtime cannot pass them.
+            InvocationError: The runtime failed.
+        """
+
+
+StartEngine = Callable[[bytes, str], Engine]
+"""Starts an engine with a file's content and its name for errors; raises a `ModelError` if it cannot be loaded."""
+
+
+@dataclass(frozen=True)
+class RuntimeChoice:
+    """The runtime of a run; calling it starts an engine.
+
+    Attributes:
+        name: One of the table above.
+        python: For `flex`, the Python of an environment with TensorFlow 2.19; None for `ODT_SIM_FLEX_PYTHON`, else for
+            this one if it has TensorFlow 2.19.
+    """
+
+    name: RuntimeName = "litert"
+    python: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the settings of a backend."""
+        if self.name not in get_args(RuntimeName):
+            known = ", ".join(get_args(RuntimeName))
+            raise ConfigurationError(f"backend.runtime: expected one of {known}, found {self.name!r}")
+        if self.python is not None and self.name != "flex":
+            raise ConfigurationError(
+                f"backend.runtime_python: expected null with backend.runtime={self.name}, found {self.python}; "
+                "it belongs to backend.runtime=flex"
+            )
+
+    @property
+    def runs_flex(self) -> bool:
+        """Whether it runs Flex ops, which LiteRT cannot."""
+        return self.name == "flex"
+
+    def __call__(self, content: bytes, where: str) -> Engine:
+        """Start an engine; see `StartEngine`.
+
+        The modules are imported here, because a run uses one of them.
+        """
+        if self.name == "compiled":
+            from odt_sim.device.engines.compiled import CompiledEngine
+
+            return CompiledEngine(content, where)
+        if self.name == "flex":
+            from odt_sim.device.engines.flex import FlexEngine
+
+            return FlexEngine(content, where, self.python)
+        from odt_sim.device.engines.interpreter import InterpreterEngine
+
+        return InterpreterEngine(content, where)
+
+
+LITERT = RuntimeChoice()
+
+
+def one_line(error: Exception) -> str:
+    """Return the first line of an error of native code."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

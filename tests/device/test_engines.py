@@ -1,0 +1,113 @@
+"""LiteRT's interpreter and its compiled model behind one contract; `tests/flex` has TensorFlow's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odt_sim import Simulation, TrainableModel
+from odt_sim.device.batches import Batch
+from odt_sim.device.engines import LITERT, RuntimeChoice
+from odt_sim.device.engines.compiled import CompiledEngine
+from odt_sim.device.engines.flex import find_python
+from odt_sim.device.runtime import Runtime
+from odt_sim.errors import ConfigurationError, ModelError
+from odt_sim.simulation.serial import SerialBackend
+from odt_sim.strategies import FedAvg
+from odt_sim.testing import random_data
+
+COMPILED = RuntimeChoice("compiled")
+
+
+def test_compiled_model_trains_as_the_interpreter(momentum: TrainableModel) -> None:
+    random = np.random.default_rng(0)
+    runtimes = [Runtime(momentum, start) for start in (LITERT, COMPILED)]
+    for _ in range(5):
+        x, y = random.normal(size=(4, 6)).astype(np.float32), random.integers(0, 3, 4).astype(np.int32)
+        one, other = (runtime.train(Batch(x, y, np.ones(4, np.float32), 4), 0.1) for runtime in runtimes)
+        assert one == pytest.approx(other, rel=1e-6)
+    one, other = runtimes
+    np.testing.assert_allclose(one.read().vector, other.read().vector, atol=1e-6)
+    for a, b in zip(one.read_slots(), other.read_slots(), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    other.write(other.initial)  # variables are shared between signatures
+    np.testing.assert_array_equal(other.read().vector, one.initial.vector)
+
+
+def test_compiled_outputs_are_copies(momentum: TrainableModel) -> None:
+    engine = COMPILED(momentum.content, "momentum")
+    before = engine.call("parameters")["a0"]
+    kept = before.copy()
+    engine.call("restore", **{f"a{i}": np.ones(p.shape, np.float32) for i, p in enumerate(momentum.parameters)})
+    assert engine.call("parameters")["a0"].all()
+    np.testing.assert_array_equal(before, kept)
+
+
+def test_compiled_model_takes_any_rows(any_rows: TrainableModel) -> None:
+    one, other = (start(any_rows.content, "any") for start in (LITERT, COMPILED))
+    for rows in (4, 1, 7, 4):
+        x = np.random.default_rng(rows).normal(size=(rows, 6)).astype(np.float32)
+        found, expected = (engine.call("infer", x=x)["logits"] for engine in (other, one))
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"x": np.zeros((4, 6), np.int64)}, "input 'x' is int64, expected float32"),
+        ({"z": np.zeros((4, 6), np.float32)}, "signature 'infer' takes x; found z"),
+    ],
+)
+def test_wrong_input_of_a_compiled_model_is_one_line(
+    momentum: TrainableModel, inputs: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        COMPILED(momentum.content, "momentum").call("infer", **inputs)
+
+
+def test_compiled_model_refuses_what_it_cannot_load() -> None:
+    with pytest.raises(ModelError, match=r"broken.tflite: LiteRT's compiled model cannot load it: .+") as caught:
+        CompiledEngine(b"TFL3" * 9, "broken.tflite")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "tpu"}, "backend.runtime: expected one of litert, compiled, flex, found 'tpu'"),
+        ({"python": "/usr/bin/python3"}, "backend.runtime_python: expected null with backend.runtime=litert"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        RuntimeChoice(**settings)
+
+
+def test_missing_flex_environment_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ODT_SIM_FLEX_PYTHON", raising=False)
+    with pytest.raises(ConfigurationError, match=r"make one: python3.11 -m venv flex"):
+        find_python()
+    monkeypatch.setenv("ODT_SIM_FLEX_PYTHON", str(tmp_path))
+    with pytest.raises(ConfigurationError, match=f"{tmp_path} is no program"):
+        find_python()
+
+
+def test_a_python_without_tensorflow_is_refused(tmp_path: Path, momentum: TrainableModel) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho no TensorFlow here >&2\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(ConfigurationError, match=r"has no usable TensorFlow: its process ended .no TensorFlow here"):
+        RuntimeChoice("flex", str(program))(momentum.content, "momentum")
+
+
+def test_run_in_the_compiled_model_has_the_same_losses(momentum: TrainableModel, tmp_path: Path) -> None:
+    data, rounds = random_data(momentum, [9, 4, 6]), {}
+    for name in ("litert", "compiled"):
+        directory, backend = tmp_path / name, SerialBackend(name)
+        Simulation(momentum, data, FedAvg(), rounds=2, directory=directory, backend=backend).run()
+        rounds[name] = [
+            json.loads(line)["train_loss"] for line in (directory / "rounds.jsonl").read_text().splitlines()
+        ]
+    assert rounds["litert"] == pytest.approx(rounds["compiled"], rel=1e-5)
