@@ -9,10 +9,11 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError
+from odt_sim.export.border import bordered
 from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace, emit
 from odt_sim.export.lowering.calls import written
-from odt_sim.export.tracing import Function, named
+from odt_sim.export.tracing import Function
 
 Variable = Any
 """A variable of Keras or TensorFlow."""
@@ -131,12 +132,12 @@ def _emitted(
         except ExportError as error:
             raise ExportError(f"`{key}`: {error}") from error
 
-    return named(function, [*trace.arguments.values(), *replaced.values()])
+    return bordered(function, [*trace.arguments.values(), *replaced.values()])
 
 
 def reader(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
     """Return a function that returns the variables as `<prefix>0`, `<prefix>1`, ..."""
-    return named(lambda: {f"{prefix}{i}": tf.identity(v) for i, v in enumerate(variables.values())}, [])
+    return bordered(lambda: {f"{prefix}{i}": tf.identity(v) for i, v in enumerate(variables.values())}, [])
 
 
 def writer(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
@@ -147,4 +148,6 @@ def writer(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
             variable.assign(values[f"{prefix}{i}"])
         return {"count": tf.constant(len(variables))}
 
-    return named(restore, [tf.TensorSpec(v.shape, v.dtype, f"{prefix}{i}") for i, v in enumerate(variables.values())])
+    return bordered(
+        restore, [tf.TensorSpec(v.shape, v.dtype, f"{prefix}{i}") for i, v in enumerate(variables.values())]
+    )

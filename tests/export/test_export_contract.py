@@ -6,11 +6,12 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
 from odt_sim.device.device import Device
-from odt_sim.export import export_model
+from odt_sim.export import border, convert_saved_model, export_model, save_model
 from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.trainable import TrainableModel
 
@@ -59,7 +60,7 @@ def test_signatures_follow_the_contract(loaded: TrainableModel) -> None:
     shapes = [tuple(v.shape) for v in small_cnn().weights]
     assert said["parameters"] == {f"a{i}": (shape, "float32") for i, shape in enumerate(shapes)}
     assert said["restore"].items() >= said["parameters"].items()
-    slots = {"s0": ((), "int64"), **{f"s{i + 1}": (s, "float32") for i, s in enumerate(2 * shapes)}}
+    slots = {"s0": ((), "int32"), **{f"s{i + 1}": (s, "float32") for i, s in enumerate(2 * shapes)}}
     assert {name: dtype for name, (_, dtype) in said["optimizer_state"].items()} == {
         name: dtype for name, (_, dtype) in slots.items()
     }
@@ -215,3 +216,83 @@ def test_loss_by_name_takes_softmax_output_as_probabilities(tmp_path: Path) -> N
     manifest = TrainableModel.load(path).manifest
     assert manifest is not None
     assert (manifest.from_logits, manifest.plain_sgd, manifest.batch_size) == (False, True, 32)
+
+
+def dropped() -> Any:
+    keras.utils.set_random_seed(5)
+    return keras.Sequential(
+        [
+            layers.Input((4,), dtype="int64"),
+            layers.Embedding(6, 3),
+            layers.Flatten(),
+            layers.Dropout(0.5),
+            layers.Dense(3),
+        ]
+    )
+
+
+def test_int64_at_the_border_loads_and_trains_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of odt_sim 0.1 have int64 words, step counts and random states at the border."""
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 6, (12, 4)), random.integers(0, 3, 12)
+    options = {"loss": "sparse_categorical_crossentropy", "optimizer": "adam", "batch_size": BATCH}
+    now = TrainableModel.load(export_model(dropped(), tmp_path / "now.tflite", **options))
+    monkeypatch.setattr(border, "PASSED", (tf.int32, tf.uint8, tf.int64))
+    before = TrainableModel.load(export_model(dropped(), tmp_path / "before.tflite", **options))
+    for model, dtype in ((now, "int32"), (before, "int64")):
+        assert {model.x.dtype, model.slots[0].dtype, *(model.slots[i].dtype for i in model.random_states)} == {dtype}
+    first, second = (Device(model, (x, y), seed=3) for model in (now, before))
+    np.testing.assert_array_equal(first.train(2), second.train(2))
+    np.testing.assert_array_equal(first.parameters().vector, second.parameters().vector)
+    for found, expected in zip(first.optimizer_state(), second.optimizer_state(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+class Wide(tf.Module):
+    """A function of the user with int64, bool and int8 at its border."""
+
+    def __init__(self) -> None:
+        self.kernel = tf.Variable([[1.0, -1.0]])
+        self.steps = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self.odd = tf.Variable(False, trainable=False)
+
+    @tf.function(input_signature=[tf.TensorSpec([2, 1], tf.int8), tf.TensorSpec([2], tf.int64)])
+    def train(self, x: Any, y: Any) -> Any:
+        self.steps.assign_add(1)
+        self.odd.assign(tf.logical_not(self.odd))
+        rate = tf.cast(self.steps, tf.float32) + tf.cast(self.odd, tf.float32)
+        self.kernel.assign_sub(rate * tf.reduce_sum(tf.cast(x, tf.float32)) * tf.ones([1, 2]))
+        return {"loss": tf.reduce_sum(tf.cast(y, tf.float32))}
+
+    @tf.function(input_signature=[tf.TensorSpec([2, 1], tf.int8)])
+    def infer(self, x: Any) -> Any:
+        logits = tf.cast(x, tf.float32) @ self.kernel
+        return {"logits": logits, "classes": tf.argmax(logits, 1), "positive": logits[:, 0] > 0.0}
+
+    @tf.function(input_signature=[])
+    def parameters(self) -> Any:
+        return {"a0": self.kernel}
+
+    @tf.function(input_signature=[tf.TensorSpec([1, 2])])
+    def restore(self, a0: Any) -> Any:
+        self.kernel.assign(a0)
+        return self.parameters()
+
+
+def test_wide_integers_and_booleans_cross_the_border_as_int32(tmp_path: Path) -> None:
+    save_model(Wide(), tmp_path)
+    model = TrainableModel.from_content(convert_saved_model(tmp_path))
+    tensors = [t for s in model.signatures.values() for t in [*s.inputs.values(), *s.outputs.values()]]
+    assert {t.dtype for t in tensors} == {"float32", "int32"}
+    interpreter = Interpreter(model_content=model.content, num_threads=1)
+
+    def call(signature: str, **inputs: Any) -> dict[str, Any]:
+        return {name: v.tolist() for name, v in interpreter.get_signature_runner(signature)(**inputs).items()}
+
+    x, y = np.array([[2], [-1]], np.int32), np.array([3, 4], np.int32)
+    assert call("infer", x=x) == {"logits": [[2.0, -2.0], [-1.0, 1.0]], "classes": [0, 1], "positive": [1, 0]}
+    assert [call("train", x=x, y=y)["loss"] for _ in range(3)] == [7.0] * 3
+    assert sorted(call("optimizer_state").values()) == [1, 3]
+    assert call("parameters")["a0"] == [[1.0 - 8.0, -1.0 - 8.0]]  # rates 2, 2 and 4
+    interpreter.get_signature_runner("restore_optimizer_state")(s0=np.int32(0), s1=np.int32(0))
+    assert list(call("optimizer_state").values()) == [0, 0]

@@ -46,7 +46,7 @@ def test_masks_follow_the_random_state(dropped: Any) -> None:
     assert len(manifest.random_states) == 2
 
     def states(seed: int, count: int) -> dict[str, Any]:
-        return {f"s{i}": np.array([seed + n, count], np.int64) for n, i in enumerate(manifest.random_states)}
+        return {f"s{i}": np.array([seed + n, count], np.int32) for n, i in enumerate(manifest.random_states)}
 
     first = steps(dropped, states(11, 0))
     assert len(set(first)) == 3

@@ -1,0 +1,29 @@
+"""The types at the border of a file's signatures: those that every runtime of LiteRT passes.
+
+LiteRT.js refuses a file in which any signature takes or returns another type than float32, int32 or uint8. Inside the
+graph, types stay as traced: a step count, for example, is an int64 variable that crosses the border as int32.
+"""
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from odt_sim.export.tracing import Function, named
+
+PASSED = (tf.int32, tf.uint8)
+
+
+def bordered(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:
+    """Return the graph of a function that takes its arguments by name; integers and booleans cross the border as int32."""
+    inner = {spec.name: spec.dtype for spec in arguments}
+
+    def cast(**values: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs = function(**{name: tf.cast(value, inner[name]) for name, value in values.items()})
+        return {name: tf.cast(output, passed(output.dtype)) for name, output in outputs.items()}
+
+    return named(cast, [tf.TensorSpec(spec.shape, passed(spec.dtype), spec.name) for spec in arguments])
+
+
+def passed(dtype: tf.DType) -> tf.DType:
+    """Return the type that stands for another one at the border."""
+    return tf.int32 if (dtype.is_integer or dtype.is_bool) and dtype not in PASSED else dtype
