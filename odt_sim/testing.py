@@ -27,8 +27,10 @@ from numpy.typing import NDArray
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.checkpoint import read_tensors
 from odt_sim.device.device import Device
+from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
+from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.export.cache import exported
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.settings import Fleet
@@ -59,7 +61,13 @@ PERCEPTRON = {
 
 
 class StrategyConformance:
-    """Tests of a strategy; subclass it as `Test...` and return the strategy from `strategy`."""
+    """Tests of a strategy; subclass it as `Test...` and return the strategy from `strategy`.
+
+    Attributes:
+        runtime: What runs the model's file.
+    """
+
+    runtime: RuntimeChoice = LITERT
 
     def strategy(self) -> Strategy:
         """Return a new strategy with the same settings in every call.
@@ -81,12 +89,12 @@ class StrategyConformance:
 
     def test_separate_workers_give_equal_bits(self, tmp_path: Path) -> None:
         """Devices and rounds share nothing but `device.state`, updates and the broadcast."""
-        assert_same(self.run(tmp_path / "shared"), self.run(tmp_path / "each", backend=WorkerForEach()))
+        assert_same(self.run(tmp_path / "shared"), self.run(tmp_path / "each", backend=WorkerForEach(self.runtime)))
 
     def test_resumed_run_gives_equal_bits(self, tmp_path: Path) -> None:
         """The server keeps everything in `ServerState`, a device in `device.state`."""
         with pytest.raises(DeathError):
-            self.run(tmp_path / "died", backend=DiesInRound(3))
+            self.run(tmp_path / "died", backend=DiesInRound(3, self.runtime))
         resumed = self.run(tmp_path / "died", resume=True)
         assert_same(resumed, self.run(tmp_path / "whole"))
 
@@ -134,7 +142,7 @@ class StrategyConformance:
         """With two stragglers of four devices, the round drops them or takes their partial work."""
         fleet = Fleet(stragglers=0.5)
         one = self.run(tmp_path / "one", rounds=2, fleet=fleet)
-        assert_same(one, self.run(tmp_path / "other", rounds=2, fleet=fleet, backend=WorkerForEach()))
+        assert_same(one, self.run(tmp_path / "other", rounds=2, fleet=fleet, backend=WorkerForEach(self.runtime)))
         strategy, rounds = self.strategy(), _lines(tmp_path / "one" / "rounds.jsonl")
         found = {(row["devices"], row["stragglers"]) for row in rounds}
         assert found == {(4, 0) if strategy.alone else (4, 2) if strategy.partial_work else (2, 2)}
@@ -208,7 +216,7 @@ class StrategyConformance:
             plan=PLAN,
             evaluate_every=evaluate_every,
             seed=1,
-            backend=backend,
+            backend=backend or SerialBackend(self.runtime.name, self.runtime.python),
         ).run(resume=resume)
         return _outcome(directory)
 
@@ -220,7 +228,9 @@ class StrategyConformance:
         """Return a device as in the first round."""
         data = self.data()
         splits = [Examples(data.x, data.y, part(id)) for part in (data.train, data.validation, data.test)]
-        return Device(self.model(), *splits, seed=1, id=id, round=1, plan=PLAN)
+        model = self.model()
+        pool = RuntimePool(model, start=self.runtime)
+        return Device(model, *splits, seed=1, id=id, round=1, plan=PLAN, pool=pool)
 
 
 def random_data(model: TrainableModel, train_sizes: Sequence[int]) -> FederatedData:
@@ -256,13 +266,14 @@ class DeathError(BaseException):
 class DiesInRound(SerialBackend):
     """Does all of a round's work, writes what devices keep, and dies before any of it is committed."""
 
-    def __init__(self, round: int) -> None:
+    def __init__(self, round: int, runtime: RuntimeChoice = LITERT) -> None:
         """Lives for the rounds before.
 
         Args:
             round: In which it dies.
+            runtime: What runs the model's file.
         """
-        super().__init__()
+        super().__init__(runtime.name, runtime.python)
         self._round = round
 
     def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
@@ -282,8 +293,9 @@ class WorkerForEach:
     `backend.devices_per_actor=1` does the same in separate processes, if all of them die after every call.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: RuntimeChoice = LITERT) -> None:
         """Create a backend without a job."""
+        self.runtime = runtime
         self._job: Job | None = None
 
     def start(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import odt_sim.strategies
 from odt_sim import Strategy, TrainableModel
+from odt_sim.device.engines import RuntimeChoice
 from odt_sim.errors import SimulationError
 from odt_sim.strategies import FedAvg, FedPer
 from odt_sim.strategies.base import weights_of
@@ -37,6 +38,15 @@ class TestShipped(StrategyConformance):
 
 
 class TestOnTheDefaultModel(StrategyConformance):
+    def strategy(self) -> Strategy:
+        return FedPer()
+
+
+class TestOnTheCompiledModel(StrategyConformance):
+    """The suite in LiteRT's compiled model; `tests/flex` runs it in TensorFlow's interpreter."""
+
+    runtime = RuntimeChoice("compiled")
+
     def strategy(self) -> Strategy:
         return FedPer()
 

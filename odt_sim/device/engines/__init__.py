@@ -18,6 +18,9 @@ from odt_sim.errors import ConfigurationError
 Array = NDArray[Any]
 RuntimeName = Literal["litert", "compiled", "flex"]
 
+FLEX_MEMORY = 660 << 20
+"""The memory in bytes of TensorFlow's process with a small model, measured with TensorFlow 2.19."""
+
 
 class Engine(Protocol):
     """One instance of a file, with the values of its variables; it runs signatures by name."""

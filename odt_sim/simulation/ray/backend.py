@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import ray
 
-from odt_sim.device.engines import RuntimeChoice, RuntimeName
+from odt_sim.device.engines import FLEX_MEMORY, RuntimeChoice, RuntimeName
 from odt_sim.model.verification import memory_needed
 from odt_sim.simulation.cohort import LARGEST_BLOCK
 from odt_sim.simulation.evaluation import Row
@@ -172,7 +172,8 @@ class RayBackend:
         """Return what each actor reserves, and the number of actors."""
         if self._dedicated:
             needs, count = {"CPU": self.num_cpus or 0.0, **self.resources}, job.data.devices
-            check_memory(count, WORKER_MEMORY + memory_needed(job.model.content, job.model.where), nodes)
+            own = FLEX_MEMORY if job.runtime.runs_flex else memory_needed(job.model.content, job.model.where)
+            check_memory(count, WORKER_MEMORY + own, nodes)
         elif self._local and self.num_cpus is None:
             count = self.actors or cpus
             needs = {"CPU": min(1.0, math.floor(1e4 * cpus / count) / 1e4)}
