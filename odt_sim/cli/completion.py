@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from odt_sim.cli.main import COMMANDS
 from odt_sim.cli.settings import COMPONENTS, DECLARED, component
-from odt_sim.settings import ExportedModel, choices
+from odt_sim.settings import ExportedModel, Settings, choices
 from odt_sim.trackers.flat import flatten
 
 FLAGS = {
@@ -98,7 +98,8 @@ def _overrides(before: Sequence[str], word: str) -> list[str]:
 def _hint(key: str, settings: Mapping[str, Any]) -> Any:
     """Return the type of a setting; Any if it is unknown."""
     group, _, name = key.partition(".")
-    declared = {key: hint for kind in (*DECLARED, ExportedModel) for key, hint in kind.hints().items()}
+    kinds: tuple[type[Settings], ...] = (*DECLARED, ExportedModel)
+    declared = {key: hint for kind in kinds for key, hint in kind.hints().items()}
     found = component(group, str(settings.get(f"{group}._target_"))) if group in COMPONENTS else None
     return found.hints.get(name, Any) if found else declared.get(key, Any)
 

@@ -126,11 +126,18 @@ def help_text() -> str:
     """Return the help of `odt-sim run`: every group, option and key."""
     lines, chosen = [HELP], _defaults()
     for section in groups():
-        lines += [_wrapped(f"{section.name}: {section.summary}", 2), *(_line(each, "  ") for each in section.settings), ""]
+        lines += [
+            _wrapped(f"{section.name}: {section.summary}", 2),
+            *(_line(each, "  ") for each in section.settings),
+            "",
+        ]
     for group in OPTIONS:
         lines.append(f"{group}: choose one; {chosen[group]} by default" if group in chosen else f"+{group}: choose one")
         for option in options(group):
-            lines += [_wrapped(f"  {option.name}: {option.summary}", 4), *(_line(each, "      ") for each in option.settings)]
+            lines += [
+                _wrapped(f"  {option.name}: {option.summary}", 4),
+                *(_line(each, "      ") for each in option.settings),
+            ]
         lines.append("")
     return "\n".join(lines)
 

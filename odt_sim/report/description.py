@@ -168,8 +168,7 @@ def _excluded(row: Configuration) -> str | None:
     records = [record for run in row.runs for record in run.rounds]
     devices = by_reason(pair for record in records for pair in record.excluded_reasons.items())
     listed = "; ".join(
-        f"{reason}: {times}{f' of {devices[reason]}' if reason in devices else ''}"
-        for reason, times in reasons.items()
+        f"{reason}: {times}{f' of {devices[reason]}' if reason in devices else ''}" for reason, times in reasons.items()
     )
     quarantined = sum(len(summary.quarantined) for summary in summaries)
     suffix = f", {quarantined} devices quarantined" if quarantined else ""
