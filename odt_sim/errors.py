@@ -17,13 +17,7 @@ Each message is one line: what is wrong, where, what was expected, what was foun
 
 
 class OdtSimError(Exception):
-    """The base class of all errors of odt_sim.
-
-    Attributes:
-        in_user_code: Whether the cause is an exception that user code raised.
-    """
-
-    in_user_code = False
+    """The base class of all errors of odt_sim."""
 
 
 class ConfigurationError(OdtSimError):

@@ -37,9 +37,7 @@ def user_code_errors(
         raise
     except (Exception, SystemExit) as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        raised = kind(f"{subject} with {message}{_place(owner, error)}; {advice}")
-        raised.in_user_code = True
-        raise raised from error
+        raise kind(f"{subject} with {message}{_place(owner, error)}; {advice}") from error
 
 
 def _place(owner: Any, error: BaseException) -> str:

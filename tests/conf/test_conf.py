@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -198,6 +199,7 @@ def parameters_said(name: str) -> int:
 
 FLEETS = {"cross_device": (100, 10, 20, 1), "default": (20, None, 4, 1)}
 BACKENDS = {
+    "phones": ("PhonesBackend", {"phones": None, "host": "0.0.0.0", "port": 8765, "examples": "slices"}),
     "ray": ("RayBackend", {"address": "local", "actors": None, "devices_per_actor": "auto"}),
     "serial": ("SerialBackend", {}),
 }
@@ -222,6 +224,14 @@ def test_fleet_has_its_sizes(name):
 def test_backend_is_built(name):
     kind, settings = BACKENDS[name]
     config: DictConfig = ran(backend=name, **FEW).config
+    check_backend(config, kind, settings)
+
+
+def test_backend_of_phones_is_built():
+    check_backend(composed(["backend=phones"]), *BACKENDS["phones"])
+
+
+def check_backend(config: DictConfig, kind: str, settings: dict[str, Any]) -> None:
     backend = build(config.backend, "backend")
     assert type(backend).__name__ == kind
     assert {key: getattr(backend, key) for key in settings} == settings

@@ -1,0 +1,166 @@
+"""The backend whose devices are phones: whoever opens the address in a browser takes part in the run."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from odt_sim.device.native_output import quiet
+from odt_sim.device.runtime import Runtime
+from odt_sim.errors import ConfigurationError, SimulationError, StrategyError
+from odt_sim.persistence.storage import check_writable
+from odt_sim.phone.extra import check_extra
+from odt_sim.phone.phones import Phones
+from odt_sim.phone.worker import PhoneWorker
+from odt_sim.simulation.evaluation import Row
+from odt_sim.simulation.job import Job, Task, Trained
+from odt_sim.strategies.base import Tensors, read_only
+
+LARGEST_PORT = 65535
+
+
+class PhonesBackend:
+    """A web server whose page trains a device in each browser; all strategies that read no examples run unchanged."""
+
+    def __init__(
+        self,
+        phones: int | None = None,
+        host: str = "0.0.0.0",
+        port: int = 8765,
+        examples: Literal["slices", "own"] = "slices",
+        assets: str | None = None,
+        certificate: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Check the settings; start nothing.
+
+        Args:
+            phones: The phones to wait for before the first round; None for all devices of the fleet.
+            host: The address to listen on; `0.0.0.0` for all of this machine.
+            port: The port; 0 for a free one.
+            examples: `slices` sends phone k the run's data of device k; `own` trains on what each phone has.
+            assets: A folder in which npm installed `@litertjs/core`; None to load it from a CDN.
+            certificate: A certificate as a PEM file, to serve https; None for http.
+            key: The certificate's key as a PEM file.
+
+        Raises:
+            ConfigurationError: A setting is out of range, or the extra `phone` is missing.
+        """
+        check_extra()
+        if phones is not None and phones < 1:
+            raise ConfigurationError(f"backend.phones: expected at least 1 or null, found {phones}")
+        if not 0 <= port <= LARGEST_PORT:
+            raise ConfigurationError(f"backend.port: expected 0 to {LARGEST_PORT}, found {port}")
+        if examples not in ("slices", "own"):
+            raise ConfigurationError(f"backend.examples: expected slices or own, found {examples!r}")
+        if (certificate is None) != (key is None):
+            raise ConfigurationError("backend.certificate: needs backend.key, and the other way round; give both")
+        self.phones, self.host, self.port, self.examples = phones, host, port, examples
+        self.assets, self.certificate, self.key = assets, certificate, key
+        self._opened = ExitStack()
+        self._connected: Phones | None = None
+        self._worker: PhoneWorker | None = None
+        self._least = 1
+        self.address = ""
+
+    def start(self) -> None:
+        """Do nothing: the address depends on the run."""
+
+    def open(self, job: Job) -> None:
+        """Serve the page, print its address, and wait for the phones.
+
+        Raises:
+            StrategyError: The strategy reads examples.
+            ConfigurationError: The run needs more phones than it has devices, or the server cannot be started.
+            FileError: The run's storage cannot be written.
+        """
+        if job.strategy.reads_examples:
+            raise StrategyError(
+                f"strategy {job.strategy.name}: reads the devices' examples or the outputs for them, which phones do not "
+                "send; choose another strategy or backend=ray"
+            )
+        devices = job.data.devices
+        if self.phones is not None and self.phones > devices:
+            raise ConfigurationError(
+                f"backend.phones: expected at most fleet.devices, {devices}, found {self.phones}; ask for fewer"
+            )
+        check_writable(job.storage)
+        connected = Phones(devices, job.storage)
+        connected.record()
+        with quiet():
+            worker = PhoneWorker(job, connected, Runtime(job.model))
+        self._opened.callback(worker.close)
+        self._serve(job, connected)
+        self._opened.callback(connected.end, "The run has ended.")
+        self._connected, self._worker, self._least = connected, worker, max(1, job.fleet.min_devices)
+        self._wait("to begin", self.phones or devices, range(devices))
+
+    def _serve(self, job: Job, connected: Phones) -> None:
+        from odt_sim.phone.app import phone_app
+        from odt_sim.phone.fleet_socket import Joining
+        from odt_sim.phone.server import Server, Tls, address_of, listen, qr_code
+
+        tls = Tls(Path(self.certificate), Path(self.key)).check() if self.certificate and self.key else None
+        assets = Path(self.assets) if self.assets else None
+        routes = Joining(job, connected, self.examples == "slices").routes()
+        app = phone_app(connected.token, self.host, page="fleet.html", assets=assets, routes=routes)
+        listening = self._opened.enter_context(listen(self.host, self.port))
+        self._opened.enter_context(Server(app, listening, tls, largest_message(job)))
+        self.address = address_of(listening, connected.token, tls)
+        _tell(f"Open this address on each phone:\n\n  {self.address}\n\n{qr_code(self.address)}\n")
+
+    def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
+        """Train blocks, once enough of their devices are connected."""
+        worker, received = self._ready(), read_only(broadcast)
+        devices = [id for task in tasks for id in task.devices]
+        for i, task in enumerate(tasks):
+            if not i:
+                self._wait(f"for round {task.round}", min(self._least, len(devices)), devices)
+            yield worker.train(task, received)
+
+    def evaluate(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[list[Row]]:
+        """Evaluate blocks, once one of their devices is connected."""
+        worker, received = self._ready(), read_only(broadcast)
+        devices = [id for task in tasks for id in task.devices]
+        for i, task in enumerate(tasks):
+            if not i:
+                self._wait(f"to evaluate round {task.round}", 1, devices)
+            yield worker.evaluate(task, received)
+
+    def close(self) -> None:
+        """End the phones' part in the run and the server."""
+        self._opened.close()
+        self._worker = self._connected = None
+
+    def _ready(self) -> PhoneWorker:
+        if self._worker is None:
+            raise SimulationError("backend phones: no job is open; call open first")
+        return self._worker
+
+    def _wait(self, purpose: str, count: int, devices: Sequence[int]) -> None:
+        if self._connected is not None:
+            waiting = partial(_waiting, purpose=purpose, count=count)
+            self._connected.wait_for(count, devices, waiting)
+
+
+def largest_message(job: Job) -> int:
+    """Return the largest message of a phone, in bytes: all weights and slots, and room for a header and the losses."""
+    slots = sum(8 * max(1, size) for slot in job.model.slots for size in [_size(slot.shape)])
+    return 4 * job.model.layout.size + slots + (4 << 20)
+
+
+def _size(shape: Sequence[int]) -> int:
+    size = 1
+    for axis in shape:
+        size *= axis
+    return size
+
+
+def _waiting(here: int, purpose: str, count: int) -> None:
+    _tell(f"waiting for phones {purpose}: {here} of {count} connected")
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

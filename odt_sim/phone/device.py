@@ -1,0 +1,141 @@
+"""A device of the fleet that is a phone: its examples and its model are in a browser."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.data.dataset_checks import as_targets
+from odt_sim.device.batches import Batch, cut
+from odt_sim.device.device import Device
+from odt_sim.device.examples import Examples
+from odt_sim.device.plan import TrainingPlan
+from odt_sim.device.training_step import Step, step_for
+from odt_sim.errors import DataError
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.phone import phones
+from odt_sim.phone.frames import Array
+from odt_sim.phone.runtime import Ask, PhonePool, PhoneRuntime, PhoneState
+
+
+class PhoneExamples(Examples):
+    """Examples that stay on a phone: their number is known here, their values are not."""
+
+    @classmethod
+    def counted(cls, count: int) -> "PhoneExamples":
+        """Return a number of examples."""
+        nothing = np.zeros(0, np.float32)
+        return cls(nothing, nothing, np.arange(count))
+
+    def take(self, order: NDArray[np.int64] | None = None) -> tuple[Array, Array]:
+        """Refuse to return examples.
+
+        Raises:
+            DataError: Always.
+        """
+        raise DataError(ON_PHONE)
+
+
+ON_PHONE = "the examples are on a phone, which sends none of them; choose another strategy, or another backend"
+
+
+class PhoneDevice(Device):
+    """Trains and evaluates in a browser; only weights, slots, losses and figures travel."""
+
+    def __init__(
+        self,
+        model: TrainableModel,
+        examples: phones.Examples,
+        ask: Ask,
+        pool: PhonePool,
+        *,
+        seed: int,
+        id: int,
+        round: int,
+        plan: TrainingPlan,
+    ) -> None:
+        """Create a device with the model's initial weights.
+
+        Args:
+            model: The model.
+            examples: How many examples the phone has.
+            ask: Sends the phone a request.
+            pool: The model's initial weights and slots.
+            seed: The run's seed.
+            id: The device's number.
+            round: The current round.
+            plan: The default plan.
+        """
+        counted = [PhoneExamples.counted(count) for count in examples]
+        super().__init__(model, counted[0], counted[1], seed=seed, id=id, round=round, plan=plan, pool=pool)
+        self.own_test = counted[2]
+        self._state = PhoneState(pool, PhoneRuntime(model, ask), self.initial, self._initial_slots())
+        self._model_state = self._state
+
+    def _next_batches(self, step: Step, plan: TrainingPlan) -> Iterator[Batch]:
+        for examples in plan.passes(len(self.train_examples), self.model.batch_size):
+            yield from self._shuffled(self.train_examples, "batches", self._epochs, examples)
+            self._epochs += 1
+
+    def _shuffled(self, rows: Examples, purpose: str, epoch: int, examples: int) -> Iterator[Batch]:
+        """Yield batches that hold positions of examples as `x` and `y`."""
+        order = self.random(purpose, epoch).permutation(len(rows))[:examples]
+        return cut(self.model, order, order)
+
+    def _steps(self, step: Step, batches: Iterable[Batch], learning_rate: float) -> list[float]:
+        losses = self._state.on_phone(changes=True).train(step, batches, learning_rate, self._offset)
+        self.calls.train += len(losses)
+        return [float(loss) for loss in losses]
+
+    def train_step(self, batch: Batch, learning_rate: float | None = None, group: str | None = None) -> float:
+        """Run one step on a batch of `batches` and return its loss."""
+        [loss] = self._steps(step_for(self.model, group), [batch], self.learning_rate(learning_rate))
+        return loss
+
+    def train_batch(self, x: Any, y: Any, learning_rate: float | None = None, group: str | None = None) -> float:
+        """Refuse: a phone trains on its own examples only."""
+        raise DataError(f"device {self.id}: a phone trains on its own examples only; choose another strategy")
+
+    def infer(self, x: Any) -> Array:
+        """Refuse: a phone sends no outputs."""
+        raise DataError(f"device {self.id}: {ON_PHONE}")
+
+    def embedded(self, split: str) -> Examples:
+        """Refuse: a phone sends no embeddings."""
+        raise DataError(f"device {self.id}: {ON_PHONE}")
+
+    def evaluate(self, split: str = "test") -> dict[str, float]:
+        """Return the metrics of a split, computed on the phone."""
+        return self._figures(split, only_loss=False)
+
+    def loss(self, split: str) -> float:
+        """Return the mean loss of a split, computed on the phone."""
+        return self._figures(split, only_loss=True)["loss"]
+
+    def _figures(self, split: str, *, only_loss: bool) -> dict[str, float]:
+        examples = self._split(split)
+        if not len(examples):
+            raise DataError(f"device {self.id}: has no {split} examples; give it some")
+        given: Mapping[str, Array] = {}
+        if not isinstance(
+            examples, PhoneExamples
+        ):  # those of other devices, by which a run measures what was forgotten
+            given, split = tensors_of(self.model, *examples.take()), "given"
+        figures, calls = self._state.on_phone().evaluate(split, only_loss, given)
+        self.calls.infer += calls
+        return figures
+
+
+def tensors_of(model: TrainableModel, x: Array, y: Array) -> dict[str, Array]:
+    """Return examples as a phone takes them.
+
+    Args:
+        model: The model.
+        x: `[examples, ...]`.
+        y: `[examples, ...]` labels or targets.
+    """
+    return {
+        "x": np.asarray(x, model.signatures["infer"].inputs["x"].dtype),
+        "y": as_targets(y, model.y.shape[1:], model.y.dtype),
+    }

@@ -1,0 +1,110 @@
+"""Messages between the coordinator and a phone: one binary frame of a JSON header and tensors.
+
+A frame is `odt1`, the header's length as uint32, the header, and the data of each tensor in the header's order. All numbers
+are little endian. Header and data are padded to 8 bytes, so that a browser can view the data without a copy.
+"""
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.errors import DataError
+
+Array = NDArray[Any]
+
+MAGIC = b"odt1"
+DTYPES = ("float32", "int32", "uint8")
+LONGEST_HEADER = 1 << 20
+MOST_AXES = 8
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message.
+
+    Attributes:
+        header: What it says; `do` is its kind.
+        tensors: Arrays by name, float32, int32 or uint8.
+    """
+
+    header: Mapping[str, Any]
+    tensors: Mapping[str, Array] = field(default_factory=dict)
+
+
+def encode(message: Message) -> bytes:
+    """Return the frame of a message.
+
+    Raises:
+        DataError: A tensor has another dtype.
+    """
+    arrays = {name: np.ascontiguousarray(array) for name, array in message.tensors.items()}
+    for name, array in arrays.items():
+        if array.dtype.name not in DTYPES:
+            raise DataError(f"tensor {name} for a phone: expected {', '.join(DTYPES)}, found {array.dtype.name}")
+    declared = [
+        {"name": name, "dtype": array.dtype.name, "shape": list(np.shape(message.tensors[name]))}
+        for name, array in arrays.items()
+    ]
+    header = json.dumps({**message.header, "tensors": declared}).encode()
+    parts = [MAGIC, struct.pack("<I", _padded(len(header))), header.ljust(_padded(len(header)))]
+    for array in arrays.values():
+        data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+        parts += [data, bytes(_padded(len(data)) - len(data))]
+    return b"".join(parts)
+
+
+def decode(frame: bytes) -> Message:
+    """Return the message of a frame; its arrays are read-only views.
+
+    Raises:
+        DataError: The frame is cut, or is none of this protocol.
+    """
+    if len(frame) < 8 or frame[:4] != MAGIC:
+        raise DataError(f"message of {len(frame)} bytes: expected a frame of odt_sim; reload the page")
+    [length] = struct.unpack("<I", frame[4:8])
+    if length > min(LONGEST_HEADER, len(frame) - 8):
+        raise DataError(f"message of {len(frame)} bytes: cut within its header of {length} bytes; send it again")
+    header = _header(frame[8 : 8 + length])
+    tensors, start = {}, 8 + length
+    for name, dtype, shape in header.pop("tensors"):
+        count = prod(shape)
+        size = count * dtype.itemsize
+        if start + size > len(frame):
+            raise DataError(f"message of {len(frame)} bytes: cut within tensor {name!r} {list(shape)}; send it again")
+        tensors[name] = np.frombuffer(frame, dtype, count, start).reshape(shape)
+        start += _padded(size)
+    if start != len(frame):
+        raise DataError(f"message of {len(frame)} bytes: expected {start}; send it again")
+    return Message(header, tensors)
+
+
+def _header(text: bytes) -> dict[str, Any]:
+    """Return the header, with a name, a dtype and a shape for each tensor.
+
+    Raises:
+        DataError: It is not that of a frame.
+    """
+    try:
+        header = json.loads(text)
+        header["tensors"] = [_declared(**tensor) for tensor in header["tensors"]]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DataError(f"message: its header is invalid ({type(error).__name__}: {error}); reload the page") from error
+    return dict(header)
+
+
+def _declared(name: str, dtype: str, shape: list[int]) -> tuple[str, np.dtype[Any], tuple[int, ...]]:
+    if not isinstance(name, str) or dtype not in DTYPES or len(shape) > MOST_AXES:
+        raise ValueError(f"tensor {name!r} of {dtype!r}")
+    if not all(type(size) is int and 0 <= size < 1 << 31 for size in shape):
+        raise ValueError(f"tensor {name!r} of shape {shape}")
+    return name, np.dtype(dtype).newbyteorder("<"), tuple(shape)
+
+
+def _padded(size: int) -> int:
+    return -(-size // 8) * 8

@@ -1,0 +1,180 @@
+/**
+ * This phone's part in a run: it joins by a WebSocket, does what the run asks for, and joins again after a loss.
+ *
+ * @module
+ */
+
+import { decode, encode } from "./frames.js";
+
+/** @typedef {import("./device.js").Device} Device */
+/** @typedef {import("./frames.js").Message} Message */
+
+const PROGRESS = 1000; // milliseconds between two reports of progress
+const BLOCKED = 100; // milliseconds for which work may keep the page from being drawn
+const PAUSES = [500, 1000, 2000, 4000, 8000]; // milliseconds before each attempt to join again
+const SECRET = "odt_sim.phone";
+
+/**
+ * What the page shows.
+ *
+ * @callback Show
+ * @param {"connecting" | "welcome" | "waiting" | "working" | "lost" | "ended"} phase
+ * @param {Record<string, any>} details
+ * @returns {void}
+ */
+
+/** A connection to the run, which is made again until the run ends it. */
+export class Connection {
+  /**
+   * @param {string} address The WebSocket's address.
+   * @param {(welcome: Message) => Promise<Device>} prepare Makes the device, once the run has said which it is.
+   * @param {Show} show
+   */
+  constructor(address, prepare, show) {
+    this.address = address;
+    this.prepare = prepare;
+    this.show = show;
+    /** @type {WebSocket | null} */
+    this.socket = null;
+    /** @type {Device | null} */
+    this.device = null;
+    this.latest = 0; // the last request: earlier ones are no longer wanted
+    this.attempts = 0;
+    this.ended = false;
+    this.queue = Promise.resolve();
+  }
+
+  /** Join the run. */
+  join() {
+    this.ended = false;
+    this.show("connecting", {});
+    const socket = new WebSocket(this.address);
+    socket.binaryType = "arraybuffer";
+    socket.onopen = () => socket.send(encode({ do: "join", phone: secret() }));
+    socket.onmessage = ({ data }) => this.received(socket, data);
+    socket.onclose = () => this.closed(socket);
+    this.socket = socket;
+  }
+
+  /**
+   * @param {WebSocket} socket
+   * @param {ArrayBuffer} frame
+   */
+  received(socket, frame) {
+    if (socket !== this.socket) return;
+    const message = decode(frame);
+    if (message.header.do === "end") {
+      this.ended = !message.header.again;
+      this.show(this.ended ? "ended" : "lost", message.header);
+      return;
+    }
+    if (message.header.id) this.latest = message.header.id;
+    this.queue = this.queue.then(() => this.answer(socket, message)).catch((error) => this.stop(error));
+  }
+
+  /**
+   * @param {WebSocket} socket
+   * @param {Message} message
+   */
+  async answer(socket, message) {
+    const { header } = message;
+    if (header.do === "welcome") {
+      this.show("welcome", header);
+      this.device = await this.prepare(message);
+      const { train, validation, test } = this.device.examples;
+      const [ofTrain, ofValidation, ofTest] = [train, validation, test].map(({ x }) => x.shape[0]);
+      const counts = { train: ofTrain, validation: ofValidation, test: ofTest };
+      socket.send(encode({ do: "ready", fingerprint: header.fingerprint, ...counts }));
+      this.attempts = 0;
+      this.show("waiting", { ...counts, slices: header.slices });
+      return;
+    }
+    const wanted = () => socket === this.socket && socket.readyState === WebSocket.OPEN && header.id === this.latest;
+    if (!this.device || !wanted()) return;
+    this.show("working", header);
+    const reply = await this.work(socket, message, wanted);
+    if (reply && wanted()) {
+      socket.send(encode({ do: "done", ...reply.header, id: header.id }, reply.tensors));
+      this.show("waiting", { ...reply.header, losses: reply.tensors?.losses?.data });
+    }
+  }
+
+  /**
+   * Return the device's reply; null if the request is no longer wanted.
+   *
+   * @param {WebSocket} socket
+   * @param {Message} message
+   * @param {() => boolean} wanted
+   */
+  async work(socket, message, wanted) {
+    const { id } = message.header;
+    let drawn = performance.now();
+    let reported = drawn;
+    try {
+      return await /** @type {Device} */ (this.device).work(message, async (done, of) => {
+        const now = performance.now();
+        if (now - reported > PROGRESS) {
+          socket.send(encode({ do: "progress", id }));
+          reported = now;
+        }
+        if (now - drawn > BLOCKED) {
+          this.show("working", { ...message.header, done, of });
+          await drawing();
+          drawn = performance.now();
+        }
+        if (!wanted()) throw new Error("no longer wanted");
+      });
+    } catch (error) {
+      if (!wanted()) return null;
+      socket.send(encode({ do: "failed", error: reason(error), id }));
+      this.show("waiting", { failed: reason(error) });
+      return null;
+    }
+  }
+
+  /** @param {unknown} error */
+  stop(error) {
+    this.ended = true;
+    this.show("ended", { sentence: reason(error), failed: true });
+    this.socket?.close();
+  }
+
+  /** @param {WebSocket} socket */
+  closed(socket) {
+    if (socket !== this.socket || this.ended) return;
+    this.socket = null;
+    const pause = PAUSES[Math.min(this.attempts, PAUSES.length - 1)];
+    this.attempts += 1;
+    this.show("lost", { attempts: this.attempts });
+    setTimeout(() => this.again(), pause);
+  }
+
+  /** Join again now, unless this phone takes part or the run has ended. */
+  again() {
+    if (!this.socket && !this.ended) this.join();
+  }
+}
+
+/** Wait until the page could be drawn; timers would be slowed down in a hidden tab. */
+function drawing() {
+  return new Promise((resolve) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => resolve(undefined);
+    port2.postMessage(null);
+  });
+}
+
+/** Return the secret by which the run knows this browser again. */
+function secret() {
+  const kept = localStorage.getItem(SECRET);
+  if (kept) return kept;
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  const made = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  localStorage.setItem(SECRET, made);
+  return made;
+}
+
+/** @param {unknown} error */
+function reason(error) {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,266 @@
+/**
+ * The figures of one device, from the outputs of its model: the same as `odt_sim/metrics/device.py` computes, in float64.
+ *
+ * @module
+ */
+
+import { product } from "./frames.js";
+
+const EPSILON = 1e-7; // as in Keras: a probability of zero has a finite loss
+const REGRESSIONS = ["mean_squared_error", "mean_absolute_error", "huber", "cosine_similarity"];
+
+/** @typedef {import("./litert.js").Value} Value */
+
+/**
+ * What the outputs and the targets mean.
+ *
+ * @typedef {object} Objective
+ * @property {string} loss The name of the loss.
+ * @property {boolean} from_logits Whether the outputs are logits rather than probabilities.
+ * @property {number} delta The error at which Huber's loss turns from quadratic to linear.
+ */
+
+/**
+ * Return the mean loss of examples.
+ *
+ * @param {Value} outputs `[examples, ...]`.
+ * @param {Value} y `[examples, ...]` labels, one per row of the outputs, or targets of the outputs' shape.
+ * @param {Objective} objective
+ * @returns {number}
+ */
+export function meanLoss(outputs, y, objective) {
+  const { loss } = objective;
+  if (loss === "sparse_categorical_crossentropy") {
+    const logarithms = logProbabilities(outputs, objective.from_logits);
+    return -mean(logarithms.map((row, i) => row[y.data[i]]));
+  }
+  const own = rows(outputs);
+  const targets = rows({ data: y.data, shape: outputs.shape });
+  if (loss === "categorical_crossentropy") {
+    const logarithms = logProbabilities(outputs, objective.from_logits);
+    return mean(logarithms.map((row, i) => -sum(row.map((value, k) => targets[i][k] * value))));
+  }
+  return mean(own.map((row, i) => rowLoss(row, targets[i], objective)));
+}
+
+/**
+ * Return the figures of a device.
+ *
+ * @param {Value} outputs See `meanLoss`.
+ * @param {Value} y
+ * @param {Objective} objective
+ * @returns {Record<string, number>} Undefined figures are absent.
+ */
+export function figures(outputs, y, objective) {
+  const found = REGRESSIONS.includes(objective.loss)
+    ? regression(outputs, y)
+    : classification(outputs, y, objective);
+  const all = { ...found, loss: meanLoss(outputs, y, objective), examples: outputs.shape[0] };
+  return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== null));
+}
+
+/**
+ * @param {number[]} row
+ * @param {number[]} target
+ * @param {Objective} objective
+ */
+function rowLoss(row, target, { loss, from_logits, delta }) {
+  const errors = row.map((value, k) => Math.abs(value - target[k]));
+  switch (loss) {
+    case "cosine_similarity":
+      return -sum(row.map((value, k) => value * target[k])) / (norm(row) * norm(target));
+    case "huber":
+      return mean(errors.map((error) => (error <= delta ? 0.5 * error ** 2 : delta * error - 0.5 * delta ** 2)));
+    case "mean_absolute_error":
+      return mean(errors);
+    case "mean_squared_error":
+      return mean(errors.map((error) => error ** 2));
+    case "kl_divergence": {
+      const wanted = target.map((value) => clip(value, EPSILON, 1));
+      return sum(wanted.map((value, k) => value * Math.log(value / clip(row[k], EPSILON, 1))));
+    }
+    case "binary_crossentropy":
+      return mean(row.map((value, k) => binaryLoss(value, target[k], from_logits)));
+    default:
+      throw new Error(`This page cannot compute the loss ${loss}.`);
+  }
+}
+
+/**
+ * @param {number} output
+ * @param {number} target
+ * @param {boolean} fromLogits
+ */
+function binaryLoss(output, target, fromLogits) {
+  if (fromLogits) return Math.max(output, 0) - output * target + Math.log1p(Math.exp(-Math.abs(output)));
+  return -target * logProbability(output) - (1 - target) * logProbability(1 - output);
+}
+
+/**
+ * @param {Value} outputs
+ * @param {Value} y
+ * @returns {Record<string, number | null>}
+ */
+function regression(outputs, y) {
+  const errors = Array.from(outputs.data, (value, i) => value - y.data[i]);
+  return { mse: mean(errors.map((error) => error ** 2)), mae: mean(errors.map(Math.abs)), r2: r2(outputs, y) };
+}
+
+/**
+ * @param {Value} outputs
+ * @param {Value} y
+ * @param {Objective} objective
+ * @returns {Record<string, number | null>}
+ */
+function classification(outputs, y, { loss, from_logits }) {
+  const own = rows(outputs);
+  if (loss === "binary_crossentropy") {
+    const labels = Array.from(y.data, (value) => (value > 0.5 ? 1 : 0));
+    const threshold = from_logits ? 0 : 0.5;
+    const right = own.flat().map((value, i) => !Number.isNaN(value) && value > threshold === (labels[i] === 1));
+    const classes = outputs.shape[outputs.shape.length - 1];
+    return scored(right, labels, own, own.map((row, i) => row.map((_, k) => labels[i * classes + k] === 1)));
+  }
+  const hot = loss === "categorical_crossentropy" || loss === "kl_divergence";
+  const labels = hot ? rows({ data: y.data, shape: outputs.shape }).map(largest) : Array.from(y.data);
+  const right = own.map((row, i) => !row.some(Number.isNaN) && largest(row) === labels[i]);
+  const scores = from_logits ? own.map(logSoftmax) : own; // logits of different examples have no common scale
+  return scored(right, labels, scores, own.map((row, i) => row.map((_, k) => labels[i] === k)));
+}
+
+/**
+ * @param {boolean[]} right
+ * @param {number[]} labels
+ * @param {number[][]} scores
+ * @param {boolean[][]} positive
+ */
+function scored(right, labels, scores, positive) {
+  return {
+    accuracy: mean(right.map(Number)),
+    balanced_accuracy: balancedAccuracy(right, labels),
+    auc: auc(scores, positive),
+  };
+}
+
+/**
+ * Return the mean recall of the classes that occur.
+ *
+ * @param {boolean[]} right
+ * @param {number[]} labels
+ */
+function balancedAccuracy(right, labels) {
+  /** @type {Map<number, number[]>} */
+  const byClass = new Map();
+  labels.forEach((label, i) => byClass.set(label, [...(byClass.get(label) ?? []), Number(right[i])]));
+  return byClass.size ? mean([...byClass.values()].map(mean)) : null;
+}
+
+/**
+ * Return the mean area under the ROC curve of one class against the rest, over the classes of some but not all examples.
+ *
+ * @param {number[][]} scores `[examples, classes]`.
+ * @param {boolean[][]} positive `[examples, classes]`.
+ */
+function auc(scores, positive) {
+  if (!scores.every((row) => row.every(Number.isFinite))) return null;
+  const areas = scores[0].map((_, k) => areaOf(scores.map((row) => row[k]), positive.map((row) => row[k])));
+  const known = areas.filter((area) => area !== null);
+  return known.length ? mean(known) : null;
+}
+
+/**
+ * Return the probability that a positive example has a higher score than a negative one; ties count half.
+ *
+ * @param {number[]} scores
+ * @param {boolean[]} positive
+ */
+function areaOf(scores, positive) {
+  const positives = positive.filter(Boolean).length;
+  if (!positives || positives === scores.length) return null;
+  const order = scores.map((_, i) => i).sort((a, b) => scores[a] - scores[b]);
+  let over = 0;
+  for (let first = 0, last = 0; first < order.length; first = last) {
+    while (last < order.length && scores[order[last]] === scores[order[first]]) last += 1;
+    for (let i = first; i < last; i += 1) over += positive[order[i]] ? first + last : 0;
+  }
+  return (over - positives ** 2) / (2 * positives * (scores.length - positives));
+}
+
+/**
+ * Return the mean coefficient of determination of the outputs that vary; null if none does.
+ *
+ * @param {Value} outputs
+ * @param {Value} y
+ */
+function r2(outputs, y) {
+  const [examples] = outputs.shape;
+  const width = outputs.data.length / examples;
+  const known = [];
+  for (let k = 0; k < width; k += 1) {
+    const targets = Array.from({ length: examples }, (_, i) => y.data[i * width + k]);
+    const average = mean(targets);
+    const total = sum(targets.map((value) => (value - average) ** 2));
+    if (total > 0) known.push(1 - sum(targets.map((value, i) => (value - outputs.data[i * width + k]) ** 2)) / total);
+  }
+  return known.length ? mean(known) : null;
+}
+
+/**
+ * @param {Value} outputs
+ * @param {boolean} fromLogits
+ */
+function logProbabilities(outputs, fromLogits) {
+  return rows(outputs).map((row) => (fromLogits ? logSoftmax(row) : row.map(logProbability)));
+}
+
+/** @param {number[]} row */
+function logSoftmax(row) {
+  const top = row.reduce((a, b) => Math.max(a, b));
+  const logarithm = Math.log(sum(row.map((value) => Math.exp(value - top))));
+  return row.map((value) => value - top - logarithm);
+}
+
+/** @param {number} value */
+function logProbability(value) {
+  return Math.log(clip(value, EPSILON, 1 - EPSILON));
+}
+
+/**
+ * Return the rows along the last axis.
+ *
+ * @param {Value} value
+ * @returns {number[][]}
+ */
+function rows({ data, shape }) {
+  const width = shape[shape.length - 1];
+  return Array.from({ length: product(shape.slice(0, -1)) }, (_, i) => Array.from(data.slice(i * width, (i + 1) * width)));
+}
+
+/** @param {number[]} row */
+function largest(row) {
+  return row.reduce((best, value, i) => (value > row[best] ? i : best), 0);
+}
+
+/** @param {number[]} row */
+function norm(row) {
+  return Math.max(Math.sqrt(sum(row.map((value) => value ** 2))), EPSILON);
+}
+
+/**
+ * @param {number} value
+ * @param {number} least
+ * @param {number} most
+ */
+function clip(value, least, most) {
+  return Math.min(Math.max(value, least), most);
+}
+
+/** @param {number[]} values */
+function sum(values) {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+/** @param {number[]} values */
+function mean(values) {
+  return sum(values) / values.length;
+}

@@ -1,0 +1,179 @@
+/**
+ * The page of a phone that takes part in a run.
+ *
+ * @module
+ */
+
+import { Connection } from "./connection.js";
+import { Device } from "./device.js";
+import { load } from "./litert.js";
+import { forget, formOf, keep, kept, read, split } from "./own_examples.js";
+
+/** @typedef {import("./device.js").Splits} Splits */
+/** @typedef {import("./litert.js").Model} Model */
+
+const KINDS = { train: "Training", evaluate: "Evaluating", final: "Evaluating for the report" };
+
+/** @type {{ fingerprint: string, model: Model } | null} */
+let loaded = null;
+
+/** @param {string} id */
+function place(id) {
+  return /** @type {HTMLElement} */ (document.getElementById(id));
+}
+
+/**
+ * Make the device of a run.
+ *
+ * @param {import("./frames.js").Message} welcome
+ */
+async function prepare({ header, tensors }) {
+  const model = await modelOf(header.fingerprint);
+  return new Device(model, header, header.slices ? slices(tensors) : split(await ownExamples(model, header.classes)));
+}
+
+/** @param {string} fingerprint */
+async function modelOf(fingerprint) {
+  if (loaded?.fingerprint === fingerprint) return loaded.model;
+  const { assets } = await (await fetch("settings.json")).json();
+  const response = await fetch("model.tflite");
+  if (!response.ok) throw new Error(`The run did not send its model (${response.status}); reload the page.`);
+  const litert = await load({ assets });
+  loaded?.model.delete();
+  loaded = { fingerprint, model: await litert.compile(await response.arrayBuffer()) };
+  return loaded.model;
+}
+
+/**
+ * Return the examples that the run sent.
+ *
+ * @param {import("./frames.js").Message["tensors"]} tensors
+ * @returns {Splits}
+ */
+function slices(tensors) {
+  const part = (/** @type {string} */ name) => ({ x: tensors[`${name}.x`], y: tensors[`${name}.y`] });
+  return { train: part("train"), validation: part("validation"), test: part("test") };
+}
+
+/**
+ * Return the examples that this browser keeps, or wait for the user to choose a file.
+ *
+ * @param {Model} model
+ * @param {number | null} classes
+ * @returns {Promise<import("./device.js").Examples>}
+ */
+async function ownExamples(model, classes) {
+  const form = formOf(model, classes);
+  const columns = [`[${form.x.join(", ")}] for x`, form.y.length ? `[${form.y.join(", ")}] for y` : "a label for y"];
+  place("form").textContent = `The model expects ${columns.join(" and ")}.`;
+  const found = await kept(form);
+  if (found) return found;
+  place("choose").hidden = false;
+  status("Choose the examples that this phone trains on.");
+  return new Promise((resolve) => {
+    place("files").onchange = async (event) => {
+      try {
+        const examples = await read([.../** @type {any} */ (event.target).files], form);
+        await keep(examples);
+        place("choose").hidden = true;
+        resolve(examples);
+      } catch (error) {
+        status(error instanceof Error ? error.message : String(error), "failed");
+      }
+    };
+  });
+}
+
+/**
+ * @param {string} text
+ * @param {"" | "good" | "failed"} [kind]
+ */
+function status(text, kind = "") {
+  place("status").textContent = text;
+  place("status").className = `notice ${kind}`;
+}
+
+/**
+ * @param {string} id
+ * @param {string} text
+ */
+function fact(id, text) {
+  place(id).textContent = text;
+  place("facts").hidden = false;
+}
+
+/** @type {import("./connection.js").Show} */
+function show(phase, details) {
+  switch (phase) {
+    case "connecting":
+      return status("Joining the run …");
+    case "welcome":
+      document.title = `Device ${details.device}: odt_sim`;
+      place("name").textContent = `This phone is device ${details.device}`;
+      place("run").textContent = `of ${details.devices} in a run of ${details.strategy} with ${details.name}`;
+      return status("Loading LiteRT.js and the model …");
+    case "waiting":
+      return showResult(details);
+    case "working":
+      return showWork(details);
+    case "lost":
+      return status(`${details.sentence ?? "The connection to the run is lost."} Joining again …`, "failed");
+    case "ended":
+      place("work").hidden = true;
+      place("again").hidden = Boolean(details.failed);
+      return status(details.sentence, details.failed ? "failed" : "");
+  }
+}
+
+/** @param {Record<string, any>} details */
+function showResult({ train, validation, test, slices: sent, losses, figures, failed }) {
+  place("work").hidden = true;
+  if (train !== undefined) {
+    fact("examples", `${train} to train, ${validation} to validate, ${test} to test`);
+    place("privacy").textContent = sent
+      ? "The run sent this phone its examples. Weights, losses and figures go back."
+      : "Your examples stay in this browser. Only weights, losses and figures are sent.";
+    place("change").hidden = sent;
+  }
+  if (losses?.length) fact("loss", losses[losses.length - 1].toPrecision(4));
+  if (figures?.accuracy !== undefined) fact("accuracy", `${(100 * figures.accuracy).toFixed(1)} %`);
+  status(failed ? `The model failed: ${failed}` : "Waiting for the next work …", failed ? "failed" : "");
+}
+
+/** @param {Record<string, any>} details */
+function showWork({ kind, round, done = 0, of = 0 }) {
+  fact("round", String(round));
+  status(`${KINDS[/** @type {keyof typeof KINDS} */ (kind)]} …`, "good");
+  const bar = /** @type {HTMLProgressElement} */ (place("work"));
+  bar.hidden = !of;
+  bar.max = of || 1;
+  bar.value = done;
+}
+
+/** Keep the screen on while the page is visible, where the browser allows it (https only). */
+async function keepAwake() {
+  try {
+    await navigator.wakeLock?.request("screen");
+  } catch {
+    // the phone saves power
+  }
+}
+
+const connection = new Connection(new URL("device", location.href.replace(/^http/, "ws")).href, prepare, show);
+place("again").onclick = () => {
+  place("again").hidden = true;
+  connection.ended = false;
+  connection.socket = null;
+  connection.join();
+};
+place("change").onclick = async () => {
+  await forget();
+  location.reload();
+};
+document.addEventListener("visibilitychange", () => {
+  if (document.visibilityState !== "visible") return;
+  keepAwake();
+  connection.again();
+});
+keepAwake();
+connection.join();

@@ -1,0 +1,239 @@
+"""The phones of a run: which device each of them is, and requests to those that are connected."""
+
+import hashlib
+import json
+import queue
+import secrets
+import time
+from collections.abc import Callable, Collection, Mapping
+from threading import Condition
+from typing import Any, NamedTuple
+
+from odt_sim.errors import CheckpointError, DataError, InvocationError
+from odt_sim.persistence.storage import Storage
+from odt_sim.phone.frames import Array, Message, decode, encode
+from odt_sim.simulation.exclusion import AWAY
+from odt_sim.simulation.time_limit import OutOfTime
+
+SILENCE = 60.0
+"""Seconds without a message after which a phone that works is asleep; it reports progress about every second."""
+
+RECORD = "phones.json"
+
+
+class PhoneError(InvocationError):
+    """A phone cannot do what a device was asked for; the message is the reason in the records."""
+
+
+class Examples(NamedTuple):
+    """The numbers of a phone's examples."""
+
+    train: int
+    validation: int
+    test: int
+
+
+class Phone:
+    """One connection of a phone. A request waits for its reply, and fails as soon as the phone is away."""
+
+    def __init__(
+        self, device: int, examples: Examples, send: Callable[[bytes], None], end: Callable[[str, bool], None]
+    ) -> None:
+        """Set the connection.
+
+        Args:
+            device: The phone's number in the fleet.
+            examples: How many examples it has.
+            send: Sends a frame.
+            end: Ends the connection, with a sentence for the page, and whether it should connect again by itself.
+        """
+        self.device, self.examples = device, examples
+        self._send, self._end = send, end
+        self._replies: queue.SimpleQueue[Message | PhoneError] = queue.SimpleQueue()
+        self._asked = 0
+        self._lost: PhoneError | None = None
+
+    def ask(self, header: Mapping[str, Any], tensors: Mapping[str, Array], until: float | None) -> Message:
+        """Send a request and return the reply.
+
+        Args:
+            header: The request's header.
+            tensors: Its tensors.
+            until: The time of `time.monotonic` at which the device is out of time; None for never.
+
+        Raises:
+            PhoneError: The phone is away, or could not do it.
+            OutOfTime: The reply did not come in time.
+        """
+        if self._lost:
+            raise self._lost
+        self._asked += 1
+        self._send(encode(Message({**header, "id": self._asked}, tensors)))
+        while True:
+            reply = self._next(until)
+            if isinstance(reply, PhoneError):
+                raise reply
+            if reply.header.get("id") != self._asked or reply.header.get("do") == "progress":
+                continue
+            if reply.header.get("do") == "failed":
+                raise PhoneError(f"failed in LiteRT.js: {_line(reply.header.get('error'))}")
+            return reply
+
+    def _next(self, until: float | None) -> Message | PhoneError:
+        left = SILENCE if until is None else until - time.monotonic()
+        try:
+            return self._replies.get(timeout=max(0.0, min(left, SILENCE)))
+        except queue.Empty:
+            if left < SILENCE:
+                raise OutOfTime from None
+            self.leave(f"sent nothing for {SILENCE:g} s", again=True)
+            raise self._lost or PhoneError(AWAY) from None
+
+    def receive(self, frame: bytes) -> None:
+        """Take a frame that the phone sent.
+
+        Raises:
+            DataError: The frame is invalid.
+        """
+        message = decode(frame)
+        if message.header.get("id") == self._asked:  # others are late
+            self._replies.put(message)
+
+    def leave(self, why: str, sentence: str | None = None, *, again: bool = False) -> None:
+        """End the connection; a request in flight fails, and all later ones.
+
+        Args:
+            why: What happened, such as `left`.
+            sentence: What the page shows; None for why.
+            again: Whether the page should connect again by itself.
+        """
+        if self._lost is None:
+            self._lost = PhoneError(f"{AWAY}: {why}")
+            self._replies.put(self._lost)
+            self._end(sentence or f"This phone {why}.", again)
+
+
+class Phones:
+    """The phones of a run, by device.
+
+    A new phone gets the lowest number that no phone has had; one that returns keeps its number, also after the run was
+    resumed. Only digests of the phones' secrets are stored.
+
+    Attributes:
+        token: The secret in the address, the same after the run was resumed.
+    """
+
+    def __init__(self, devices: int, storage: Storage) -> None:
+        """Read which phones a resumed run has had.
+
+        Args:
+            devices: The number of devices of the fleet.
+            storage: The place of the run's checkpoint.
+
+        Raises:
+            CheckpointError: The record is damaged.
+        """
+        self._devices, self._storage = devices, storage
+        self.token, self._numbers = _recorded(storage)
+        self._connected: dict[int, Phone] = {}
+        self._examples: dict[int, Examples] = {}
+        self._changed = Condition()
+
+    def number_of(self, secret: str) -> int:
+        """Return the device of a phone.
+
+        Raises:
+            DataError: All devices of the fleet are taken.
+        """
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        with self._changed:
+            if digest not in self._numbers:
+                if len(self._numbers) >= self._devices:
+                    raise DataError(
+                        f"The run has {self._devices} devices, and other phones have taken all of them; "
+                        "open the page in the browser that took part before"
+                    )
+                self._numbers[digest] = len(self._numbers)
+                self.record()
+            return self._numbers[digest]
+
+    def record(self) -> None:
+        """Write what a resumed run needs.
+
+        Raises:
+            FileError: It cannot be written.
+        """
+        self._storage.replace(RECORD, json.dumps({"token": self.token, "devices": self._numbers}).encode())
+
+    def connect(self, phone: Phone) -> None:
+        """Add a phone; an earlier connection of the same phone ends."""
+        with self._changed:
+            before = self._connected.get(phone.device)
+            self._connected[phone.device] = phone
+            self._examples[phone.device] = phone.examples
+            self._changed.notify_all()
+        if before:
+            before.leave("left", "This device was opened in another tab, which now takes part.")
+
+    def disconnect(self, phone: Phone) -> None:
+        """Remove a phone whose connection has ended."""
+        phone.leave("left")
+        with self._changed:
+            if self._connected.get(phone.device) is phone:
+                del self._connected[phone.device]
+            self._changed.notify_all()
+
+    def connected(self, device: int) -> Phone | None:
+        """Return the phone of a device; None if it is away."""
+        with self._changed:
+            return self._connected.get(device)
+
+    def examples(self, device: int) -> Examples | None:
+        """Return how many examples a device had when it was last connected; None if it never was."""
+        with self._changed:
+            return self._examples.get(device)
+
+    def present(self, devices: Collection[int]) -> int:
+        """Return how many of the devices are connected."""
+        with self._changed:
+            return len(self._connected.keys() & set(devices))
+
+    def wait_for(self, count: int, devices: Collection[int], waiting: Callable[[int], None]) -> None:
+        """Wait until at least `count` of the devices are connected.
+
+        Args:
+            count: How many.
+            devices: The devices that count.
+            waiting: Called with the number that is connected, first and whenever it changes.
+        """
+        told = None
+        while (here := self.present(devices)) < count:
+            if here != told:
+                waiting(here)
+                told = here
+            with self._changed:
+                self._changed.wait(0.2)  # a short time, so that Ctrl-C is noticed
+
+    def end(self, sentence: str) -> None:
+        """End all connections with a sentence for the pages."""
+        with self._changed:
+            phones = list(self._connected.values())
+        for phone in phones:
+            phone.leave("left", sentence)
+
+
+def _recorded(storage: Storage) -> tuple[str, dict[str, int]]:
+    if RECORD not in storage.names():
+        return secrets.token_urlsafe(12), {}
+    try:
+        recorded = json.loads(storage.read(RECORD))
+        return str(recorded["token"]), {str(digest): int(number) for digest, number in recorded["devices"].items()}
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise CheckpointError(
+            f"{storage.where(RECORD)}: damaged ({error}); restore it from a backup, or start a new run"
+        ) from error
+
+
+def _line(text: object) -> str:
+    """Return one short line of what a phone sent."""
+    return " ".join(str(text).split())[:200] or "no reason given"

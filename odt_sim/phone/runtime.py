@@ -1,0 +1,143 @@
+"""The model on a phone, in the place of an interpreter in this process."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.device.batches import Batch
+from odt_sim.device.runtime import Runtime
+from odt_sim.device.runtime_pool import ModelState, RuntimePool
+from odt_sim.device.training_step import GradientOffset, Step
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Weights
+from odt_sim.phone.frames import Array, Message
+from odt_sim.phone.phones import PhoneError
+
+Ask = Callable[[Mapping[str, Any], Mapping[str, Array]], Message]
+"""Sends a phone a header and tensors, and returns its reply."""
+
+
+class PhoneRuntime:
+    """A phone's copy of the model: its weights, its optimizer's slots, and work on its own examples."""
+
+    def __init__(self, model: TrainableModel, ask: Ask) -> None:
+        """Set the model and how to reach the phone."""
+        self.model, self._ask = model, ask
+
+    def write(self, weights: Weights, slots: Sequence[Array]) -> None:
+        """Set the weights and the optimizer's slots."""
+        named = {f"s{i}": slot for i, slot in enumerate(slots)}
+        self._ask({"do": "write"}, {"weights": weights.vector, **named})
+
+    def read(self) -> tuple[Weights, list[Array]]:
+        """Return the weights, read-only, and the optimizer's slots.
+
+        Raises:
+            PhoneError: They are not those of this model.
+        """
+        reply = self._ask({"do": "read"}, {})
+        vector = _checked(reply, "weights", (self.model.layout.size,), "float32")
+        slots = [_checked(reply, f"s{i}", slot.shape, slot.dtype) for i, slot in enumerate(self.model.slots)]
+        return Weights(self.model.layout, vector), slots
+
+    def train(
+        self, step: Step, batches: Iterable[Batch], learning_rate: float, offset: GradientOffset | None
+    ) -> NDArray[np.float32]:
+        """Run a step on each batch and return the losses, `[steps]`.
+
+        Args:
+            step: The training signature.
+            batches: Positions of the training examples as `x` and `y`.
+            learning_rate: The step size.
+            offset: The gradient offset; None for none.
+        """
+        steps = list(batches)
+        if not steps:
+            return np.zeros(0, np.float32)
+        header = {
+            "do": "train",
+            "signature": step.signature,
+            "learning_rate": float(np.float32(learning_rate)),
+            "mu": float(np.float32(offset.mu)) if offset else 0.0,
+            "trained": [name in step.trained.slices for name in self.model.trainable_layout.names],
+        }
+        tensors: dict[str, Array] = {
+            "rows": np.concatenate([batch.x for batch in steps]).astype(np.int32),
+            "sample_weight": np.concatenate([batch.sample_weight for batch in steps]),
+            "sizes": np.array([len(batch.x) for batch in steps], np.int32),
+        }
+        reply = self._ask(header, tensors | ({"b": offset.b.vector} if offset else {}))
+        return _checked(reply, "losses", (len(steps),), "float32")
+
+    def evaluate(self, split: str, only_loss: bool, given: Mapping[str, Array]) -> tuple[dict[str, float], int]:
+        """Return the figures of a split, or of given examples `x` and `y`, and the number of batches that it took."""
+        reply = self._ask({"do": "evaluate", "split": split, "only_loss": only_loss}, given)
+        figures, calls = reply.header.get("figures"), reply.header.get("calls")
+        if not isinstance(figures, dict) or "loss" not in figures or not isinstance(calls, int):
+            raise PhoneError("sent no figures")
+        if not all(value is None or isinstance(value, int | float) for value in figures.values()):
+            raise PhoneError("sent figures that are no numbers")
+        return {str(name): float("nan") if value is None else value for name, value in figures.items()}, calls
+
+
+def _checked(reply: Message, name: str, shape: tuple[int, ...], dtype: str) -> Array:
+    """Return a tensor of a reply.
+
+    Raises:
+        PhoneError: It is missing, or has another shape or dtype.
+    """
+    found = reply.tensors.get(name)
+    if found is None or found.shape != shape or found.dtype != np.dtype(dtype):
+        what = "nothing" if found is None else f"{found.dtype} {list(found.shape)}"
+        raise PhoneError(f"sent another model's {name}: expected {dtype} {list(shape)}, found {what}")
+    return found
+
+
+class PhonePool(RuntimePool):
+    """Gives a device the initial weights and slots, which this process reads from the file once."""
+
+    def __init__(self, first: Runtime) -> None:
+        """Set the interpreter that holds the initial weights."""
+        super().__init__(first.model)
+        self._first = first
+
+
+class PhoneState(ModelState):
+    """A device's weights and slots, here or on its phone."""
+
+    def __init__(self, pool: RuntimePool, phone: PhoneRuntime, weights: Weights, slots: Sequence[Array]) -> None:
+        """Keep the state here until the device runs."""
+        super().__init__(pool, weights, slots)
+        self._phone, self._written = phone, False
+
+    @property
+    def weights(self) -> Weights:
+        """All weights, read-only."""
+        self._fetch()
+        return self._weights
+
+    @property
+    def slots(self) -> Sequence[Array]:
+        """The optimizer's slots; do not write to them."""
+        self._fetch()
+        return self._slots
+
+    def on_phone(self, *, changes: bool = False) -> PhoneRuntime:
+        """Return the phone's copy once it holds this state; `changes` says that the caller trains."""
+        if not self._written:
+            self._phone.write(self._weights, self._slots)
+            self._written = True
+        if changes:
+            self._weights_current = False
+        return self._phone
+
+    def release(self) -> None:
+        """Write the state again before the device next runs."""
+        self._written = False
+
+    def _fetch(self) -> None:
+        if not self._weights_current:
+            self._weights, self._slots = self._phone.read()
+            self._weights_current = True

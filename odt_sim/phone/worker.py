@@ -1,0 +1,94 @@
+"""The work of a block of devices that are phones: all at once, each in a thread that waits for its phone."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from odt_sim.device.device import Device
+from odt_sim.device.examples import Examples
+from odt_sim.device.runtime import Runtime
+from odt_sim.phone import phones
+from odt_sim.phone.device import PhoneDevice
+from odt_sim.phone.frames import Array, Message
+from odt_sim.phone.phones import PhoneError, Phones
+from odt_sim.phone.runtime import PhonePool
+from odt_sim.simulation.cohort import LARGEST_BLOCK
+from odt_sim.simulation.evaluation import Evaluation, Row
+from odt_sim.simulation.exclusion import AWAY, TIMED_OUT, Excluded
+from odt_sim.simulation.job import Job, Task
+from odt_sim.simulation.time_limit import OutOfTime
+from odt_sim.simulation.worker import Worker
+from odt_sim.strategies.base import Tensors
+
+Result = TypeVar("Result")
+
+
+class PhoneWorker(Worker):
+    """Runs strategies here, against devices whose models and examples are on phones."""
+
+    def __init__(self, job: Job, connected: Phones, initial: Runtime) -> None:
+        """Prepare for a job.
+
+        Args:
+            job: The job.
+            connected: The phones.
+            initial: An interpreter with the model's initial weights.
+        """
+        super().__init__(job)
+        self._phones, self._initial = connected, initial
+        self._evaluation = PhoneEvaluation(job)
+        self._threads = ThreadPoolExecutor(LARGEST_BLOCK, "phone")
+
+    def close(self) -> None:
+        """End the threads; requests in flight must have failed."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[tuple[Device, Result]]:
+        states = {id: self._store.load(id, task.versions.get(id)) for id in task.devices}
+
+        def one(id: int) -> tuple[Device, Result]:
+            device = self._of_phone(id, task)
+            device.state = states[id]
+            return device, work(device)
+
+        return self._threads.map(one, task.devices)
+
+    def _of_phone(self, id: int, task: Task) -> PhoneDevice:
+        job, phone = self._job, self._phones.connected(id)
+        limit = job.fleet.timeout
+        until = None if limit is None else time.monotonic() + limit
+        shown = {"round": task.round, "kind": task.kind}
+
+        def ask(header: Mapping[str, Any], tensors: Mapping[str, Array]) -> Message:
+            if phone is None:
+                raise PhoneError(f"{AWAY}: not connected")
+            return phone.ask({**header, **shown}, tensors, until)
+
+        examples = phone.examples if phone else phones.Examples(1, 0, 1)  # of a device that is left out
+        pool = PhonePool(self._initial)
+        return PhoneDevice(job.model, examples, ask, pool, seed=job.seed, id=id, round=task.round, plan=job.plan)
+
+    def _within_limits(self, device: Device, work: Callable[[], Result]) -> Result | Excluded:
+        if self._phones.connected(device.id) is None:
+            return Excluded(f"{AWAY}: not connected")
+        try:
+            return work()
+        except PhoneError as error:
+            return Excluded(str(error))
+        except OutOfTime:
+            return Excluded(TIMED_OUT)
+
+    def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
+        row = super()._evaluate(device, task, broadcast)
+        if "not_evaluated" in row:
+            train, validation, test = self._phones.examples(device.id) or (0, 0, 0)
+            row |= {"train_examples": train, "validation_examples": validation, "examples": test}
+        return row
+
+
+class PhoneEvaluation(Evaluation):
+    """Evaluates phones on their own test examples, which stay there."""
+
+    def _own_test(self, device: Device) -> Examples:
+        return device.own_test if isinstance(device, PhoneDevice) else super()._own_test(device)

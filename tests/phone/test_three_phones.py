@@ -1,0 +1,119 @@
+"""`backend=phones`: three browsers against the simulation, and phones that leave, return or send nonsense."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from odt_sim import Fleet, Simulation, Strategy, TrainableModel, TrainingPlan
+from odt_sim.data import digits, federate, iid
+from odt_sim.phone.backend import PhonesBackend
+from odt_sim.simulation.backend import Backend
+from odt_sim.strategies import Ditto, FedAvg, FedPer, Scaffold
+
+PHONES = 3
+
+
+class Running:
+    """A run in a thread, while the test drives browsers."""
+
+    def __init__(self, simulation: Simulation, backend: PhonesBackend) -> None:
+        self.simulation, self.backend = simulation, backend
+        self.summary: Any = None
+        self.error: BaseException | None = None
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.summary = self.simulation.run(observers=[])
+        except BaseException as error:
+            self.error = error
+
+    def address(self) -> str:
+        wait(lambda: self.backend.address or self.error)
+        assert not self.error, self.error
+        return self.backend.address
+
+    def finish(self) -> Any:
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        if self.error:
+            raise self.error
+        return self.summary
+
+
+def wait(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    until = monotonic() + seconds
+    while not (found := condition()):
+        assert monotonic() < until, "out of time"
+        sleep(0.02)
+    return found
+
+
+def simulation(
+    model: TrainableModel, strategy: Strategy, directory: Path, backend: Backend | None, rounds: int = 5, **fleet: Any
+) -> Simulation:
+    data = federate(digits(), iid, PHONES, 0)
+    plan = TrainingPlan(steps=3)
+    return Simulation(
+        model, data, strategy, rounds=rounds, directory=directory, plan=plan, backend=backend, fleet=Fleet(**fleet)
+    )
+
+
+@contextmanager
+def joined(browser: Any, address: str) -> Iterator[Any]:
+    """A page in a context of its own: a phone."""
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto(address)
+    page.get_by_text("This phone is device").wait_for()
+    yield page
+    context.close()
+
+
+@pytest.fixture
+def backend(assets: Path) -> PhonesBackend:
+    return PhonesBackend(phones=PHONES, host="127.0.0.1", port=0, assets=str(assets))
+
+
+def tensors(directory: Path) -> dict[str, Any]:
+    """The server's state after the last round, and the last states of the devices."""
+    checkpoint = directory / "checkpoint"
+    files = [checkpoint / "server.5.safetensors", *sorted(checkpoint.glob("devices/*/*.5.safetensors"))]
+    found = {f"{path.name} {name}": tensor for path in files for name, tensor in load_file(path).items()}
+    return {name: tensor for name, tensor in found.items() if tensor.dtype.kind == "f"}
+
+
+def rows(directory: Path, name: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (directory / name).read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in found]
+
+
+@pytest.mark.parametrize("strategy", [FedAvg(), FedPer(), Ditto(), Scaffold()], ids=lambda strategy: strategy.name)
+def test_three_browsers_give_the_weights_of_the_simulation(
+    strategy: Strategy, digits_mlp: TrainableModel, backend: PhonesBackend, browser: Any, tmp_path: Path
+) -> None:
+    simulated, real = tmp_path / "simulated", tmp_path / "phones"
+    simulation(digits_mlp, strategy, simulated, None).run(observers=[])
+    running = Running(simulation(digits_mlp, strategy, real, backend), backend)
+    address = running.address()
+    with joined(browser, address), joined(browser, address), joined(browser, address):
+        running.finish()
+    expected, found = tensors(simulated), tensors(real)
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_allclose(found[name], tensor, atol=1e-5, rtol=0, err_msg=name)
+    for name in ("rounds.jsonl", "devices.jsonl"):
+        for row, other in zip(rows(real, name), rows(simulated, name), strict=True):
+            assert row == {
+                key: pytest.approx(value, abs=1e-4) if isinstance(value, float) else value
+                for key, value in other.items()
+            }
