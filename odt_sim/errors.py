@@ -17,7 +17,13 @@ Each message is one line: what is wrong, where, what was expected, what was foun
 
 
 class OdtSimError(Exception):
-    """The base class of all errors of odt_sim."""
+    """The base class of all errors of odt_sim.
+
+    Attributes:
+        in_user_code: Whether the cause is an exception that user code raised.
+    """
+
+    in_user_code = False
 
 
 class ConfigurationError(OdtSimError):

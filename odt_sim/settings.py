@@ -128,9 +128,9 @@ class Settings:
         cls.__doc__ = "\n".join([f"{cls.__doc__}\n\nAttributes:", *lines])
 
     @classmethod
-    def all_keys(cls) -> list[str]:
-        """Return the settings' keys, such as `fleet.cohort`."""
-        return [key for key, _, _ in _declarations(cls)]  # type: ignore[arg-type]
+    def hints(cls) -> dict[str, Any]:
+        """Return the settings' types by key, such as `fleet.cohort`."""
+        return {key: hint for key, hint, _ in _declarations(cls)}  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         """Check types and ranges.
@@ -139,6 +139,19 @@ class Settings:
             ConfigurationError: A value does not fit its declaration.
         """
         check_values(type(self), vars(self))
+
+
+def choices(hint: Any) -> list[str]:
+    """Return the values of a type that has few of them, as an override writes them; empty for another type."""
+    written: list[str] = []
+    for kind in _alternatives(hint):
+        if get_origin(kind) is Literal:
+            written += map(str, get_args(kind))
+        elif kind in (bool, type(None)):
+            written += ["true", "false"] if kind is bool else ["null"]
+        else:
+            return []
+    return written
 
 
 @cache

@@ -37,7 +37,9 @@ def user_code_errors(
         raise
     except (Exception, SystemExit) as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        raise kind(f"{subject} with {message}{_place(owner, error)}; {advice}") from error
+        raised = kind(f"{subject} with {message}{_place(owner, error)}; {advice}")
+        raised.in_user_code = True
+        raise raised from error
 
 
 def _place(owner: Any, error: BaseException) -> str:

@@ -9,8 +9,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-import odt_sim.cli.settings  # noqa: F401  registers the first entry of conf/config.yaml
 from odt_sim.cli.main import COMMANDS
+from odt_sim.cli.settings import COMPONENTS, DECLARED, component
+from odt_sim.settings import ExportedModel, Settings, choices
 from odt_sim.trackers.flat import flatten
 
 FLAGS = {
@@ -89,9 +90,18 @@ def _overrides(before: Sequence[str], word: str) -> list[str]:
         if not equals:
             added = [group for group in _options("") if group not in config]
             return [*(f"{name}=" for name in (*map(str, config), *settings)), *(f"+{group}=" for group in added)]
-        values: list[Any] = _options(key.lstrip("+")) or [settings.get(key)]
+        values: list[Any] = _options(key.lstrip("+")) or choices(_hint(key, settings)) or [settings.get(key)]
         start = word[: 1 + max(word.rfind("="), word.rfind(","))]
         return [f"{start}{value}" for value in values if value is not None]
+
+
+def _hint(key: str, settings: Mapping[str, Any]) -> Any:
+    """Return the type of a setting; Any if it is unknown."""
+    group, _, name = key.partition(".")
+    kinds: tuple[type[Settings], ...] = (*DECLARED, ExportedModel)
+    declared = {key: hint for kind in kinds for key, hint in kind.hints().items()}
+    found = component(group, str(settings.get(f"{group}._target_"))) if group in COMPONENTS else None
+    return found.hints.get(name, Any) if found else declared.get(key, Any)
 
 
 def _composed(overrides: Sequence[str]) -> DictConfig:

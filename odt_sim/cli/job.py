@@ -72,6 +72,8 @@ def run_job(config: DictConfig, outcome: Outcome) -> float:
     try:
         return _validated(_run(config, folder, overrides, settings.sweep.subdir if swept else None))
     except OdtSimError as error:
+        if error.in_user_code and settings.runtime.choices.get("backend") == "serial":  # the backend for debugging
+            traceback.print_exception(error.__cause__)
         message = _one_line(error)
         if not swept:
             outcome.error = error

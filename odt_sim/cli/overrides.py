@@ -144,7 +144,7 @@ def check_keys(config: DictConfig, components: Collection[str] = ()) -> None:
 def known_keys(config: DictConfig, components: Collection[str]) -> set[str]:
     """Return the groups and keys that a configuration may have; a component that takes any key, or none, is left out."""
     model = ExportedModel if "build" in (config.get("model") or {}) else ModelFile
-    keys = {key for kind in (*DECLARED, model) for key in kind.all_keys()}
+    keys = {key for kind in (*DECLARED, model) for key in kind.hints()}
     keys |= set(GROUPS) - set(COMPONENTS)
     for group in set(components) & set(COMPONENTS):
         target = config[group].get("_target_") if isinstance(config.get(group), DictConfig) else None

@@ -1,6 +1,8 @@
 """The reference of all settings: `odt-sim run --help` as text, `python -m odt_sim.cli.settings_reference` as Markdown."""
 
 import ast
+import shutil
+import textwrap
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -22,6 +24,7 @@ Run an experiment; with -m a sweep over values that commas separate.
   odt-sim run --cfg job                              print the configuration
   odt-sim run --config-dir DIR                       add a folder with options of your own
 """
+COLUMN = 40  # where the texts of settings begin
 OPTIONS = ("strategy", "aggregator", "data", "partition", "drift", "model", "fleet", "backend", "tracker", "experiment")
 SAME = ("name", "build", "seed", "sys_path")
 """Settings of a model that are not repeated for each option."""
@@ -123,18 +126,34 @@ def help_text() -> str:
     """Return the help of `odt-sim run`: every group, option and key."""
     lines, chosen = [HELP], _defaults()
     for section in groups():
-        lines += [f"{section.name}: {section.summary}", *(_line(each, "  ") for each in section.settings), ""]
+        lines += [
+            _wrapped(f"{section.name}: {section.summary}", 2),
+            *(_line(each, "  ") for each in section.settings),
+            "",
+        ]
     for group in OPTIONS:
         lines.append(f"{group}: choose one; {chosen[group]} by default" if group in chosen else f"+{group}: choose one")
         for option in options(group):
-            lines += [f"  {option.name}: {option.summary}", *(_line(each, "      ") for each in option.settings)]
+            lines += [
+                _wrapped(f"  {option.name}: {option.summary}", 4),
+                *(_line(each, "      ") for each in option.settings),
+            ]
         lines.append("")
     return "\n".join(lines)
 
 
 def _line(setting: Setting, indent: str) -> str:
     kind = f" ({setting.kind})" if setting.kind else ""
-    return f"{f'{indent}{setting.key}={_shown(setting.default)}':<40} {setting.text}{kind}".rstrip()
+    text = f"{f'{indent}{setting.key}={_shown(setting.default)}':<{COLUMN}} {setting.text}{kind}".rstrip()
+    return _wrapped(text, COLUMN + 1)
+
+
+def _wrapped(text: str, indent: int) -> str:
+    """Break a line at the width of the terminal, between words; a key and its value stay whole."""
+    width = max(shutil.get_terminal_size().columns, indent + 20)
+    return "\n".join(
+        textwrap.wrap(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    )
 
 
 def markdown() -> str:

@@ -85,14 +85,29 @@ def _numbers(where: str, key: str, array: Array) -> Array:
         return array.astype(np.int32, copy=False)
     with np.errstate(over="ignore"):  # overflow becomes infinite and is refused below
         floats = array.astype(np.float32, copy=False)
+    _check_finite(where, key, floats)
+    return floats
+
+
+def check_finite(dataset: Dataset) -> None:
+    """Check that inputs and targets are finite, also in a data set that no source has checked.
+
+    Raises:
+        DataError: A value is NaN or infinite.
+    """
+    for key, array in (("x", np.asarray(dataset.x)), ("y", np.asarray(dataset.y))):
+        if array.dtype.kind == "f":
+            _check_finite(f"data {dataset.name}", key, array)
+
+
+def _check_finite(where: str, key: str, floats: Array) -> None:
     finite = np.isfinite(floats)
     if not finite.all():
         first = int(np.argmin(finite.reshape(len(finite), -1).all(axis=1)))
         raise DataError(
-            f"{where}: {key} has {finite.size - np.count_nonzero(finite)} values that are NaN or infinite in float32, "
-            f"the first in example {first}; remove or fill them"
+            f"{where}: {key} has {finite.size - np.count_nonzero(finite)} values that are NaN or infinite in "
+            f"{floats.dtype}, the first in example {first}; remove or fill them"
         )
-    return floats
 
 
 def _targets(where: str, y: Array, classes: int | None) -> tuple[Array, int | None]:

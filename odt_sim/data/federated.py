@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from odt_sim.data.dataset import Array, Dataset, Indices, digest_of, read_only
+from odt_sim.data.dataset_checks import check_finite
 from odt_sim.data.index_lists import IndexLists
 from odt_sim.data.split import Parts, part_sizes, split, split_by_block
 from odt_sim.errors import DataError
@@ -58,6 +59,7 @@ class FederatedData:
         spread: The partition and the split in words, such as `dirichlet alpha=0.3 validation=0.2 test=0.2`.
         deferred: The split of devices that are split on demand; None if all have been split.
         digest: The digest of the data set before partition and drift; empty if unknown.
+        users: `[devices]` the user id of each device; None unless all examples of a device are of one user.
     """
 
     name: str
@@ -69,11 +71,13 @@ class FederatedData:
     spread: str = ""
     deferred: DeferredSplit | None = None
     digest: str = ""
+    users: Array | None = None
 
     def __post_init__(self) -> None:
         """Make the arrays read-only."""
-        for name in ("x", "y", "indices", "offsets"):
-            object.__setattr__(self, name, read_only(getattr(self, name)))
+        for name in ("x", "y", "indices", "offsets", "users"):
+            if (array := getattr(self, name)) is not None:
+                object.__setattr__(self, name, read_only(array))
 
     def __repr__(self) -> str:
         """Return one line, without the arrays."""
@@ -138,14 +142,17 @@ def federate(
         gap: The examples that `block` leaves out between two parts.
 
     Raises:
-        DataError: The partition is invalid, uses an example twice, or leaves a device too few examples for its parts.
+        DataError: A value is not a finite number, or the partition is invalid, uses an example twice, or leaves a device
+            too few examples for its parts.
         ConfigurationError: A setting is out of range.
     """
     Split(method, validation, test, gap)
+    check_finite(dataset)
     lists = _partitioned(dataset, partition, devices, seed)
     suffix = {"stratified": "", "random": " split=random", "block": f" split=block gap={gap}"}[method]
     spread = f"{described(partition)} validation={validation} test={test}{suffix}"
     digest = digest_of(dataset.x, dataset.y, dataset.users, dataset.sequences)
+    users = _users(dataset, lists)
     by_label = DeferredSplit(_strata(dataset) if method == "stratified" else None, seed, validation, test)
     if method == "block":
         by_block = functools.partial(split_by_block, validation=validation, test=test, gap=gap)
@@ -155,12 +162,14 @@ def federate(
     else:
         offsets = _offsets(part_sizes(lists.sizes, validation, test))
         return FederatedData(
-            dataset.name, dataset.x, dataset.y, dataset.classes, lists.values, offsets, spread, by_label, digest
+            dataset.name, dataset.x, dataset.y, dataset.classes, lists.values, offsets, spread, by_label, digest, users
         )
     indices = np.concatenate([part for of_device in parts for part in of_device])
     offsets = _offsets(np.array([[len(part) for part in of_device] for of_device in parts], np.int64))
     x = standardized(dataset.x, indices, offsets) if dataset.standardize else dataset.x
-    return FederatedData(dataset.name, x, dataset.y, dataset.classes, indices, offsets, spread, digest=digest)
+    return FederatedData(
+        dataset.name, x, dataset.y, dataset.classes, indices, offsets, spread, digest=digest, users=users
+    )
 
 
 def standardized(x: Array, indices: Indices, offsets: Indices) -> Array:
@@ -213,6 +222,14 @@ def _partitioned(dataset: Dataset, partition: Partition, devices: int | None, se
     if times.max() > 1:
         raise DataError(f"{where}: uses example {times.argmax()} {times.max()} times, expected at most once")
     return lists
+
+
+def _users(dataset: Dataset, lists: IndexLists) -> Array | None:
+    """Return the user of each device, `[devices]`; None if a device has no example, or those of several users."""
+    if dataset.users is None or not lists.sizes.all():
+        return None
+    users, first = dataset.users[lists.values], dataset.users[lists.values[lists.ends[:-1]]]
+    return first if np.array_equal(users, np.repeat(first, lists.sizes)) else None
 
 
 def _strata(dataset: Dataset) -> Array | None:

@@ -105,7 +105,7 @@ def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_pe
 
 
 def by_user(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
-    """Make each user of the data a device, in the order of their ids.
+    """Make each user of the data a device, in the order of their ids; ids that are text sort as text, "10" before "2".
 
     Args:
         dataset: The data, with `users`.

@@ -4,24 +4,20 @@ A `.tflite` file is a flatbuffer; its schema comes with the package `ai_edge_lit
 """
 
 import hashlib
-import struct
 from dataclasses import dataclass
-from typing import Any
 
 import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.errors import ModelError
-from odt_sim.model.graph import operator_counts, uninitialized_variables, unrestored_variables
-
-IDENTIFIER = b"TFL3"
-UNREADABLE = (
-    *(struct.error, IndexError, TypeError, ValueError, AttributeError, KeyError, OverflowError, RecursionError),
+from odt_sim.model.graph import (
+    EntryPoint,
+    Graph,
+    operator_counts,
+    uninitialized_variables,
+    unrestored_variables,
 )
-"""The exceptions that a damaged flatbuffer causes."""
-
-_DTYPES = {value: name.lower() for name, value in vars(schema.TensorType).items() if not name.startswith("_")}
+from odt_sim.model.graph_reader import IDENTIFIER, read_graph
 
 
 @dataclass(frozen=True)
@@ -76,21 +72,19 @@ def read(content: bytes, where: str) -> FlatModel:
     Raises:
         ModelError: The bytes are not a readable `.tflite` file.
     """
-    if content[4:8] != IDENTIFIER:
-        raise ModelError(f"{where}: not a .tflite file (expected the mark TFL3 at byte 4, found {content[4:8]!r})")
-    try:
-        model = schema.Model.GetRootAs(content, 0)
-        signatures = [model.SignatureDefs(i) for i in range(model.SignatureDefsLength())]
-        indices = {_text(s.SignatureKey()): s.SubgraphIndex() for s in signatures}
-        return FlatModel(
-            signatures={_text(s.SignatureKey()): _signature(model, s) for s in signatures},
-            operators={name: operator_counts(model, index) for name, index in indices.items()},
-            uninitialized=uninitialized_variables(model, list(indices.values())),
-            unrestored=unrestored_variables(model, indices),
-            metadata=_metadata(model),
-        )
-    except UNREADABLE as error:
-        raise ModelError(f"{where}: damaged .tflite file ({error}); copy or export it again") from error
+    return declarations(read_graph(content, where))
+
+
+def declarations(graph: Graph) -> FlatModel:
+    """Return the declarations of a file's graph."""
+    declared = {name: entry for name, entry in graph.signatures.items() if entry.declared}
+    return FlatModel(
+        signatures={name: _signature(graph, entry) for name, entry in declared.items()},
+        operators={name: operator_counts(graph, name) for name in declared},
+        uninitialized=uninitialized_variables(graph),
+        unrestored=unrestored_variables(graph, declared),
+        metadata=dict(graph.metadata),
+    )
 
 
 def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
@@ -112,31 +106,15 @@ def fingerprint(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def _signature(graph: Graph, entry: EntryPoint) -> Signature:
+    tensors = graph.subgraphs[entry.subgraph].tensors
+    return Signature(
+        *(
+            {name: TensorInfo(name, tensors[i].shape_signature, tensors[i].dtype) for name, i in side.items()}
+            for side in (entry.inputs, entry.outputs)
+        )
+    )
+
+
 def _text(value: bytes | str | None) -> str:
-    if value is None:
-        raise ValueError("a name is missing")
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def _tensor(model: Any, subgraph: Any, entry: Any) -> TensorInfo:
-    tensor = subgraph.Tensors(entry.TensorIndex())
-    dynamic = tensor.ShapeSignatureLength() > 0
-    shape = tensor.ShapeSignatureAsNumpy() if dynamic else tensor.ShapeAsNumpy()
-    sizes = tuple(int(size) for size in shape) if isinstance(shape, np.ndarray) else ()
-    return TensorInfo(_text(entry.Name()), sizes, _DTYPES[tensor.Type()])
-
-
-def _signature(model: Any, signature: Any) -> Signature:
-    subgraph = model.Subgraphs(signature.SubgraphIndex())
-    inputs = [_tensor(model, subgraph, signature.Inputs(i)) for i in range(signature.InputsLength())]
-    outputs = [_tensor(model, subgraph, signature.Outputs(i)) for i in range(signature.OutputsLength())]
-    return Signature({t.name: t for t in inputs}, {t.name: t for t in outputs})
-
-
-def _metadata(model: Any) -> dict[str, bytes]:
-    entries = {}
-    for i in range(model.MetadataLength()):
-        entry = model.Metadata(i)
-        data = model.Buffers(entry.Buffer()).DataAsNumpy()
-        entries[_text(entry.Name())] = data.tobytes() if isinstance(data, np.ndarray) else b""
-    return entries
+    return value.decode() if isinstance(value, bytes) else value or ""

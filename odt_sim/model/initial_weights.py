@@ -12,7 +12,8 @@ from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
 from odt_sim.errors import ModelError
-from odt_sim.model.flatbuffer import IDENTIFIER, fingerprint
+from odt_sim.model.flatbuffer import fingerprint
+from odt_sim.model.graph_reader import IDENTIFIER
 from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.weights import Weights
 

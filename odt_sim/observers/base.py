@@ -84,7 +84,7 @@ class Observers(Observer):
 
         Args:
             observers: In the order in which they are called; the last is the first to end. None for a progress display
-                if stderr is a terminal, or in a notebook.
+                if stderr is a terminal, or in a notebook, and else for Python warnings of excluded devices.
             name: The title in `RunInfo`; None for the run's.
             settings: The settings in `RunInfo`; None for the run's.
         """
@@ -156,7 +156,9 @@ def in_notebook() -> bool:
 
 def _default() -> list[Observer]:
     if not (sys.stderr.isatty() or in_notebook()):
-        return []
+        from odt_sim.observers.exclusion_warnings import ExclusionWarnings
+
+        return [ExclusionWarnings()]
     from odt_sim.observers.display import Display  # imports rich
 
     return [Display()]

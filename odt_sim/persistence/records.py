@@ -1,9 +1,11 @@
 """The records of a run as types: a line of `rounds.jsonl`, and a line of `devices.jsonl`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self
+
+MAX_NAMED = 5  # devices that a line names for each reason
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -108,6 +110,7 @@ class DeviceRecord(Record):
     OPTIONAL = ("not_evaluated",)
 
     device: Annotated[int, "id of the device"]
+    user: Annotated[int | str | None, "id of its user in the data, where all of its examples have one user"] = None
     seen: Annotated[bool, "whether the device takes part in training"]
     train_examples: Annotated[int, "training examples"]
     examples: Annotated[int, "test examples"]
@@ -116,6 +119,19 @@ class DeviceRecord(Record):
     deploy_train_calls: Annotated[int | None, "training steps that `deploy` takes"] = None
     deploy_infer_calls: Annotated[int | None, "batches of inference that `deploy` takes, without the evaluation"] = None
     not_evaluated: Annotated[str | None, "why the device could not be evaluated; absent if it was"] = None
+
+
+def by_reason(reasons: Iterable[tuple[int, str]]) -> dict[str, str]:
+    """Return the first devices of each reason in words, such as `device 3, 4 and 2 more`."""
+    devices: dict[str, set[int]] = {}
+    for device, reason in reasons:
+        devices.setdefault(reason, set()).add(device)
+    return {reason: _named(sorted(ids)) for reason, ids in devices.items()}
+
+
+def _named(devices: Sequence[int]) -> str:
+    more = f" and {len(devices) - MAX_NAMED} more" if len(devices) > MAX_NAMED else ""
+    return f"device {', '.join(map(str, devices[:MAX_NAMED]))}{more}"
 
 
 ROUND_FIGURES: Mapping[str, str] = {

@@ -48,7 +48,7 @@ def _type_name(kind: Any) -> str:
     options = [option for option in getattr(kind, "__args__", ()) if option is not type(None)]
     nullable = type(None) in getattr(kind, "__args__", ())
     if nullable:
-        return f"{_type_name(options[0])} or null"
+        return " or ".join([*map(_type_name, options), "null"])
     name = getattr(kind, "__name__", str(kind))
     return {"Mapping": "object", "Sequence": "list", "str": "text", "bool": "true or false"}.get(name, name)
 

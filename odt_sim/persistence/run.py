@@ -27,6 +27,7 @@ class Run:
         overrides: The run's Hydra overrides, such as `strategy=fedper`; empty for a run started from Python.
         config: The run's configuration; empty for a run started from Python.
         choices: The chosen option of each Hydra group; empty for a run started from Python.
+        config_folder: The folder given by `--config-dir`, or None.
     """
 
     path: Path
@@ -37,6 +38,7 @@ class Run:
     overrides: tuple[str, ...]
     config: Mapping[str, Any]
     choices: Mapping[str, Any]
+    config_folder: str | None = None
 
     @property
     def complete(self) -> Summary:
@@ -78,7 +80,8 @@ def load_run(path: Path) -> Run:
     folder = RunFolder(path)
     summary, failure = folder.summary(), folder.failure() or {}
     unfinished = None if summary else "ended early: there is no summary.json; run it again or resume it"
-    hydra = _read_yaml(path / ".hydra" / "hydra.yaml") or {}
+    runtime = (_read_yaml(path / ".hydra" / "hydra.yaml") or {}).get("hydra", {}).get("runtime", {})
+    sources = {source["provider"]: source["path"] for source in runtime.get("config_sources", ())}
     return Run(
         path=path,
         rounds=tuple(folder.rounds()),
@@ -87,7 +90,8 @@ def load_run(path: Path) -> Run:
         error=failure.get("error", unfinished),
         overrides=tuple(_read_yaml(path / ".hydra" / "overrides.yaml") or failure.get("overrides", ())),
         config=_read_yaml(path / ".hydra" / "config.yaml") or {},
-        choices=hydra.get("hydra", {}).get("runtime", {}).get("choices", {}),
+        choices=runtime.get("choices", {}),
+        config_folder=sources.get("command-line"),
     )
 
 

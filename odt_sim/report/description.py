@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from odt_sim.metrics.fleet import HIGHER_IS_BETTER
+from odt_sim.persistence.records import by_reason
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.summary import Summary
 from odt_sim.report.comparison import Comparison, Configuration
@@ -69,9 +70,15 @@ def result(comparison: Comparison) -> str:
 
 
 def excluded(comparison: Comparison) -> str | None:
-    """Return how many updates were left out and why; None if all were used."""
+    """Return how many updates were left out, why, and of which devices; None if all were used."""
     listed = ", ".join(text for row in comparison.rows if (text := _excluded(row)))
     return f"Updates left out: {listed}." if listed else None
+
+
+def not_evaluated(comparison: Comparison) -> str | None:
+    """Return which devices were not evaluated, and why; None if all were."""
+    listed = ", ".join(text for row in comparison.rows if (text := _not_evaluated(row)))
+    return f"Not evaluated: {listed}." if listed else None
 
 
 def privacy(comparison: Comparison) -> str | None:
@@ -158,10 +165,21 @@ def _excluded(row: Configuration) -> str | None:
     reasons = Counter[str]()
     for summary in summaries:
         reasons.update(dict(summary.excluded_reasons))
-    listed = "; ".join(f"{reason}: {times}" for reason, times in reasons.items())
+    records = [record for run in row.runs for record in run.rounds]
+    devices = by_reason(pair for record in records for pair in record.excluded_reasons.items())
+    listed = "; ".join(
+        f"{reason}: {times}{f' of {devices[reason]}' if reason in devices else ''}" for reason, times in reasons.items()
+    )
     quarantined = sum(len(summary.quarantined) for summary in summaries)
     suffix = f", {quarantined} devices quarantined" if quarantined else ""
     return f"{count} of {row.label}{f' ({listed})' if listed else ''}{suffix}" if count else None
+
+
+def _not_evaluated(row: Configuration) -> str | None:
+    records = [record for run in row.runs for record in run.devices]
+    devices = by_reason((record.device, record.not_evaluated) for record in records if record.not_evaluated)
+    listed = "; ".join(f"{reason}: {named}" for reason, named in devices.items())
+    return f"{row.label} ({listed})" if listed else None
 
 
 def _ranked(comparison: Comparison) -> list[tuple[Configuration, Spread]]:

@@ -71,7 +71,8 @@ def page_html(comparison: Comparison, drawn: Sequence[Picture]) -> str:
 
 
 def _sections(comparison: Comparison) -> list[Section]:
-    notes = [note for note in (description.excluded(comparison), description.privacy(comparison)) if note]
+    described = (description.excluded, description.not_evaluated, description.privacy)
+    notes = [note for describe in described if (note := describe(comparison))]
     sections = [
         Section(SERVED, _served_caption(comparison), comparison_table(comparison, SERVED), notes),
         *_paired_section(comparison),
@@ -149,7 +150,8 @@ def _command(run: Run) -> str:
     overrides = run.overrides
     if rounds is not None and rounds != str(run.config.get("run", {}).get("rounds")):
         overrides = (*(given for given in overrides if not given.startswith("run.rounds=")), f"run.rounds={rounds}")
-    return f"odt-sim run {shlex.join(overrides)}".rstrip()
+    folder = [f"--config-dir={run.config_folder}"] if run.config_folder else []
+    return f"odt-sim run {shlex.join([*folder, *overrides])}".rstrip()
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -122,7 +122,8 @@ class Simulation:
 
         Args:
             resume: Whether to resume after the last committed round of the folder; otherwise it must hold no run.
-            observers: Follow the run, and may stop it. None for a progress display, in a terminal or a notebook only.
+            observers: Follow the run, and may stop it. None for a progress display in a terminal or a
+                notebook, and for Python warnings of excluded devices elsewhere.
 
         Raises:
             CheckpointError: The folder holds a run and `resume` is not set, or it holds another run, or a damaged one, or

@@ -1,5 +1,6 @@
 """The evaluation of one device: its deployed model on its own examples and on those of others."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,9 @@ class Evaluation:
         row["validation_examples"] = len(device.validation_examples)
         if len(device.validation_examples):
             row |= _prefixed("validation", device.evaluate("validation"))
+        for split, column in (("test", "loss"), ("validation", "validation_loss")):
+            if not math.isfinite(row.get(column, 0.0)):  # else NaN outputs would count as wrong answers
+                return Excluded(f"{split} loss not finite")
         with self._job.strategy_errors(f"on device {device.id} after round {device.round}"):
             row |= _own_records(device, row)
         return {**row, "state_bytes": state_bytes, **calls, **self._once(device, broadcast)} if final else row
@@ -118,7 +122,7 @@ def _prefixed(name: str, figures: Mapping[str, Any]) -> Row:
 def _own_records(device: Device, row: Row) -> Row:
     """Return what the strategy recorded, if its names are not those of measured columns."""
     for name, value in device.records.items():
-        if name in (*row, "seen", "state_bytes", "not_evaluated") or name.startswith(PREFIXES):
+        if name in (*row, "seen", "user", "state_bytes", "not_evaluated") or name.startswith(PREFIXES):
             raise ValueError(f"device.records[{name!r}] has the name of a measured figure; choose another")
         if not isinstance(value, int | float | np.number):
             raise TypeError(f"device.records[{name!r}] is a {type(value).__name__}, expected a number")

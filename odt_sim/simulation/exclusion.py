@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from odt_sim.errors import InvocationError
 from odt_sim.model.weights import exceeds, is_finite
+from odt_sim.persistence.records import by_reason
 from odt_sim.strategies.base import Tensors, Update, array_of
 
 TIMED_OUT = "timed out"
@@ -23,8 +24,6 @@ ADVICE = {
     "worker died": "give workers more memory (fewer backend.actors), or see why with backend=serial",
 }
 """Advice by a part of the reason; the first match counts."""
-
-MAX_NAMED = 5  # devices that a line names for each reason
 
 
 @dataclass(frozen=True)
@@ -62,15 +61,7 @@ def check_update(update: Update, state: Tensors, largest: float | None) -> Exclu
 
 def listed(excluded: Mapping[int, str]) -> str:
     """Return the excluded devices by reason, as text; empty if there are none."""
-    by_reason: dict[str, list[int]] = {}
-    for device, reason in excluded.items():
-        by_reason.setdefault(reason, []).append(device)
-    return "; ".join(f"{reason} on device {_first(devices)}" for reason, devices in by_reason.items())
-
-
-def _first(devices: list[int]) -> str:
-    more = f" and {len(devices) - MAX_NAMED} more" if len(devices) > MAX_NAMED else ""
-    return ", ".join(map(str, devices[:MAX_NAMED])) + more
+    return "; ".join(f"{reason} on {devices}" for reason, devices in by_reason(excluded.items()).items())
 
 
 def advice(excluded: Mapping[int, str]) -> str:

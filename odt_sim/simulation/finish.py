@@ -34,7 +34,7 @@ def write_results(
     unknown = {f"{prefix}{metric}": None for prefix in ("", "global_", "local_") for metric in metrics}
     for row in rows:
         alone = {f"local_{metric}": row.get(metric) for metric in metrics} if job.strategy.alone else {}
-        row.update({**unknown, **row, **alone})
+        row.update({**unknown, **row, **alone, **_user(job, row["device"])})
     folder.write_devices(map(DeviceRecord.of, rows))
     summary = summarize(
         folder.rounds(),
@@ -52,6 +52,11 @@ def write_results(
     )
     folder.write_summary(summary)
     return summary
+
+
+def _user(job: Job, device: int) -> Row:
+    users = job.data.users
+    return {} if users is None else {"user": users[device]}
 
 
 def write_model(job: Job, folder: RunFolder, reported: Commit, warn: Callable[[str], None]) -> None:

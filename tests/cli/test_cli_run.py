@@ -129,6 +129,7 @@ def test_folder_of_configurations_is_used_and_resumed(run, folder):
     code, err = run("--config-dir", "my", "strategy=halfway", *FEW, "hydra.run.dir=out")
     assert code == 1
     assert "failed in aggregate in round 2 with RuntimeError: once" in err
+    assert "Traceback (most recent call last):" in err  # FEW has backend=serial
     code, err = run("run.resume=out")
     assert code == 0, err
     assert [row["round"] for row in lines(folder / "out" / "rounds.jsonl")] == [1, 2]
@@ -143,12 +144,13 @@ def test_examples_shared_by_parts_are_counted(run, folder):
     x, y = np.random.default_rng(0).random((30, 8, 8, 1), np.float32), np.arange(30) % 10
     np.savez("twins.npz", x=np.repeat(x, 2, axis=0), y=np.repeat(y, 2), writer=np.arange(60) // 20)
     given = ["data=npz", "data.path=twins.npz", "data.users=writer", "partition=by_user", "fleet.devices=null"]
-    code, err = run(*FEW, *given, "split.method=random")
+    code, err = run(*FEW, *given, "split.method=random", "hydra.run.dir=out")
     [(warned, evaluated, equal)] = re.findall(
         r"^(warning) data twins: of (\d+) .* examples, (\d+) are equal to", err, re.M
     )
     assert (code, warned, int(evaluated)) == (0, "warning", 24)
     assert int(equal) > 6
+    assert [row["user"] for row in lines(folder / "out" / "devices.jsonl")] == [0, 1, 2]
     code, err = run(*FEW, *given, "split.method=block", "split.gap=0")
     assert (code, "warning" in err) == (0, False)
 

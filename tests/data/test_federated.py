@@ -117,7 +117,7 @@ def test_arrays_are_read_only_views():
 
 @pytest.mark.parametrize("devices", [3, MANY])
 def test_pickling_shares_the_arrays_once(devices):
-    data = federate(make(3 * devices), iid, devices, 0)
+    data = federate(replace(make(3 * devices), users=None), iid, devices, 0)
     buffers = []
     content = pickle.dumps(data, protocol=5, buffer_callback=buffers.append)
     again = pickle.loads(content, buffers=[buffer.raw().toreadonly() for buffer in buffers])
@@ -127,6 +127,22 @@ def test_pickling_shares_the_arrays_once(devices):
         assert not getattr(again, name).flags.writeable
     assert again.test(2).tolist() == data.test(2).tolist()
     assert len(buffers) == 4
+
+
+def test_devices_have_the_user_whose_examples_they_hold():
+    data = federate(make(), by_user, 4, 0)
+    assert [data.x[data.train(device)[0], 0] // 10 for device in range(4)] == data.users.tolist()
+    named = replace(make(), users=np.array(["b", "a", "10", "2", "c", "d"])[np.arange(60) // 10])
+    assert federate(named, by_user, None, 0).users.tolist() == ["10", "2", "a", "b", "c", "d"]
+    assert federate(make(), iid, 4, 0).users is None
+
+
+@pytest.mark.parametrize(("key", "value"), [("x", np.nan), ("x", np.inf), ("y", np.nan)])
+def test_examples_that_are_not_finite_are_refused(key, value):
+    arrays = {"x": np.zeros((12, 2), np.float32), "y": np.zeros(12, np.float32)}
+    arrays[key][5] = value
+    with pytest.raises(DataError, match=rf"data d: {key} has . values that are NaN .*, the first in example 5; remove"):
+        federate(Dataset("d", **arrays), iid, 3, 0)
 
 
 def test_by_user_determines_the_number_of_devices():

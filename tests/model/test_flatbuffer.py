@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odt_sim import TrainableModel
 from odt_sim.errors import ModelError
-from odt_sim.model import flatbuffer
+from odt_sim.model import graph_reader
 from odt_sim.model.flatbuffer import TensorInfo, fingerprint, read, with_metadata
 
 
@@ -112,4 +112,4 @@ def test_changed_bytes_are_read_or_refused_in_one_line(softmax: TrainableModel, 
 
 def test_fingerprint_is_sha256() -> None:
     assert fingerprint(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert flatbuffer.IDENTIFIER == b"TFL3"
+    assert graph_reader.IDENTIFIER == b"TFL3"

@@ -3,17 +3,15 @@
 from pathlib import Path
 
 import pytest
-from ai_edge_litert import schema_py_generated as schema
 
 from odt_sim import TrainableModel
 from odt_sim.model.graph import unrestored_variables
+from odt_sim.model.graph_reader import read_graph
 
 
 def unrestored(content: bytes, without: tuple[str, ...] = ()) -> list[str]:
-    model = schema.Model.GetRootAs(content, 0)
-    found = [model.SignatureDefs(i) for i in range(model.SignatureDefsLength())]
-    indices = {signature.SignatureKey().decode(): signature.SubgraphIndex() for signature in found}
-    return unrestored_variables(model, {name: index for name, index in indices.items() if name not in without})
+    graph = read_graph(content, "model")
+    return unrestored_variables(graph, graph.signatures.keys() - set(without))
 
 
 @pytest.mark.parametrize("name", ["plain", "weighted", "proximal", "write_only"])

@@ -4,9 +4,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from written_runs import write_run
 
 from odt_sim.errors import FileError
+from odt_sim.persistence.records import DeviceRecord
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.comparison import compare
 from odt_sim.report.description import privacy, result, settings
@@ -93,7 +95,7 @@ def test_page_names_failed_runs_and_excluded_updates(page):
     text = " ".join(parsed.text)
     assert "fedprox seed=1" in text
     assert "needs 'set_gradient_offset'" in text
-    assert "left out: 3 of local (timed out: 3)" in text
+    assert "left out: 3 of local (timed out: 3 of device 3)" in text
 
 
 def test_best_values_are_marked(page):
@@ -227,6 +229,26 @@ def test_unwritable_output_is_one_line(tmp_path):
     with pytest.raises(FileError, match=r"file.*: cannot write it") as caught:
         report([path], tmp_path / "file" / "report.html")
     assert "\n" not in str(caught.value)
+
+
+def test_page_names_devices_that_were_not_evaluated(tmp_path):
+    path = write_run(tmp_path / "run")
+    folder = RunFolder(path)
+    rows = [dict(record) for record in folder.devices()]
+    for device in (4, 7):
+        rows[device]["not_evaluated"] = "test loss not finite"
+    folder.write_devices(map(DeviceRecord.of, rows))
+    _, text = without_pictures([path])
+    assert "Not evaluated: fedavg (test loss not finite: device 4, 7)." in text
+
+
+def test_command_names_the_folder_of_own_options(tmp_path):
+    path = write_run(tmp_path / "run")
+    sources = [{"path": "odt_sim.conf", "provider": "main"}, {"path": "/my/conf", "provider": "command-line"}]
+    content = {"hydra": {"runtime": {"choices": {}, "config_sources": sources}}}
+    OmegaConf.save(OmegaConf.create(content), path / ".hydra" / "hydra.yaml")
+    _, text = without_pictures([path])
+    assert "<pre>odt-sim run --config-dir=/my/conf strategy=fedavg seed=0</pre>" in text
 
 
 def test_command_of_a_resumed_run_has_its_final_rounds(tmp_path):

@@ -11,9 +11,11 @@ from odt_sim import Device, Fleet, TrainingPlan
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import SimulationError
 from odt_sim.metrics.fleet import TASK_METRICS
+from odt_sim.model.weights import Weights
 from odt_sim.persistence.storage import storage_at
 from odt_sim.simulation.cohort import choose_unseen
 from odt_sim.simulation.evaluation import COMMON, CommonExamples, Evaluation
+from odt_sim.simulation.exclusion import Excluded
 from odt_sim.simulation.job import Job
 from odt_sim.strategies.base import Strategy
 from odt_sim.strategies.fedavg import FedAvg
@@ -151,6 +153,15 @@ def test_state_bytes_are_those_before_deployment(momentum, fleet_data):
     row = measured(momentum, fleet_data, Forgets(), 2, state=state)
     assert row["state_bytes"] == 4 * momentum.layout.size + 24
     assert measured(momentum, fleet_data, FedAvg(), 2)["state_bytes"] == 0
+
+
+def test_device_with_outputs_that_are_not_finite_has_no_figures(momentum, fleet_data):
+    class Huge(FedAvg):
+        def deploy(self, device, broadcast):
+            weights = super().deploy(device, broadcast)
+            return Weights(weights.layout, np.full_like(weights.vector, 3e38))
+
+    assert measured(momentum, fleet_data, Huge(), 2) == Excluded("test loss not finite")
 
 
 def test_deploy_calls_exclude_the_evaluation(momentum, fleet_data):

@@ -102,6 +102,14 @@ class WithoutFailing(FedAvg):
         return Update(update.tensors, update.weight if device.id != FAILING else 0, update.losses)
 
 
+def test_exclusions_warn_once_where_no_display_shows_them(user, simulation, tmp_path):
+    with pytest.warns(UserWarning, match="left out of round") as caught:
+        simulation(user.Fails("sends_nan", range(1, 4), (2, 3)), tmp_path).run()
+    assert [str(warning.message) for warning in caught] == [
+        "left out of round 2: update not finite on device 1, 2, 3; see rounds.jsonl"
+    ]
+
+
 def test_largest_update_is_a_setting(user, results, tmp_path):
     found = results(user.Fails("explodes", range(7)), tmp_path, fleet=Fleet(largest_update=6e6))
     assert [row["excluded"] for row in found.rounds] == [0, 0, 0]

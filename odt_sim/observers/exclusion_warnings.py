@@ -1,0 +1,26 @@
+"""Python warnings about excluded devices, where no display shows them."""
+
+import warnings
+from collections.abc import Mapping
+
+from odt_sim.observers.base import Observer
+from odt_sim.persistence.records import RoundRecord, by_reason
+
+
+class ExclusionWarnings(Observer):
+    """Warns once for each reason why devices were left out of a round, or not evaluated."""
+
+    def __init__(self) -> None:
+        """Begin without any warning."""
+        self._warned: set[str] = set()
+
+    def on_round(self, record: RoundRecord) -> None:
+        """Warn of reasons that no earlier round had."""
+        self._warn(f"left out of round {record.round}", record.excluded_reasons)
+        self._warn(f"not evaluated after round {record.round}", record.not_evaluated or {})
+
+    def _warn(self, what: str, reasons: Mapping[int, str]) -> None:
+        for reason, devices in by_reason(reasons.items()).items():
+            if reason not in self._warned:
+                self._warned.add(reason)
+                warnings.warn(f"{what}: {reason} on {devices}; see rounds.jsonl", stacklevel=2)
