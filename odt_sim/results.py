@@ -1,13 +1,14 @@
 """Results of runs as pandas frames."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.persistence.run import Run, find_runs, load_run
+from odt_sim.settings import flatten
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -66,7 +67,7 @@ class Results:
         Raises:
             ConfigurationError: pandas is not installed.
         """
-        return self._frame(lambda run: [dict(_flat(run.summary))] if run.summary else [])
+        return self._frame(lambda run: [flatten(run.summary)] if run.summary else [])
 
     def _frame(self, records: Callable[[Run], Iterable[Mapping[str, Any]]]) -> "DataFrame":
         try:
@@ -85,11 +86,3 @@ def _common(run: Run) -> dict[str, Any]:
     seed = run.summary.seed if run.summary else run.config.get("seed")
     others = (text for text in run.overrides if text.partition("=")[0] not in ("strategy", "seed"))
     return {"run": str(run.path), "strategy": run.name, "seed": seed, "overrides": " ".join(others)}
-
-
-def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in nested.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

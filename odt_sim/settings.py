@@ -141,6 +141,15 @@ class Settings:
         check_values(type(self), vars(self))
 
 
+def flatten(nested: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
+    """Return nested values by their joined keys: `{"run": {"rounds": 3}}` is `{"run.rounds": 3}`."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        inner = flatten(value, separator) if isinstance(value, Mapping) else None
+        flat |= {key: value} if inner is None else {f"{key}{separator}{name}": item for name, item in inner.items()}
+    return flat
+
+
 def choices(hint: Any) -> list[str]:
     """Return the values of a type that has few of them, as an override writes them; empty for another type."""
     written: list[str] = []

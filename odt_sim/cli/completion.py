@@ -11,8 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from odt_sim.cli.main import COMMANDS
 from odt_sim.cli.settings import COMPONENTS, DECLARED, component
-from odt_sim.settings import ExportedModel, Settings, choices
-from odt_sim.trackers.flat import flatten
+from odt_sim.settings import ExportedModel, Settings, choices, flatten
 
 FLAGS = {
     "run": ("-m", "--help", "--cfg"),

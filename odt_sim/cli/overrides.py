@@ -4,6 +4,7 @@ import re
 from argparse import ArgumentParser
 from collections.abc import Collection, Iterator, Sequence
 from difflib import SequenceMatcher
+from functools import cache
 from pathlib import Path
 
 import hydra
@@ -230,6 +231,7 @@ def _as_choice(argument: str, override: Override | None, groups: tuple[str, ...]
     return f"{key}=choice({value})"
 
 
+@cache
 def _parsed(argument: str) -> Override | None:
     """Return an override; None for a flag, a flag's value, or an error that Hydra explains later."""
     try:

@@ -1,10 +1,11 @@
 """The data of a run: the settings that decide its devices and their examples."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from odt_sim.persistence.run import Run
 from odt_sim.report.overrides import shown_overrides
+from odt_sim.settings import flatten
 
 _SETTINGS = ("data", "data.digest", "partition", "fleet.devices", "fleet.unseen", "fleet.evaluated")
 _GROUPS = ("data", "partition", "drift", "split")
@@ -34,7 +35,7 @@ def seeded_data_settings(run: Run) -> dict[str, str]:
     Such data has another digest for each seed, so its settings identify it instead.
     """
     data = run.config.get("data")
-    return dict(flatten("data", data)) if "${seed}" in str(data) else {}
+    return text_settings("data", data) if "${seed}" in str(data) else {}
 
 
 def data_digest(run: Run) -> str | None:
@@ -50,13 +51,9 @@ def same_data(runs: Sequence[Run], others: Sequence[Run]) -> bool:
     )
 
 
-def flatten(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield nested settings by dotted name, without those that are None."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from flatten(f"{name}.{key}", item)
-    elif value is not None:
-        yield name, str(value)
+def text_settings(group: str, settings: Any) -> dict[str, str]:
+    """Return the settings of a group as text by dotted name, without those that are None."""
+    return {key: str(value) for key, value in flatten({group: settings}).items() if value is not None}
 
 
 def data_key(run: Run) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from odt_sim.persistence.run import Run
-from odt_sim.report.data_settings import data_settings, flatten, seeded_data_settings
+from odt_sim.report.data_settings import data_settings, seeded_data_settings, text_settings
 from odt_sim.report.overrides import common_overrides, differing_overrides, short_paths, shown_overrides
 
 
@@ -45,7 +45,7 @@ def _identity(run: Run) -> dict[str, str]:
     model = run.config.get("model")
     if "${seed}" in str(model):
         settings.pop("model.fingerprint", None)
-        settings |= dict(flatten("model", model))
+        settings |= text_settings("model", model)
     if "data.digest" not in data_settings(run):
         settings.pop("data.digest", None)
     return settings | seeded_data_settings(run)

@@ -1,4 +1,4 @@
-"""Flatten settings and records."""
+"""The numbers and settings that trackers take, from nested records and configurations."""
 
 import math
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.errors import ConfigurationError
+from odt_sim.settings import flatten
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
@@ -23,15 +24,6 @@ def settings_of(config: DictConfig) -> dict[str, Any]:
         raise ConfigurationError(f"{error.full_key}: {str(error).splitlines()[0]}; correct it") from error
     assert isinstance(resolved, dict)
     return flatten({str(key): value for key, value in resolved.items() if key != "tracker"})
-
-
-def flatten(nested: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
-    """Return nested values by their joined keys: `{"run": {"rounds": 3}}` is `{"run.rounds": 3}`."""
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        inner = flatten(value, separator) if isinstance(value, Mapping) else None
-        flat |= {key: value} if inner is None else {f"{key}{separator}{name}": item for name, item in inner.items()}
-    return flat
 
 
 def round_figures(record: Mapping[str, Any]) -> dict[str, float]:
