@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.persistence.run import Run, find_runs, load_run
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.persistence.run import Run, find_runs, load_run, one_run
 from odt_sim.settings import flatten
 
 if TYPE_CHECKING:
@@ -69,6 +71,28 @@ class Results:
         """
         return self._frame(lambda run: [flatten(run.summary)] if run.summary else [])
 
+    def device(self, id: int) -> "DeviceResult":
+        """Return one device of the only run.
+
+        Raises:
+            ConfigurationError: There are several runs.
+        """
+        return DeviceResult(one_run(self.runs, "odt_sim.Results"), id)
+
+    def model(self) -> TrainableModel:
+        """Return the global model of the only run, with the server's weights after the round that validates best.
+
+        Raises:
+            ConfigurationError: There are several runs.
+            CheckpointError: The run is not complete.
+            StrategyError: The server has no weights for the whole model, because parts stay on the devices.
+        """
+        from odt_sim.cli.build import saved_model
+        from odt_sim.deploy.models import global_file
+
+        folder = one_run(self.runs, "odt_sim.Results")
+        return saved_model(folder, global_file(folder))
+
     def _frame(self, records: Callable[[Run], Iterable[Mapping[str, Any]]]) -> "DataFrame":
         try:
             import pandas
@@ -80,6 +104,36 @@ class Results:
 
     def __repr__(self) -> str:
         return f"Results of {len(self.runs)} runs"
+
+
+@dataclass(frozen=True)
+class DeviceResult:
+    """A device of a run.
+
+    Attributes:
+        run: The run's folder.
+        id: The device's id.
+    """
+
+    run: Path
+    id: int
+
+    def model(self) -> TrainableModel:
+        """Return a trainable model that starts with the weights that the device's user gets.
+
+        They are those behind the device's line in `devices.jsonl`. The run's data is read again; unseen devices have a
+        model too.
+
+        Raises:
+            ConfigurationError: The fleet has no such device, or the run was started from Python; then use
+                `Simulation.deployed`.
+            CheckpointError: The run is not complete, or its checkpoint is missing or damaged.
+            StrategyError: What the strategy deploys is more than a model's weights.
+        """
+        from odt_sim.cli.build import saved_simulation
+        from odt_sim.deploy.models import device_model
+
+        return device_model(saved_simulation(self.run), self.id)
 
 
 def _common(run: Run) -> dict[str, Any]:

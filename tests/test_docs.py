@@ -32,6 +32,7 @@ SLOW = (
     "docs/how-to/own-model",
     "docs/how-to/own-data",
     "docs/how-to/sweeps",
+    "docs/how-to/deploy",
 )
 
 Blocks = list[tuple[str, str, str]]

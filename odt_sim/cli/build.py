@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.cli.overrides import check_keys, unknown_key
+from odt_sim.cli.saved_config import is_saved, saved_config
 from odt_sim.cli.settings import DECLARED, component
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.federated import FederatedData, described, federate
@@ -24,10 +25,12 @@ from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.export.cache import exported
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.observers.base import Observer
+from odt_sim.persistence.run_folder import INITIAL_MODEL
 from odt_sim.persistence.storage import is_uri
 from odt_sim.settings import ConfiguredFleet, ExportedModel, ModelFile, check_values, expected, fits
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.coordinator import Simulation
+from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.base import Strategy
 from odt_sim.user_code import user_code_errors
 
@@ -61,9 +64,51 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     wait_for_model = _beside(lambda: model(config))
     data = federated(config)
     backend.start()
-    trained = wait_for_model()
+    return _simulation(config, directory, wait_for_model(), data, strategy, aggregator, backend)
+
+
+def saved_simulation(folder: Path) -> Simulation:
+    """Return the simulation of a complete run of `odt-sim run`, which is not to be run again.
+
+    Args:
+        folder: The run's folder, with the model that it started with.
+
+    Raises:
+        OdtSimError: The folder holds no such run, or the run's data or user code is not found any more.
+    """
+    config = saved_config(folder)
+    check(config)
+    add_working_folder()
+    started_with = model(config, folder / INITIAL_MODEL)
+    strategy, aggregator = build(config.strategy, "strategy"), build(config.aggregator, "aggregator")
+    backend = SerialBackend(config.backend.get("runtime", "litert"), config.backend.get("runtime_python"))
+    return _simulation(config, folder, started_with, federated(config), strategy, aggregator, backend)
+
+
+def saved_model(folder: Path, path: Path) -> TrainableModel:
+    """Return a file of a run's model, with the run's settings of a model; a run from Python has none.
+
+    Args:
+        folder: The run's folder.
+        path: The file.
+
+    Raises:
+        OdtSimError: The settings are damaged, or the file is no trainable model.
+    """
+    return model(saved_config(folder), path) if is_saved(folder) else TrainableModel.load(path)
+
+
+def _simulation(
+    config: DictConfig,
+    directory: Path,
+    model: TrainableModel,
+    data: FederatedData,
+    strategy: Strategy,
+    aggregator: Aggregator,
+    backend: Backend,
+) -> Simulation:
     return Simulation(
-        trained,
+        model,
         data,
         strategy,
         rounds=config.run.rounds,
@@ -98,18 +143,24 @@ def _beside(work: Callable[[], Result]) -> Callable[[], Result]:
     return future.result
 
 
-def model(config: DictConfig) -> TrainableModel:
+def model(config: DictConfig, path: Path | None = None) -> TrainableModel:
     """Return the configured model: a `.tflite` file, or a Keras model that is exported unless the cache holds it.
+
+    Args:
+        config: The whole configuration.
+        path: A copy of the file, in place of the configured or exported one.
 
     Raises:
         ModelError: The file is no trainable model.
         ExportError: The Keras model cannot be exported.
     """
     if "build" in config.model:
-        return TrainableModel.load(model_file(config))
+        return TrainableModel.load(path or model_file(config))
     settings = _plain(config.model, "model")
     flex = config.backend.get("runtime") == "flex"
-    return TrainableModel.load(settings["path"], loss=settings["loss"], from_logits=settings["from_logits"], flex=flex)
+    return TrainableModel.load(
+        path or settings["path"], loss=settings["loss"], from_logits=settings["from_logits"], flex=flex
+    )
 
 
 def model_file(config: DictConfig) -> Path:

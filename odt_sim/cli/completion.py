@@ -18,6 +18,7 @@ FLAGS = {
     "report": ("-o", "--best", "--against", "--target"),
     "export": ("-o", "--help"),
     "inspect": ("--help",),
+    "deploy": ("--device", "--all", "--global", "--format", "-o"),
 }
 
 BASH = r"""# eval "$(odt-sim completion bash)"
@@ -45,7 +46,7 @@ compdef _odt_sim odt-sim
 
 FISH = r"""# odt-sim completion fish | source
 complete -c odt-sim -f -a '(odt-sim completion --query (commandline -cp) 2>/dev/null)'
-complete -c odt-sim -n '__fish_seen_subcommand_from report inspect' -F
+complete -c odt-sim -n '__fish_seen_subcommand_from report inspect deploy' -F
 """
 
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}

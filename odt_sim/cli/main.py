@@ -10,7 +10,7 @@ from types import FrameType
 
 from odt_sim.errors import OdtSimError
 
-COMMANDS = ("run", "report", "export", "inspect", "completion")
+COMMANDS = ("run", "report", "export", "inspect", "deploy", "completion")
 """Each is a function in a module of the same name, which takes its arguments and returns the exit code."""
 
 USAGE = """usage: odt-sim COMMAND ...
@@ -21,6 +21,8 @@ USAGE = """usage: odt-sim COMMAND ...
   export [-o FILE] [OVERRIDE ...]
                               write the configured model's .tflite: odt-sim export model=mnist_cnn
   inspect FILE                print the signatures, parameters and ops of a .tflite file
+  deploy RUN --device ID|--all|--global [--format ...] [-o DIR]
+                              write a run's models for phones, trainable and for inference
   completion SHELL            print the completion script for bash, zsh or fish
 
   odt-sim run --help lists the groups of the configuration, odt-sim run --cfg job prints it whole.

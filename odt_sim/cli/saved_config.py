@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -17,6 +17,8 @@ FILES = CONFIG, HYDRA, OVERRIDES = "config.yaml", "hydra.yaml", "overrides.yaml"
 
 IRRELEVANT = ("hydra", "backend", "tracker")
 """Groups that change no result."""
+
+Saved = TypeVar("Saved")
 
 DAMAGED = (OSError, YAMLError, OmegaConfBaseException, ValueError, TypeError, AttributeError, RecursionError)
 """What reading a damaged configuration may raise."""
@@ -63,6 +65,19 @@ def save_changes(folder: Path, config: DictConfig, overrides: Sequence[str]) -> 
         fresh = config.copy()
         fresh.run.resume = None
         _save(folder, fresh, wanted)
+
+
+def saved_config(folder: Path) -> DictConfig:
+    """Return the configuration that is saved in a run's folder.
+
+    Raises:
+        ConfigurationError: There is none, or it is damaged.
+    """
+    if not (folder / ".hydra" / CONFIG).is_file():
+        raise ConfigurationError(
+            f"{folder}: holds no configuration, so it is no run of odt-sim run; give the folder of one"
+        )
+    return _read(folder, CONFIG, _config)
 
 
 def saved_overrides(folder: Path) -> list[str]:
@@ -116,13 +131,19 @@ def _config_dirs(saved: Any) -> list[str]:
     return [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
 
 
+def _config(saved: Any) -> DictConfig:
+    if not isinstance(saved, DictConfig):
+        raise ValueError("expected a configuration")
+    return saved
+
+
 def _overrides(saved: Any) -> list[str]:
     if not isinstance(saved, ListConfig) or any(not isinstance(item, str) or item.startswith("-") for item in saved):
         raise ValueError("expected a list of overrides")
     return list(saved)
 
 
-def _read(folder: Path, name: str, take: Callable[[Any], list[str]]) -> list[str]:
+def _read(folder: Path, name: str, take: Callable[[Any], Saved]) -> Saved:
     path = folder / ".hydra" / name
     try:
         return take(OmegaConf.load(path))

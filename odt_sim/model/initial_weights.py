@@ -6,18 +6,15 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
 from odt_sim.errors import ModelError
+from odt_sim.model.editing import OPS, handles_of, initializers, operators_of, packed, unpacked
 from odt_sim.model.flatbuffer import fingerprint
-from odt_sim.model.graph_reader import IDENTIFIER
 from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.weights import Weights
-
-OPS = schema.BuiltinOperator
 
 
 def with_initial_weights(content: bytes, weights: Weights, where: str = "model") -> bytes:
@@ -31,7 +28,7 @@ def with_initial_weights(content: bytes, weights: Weights, where: str = "model")
     Raises:
         ModelError: A weight is not the value of a variable that the file initializes by a constant.
     """
-    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    model = unpacked(content)
     values = dict(zip(_variables(model), weights.tensors(), strict=False))
     written = set(_initialize(model, values))
     if len(values) < len(weights.layout.parameters) or written < values.keys():
@@ -39,17 +36,17 @@ def with_initial_weights(content: bytes, weights: Weights, where: str = "model")
             f"{where}: cannot store trained weights; expected 'parameters' to return initialized variables"
         )
     _sign(model, where)
-    return _packed(model)
+    return packed(model)
 
 
 def _variables(model: Any) -> list[bytes]:
     """Return the names of the variables that `parameters` returns, in the order `a0..aN`."""
     [signature] = (found for found in model.signatureDefs if found.signatureKey == b"parameters")
     subgraph = model.subgraphs[signature.subgraphIndex]
-    handles = _handles(model, subgraph)
+    handles = handles_of(model, subgraph)
     read = {
         int(operator.outputs[0]): handles[int(operator.inputs[0])]
-        for operator in _operators(model, subgraph, OPS.READ_VARIABLE)
+        for operator in operators_of(model, subgraph, OPS.READ_VARIABLE)
         if int(operator.inputs[0]) in handles
     }
     outputs = {entry.name: entry.tensorIndex for entry in signature.outputs}
@@ -60,11 +57,11 @@ def _variables(model: Any) -> list[bytes]:
 def _initialize(model: Any, values: dict[bytes, NDArray[np.float32]]) -> Iterator[bytes]:
     """Replace the constants that initializers assign to variables; yield the names of these variables."""
     buffers = Counter(tensor.buffer for subgraph in model.subgraphs for tensor in subgraph.tensors)
-    for index in _initializers(model):
+    for index in initializers(model):
         subgraph = model.subgraphs[index]
-        handles = _handles(model, subgraph)
+        handles = handles_of(model, subgraph)
         uses = Counter(int(i) for operator in subgraph.operators for i in operator.inputs)
-        for operator in _operators(model, subgraph, OPS.ASSIGN_VARIABLE):
+        for operator in operators_of(model, subgraph, OPS.ASSIGN_VARIABLE):
             handle, constant = map(int, operator.inputs)
             name = handles.get(handle)
             tensor = subgraph.tensors[constant]
@@ -80,25 +77,6 @@ def _initialize(model: Any, values: dict[bytes, NDArray[np.float32]]) -> Iterato
             yield name
 
 
-def _initializers(model: Any) -> set[int]:
-    calls = (operator for subgraph in model.subgraphs for operator in _operators(model, subgraph, OPS.CALL_ONCE))
-    return {operator.builtinOptions.initSubgraphIndex for operator in calls}
-
-
-def _handles(model: Any, subgraph: Any) -> dict[int, bytes]:
-    """Return the variables' names by the tensors that are their handles."""
-    operators = _operators(model, subgraph, OPS.VAR_HANDLE)
-    return {int(operator.outputs[0]): operator.builtinOptions.sharedName for operator in operators}
-
-
-def _operators(model: Any, subgraph: Any, kind: int) -> list[Any]:
-    def is_kind(operator: Any) -> bool:
-        code = model.operatorCodes[operator.opcodeIndex]
-        return bool(max(code.builtinCode, code.deprecatedBuiltinCode) == kind)
-
-    return list(filter(is_kind, subgraph.operators))
-
-
 def _sign(model: Any, where: str) -> None:
     """Update the fingerprint in the manifest, which is that of the file without it."""
     for entry in model.metadata or []:
@@ -106,11 +84,5 @@ def _sign(model: Any, where: str) -> None:
             buffer = model.buffers[entry.buffer]
             manifest = Manifest.from_json(bytes(buffer.data), where)
             buffer.data = None
-            text = replace(manifest, fingerprint=fingerprint(_packed(model))).to_json()
+            text = replace(manifest, fingerprint=fingerprint(packed(model))).to_json()
             buffer.data = np.frombuffer(text.encode(), np.uint8)
-
-
-def _packed(model: Any) -> bytes:
-    builder = flatbuffers.Builder(1 << 20)
-    builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
-    return bytes(builder.Output())

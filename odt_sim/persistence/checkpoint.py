@@ -89,6 +89,16 @@ class Checkpoint:
             raise refused[0]
         return None
 
+    def committed(self, round: int) -> Commit:
+        """Return the commit of a round that is kept; changes no file.
+
+        Raises:
+            CheckpointError: The commit or a state is missing, or the commit is damaged or of another run.
+            FileError: It cannot be read now.
+        """
+        self.look()
+        return self._complete(round)
+
     def begin(self, last: Commit, reported: int | None, reported_before: int | None) -> None:
         """Resume after a commit; changes no file.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from odt_sim.errors import CheckpointError
+from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.run_folder import RunFolder, is_run_folder
@@ -109,6 +109,22 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
         for path in below:
             found.setdefault(path.resolve(), path)
     return list(found.values())
+
+
+def one_run(found: Sequence[Path], where: object) -> Path:
+    """Return the only one of some runs.
+
+    Args:
+        found: The runs' folders.
+        where: What they were found in, for errors.
+
+    Raises:
+        ConfigurationError: There are several.
+    """
+    if len(found) > 1:
+        named = ", ".join(map(str, found[:5])) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+        raise ConfigurationError(f"{where}: expected one run, found {len(found)}; choose one of {named}")
+    return found[0]
 
 
 def _runs_below(folder: Path) -> Iterator[Path]:

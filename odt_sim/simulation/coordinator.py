@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +12,10 @@ from threadpoolctl import threadpool_limits
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
 from odt_sim.data.federated import FederatedData
+from odt_sim.device.device import Device
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.plan import TrainingPlan
+from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.memory import hand_back
 from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.metrics.rounds import check_target, reported_round
@@ -30,13 +32,14 @@ from odt_sim.settings import Fleet, General, Run
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.checks import check_aggregator, check_fit, check_parts, check_types, promised
 from odt_sim.simulation.finish import write_model, write_results
-from odt_sim.simulation.job import Job
+from odt_sim.simulation.job import Job, Task
 from odt_sim.simulation.round import RoundInFlight, Rounds
 from odt_sim.simulation.run_settings import identity, settings
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.simulation.start import check_unused, initial_weights, start
 from odt_sim.simulation.sums import join
-from odt_sim.strategies.base import Strategy
+from odt_sim.simulation.worker import Worker
+from odt_sim.strategies.base import Strategy, read_only
 
 
 class Simulation:
@@ -113,6 +116,11 @@ class Simulation:
         self._evaluated: Sequence[RoundRecord] = ()  # the records that decide which round is reported
 
     @property
+    def model(self) -> TrainableModel:
+        """The model that all devices train, with its initial weights."""
+        return self._job.model
+
+    @property
     def data(self) -> FederatedData:
         """The devices' examples."""
         return self._job.data
@@ -146,6 +154,40 @@ class Simulation:
             finally:
                 group.on_end(summary)
             return summary
+
+    def deployed(self, devices: Iterable[int]) -> Iterator[Device]:
+        """Yield devices of the complete run as their users get them: with the weights behind `devices.jsonl`.
+
+        They are what `strategy.deploy` gives after the round that validates best. Changes no file, and needs no backend. A
+        device is released when the next one is taken; take its `parameters()` to keep them.
+
+        Args:
+            devices: The ids, of unseen devices too.
+
+        Raises:
+            ConfigurationError: The fleet has no such device.
+            CheckpointError: The run is not complete, or its checkpoint is missing, damaged or of another run.
+            SimulationError: The strategy failed on a device.
+        """
+        chosen = list(devices)
+        for device in chosen:
+            if not 0 <= device < self.data.devices:
+                raise ConfigurationError(f"device {device}: expected an id from 0 to {self.data.devices - 1}")
+        commit = self._reported()
+        initial_weights(self._job.model, self._job.runtime)  # without the line that LiteRT's first interpreter prints
+        versions, worker = commit.versions.of(chosen), Worker(self._job)
+        with threadpool_limits(1, "blas"):  # as in the run
+            for device in chosen:
+                own = {device: versions[device]} if device in versions else {}
+                yield from worker.deployed(
+                    Task("final", commit.round, (device,), own), read_only(commit.state.broadcast)
+                )
+
+    def _reported(self) -> Commit:
+        summary = self._folder.summary()
+        if summary is None or summary.reported_round is None:
+            raise CheckpointError(f"{self.directory}: the run is not complete; resume it, or run it again")
+        return self._checkpoint.committed(summary.reported_round)
 
     def _initial(self) -> Commit:
         return self._steps.initial(initial_weights(self._job.model, self._job.runtime))

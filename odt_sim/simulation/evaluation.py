@@ -47,11 +47,10 @@ class Evaluation:
             SimulationError: The strategy failed.
         """
         state_bytes = sum(array_of(tensor).nbytes for tensor in device.state.values())
-        self._deploy(device, broadcast)
+        self.deploy(device, broadcast)
         if not is_finite(device.weights.vector):
             return Excluded("deployed weights not finite")
         calls = {"deploy_train_calls": device.calls.train, "deploy_infer_calls": device.calls.infer}
-        device.test_examples = self._own_test(device)
         row: Row = {"device": device.id, "train_examples": len(device.train_examples), **device.evaluate()}
         row["validation_examples"] = len(device.validation_examples)
         if len(device.validation_examples):
@@ -63,13 +62,23 @@ class Evaluation:
             row |= _own_records(device, row)
         return {**row, "state_bytes": state_bytes, **calls, **self._once(device, broadcast)} if final else row
 
-    def _deploy(self, device: Device, broadcast: Tensors) -> None:
+    def deploy(self, device: Device, broadcast: Tensors) -> None:
+        """Give a device the weights that the strategy deploys to its user, and its test examples.
+
+        Args:
+            device: The device, as it is after a round.
+            broadcast: The server's broadcast after the round.
+
+        Raises:
+            SimulationError: The strategy failed.
+        """
         strategy = self._job.strategy
         with self._job.strategy_errors(f"on device {device.id} after round {device.round}"):
             weights = strategy.deploy(device, strategy.message(broadcast, device.id))
             if not isinstance(weights, Weights):
                 raise TypeError(f"deploy returned {type(weights).__name__}, expected Weights")
             device.restore(weights)
+        device.test_examples = self._own_test(device)
 
     def _own_test(self, device: Device) -> Examples:
         """Return the device's test examples, which it does not have before its model is deployed."""

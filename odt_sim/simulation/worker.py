@@ -63,6 +63,14 @@ class Worker:
         """
         return [row for _, row in self._on_each(task, lambda device: self._evaluate(device, task, broadcast))]
 
+    def deployed(self, task: Task, broadcast: Tensors) -> Iterator[Device]:
+        """Yield the devices of a block as their users get them; each is released when the next one is taken.
+
+        Raises:
+            SimulationError: The strategy failed on a device.
+        """
+        return (device for device, _ in self._on_each(task, lambda device: self._evaluation.deploy(device, broadcast)))
+
     def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[tuple[Device, Result]]:
         """Do work on the devices of a block; yield each device with its result, in order."""
         # Split all at once: the training of a device evicts what splitting needs from the processor's caches.

@@ -1,0 +1,68 @@
+"""The command `odt-sim deploy`: write the models of a run for phones."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from odt_sim.deploy.formats import FORMATS
+from odt_sim.persistence.run import find_runs, one_run
+
+
+def deploy(arguments: Sequence[str]) -> int:
+    """Write models of a run, print their sizes and scores, and return the exit code."""
+    parser = argparse.ArgumentParser("odt-sim deploy", description="Write the models of a run for phones.")
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a complete run")
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--device", type=int, metavar="ID", help="the model of this device's user")
+    chosen.add_argument("--all", action="store_true", help="the model of every device")
+    chosen.add_argument("--global", action="store_true", dest="shared", help="the server's model")
+    parser.add_argument(
+        "--format",
+        nargs="*",
+        choices=FORMATS,
+        default=FORMATS,
+        help=f"the files for inference alone, beside the trainable one; by default {' '.join(FORMATS)}",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="the folder to write to; by default RUN/deploy"
+    )
+    options = parser.parse_args(arguments)
+    _deploy(options.run, options)
+    return 0
+
+
+def _deploy(run: Path, options: argparse.Namespace) -> None:
+    from odt_sim.cli.build import saved_simulation
+    from odt_sim.deploy.write import TABLE, deploy
+
+    folder = one_run(find_runs([run]), run)
+    output = options.output or folder / "deploy"
+    simulation = saved_simulation(folder)
+    devices = None if options.shared else range(simulation.data.devices) if options.all else [options.device]
+    models = deploy(simulation, output, devices, tuple(dict.fromkeys(options.format)))
+    total = len(devices) if devices else 1
+    progress = Console(stderr=True)
+    hidden = not progress.is_terminal
+    rows = [
+        row for rows in track(models, "deploy", total, console=progress, transient=True, disable=hidden) for row in rows
+    ]
+    console = Console()
+    console.print(_table(rows))
+    console.print(f"\nfiles and table: {output}, {output / TABLE}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the rows, with the first two metrics of the task."""
+    metrics = [name for name in ("accuracy", "mse", "loss") if name in rows[0]]
+    table = Table("file", "bytes", *metrics, "ms", "rows", title="Files", title_justify="left", box=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in rows:
+        figures = (f"{row[name]:.4f}" for name in metrics)
+        table.add_row(row["file"], f"{row['bytes']:,}", *figures, f"{row['milliseconds']:.3g}", str(row["rows"]))
+    return table

@@ -1,0 +1,1 @@
+"""Models of a run for phones: trainable files, and files for inference alone."""

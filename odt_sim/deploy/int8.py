@@ -1,0 +1,89 @@
+"""Static quantization to 8-bit integers, by the package `ai-edge-quantizer`."""
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.device.batches import padded
+from odt_sim.device.examples import Examples
+from odt_sim.device.native_output import quiet
+from odt_sim.errors import ConfigurationError, ModelError
+from odt_sim.model.fully_connected import with_fully_connected
+from odt_sim.model.trainable import TrainableModel
+
+CALIBRATED = 256
+"""The largest number of examples that ranges of activations are measured on; more make no difference worth the time."""
+
+
+def quantized(content: bytes, model: TrainableModel, examples: Examples) -> bytes:
+    """Return an inference-only file with 8-bit weights and activations; its inputs and outputs stay float32.
+
+    Args:
+        content: The file, with constant float32 weights.
+        model: The model that it was made of.
+        examples: What the ranges of activations are measured on.
+
+    Raises:
+        ConfigurationError: The package is missing.
+        ModelError: The package cannot quantize the file.
+    """
+    check_installed()
+    from ai_edge_quantizer import qtyping, recipe
+    from ai_edge_quantizer.algorithm_manager import AlgorithmName
+    from ai_edge_quantizer.quantizer import Quantizer
+
+    batches = [{"x": x} for x in _batches(model, examples)]
+    with _silent():
+        quantizer = Quantizer(with_fully_connected(content), recipe.static_wi8_ai8())
+        quantizer.add_static_config(  # LiteRT's kernel for several matrices has one scale for all of them
+            ".*", qtyping.TFLOperationName.BATCH_MATMUL, 8, 8, qtyping.QuantGranularity.TENSORWISE
+        )
+        for border in (qtyping.TFLOperationName.INPUT, qtyping.TFLOperationName.OUTPUT):
+            quantizer.update_quantization_recipe(".*", border, None, AlgorithmName.NO_QUANTIZE)
+        try:
+            ranges = quantizer.calibrate({"infer": batches}, num_threads=1)
+            result = quantizer.quantize(ranges, enable_progress_bar=False, enable_progress_report=False)
+        except (ValueError, RuntimeError, KeyError, IndexError, NotImplementedError) as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ModelError(
+                f"{model.where}: cannot be quantized to int8 ({reason}); leave it out: --format float32 float16"
+            ) from error
+    return bytes(result.quantized_model)
+
+
+def check_installed() -> None:
+    """Check that the package is installed.
+
+    Raises:
+        ConfigurationError: It is missing.
+    """
+    try:
+        import ai_edge_quantizer.quantizer  # noqa: F401
+    except ImportError as error:
+        raise ConfigurationError(
+            "format int8: ai-edge-quantizer is missing; run: pip install 'odt_sim[deploy]', or leave it out: "
+            "--format float32 float16"
+        ) from error
+
+
+def _batches(model: TrainableModel, examples: Examples) -> Iterator[NDArray[Any]]:
+    """Yield examples, evenly spread, in batches of `infer`."""
+    rows = model.signatures["infer"].inputs["x"].shape[0]
+    size = rows if rows > 0 else model.batch_size
+    count = min(len(examples), CALIBRATED)
+    x, _ = examples.take(np.linspace(0, len(examples) - 1, count).astype(np.int64))
+    for start in range(0, count, size):
+        yield padded(x[start : start + size], size)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Drop the progress bars of the package, and LiteRT's warnings that its calibration is for debugging."""
+    with quiet(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

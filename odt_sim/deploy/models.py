@@ -1,0 +1,70 @@
+"""The models of a complete run: each device's own, and the global one."""
+
+from pathlib import Path
+
+from odt_sim.device.device import Device
+from odt_sim.errors import CheckpointError, ModelError, StrategyError
+from odt_sim.model.initial_weights import with_initial_weights
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.persistence.run_folder import TRAINED_MODEL, RunFolder
+from odt_sim.simulation.coordinator import Simulation
+
+
+def device_model(simulation: Simulation, device: int) -> TrainableModel:
+    """Return a trainable model that starts with the weights of a device's user.
+
+    Args:
+        simulation: A complete run.
+        device: The device's id; unseen devices have a model too.
+
+    Raises:
+        ConfigurationError: The fleet has no such device.
+        CheckpointError: The run is not complete, or its checkpoint is missing or damaged.
+        StrategyError: What the strategy deploys is more than a model's weights.
+    """
+    [model] = [personal_model(each) for each in simulation.deployed([device])]
+    return model
+
+
+def personal_model(device: Device) -> TrainableModel:
+    """Return a trainable model that starts with the weights of a device of `Simulation.deployed`.
+
+    Raises:
+        StrategyError: The device's user also needs what no file holds.
+        ModelError: The weights are not finite, or the file does not initialize its variables.
+    """
+    where = f"device {device.id}"
+    if device.correction is not None:
+        raise StrategyError(
+            f"{where}: its strategy corrects the model's outputs with the device's own examples, which no .tflite file "
+            "holds; deploy the global model, or choose another strategy"
+        )
+    if not device.weights.isfinite():
+        raise ModelError(f"{where}: its weights are not finite; lower the learning rate, or deploy another device")
+    return with_content(
+        device.model, with_initial_weights(device.model.content, device.weights, device.model.where), where
+    )
+
+
+def global_file(folder: Path) -> Path:
+    """Return the file of the server's model of a complete run.
+
+    Raises:
+        CheckpointError: The run is not complete.
+        StrategyError: The server has no weights for the whole model.
+    """
+    summary = RunFolder(folder).summary()
+    if summary is None:
+        raise CheckpointError(f"{folder}: the run is not complete; resume it with run.resume={folder}")
+    path = folder / TRAINED_MODEL
+    if not path.is_file():
+        raise StrategyError(
+            f"{folder}: has no global model, since strategy {summary.strategy} leaves weights on the devices; "
+            "deploy a device"
+        )
+    return path
+
+
+def with_content(model: TrainableModel, content: bytes, where: str) -> TrainableModel:
+    """Return another file of the same model, with the loss that the run was given."""
+    return TrainableModel.from_content(content, where=where, loss=model.loss, from_logits=model.from_logits)

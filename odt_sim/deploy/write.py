@@ -1,0 +1,109 @@
+"""The files of deployed models, and the table beside them."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odt_sim.deploy.formats import FORMATS, inference_file
+from odt_sim.deploy.int8 import check_installed
+from odt_sim.deploy.measure import measured
+from odt_sim.deploy.models import global_file, personal_model, with_content
+from odt_sim.device.examples import Examples
+from odt_sim.errors import CheckpointError
+from odt_sim.files import write_file
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.persistence.run_folder import RunFolder
+from odt_sim.simulation.coordinator import Simulation
+
+TABLE = "files.csv"
+
+Row = dict[str, Any]
+
+
+def deploy(
+    simulation: Simulation,
+    output: Path,
+    devices: Sequence[int] | None,
+    formats: Sequence[str] = FORMATS,
+) -> Iterator[list[Row]]:
+    """Write the models of a complete run, measure them, and yield their rows of the table, model by model.
+
+    Each model gives `<name>.tflite`, trainable, and `<name>_infer_<format>.tflite` for each format; `<name>` is
+    `device_<id>` or `global`. They are written once all of them are made and measured.
+
+    Args:
+        simulation: The run.
+        output: The folder to write to.
+        devices: The devices' ids; None for the global model.
+        formats: The formats of the files for inference alone.
+
+    Raises:
+        OdtSimError: There is no such device or model, or it cannot be made or written.
+    """
+    if "int8" in formats:
+        check_installed()
+    if devices is None:
+        path = global_file(simulation.directory)
+        model = with_content(simulation.model, path.read_bytes(), str(path))
+        yield _write("global", model, _pooled(simulation, "train"), _pooled(simulation, "test"), output, formats)
+        return
+    for device in simulation.deployed(devices):
+        model = personal_model(device)
+        yield _write(f"device_{device.id}", model, device.train_examples, device.test_examples, output, formats)
+
+
+def _write(
+    name: str, model: TrainableModel, train: Examples, test: Examples, output: Path, formats: Sequence[str]
+) -> list[Row]:
+    contents = {f"{name}.tflite": ("trainable", model.content)}
+    for format in formats:
+        contents[f"{name}_infer_{format}.tflite"] = (format, inference_file(model, format, train))
+    rows = [
+        {"file": file, "format": format, **_row(content, model, test)} for file, (format, content) in contents.items()
+    ]
+    table = _with_rows(output / TABLE, rows)
+    for file, (_, content) in contents.items():
+        write_file(output / file, content)
+    write_file(output / TABLE, table)
+    return rows
+
+
+def _row(content: bytes, model: TrainableModel, test: Examples) -> Row:
+    found = measured(content, model, test)
+    return {"bytes": found.bytes, **found.figures, "milliseconds": found.milliseconds, "rows": found.rows}
+
+
+def _pooled(simulation: Simulation, split: str) -> Examples:
+    """Return the examples of all devices that took part in training."""
+    data = simulation.data
+    part = data.train if split == "train" else data.test
+    seen = [record.device for record in RunFolder(simulation.directory).devices() if record.seen]
+    return Examples(data.x, data.y, np.concatenate([part(device) for device in seen]))
+
+
+def _with_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return the table with the rows of files, in place of earlier ones of the same files."""
+    written = {row["file"] for row in rows}
+    kept = [row for row in _table(path) if row["file"] not in written]
+    columns = list(dict.fromkeys(name for row in (*kept, *rows) for name in row))
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, columns, lineterminator="\n")
+    table.writeheader()
+    table.writerows([*kept, *rows])
+    return text.getvalue().encode()
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    try:
+        rows = list(csv.DictReader(io.StringIO(path.read_text())))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error}); remove it") from error
+    if any("file" not in row for row in rows):
+        raise CheckpointError(f"{path}: not a table of deployed files; remove it, or choose another folder: --output")
+    return rows

@@ -1,0 +1,101 @@
+"""A `.tflite` file as a tree of objects that can be changed, and written again."""
+
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+from numpy.typing import NDArray
+
+from odt_sim.model.graph_reader import IDENTIFIER
+
+OPS = schema.BuiltinOperator
+
+
+def unpacked(content: bytes) -> Any:
+    """Return a file's content as a `schema.ModelT`."""
+    return schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+
+
+def packed(model: Any) -> bytes:
+    """Return the content of a file."""
+    builder = flatbuffers.Builder(1 << 20)
+    builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
+    return bytes(builder.Output())
+
+
+def kind_of(model: Any, operator: Any) -> int:
+    """Return an op's number in `OPS`."""
+    code = model.operatorCodes[operator.opcodeIndex]
+    return int(max(code.builtinCode, code.deprecatedBuiltinCode))
+
+
+def operators_of(model: Any, subgraph: Any, kind: int) -> list[Any]:
+    """Return the ops of one kind."""
+    return [operator for operator in subgraph.operators if kind_of(model, operator) == kind]
+
+
+def initializers(model: Any) -> set[int]:
+    """Return the indices of the subgraphs that set the variables' initial values."""
+    calls = (operator for subgraph in model.subgraphs for operator in operators_of(model, subgraph, OPS.CALL_ONCE))
+    return {operator.builtinOptions.initSubgraphIndex for operator in calls}
+
+
+def handles_of(model: Any, subgraph: Any) -> dict[int, bytes]:
+    """Return the variables' names by the tensors that are their handles."""
+    operators = operators_of(model, subgraph, OPS.VAR_HANDLE)
+    return {int(operator.outputs[0]): operator.builtinOptions.sharedName for operator in operators}
+
+
+def opcode(model: Any, kind: int, version: int = 1) -> int:
+    """Return the index of an op's code, which is added if the file lacks it."""
+    for index, code in enumerate(model.operatorCodes):
+        if max(code.builtinCode, code.deprecatedBuiltinCode) == kind and code.version >= version:
+            return index
+    code = schema.OperatorCodeT()
+    code.builtinCode, code.deprecatedBuiltinCode, code.version = kind, min(kind, 127), version
+    model.operatorCodes.append(code)
+    return len(model.operatorCodes) - 1
+
+
+def add_buffer(model: Any, array: NDArray[Any]) -> int:
+    """Add a constant's bytes; return the index of the buffer."""
+    buffer = schema.BufferT()
+    buffer.data = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+    model.buffers.append(buffer)
+    return len(model.buffers) - 1
+
+
+def drop_unused(model: Any) -> None:
+    """Remove the tensors, the ops' codes and the buffers that nothing refers to."""
+    for subgraph in model.subgraphs:
+        _drop_tensors(model, subgraph)
+    codes = sorted({operator.opcodeIndex for subgraph in model.subgraphs for operator in subgraph.operators})
+    buffers = sorted({0} | {tensor.buffer for subgraph in model.subgraphs for tensor in subgraph.tensors})
+    for subgraph in model.subgraphs:
+        for operator in subgraph.operators:
+            operator.opcodeIndex = codes.index(operator.opcodeIndex)
+        for tensor in subgraph.tensors:
+            tensor.buffer = buffers.index(tensor.buffer)
+    model.operatorCodes = [model.operatorCodes[code] for code in codes]
+    model.buffers = [model.buffers[buffer] for buffer in buffers]
+
+
+def _drop_tensors(model: Any, subgraph: Any) -> None:
+    users = [subgraph, *subgraph.operators]
+    used = sorted({i for user in users for i in (*tensors_of(user.inputs), *tensors_of(user.outputs))})
+    places = {-1: -1} | {index: place for place, index in enumerate(used)}
+    for user in users:
+        for side in ("inputs", "outputs"):
+            indices = getattr(user, side)
+            moved = [places[int(i)] for i in (indices if indices is not None else ())]
+            setattr(user, side, np.array(moved, np.int32))
+    if subgraph is model.subgraphs[0]:
+        for entry in (*model.signatureDefs[0].inputs, *model.signatureDefs[0].outputs):
+            entry.tensorIndex = places[entry.tensorIndex]
+    subgraph.tensors = [subgraph.tensors[index] for index in used]
+
+
+def tensors_of(indices: Any) -> list[int]:
+    """Return an op's tensors without the optional ones that it leaves out."""
+    return [int(i) for i in (indices if indices is not None else ()) if i >= 0]

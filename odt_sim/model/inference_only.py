@@ -1,0 +1,137 @@
+"""Reduce a trainable `.tflite` file to inference with constant weights."""
+
+from collections.abc import Iterator
+from copy import copy
+from typing import Any
+
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+from numpy.typing import NDArray
+
+from odt_sim.errors import ModelError
+from odt_sim.model.editing import (
+    OPS,
+    add_buffer,
+    drop_unused,
+    handles_of,
+    initializers,
+    kind_of,
+    operators_of,
+    packed,
+    tensors_of,
+    unpacked,
+)
+
+_CALLS = {
+    OPS.WHILE: ("condSubgraphIndex", "bodySubgraphIndex"),
+    OPS.IF: ("thenSubgraphIndex", "elseSubgraphIndex"),
+    OPS.CALL: ("subgraph",),
+}
+"""The options that name the subgraphs which an op calls."""
+
+_RANDOM = (OPS.RANDOM_UNIFORM, OPS.RANDOM_STANDARD_NORMAL, OPS.MULTINOMIAL)
+
+
+def inference_only(content: bytes, where: str) -> bytes:
+    """Return a file with the signature `infer` alone; the variables' initial values are its constants.
+
+    Args:
+        content: The bytes of a file of `with_initial_weights`.
+        where: The file's name, for errors.
+
+    Raises:
+        ModelError: `infer` reads a variable that has no constant initial value.
+    """
+    model = unpacked(content)
+    [signature] = (found for found in model.signatureDefs if found.signatureKey == b"infer")
+    values = _initial_values(model)
+    called = _reachable(model, signature.subgraphIndex)
+    for index in called:
+        _read_constants(model, model.subgraphs[index], values, where)
+    for position, index in enumerate(called):
+        model.subgraphs[index].operators = _renumbered(model, model.subgraphs[index].operators, called)
+        model.subgraphs[index].name = model.subgraphs[index].name if position else b"main"
+    model.subgraphs = [model.subgraphs[index] for index in called]
+    signature.subgraphIndex, model.signatureDefs, model.metadata, model.metadataBuffer = 0, [signature], None, None
+    for subgraph in model.subgraphs:
+        _fold(model, subgraph)
+    drop_unused(model)
+    return packed(model)
+
+
+def _initial_values(model: Any) -> dict[bytes, int]:
+    """Return the buffers of the variables' initial values by the variables' names."""
+    values = {}
+    for index in initializers(model):
+        subgraph = model.subgraphs[index]
+        handles = handles_of(model, subgraph)
+        for operator in operators_of(model, subgraph, OPS.ASSIGN_VARIABLE):
+            handle, constant = map(int, operator.inputs)
+            buffer = subgraph.tensors[constant].buffer
+            if handle in handles and model.buffers[buffer].data is not None:
+                values[handles[handle]] = buffer
+    return values
+
+
+def _reachable(model: Any, first: int) -> list[int]:
+    """Return the subgraphs that one calls, itself first."""
+    found = [first]
+    for index in found:
+        for operator in model.subgraphs[index].operators:
+            names = _CALLS.get(kind_of(model, operator), ())
+            found += [called for name in names if (called := getattr(operator.builtinOptions, name)) not in found]
+    return found
+
+
+def _read_constants(model: Any, subgraph: Any, values: dict[bytes, int], where: str) -> None:
+    """Replace what a subgraph reads from variables by constants."""
+    handles = handles_of(model, subgraph)
+    for operator in operators_of(model, subgraph, OPS.READ_VARIABLE):
+        name = handles.get(int(operator.inputs[0]))
+        if name not in values:
+            variable = name.decode() if name else "passed to a loop or a branch"
+            raise ModelError(
+                f"{where}: cannot be reduced to inference, 'infer' reads the variable {variable}, which has no constant "
+                "initial value; deploy the trainable file alone"
+            )
+        subgraph.tensors[int(operator.outputs[0])].buffer = values[name]
+    removed = (OPS.VAR_HANDLE, OPS.READ_VARIABLE, OPS.CALL_ONCE)
+    subgraph.operators = [each for each in subgraph.operators if kind_of(model, each) not in removed]
+
+
+def _renumbered(model: Any, operators: list[Any], called: list[int]) -> list[Any]:
+    for operator in operators:
+        for name in _CALLS.get(kind_of(model, operator), ()):
+            setattr(operator.builtinOptions, name, called.index(getattr(operator.builtinOptions, name)))
+    return operators
+
+
+def _fold(model: Any, subgraph: Any) -> None:
+    """Compute what depends on constants only, with the kernels that would compute it on the phone."""
+    constant = {i for i, tensor in enumerate(subgraph.tensors) if model.buffers[tensor.buffer].data is not None}
+    folded: list[Any] = []
+    kept: list[Any] = []
+    for operator in subgraph.operators:
+        inputs = tensors_of(operator.inputs)
+        fixed = inputs and set(inputs) <= constant and kind_of(model, operator) not in (*_CALLS, *_RANDOM)
+        (folded if fixed else kept).append(operator)
+        constant.update(tensors_of(operator.outputs) if fixed else ())
+    needed = {i for operator in kept for i in tensors_of(operator.inputs)} | set(tensors_of(subgraph.outputs))
+    results = [i for operator in folded for i in tensors_of(operator.outputs) if i in needed]
+    for index, array in zip(results, _computed(model, subgraph, folded, results), strict=True):
+        subgraph.tensors[index].buffer = add_buffer(model, array)
+        subgraph.tensors[index].shape = np.array(array.shape, np.int32)
+    subgraph.operators = kept
+
+
+def _computed(model: Any, subgraph: Any, operators: list[Any], results: list[int]) -> Iterator[NDArray[Any]]:
+    if not results:
+        return
+    alone, part = copy(model), copy(subgraph)
+    part.operators, part.inputs, part.outputs = operators, np.zeros(0, np.int32), np.array(results, np.int32)
+    alone.subgraphs, alone.signatureDefs = [part], []
+    interpreter = Interpreter(model_content=packed(alone), num_threads=1)
+    interpreter.allocate_tensors()
+    interpreter.invoke()
+    for index in results:
+        yield interpreter.get_tensor(index)

@@ -1,0 +1,85 @@
+"""`odt-sim deploy`, from the run's folder to the files."""
+
+import json
+
+import pytest
+
+from odt_sim import Device, Results, TrainableModel
+from odt_sim.errors import ConfigurationError, StrategyError
+
+RUN = ("model=digits_mlp", "backend=serial", "fleet.devices=4", "fleet.unseen=1", "train.learning_rate=0.1")
+
+
+def record_of(folder, device):
+    lines = (folder / "devices.jsonl").read_text().splitlines()
+    return next(record for record in map(json.loads, lines) if record["device"] == device)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["fedavg", "fedper", "ditto", "fedavg_finetune", "local"])
+def test_files_of_every_device_are_written_and_measured(odt_sim, run, folder, strategy):
+    assert run(*RUN, f"strategy={strategy}", "run.rounds=3", "hydra.run.dir=mine")[0] == 0
+    code, output, errors = odt_sim("deploy", "mine", "--all")
+    assert (code, errors) == (0, "")
+    for device in range(4):
+        accuracy = record_of(folder / "mine", device)["accuracy"]
+        for name in (f"device_{device}.tflite", f"device_{device}_infer_float32.tflite"):
+            [line] = [line for line in output.splitlines() if line.split()[:1] == [name]]
+            assert line.split()[2] == f"{accuracy:.4f}"
+    assert len(list((folder / "mine" / "deploy").iterdir())) == 4 * 4 + 1
+
+
+def test_device_and_global_models_are_written(odt_sim, run, folder):
+    assert run(*RUN, "strategy=fedavg", "run.rounds=2", "hydra.run.dir=mine")[0] == 0
+    code, output, _ = odt_sim("deploy", "mine", "--device", "2", "--format", "float16", "-o", "phones")
+    assert code == 0
+    assert {path.name for path in (folder / "phones").iterdir()} == {
+        "device_2.tflite",
+        "device_2_infer_float16.tflite",
+        "files.csv",
+    }
+    assert "phones/files.csv" in output
+    model = TrainableModel.load(folder / "phones" / "device_2.tflite")
+    assert Results.load("mine").device(2).model().content == model.content
+    x, y = ([[[[0.5]] * 8] * 8], [3])
+    assert Device(model, (x, y)).train(1).shape == (1,)
+    code, *_ = odt_sim("deploy", "mine", "--global", "--format")
+    assert code == 0
+    assert (folder / "mine" / "deploy" / "global.tflite").read_bytes() == Results.load("mine").model().content
+    code, _, errors = odt_sim("deploy", "mine", "--device", "4")
+    assert (code, errors) == (1, "error: device 4: expected an id from 0 to 3\n")
+
+
+def test_several_runs_are_named(odt_sim, run, folder):
+    for name in ("a", "b"):
+        assert run(*RUN, "strategy=fedper", "run.rounds=1", f"hydra.run.dir=both/{name}")[0] == 0
+    code, _, errors = odt_sim("deploy", "both", "--all")
+    assert (code, errors) == (1, "error: both: expected one run, found 2; choose one of both/a, both/b\n")
+    results = Results.load("both")
+    with pytest.raises(
+        ConfigurationError, match=r"^odt_sim.Results: expected one run, found 2; choose one of both/a, both/b$"
+    ):
+        results.device(0)
+    with pytest.raises(StrategyError, match=r"^both/a: has no global model"):
+        Results.load("both/a").model()
+
+
+@pytest.mark.parametrize("content", [None, "[", "a: 1"])
+def test_folder_without_an_intact_configuration_is_refused(odt_sim, folder, content):
+    (folder / "mine").mkdir()
+    (folder / "mine" / "rounds.jsonl").touch()
+    if content is not None:
+        (folder / "mine" / ".hydra").mkdir()
+        (folder / "mine" / ".hydra" / "config.yaml").write_text(content)
+    code, _, errors = odt_sim("deploy", "mine", "--device", "0")
+    assert code == 1
+    assert errors.startswith("error: ")
+    assert errors.count("\n") == 1
+    assert not (folder / "mine" / "deploy").exists()
+
+
+def test_run_that_is_not_complete_is_refused(odt_sim, run, folder):
+    assert run(*RUN, "strategy=fedavg", "run.rounds=1", "hydra.run.dir=mine")[0] == 0
+    (folder / "mine" / "summary.json").unlink()
+    code, _, errors = odt_sim("deploy", "mine", "--device", "0")
+    assert (code, errors) == (1, "error: mine: the run is not complete; resume it, or run it again\n")

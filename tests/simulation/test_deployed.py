@@ -1,0 +1,135 @@
+"""The models of a complete run, and their files."""
+
+import csv
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odt_sim import Device, Strategy, TrainableModel
+from odt_sim.deploy.models import device_model
+from odt_sim.deploy.write import deploy
+from odt_sim.errors import CheckpointError, ConfigurationError, StrategyError
+from odt_sim.persistence.run_folder import RunFolder
+from odt_sim.strategies.ditto import Ditto
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.knn_per import KNNPer
+from odt_sim.strategies.local import Local
+
+
+@pytest.mark.parametrize(
+    "strategy", [FedAvg(), FedPer(), Ditto(), FedAvgFineTune(2), Local()], ids=lambda strategy: strategy.name
+)
+def test_every_device_scores_its_recorded_figures(
+    strategy: Strategy, simulation: Any, small_mlp: TrainableModel, tmp_path: Path
+) -> None:
+    simulation(strategy, tmp_path, rounds=4, model=small_mlp).run()
+    again = simulation(strategy, tmp_path, rounds=4, model=small_mlp)
+    records = RunFolder(tmp_path).devices()
+    assert [record.seen for record in records].count(False) == 1
+    for rows, record in zip(deploy(again, tmp_path / "deploy", range(7), []), records, strict=True):
+        [row] = rows
+        assert row["file"] == f"device_{record.device}.tflite"
+        recorded = {name: record[name] for name in ("examples", "accuracy", "loss", "balanced_accuracy")}
+        assert {name: row[name] for name in recorded} == recorded
+
+
+def test_trainable_file_trains_as_the_device_would(simulation: Any, fleet_data: Any, tmp_path: Path) -> None:
+    simulation(FedPer(), tmp_path).run()
+    run = simulation(FedPer(), tmp_path)
+    [weights] = [device.parameters() for device in run.deployed([2])]
+    model = device_model(run, 2)
+    x, y = fleet_data.x[fleet_data.train(2)], fleet_data.y[fleet_data.train(2)]
+    one, other = Device(model, (x, y)), Device(run.model, (x, y))
+    other.restore(weights)
+    assert one.weights.vector.tobytes() == weights.vector.tobytes()
+    assert one.train(2).tobytes() == other.train(2).tobytes()
+    assert one.weights.vector.tobytes() == other.weights.vector.tobytes()
+
+
+def test_global_file_scores_the_mean_of_the_seen_devices(simulation: Any, tmp_path: Path) -> None:
+    summary = simulation(FedAvg(), tmp_path).run()
+    [[row]] = deploy(simulation(FedAvg(), tmp_path), tmp_path / "deploy", None, [])
+    assert (tmp_path / "deploy" / "global.tflite").read_bytes() == (tmp_path / "model.tflite").read_bytes()
+    assert row["accuracy"] == pytest.approx(summary.metrics["accuracy"]["weighted_mean"])
+    assert row["loss"] == pytest.approx(summary.metrics["loss"]["weighted_mean"])
+
+
+def test_files_of_all_formats_are_measured_and_listed(simulation: Any, tmp_path: Path) -> None:
+    simulation(FedAvg(), tmp_path, rounds=6).run()
+    output = tmp_path / "phones"
+    for device in (0, 1, 0):  # the second time, rows are replaced
+        [rows] = deploy(simulation(FedAvg(), tmp_path, rounds=6), output, [device])
+    with (output / "files.csv").open() as file:
+        table = list(csv.DictReader(file))
+    names = [f"device_{id}{kind}.tflite" for id in (1, 0) for kind in KINDS]
+    assert [row["file"] for row in table] == names
+    assert {path.name for path in output.iterdir()} == {*names, "files.csv"}
+    assert [int(row["bytes"]) for row in table] == [(output / name).stat().st_size for name in names]
+    trainable, *others = rows
+    for row in others:
+        assert row["loss"] == pytest.approx(
+            trainable["loss"], abs={"float32": 0, "float16": 2e-3, "int8": 0.1}[row["format"]]
+        )
+        assert row["rows"] == 4
+        assert 0 < row["milliseconds"] < 1000
+
+
+TOLERANCES = {"float32": 0, "float16": 2e-3, "int8": 0.1}
+KINDS = ("", "_infer_float32", "_infer_float16", "_infer_int8")
+
+
+def test_strategy_that_corrects_outputs_is_refused(simulation: Any, grouped: TrainableModel, tmp_path: Path) -> None:
+    simulation(KNNPer(), tmp_path, model=grouped).run()
+    run = simulation(KNNPer(), tmp_path, model=grouped)
+    corrected = [record.device for record in RunFolder(tmp_path).devices() if record["neighbour_share"]]
+    with pytest.raises(StrategyError, match=rf"^device {corrected[0]}: its strategy corrects the model's outputs"):
+        device_model(run, corrected[0])
+
+
+def test_strategy_without_a_global_model_is_refused(simulation: Any, tmp_path: Path) -> None:
+    simulation(FedPer(), tmp_path).run()
+    with pytest.raises(StrategyError, match="has no global model, since strategy fedper leaves weights on the devices"):
+        list(deploy(simulation(FedPer(), tmp_path), tmp_path / "deploy", None))
+
+
+def test_run_that_is_not_complete_is_refused(simulation: Any, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="the run is not complete"):
+        device_model(simulation(FedAvg(), tmp_path), 0)
+
+
+@pytest.mark.parametrize("device", [-1, 7])
+def test_unknown_device_is_refused(device: int, simulation: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^device {device}: expected an id from 0 to 6$"):
+        device_model(simulation(FedAvg(), tmp_path), device)
+
+
+def test_missing_checkpoint_is_named(simulation: Any, tmp_path: Path) -> None:
+    simulation(FedAvg(), tmp_path).run()
+    for path in (tmp_path / "checkpoint").glob("server.*"):
+        path.unlink()
+    with pytest.raises(CheckpointError, match=r"server\.\d\.safetensors: no such checkpoint"):
+        device_model(simulation(FedAvg(), tmp_path), 0)
+
+
+def test_missing_quantizer_is_one_line_and_writes_nothing(
+    simulation: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation(FedAvg(), tmp_path).run()
+    monkeypatch.setitem(sys.modules, "ai_edge_quantizer", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'odt_sim\[deploy\]', or leave it out: --format float32"):
+        list(deploy(simulation(FedAvg(), tmp_path), tmp_path / "deploy", [0]))
+    assert not (tmp_path / "deploy").exists()
+
+
+def test_other_table_in_the_folder_is_kept(simulation: Any, tmp_path: Path) -> None:
+    simulation(FedAvg(), tmp_path).run()
+    output = tmp_path / "deploy"
+    output.mkdir()
+    (output / "files.csv").write_text("name,size\nmine,1\n")
+    with pytest.raises(CheckpointError, match=r"files\.csv: not a table of deployed files"):
+        list(deploy(simulation(FedAvg(), tmp_path), output, [0], []))
+    assert [path.name for path in output.iterdir()] == ["files.csv"]
