@@ -19,6 +19,7 @@ FLAGS = {
     "export": ("-o", "--help"),
     "inspect": ("--help",),
     "deploy": ("--device", "--all", "--global", "--format", "-o"),
+    "phone": ("--host", "--port", "--assets", "--certificate", "--key", "--help"),
 }
 
 BASH = r"""# eval "$(odt-sim completion bash)"
@@ -46,7 +47,7 @@ compdef _odt_sim odt-sim
 
 FISH = r"""# odt-sim completion fish | source
 complete -c odt-sim -f -a '(odt-sim completion --query (commandline -cp) 2>/dev/null)'
-complete -c odt-sim -n '__fish_seen_subcommand_from report inspect deploy' -F
+complete -c odt-sim -n '__fish_seen_subcommand_from report inspect deploy phone' -F
 """
 
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}

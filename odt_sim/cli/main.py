@@ -10,7 +10,7 @@ from types import FrameType
 
 from odt_sim.errors import OdtSimError
 
-COMMANDS = ("run", "report", "export", "inspect", "deploy", "completion")
+COMMANDS = ("run", "report", "export", "inspect", "deploy", "phone", "completion")
 """Each is a function in a module of the same name, which takes its arguments and returns the exit code."""
 
 USAGE = """usage: odt-sim COMMAND ...
@@ -23,6 +23,8 @@ USAGE = """usage: odt-sim COMMAND ...
   inspect FILE                print the signatures, parameters and ops of a .tflite file
   deploy RUN --device ID|--all|--global [--format ...] [-o DIR]
                               write a run's models for phones, trainable and for inference
+  phone FILE|RUN [OVERRIDE ...]
+                              let phones in this network check, measure and personalize a trainable file
   completion SHELL            print the completion script for bash, zsh or fish
 
   odt-sim run --help lists the groups of the configuration, odt-sim run --cfg job prints it whole.

@@ -1,0 +1,144 @@
+"""The command `odt-sim phone`: let a phone's browser check, measure and personalize a trainable file."""
+
+import argparse
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from odt_sim.cli.build import add_working_folder, build, federated
+from odt_sim.cli.overrides import check_keys, composed
+from odt_sim.cli.saved_config import CONFIG, DAMAGED
+from odt_sim.data.activity_windows import ACTIVITIES
+from odt_sim.errors import ConfigurationError
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.persistence.run_folder import TRAINED_MODEL
+from odt_sim.phone.extra import check_extra
+from odt_sim.phone.subject import Subject
+
+PORT = 8765
+PROFILES = Path("profiles")
+LABELS = {"uci_har": ACTIVITIES}
+"""The names of the classes by data set; others have numbers."""
+
+
+def phone(arguments: Sequence[str]) -> int:
+    """Serve the page until Ctrl-C and return the exit code."""
+    options = _parser().parse_args(arguments)
+    check_extra()
+    if (options.certificate is None) != (options.key is None):
+        raise ConfigurationError("--certificate: needs --key, and the other way round; give both, or neither for http")
+    serve(_subject(options.path, options.overrides), options)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "odt-sim phone", description="Let phones in this network check, measure and personalize a trainable file."
+    )
+    parser.add_argument("path", type=Path, metavar="FILE|RUN", help="a .tflite file, or the folder of a complete run")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="OVERRIDE",
+        help="the data to record FILE with, such as data=digits; else random",
+    )
+    parser.add_argument("--host", default="0.0.0.0", help="the address to listen on; by default all of this machine")
+    parser.add_argument("--port", type=int, default=PORT, help=f"the port, {PORT} by default; 0 for a free one")
+    parser.add_argument(
+        "--assets", type=Path, metavar="DIR", help="where npm installed @litertjs/core; by default it comes from a CDN"
+    )
+    parser.add_argument("--certificate", type=Path, metavar="FILE", help="a certificate (PEM), to serve https")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="the certificate's key (PEM)")
+    return parser
+
+
+def serve(subject: Subject, options: argparse.Namespace) -> None:
+    """Record and time the model, print the address, and serve until Ctrl-C.
+
+    Args:
+        subject: The model and its examples.
+        options: Of the command.
+
+    Raises:
+        ConfigurationError: The address, the certificate or the assets cannot be used.
+        ModelError: LiteRT cannot run the file.
+    """
+    from odt_sim.phone.app import phone_app
+    from odt_sim.phone.recording import record
+    from odt_sim.phone.routes import phone_routes
+    from odt_sim.phone.server import Server, Tls, address_of, listen
+    from odt_sim.phone.timing import measure
+
+    tls = Tls(options.certificate, options.key).check() if options.certificate else None
+    listening = listen(options.host, options.port)
+    with listening:
+        recording = record(subject)
+        routes = phone_routes(subject, recording, measure(subject), PROFILES)
+        token = secrets.token_urlsafe(12)
+        server = Server(phone_app(token, options.host, assets=options.assets, routes=routes), listening, tls)
+        print(f"{subject.model.name}: recorded {len(recording.calls)} calls with {subject.origin}")
+        _print_address(address_of(listening, token, tls), secure=tls is not None, offline=options.assets is not None)
+        try:
+            server.run()
+        except KeyboardInterrupt:
+            print("stopped")
+
+
+def _print_address(address: str, secure: bool, offline: bool) -> None:
+    from odt_sim.phone.server import qr_code
+
+    print(f"\nOpen this address on a phone in the same network:\n\n  {address}\n\n{qr_code(address)}\n")
+    if not secure:
+        print("Motion sensors and the battery's charge need https: add --certificate and --key.")
+    if not offline:
+        print("The phone loads LiteRT.js from a CDN: add --assets DIR to serve it from here.")
+    print("Device profiles are written to profiles/. Ctrl-C stops the server.", flush=True)
+
+
+def _subject(path: Path, overrides: Sequence[str]) -> Subject:
+    """Return the model of a file or a run, with examples of its data where they are known.
+
+    Raises:
+        ModelError: There is no trainable file.
+        DataError: The data cannot be read or does not fit.
+        ConfigurationError: An override or the run's configuration does not fit.
+    """
+    add_working_folder()
+    if path.is_dir():
+        if overrides:
+            raise ConfigurationError(f"{overrides[0]}: a run has its own data; leave it out, or give the .tflite file")
+        return _of_run(path)
+    model = TrainableModel.load(path)
+    if not overrides:
+        return Subject.random(model)
+    config = composed(overrides)
+    check_keys(config)
+    data = build(config.data, "data")
+    return Subject.of(model, data.x, data.y, f"data {data.name}", LABELS.get(data.name, ()))
+
+
+def _of_run(folder: Path) -> Subject:
+    file = folder / TRAINED_MODEL
+    if not file.is_file():
+        raise ConfigurationError(
+            f"{folder}: holds no {TRAINED_MODEL}; give the folder of a complete run, or a .tflite file"
+        )
+    model = TrainableModel.load(file)
+    saved = folder / ".hydra" / CONFIG
+    if not saved.is_file():  # a run from Python
+        return Subject.random(model)
+    data = federated(_read(saved))
+    rows = data.train(0)
+    return Subject.of(model, data.x[rows], data.y[rows], f"data {data.name}", LABELS.get(data.name, ()))
+
+
+def _read(path: Path) -> DictConfig:
+    try:
+        config = OmegaConf.load(path)
+    except DAMAGED as error:
+        raise ConfigurationError(f"{path}: damaged ({' '.join(str(error).split())}); give the .tflite file") from error
+    if not isinstance(config, DictConfig):
+        raise ConfigurationError(f"{path}: damaged (not a mapping); give the .tflite file")
+    return config

@@ -1,0 +1,120 @@
+"""Recorded calls of a model's signatures: what a phone repeats and compares."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.device.batches import Batch
+from odt_sim.device.runtime import Runtime
+from odt_sim.phone.subject import Subject
+
+Array = NDArray[Any]
+
+OFFSET, MU = 0.01, 0.1
+"""The gradient offset of every weight, and the factor of the proximal term, in the recorded step that has them."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The calls of one interpreter, in their order.
+
+    Attributes:
+        calls: For each call its signature, and its inputs and outputs by name: dtype, shape, and where the values begin in
+            `values`, in bytes.
+        values: The values of all tensors, little-endian.
+    """
+
+    calls: tuple[Mapping[str, Any], ...]
+    values: bytes
+
+    def to_json(self) -> str:
+        """Return the calls as JSON."""
+        return json.dumps(self.calls)
+
+
+def record(subject: Subject) -> Recording:
+    """Call every signature of a model and record inputs and outputs.
+
+    The model infers, trains a step on each batch, trains with every further training signature, with a gradient offset and on
+    embeddings, where it has them. The state is read in between. At the end it is set back, and one more step is trained.
+
+    Raises:
+        ModelError: LiteRT cannot run the file.
+    """
+    recorder = _Recorder(subject)
+    model, first = subject.model, subject.batches[0]
+    initial = recorder.state()
+    recorder.call("infer", {"x": first.x})
+    for batch in subject.batches:
+        recorder.train("train", batch)
+    recorder.state()
+    recorder.call("infer", {"x": first.x})
+    for name in sorted(name for name in model.signatures if name.startswith("train_")):
+        recorder.train(name, first)
+    if "set_gradient_offset" in model.signatures:
+        offsets = model.signatures["set_gradient_offset"].inputs
+        for factor in (OFFSET, 0.0):
+            values = {name: np.full(tensor.shape, factor, np.float32) for name, tensor in offsets.items()}
+            recorder.call("set_gradient_offset", values)
+            recorder.train("train", first)
+    if model.embeds:
+        embedding = recorder.call("embed", {"x": first.x})["embedding"]
+        recorder.call("head_infer", {"embedding": embedding})
+        recorder.train("head_train", first._replace(x=embedding))
+    recorder.state()
+    recorder.restore(initial)
+    recorder.train("train", first)
+    return Recording(tuple(recorder.calls), bytes(recorder.values))
+
+
+def training_inputs(subject: Subject, signature: str, batch: Batch, mu: float = MU) -> dict[str, Array]:
+    """Return the inputs of a training signature for one batch."""
+    values = {
+        "x": batch.x,
+        "embedding": batch.x,
+        "y": batch.y,
+        "sample_weight": batch.sample_weight,
+        "learning_rate": np.float32(subject.learning_rate or 0),
+        "mu": np.float32(mu),
+    }
+    return {name: np.asarray(values[name]) for name in subject.model.signatures[signature].inputs}
+
+
+class _Recorder:
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.runtime = Runtime(subject.model)
+        self.calls: list[Mapping[str, Any]] = []
+        self.values = bytearray()
+
+    def call(self, signature: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        outputs = self.runtime.call(signature, **inputs)
+        self.calls.append({"signature": signature, "inputs": self._stored(inputs), "outputs": self._stored(outputs)})
+        return outputs
+
+    def train(self, signature: str, batch: Batch) -> None:
+        self.call(signature, training_inputs(self.subject, signature, batch))
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        slots = self.call("optimizer_state", {}) if self.subject.model.slots else {}
+        return self.call("parameters", {}), slots
+
+    def restore(self, state: tuple[dict[str, Array], dict[str, Array]]) -> None:
+        weights, slots = state
+        self.call("restore", weights)
+        if slots:
+            self.call("restore_optimizer_state", slots)
+        self.state()
+
+    def _stored(self, tensors: Mapping[str, Array]) -> dict[str, Any]:
+        return {name: self._store(np.asarray(array)) for name, array in tensors.items()}
+
+    def _store(self, array: Array) -> dict[str, Any]:
+        self.values.extend(bytes(-len(self.values) % 8))  # typed arrays begin at multiples of their element's size
+        start = len(self.values)
+        self.values.extend(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
+        return {"dtype": str(array.dtype), "shape": list(array.shape), "start": start}

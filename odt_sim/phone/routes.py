@@ -1,0 +1,85 @@
+"""What the page asks its server for: the model, its description, recorded calls; and the one upload, a device profile."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from odt_sim.errors import ConfigurationError, FileError
+from odt_sim.phone.app import body_of
+from odt_sim.phone.profile import DeviceProfile, Timing
+from odt_sim.phone.recording import Recording
+from odt_sim.phone.subject import Subject
+
+LARGEST_PROFILE = 1 << 16
+"""Bytes of an upload."""
+
+
+def phone_routes(
+    subject: Subject, recording: Recording, timings: Mapping[str, Timing], profiles: Path
+) -> list[BaseRoute]:
+    """Return the routes of a subject.
+
+    Args:
+        subject: The model and its examples.
+        recording: The calls to repeat.
+        timings: Of the same model in Python on this machine.
+        profiles: The folder of the device profiles.
+    """
+    text = json.dumps(description(subject, timings))
+    contents = {
+        "model.json": (text.encode(), "application/json"),
+        "model.tflite": (subject.model.content, "application/octet-stream"),
+        "reference.json": (recording.to_json().encode(), "application/json"),
+        "reference.bin": (recording.values, "application/octet-stream"),
+    }
+
+    async def content(request: Request) -> Response:
+        body, kind = contents[request.url.path.rpartition("/")[2]]
+        return Response(body, media_type=kind)
+
+    async def store(request: Request) -> Response:
+        body = await body_of(request, LARGEST_PROFILE)
+        try:
+            profile = DeviceProfile.from_json(body, "the upload")
+            return JSONResponse({"file": str(_compared(profile, subject, timings).write(profiles))}, 201)
+        except ConfigurationError as error:
+            raise HTTPException(400, str(error)) from error
+        except FileError as error:
+            raise HTTPException(507, str(error)) from error
+
+    return [*(Route(f"/{name}", content) for name in contents), Route("/profile", store, methods=["POST"])]
+
+
+def description(subject: Subject, timings: Mapping[str, Timing]) -> dict[str, Any]:
+    """Return what the page cannot read from the file itself."""
+    model = subject.model
+    return {
+        "name": model.name,
+        "fingerprint": model.fingerprint,
+        "batch_size": model.batch_size,
+        "classes": model.classes,
+        "loss": model.loss,
+        "learning_rate": subject.learning_rate,
+        "parameters": [{"name": each.name, "shape": list(each.shape)} for each in model.parameters],
+        "output": model.output.name,
+        "labels": list(subject.labels),
+        "source": subject.source,
+        "origin": subject.origin,
+        "greatest_input": float(max(batch.x.max() for batch in subject.batches)) if subject.real else 1.0,
+        "python": {name: asdict(timing) for name, timing in timings.items()},
+    }
+
+
+def _compared(profile: DeviceProfile, subject: Subject, timings: Mapping[str, Timing]) -> DeviceProfile:
+    """Return a profile with the time of its upload, and its speed if it measured this server's model."""
+    same = profile.fingerprint == subject.model.fingerprint
+    speed = timings["train"].median / profile.timings["train"].median if same else None
+    return replace(profile, relative_speed=speed, measured=datetime.now(UTC).isoformat(timespec="seconds"))

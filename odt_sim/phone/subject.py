@@ -1,0 +1,114 @@
+"""What a phone checks, measures and personalizes: a model, examples for it, and the names of its classes."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.device.batches import Batch, batches
+from odt_sim.device.examples import Examples
+from odt_sim.device.plan import own_learning_rate
+from odt_sim.model.flatbuffer import TensorInfo
+from odt_sim.model.manifest import REGRESSIONS
+from odt_sim.model.trainable import TrainableModel
+
+Array = NDArray[Any]
+Source = Literal["drawing", "motion", "rows"]
+
+STEPS = 6
+"""The training steps of a recording."""
+LARGEST_DRAWING = 64  # pixels of a side
+MOTION_CHANNELS = (3, 6, 9)
+DEFAULT_LEARNING_RATE = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model with reference examples.
+
+    Attributes:
+        model: The model.
+        batches: Batches of examples, one for each step of a recording.
+        origin: Where the examples come from, in words.
+        real: Whether they are real data, in the range that the model was made for.
+        labels: The names of the classes; empty for a model that does not classify whole examples.
+    """
+
+    model: TrainableModel
+    batches: tuple[Batch, ...]
+    origin: str
+    real: bool
+    labels: tuple[str, ...]
+
+    @classmethod
+    def of(cls, model: TrainableModel, x: Any, y: Any, origin: str, labels: tuple[str, ...] = ()) -> "Subject":
+        """Return a subject with real examples.
+
+        Args:
+            model: The model.
+            x: `[examples, ...]`; as many as `STEPS` batches need are used, repeated where there are fewer.
+            y: `[examples, ...]`.
+            origin: Where they come from, in words.
+            labels: The names of the classes; by default their numbers.
+
+        Raises:
+            DataError: The examples do not fit the model.
+        """
+        examples = Examples.checked(model, x, y, origin)
+        rows = np.arange(STEPS * model.batch_size) % len(examples)
+        taken = tuple(batches(model, *examples.take(rows)))
+        return cls(model, taken, origin, True, labels if len(labels) == _classes(model) else numbered(model))
+
+    @classmethod
+    def random(cls, model: TrainableModel) -> "Subject":
+        """Return a subject with random examples of the model's shapes and range of labels."""
+        random, rows = np.random.default_rng(0), STEPS * model.batch_size
+        x, y = random_inputs(model.x, rows, random), random_targets(model, rows, random)
+        return cls(model, tuple(batches(model, x, y)), "random examples", False, numbered(model))
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The model's own learning rate, or a small one; None if its steps take none."""
+        if "learning_rate" not in self.model.capabilities:
+            return None
+        return own_learning_rate(self.model) or DEFAULT_LEARNING_RATE
+
+    @property
+    def source(self) -> Source:
+        """How a user makes examples: digits on a canvas, recorded motion, or rows of a file."""
+        model, shape = self.model, self.model.x.shape[1:]
+        if not (self.labels and model.x.dtype == "float32"):
+            return "rows"
+        if len(shape) == 3 and shape[2] == 1 and max(shape) <= LARGEST_DRAWING:
+            return "drawing"
+        return "motion" if len(shape) == 2 and (min(shape) in MOTION_CHANNELS) and min(shape) < max(shape) else "rows"
+
+
+def numbered(model: TrainableModel) -> tuple[str, ...]:
+    """Return the numbers of the classes; empty for a model that does not classify whole examples."""
+    return tuple(str(label) for label in range(_classes(model)))
+
+
+def random_inputs(tensor: TensorInfo, rows: int, random: np.random.Generator) -> Array:
+    """Return `[rows, ...]`: floats from 0 to 1, or the integers 0 and 1, which every vocabulary has."""
+    shape = (rows, *tensor.shape[1:])
+    if tensor.dtype.startswith("float"):
+        return random.random(shape).astype(tensor.dtype)
+    return random.integers(0, 2, shape).astype(tensor.dtype)
+
+
+def random_targets(model: TrainableModel, rows: int, random: np.random.Generator) -> Array:
+    """Return `[rows, ...]`: labels, one-hot rows, or values, as the model's loss takes them."""
+    shape, dtype = (rows, *model.y.shape[1:]), model.y.dtype
+    if model.loss in REGRESSIONS:
+        return random.normal(size=shape).astype(dtype)
+    if model.loss in ("categorical_crossentropy", "kl_divergence"):
+        return np.eye(shape[-1], dtype=dtype)[random.integers(0, shape[-1], shape[:-1])]
+    classes = model.classes if model.loss == "sparse_categorical_crossentropy" else None
+    return random.integers(0, classes or 2, shape).astype(dtype)
+
+
+def _classes(model: TrainableModel) -> int:
+    """Return the number of classes of a whole example; 0 for regression, or for a class per position."""
+    return (model.classes or 0) if len(model.output.shape) == 2 else 0

@@ -1,0 +1,63 @@
+"""Reference examples of a subject, and the recorded calls that a phone repeats."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odt_sim import TrainableModel
+from odt_sim.device.runtime import Runtime
+from odt_sim.errors import DataError
+from odt_sim.phone.recording import Recording, record
+from odt_sim.phone.subject import STEPS, Subject
+
+
+def values(recording: Recording, stored: dict[str, Any]) -> np.ndarray[Any, Any]:
+    count = int(np.prod(stored["shape"]))
+    return np.frombuffer(recording.values, stored["dtype"], count, stored["start"]).reshape(stored["shape"])
+
+
+@pytest.mark.parametrize("name", ["softmax", "adam", "regression", "softmax_with_offset", "softmax_with_embedding"])
+def test_recorded_calls_repeat_in_a_fresh_interpreter(name: str, request: pytest.FixtureRequest) -> None:
+    model: TrainableModel = request.getfixturevalue(name)
+    recording = record(Subject.random(model))
+    runtime = Runtime(model)
+    for call in recording.calls:
+        inputs = {name: values(recording, stored) for name, stored in call["inputs"].items()}
+        outputs = runtime.call(call["signature"], **inputs)
+        assert outputs.keys() == call["outputs"].keys()
+        for key, stored in call["outputs"].items():
+            np.testing.assert_array_equal(outputs[key], values(recording, stored))
+            assert stored["start"] % 8 == 0
+    assert {call["signature"] for call in recording.calls} == set(model.signatures)
+
+
+def test_training_repeats_after_the_state_is_set_back(adam: TrainableModel) -> None:
+    recording = record(Subject.random(adam))
+    trained = [call for call in recording.calls if call["signature"] == "train"]
+    losses = [float(values(recording, call["outputs"]["loss"])) for call in trained]
+    assert len(losses) == STEPS + 1
+    assert losses[-1] == losses[0] != losses[1]
+
+
+def test_subject_takes_real_rows_in_their_order(softmax: TrainableModel) -> None:
+    x, y = np.random.default_rng(0).random((40, 8, 8, 1)).astype(np.float32), np.arange(40, dtype=np.int32) % 10
+    subject = Subject.of(softmax, x, y, "data mine")
+    assert len(subject.batches) == STEPS
+    np.testing.assert_array_equal(np.concatenate([batch.y for batch in subject.batches])[:45], [*y, *y[:5]])
+    assert subject.labels == tuple("0123456789")
+    assert subject.source == "drawing"
+    with pytest.raises(DataError, match="data mine, x: expected examples of shape"):
+        Subject.of(softmax, x[:, :7], y, "data mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "labels"), [("har_cnn", "motion", 6), ("regression", "rows", 0), ("adam", "rows", 3)]
+)
+def test_source_of_examples_follows_from_the_inputs(
+    name: str, source: str, labels: int, request: pytest.FixtureRequest
+) -> None:
+    configured = request.getfixturevalue("configured")
+    subject = Subject.random(configured(name) if name == "har_cnn" else request.getfixturevalue(name))
+    assert (subject.source, len(subject.labels)) == (source, labels)
+    assert not subject.real
