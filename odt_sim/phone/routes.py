@@ -67,6 +67,7 @@ def description(subject: Subject, timings: Mapping[str, Timing]) -> dict[str, An
         "batch_size": model.batch_size,
         "classes": model.classes,
         "loss": model.loss,
+        "from_logits": model.from_logits,
         "learning_rate": subject.learning_rate,
         "parameters": [{"name": each.name, "shape": list(each.shape)} for each in model.parameters],
         "output": model.output.name,

@@ -1,0 +1,142 @@
+/**
+ * Checks: repeat the calls that Python recorded, and compare every output.
+ *
+ * @module
+ */
+
+import { action, element, Notice, table } from "./dom.js";
+import { counted, number } from "./format.js";
+import { binary, json } from "./subject.js";
+
+/** @typedef {import("./subject.js").Subject} Subject */
+/** @typedef {import("./litert.js").Numbers} Numbers */
+/** @typedef {{ dtype: string, shape: number[], start: number }} Stored */
+/** @typedef {{ signature: string, inputs: Record<string, Stored>, outputs: Record<string, Stored> }} Call */
+/** @typedef {{ signature: string, calls: number, difference: number }} Finding */
+
+/** The relative difference up to which results count as equal: the sums of two machines differ in the last bits. */
+export const TOLERANCE = 1e-5;
+
+const ARRAYS = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
+
+/** @param {Subject} subject */
+export function checkSection(subject) {
+  const notice = new Notice();
+  const result = element("div");
+  const run = action(notice, async () => {
+    notice.show("Repeating the recorded calls …");
+    result.replaceChildren();
+    const findings = await check(subject, (done, all) => notice.show(`Repeating the recorded calls: ${done} of ${all}`));
+    notice.show(...verdict(findings));
+    result.replaceChildren(tableOf(findings));
+  });
+  return element(
+    "div",
+    {},
+    element("p", {}, "This device repeats what Python recorded, and compares losses, outputs, weights and slots."),
+    element("div", { class: "row" }, element("button", { class: "primary", type: "button", onclick: run }, "Run the check")),
+    notice.element,
+    result,
+  );
+}
+
+/**
+ * Repeat all recorded calls with a fresh copy of the model.
+ *
+ * @param {Subject} subject
+ * @param {(done: number, all: number) => void} [progress]
+ * @returns {Promise<Finding[]>} A finding for each signature, in the order of their first calls.
+ */
+export async function check(subject, progress = () => {}) {
+  const calls = /** @type {Call[]} */ (await json("reference.json"));
+  const values = await binary("reference.bin");
+  const model = await subject.compile();
+  /** @type {Map<string, Finding>} */
+  const findings = new Map();
+  try {
+    for (const [index, { signature, inputs, outputs }] of calls.entries()) {
+      const found = await model.call(signature, mapped(inputs, (stored) => numbers(values, stored)));
+      const differences = Object.entries(outputs).map(([name, stored]) =>
+        difference(found[name], numbers(values, stored).data),
+      );
+      const before = findings.get(signature) ?? { signature, calls: 0, difference: 0 };
+      const largest = Math.max(before.difference, ...differences);
+      findings.set(signature, { signature, calls: before.calls + 1, difference: largest });
+      progress(index + 1, calls.length);
+      await new Promise((resolve) => setTimeout(resolve));
+    }
+  } finally {
+    model.delete();
+  }
+  return [...findings.values()];
+}
+
+/**
+ * Return the largest difference of two tensors, relative to the largest value of the second.
+ *
+ * @param {Numbers | undefined} found
+ * @param {Numbers} expected
+ * @returns {number} Infinity if one is missing, of another size, or not a number where the other is one.
+ */
+export function difference(found, expected) {
+  if (found?.length !== expected.length) return Infinity;
+  let largest = 0;
+  let scale = 0;
+  for (const [index, value] of expected.entries()) {
+    const distance = Math.abs(found[index] - value);
+    if (Number.isNaN(distance) && !Object.is(found[index], value)) return Infinity;
+    if (distance > largest) largest = distance;
+    if (Math.abs(value) > scale) scale = Math.abs(value);
+  }
+  return scale ? largest / scale : largest;
+}
+
+/**
+ * @param {readonly Finding[]} findings
+ * @returns {[string, "good" | "failed"]}
+ */
+function verdict(findings) {
+  const different = findings.filter(({ difference: found }) => !(found <= TOLERANCE));
+  if (different.length === 0) {
+    return [`Equal: all ${counted(findings.length, "signature")} give the results of Python.`, "good"];
+  }
+  const names = different.map(({ signature }) => signature).join(", ");
+  return [`Not equal: ${names} of ${counted(findings.length, "signature")} differ from Python.`, "failed"];
+}
+
+/** @param {readonly Finding[]} findings */
+function tableOf(findings) {
+  const rows = findings.map(({ signature, calls, difference: found }) => [
+    signature,
+    String(calls),
+    number(found),
+    found <= TOLERANCE ? { text: "equal", kind: "good" } : { text: "not equal", kind: "failed" },
+  ]);
+  return element(
+    "div",
+    {},
+    table(["Signature", "Calls", "Largest relative difference", "Result"], rows),
+    element("p", { class: "muted" }, `Relative to the largest value of each tensor; equal up to ${number(TOLERANCE)}.`),
+  );
+}
+
+/**
+ * @param {Uint8Array<ArrayBuffer>} values
+ * @param {Stored} stored
+ */
+function numbers(values, { dtype, shape, start }) {
+  const kind = ARRAYS[/** @type {keyof typeof ARRAYS} */ (dtype)];
+  if (!kind) throw new Error(`The recording holds ${dtype}, which LiteRT.js cannot take; export the file again.`);
+  const count = shape.reduce((product, size) => product * size, 1);
+  return { data: new kind(values.buffer, values.byteOffset + start, count), shape };
+}
+
+/**
+ * @template From, To
+ * @param {Record<string, From>} record
+ * @param {(value: From) => To} change
+ * @returns {Record<string, To>}
+ */
+function mapped(record, change) {
+  return Object.fromEntries(Object.entries(record).map(([name, value]) => [name, change(value)]));
+}

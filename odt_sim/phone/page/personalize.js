@@ -1,0 +1,262 @@
+/**
+ * Personalizes: trains the model on the user's own examples. Everything stays in this browser.
+ *
+ * @module
+ */
+
+import { action, element, Notice, reason, table } from "./dom.js";
+import { paintPicture } from "./drawing.js";
+import { Examples } from "./examples.js";
+import { counted, number, percent } from "./format.js";
+import { safetensors, save } from "./safetensors.js";
+import { sourceOf } from "./sources.js";
+import { Store } from "./store.js";
+import { Trainer } from "./training.js";
+
+/** @typedef {import("./subject.js").Subject} Subject */
+/** @typedef {import("./training.js").State} State */
+
+/**
+ * The figures after a part of the training.
+ *
+ * @typedef {object} Row
+ * @property {number} seconds Of training so far; 0 before it.
+ * @property {number} steps So far.
+ * @property {number | null} loss The mean over the part's steps; null before the first.
+ * @property {number} score Accuracy, or for regression the mean squared error, on the examples that are held out.
+ * @property {number} held How many these are.
+ */
+
+/** @typedef {{ state: State, history: Row[], saved: string }} Kept */
+
+const INTERVALS = [10, 30, 60]; // seconds of training between two figures
+const SHOWN_PICTURES = 60;
+
+/** @param {Subject} subject */
+export async function personalizeSection(subject) {
+  const personal = new Personal(new Trainer(await subject.compile(), subject.description));
+  await personal.begin();
+  return personal.element();
+}
+
+/** One user's examples, weights and figures, and the elements that show them. */
+class Personal {
+  /** @param {Trainer} trainer */
+  constructor(trainer) {
+    this.trainer = trainer;
+    this.store = new Store(trainer.description.fingerprint);
+    this.examples = new Examples();
+    /** @type {Row[]} */
+    this.history = [];
+    this.running = false;
+    this.notice = new Notice();
+    this.keeping = new Notice();
+    this.list = element("div");
+    this.figures = element("div");
+    const options = INTERVALS.map((seconds) => element("option", { value: String(seconds) }, `${seconds} seconds`));
+    this.interval = element("select", { id: "interval" }, ...options);
+    this.start = element("button", { class: "primary", type: "button", onclick: () => this.toggle() }, "Train");
+  }
+
+  /** Read what the browser kept. */
+  async begin() {
+    this.initial = await this.trainer.state();
+    try {
+      this.examples = new Examples(await this.store.get("examples"));
+      /** @type {Kept | undefined} */
+      const kept = await this.store.get("weights");
+      if (!kept) return;
+      await this.trainer.restore(kept.state);
+      this.history = kept.history;
+      const seconds = Math.round(kept.history.at(-1)?.seconds ?? 0);
+      this.keeping.show(`Restored your weights of ${kept.saved}, after ${counted(seconds, "second")} of training.`, "good");
+    } catch (error) {
+      this.keeping.show(reason(error), "failed");
+    }
+  }
+
+  element() {
+    const source = sourceOf(this.trainer, (x, y, label) => this.examples.add(x, y, label), () => this.changed());
+    const undo = element("button", { type: "button", class: "plain", onclick: action(this.keeping, () => this.undo()) }, "Remove the last");
+    this.show();
+    return element(
+      "div",
+      {},
+      element("p", {}, "Train the model on examples of your own. They and the weights stay in this browser."),
+      element("h2", {}, "Your examples"),
+      source,
+      this.list,
+      element("div", { class: "row" }, undo),
+      element("h2", {}, "Training"),
+      element("div", { class: "row" }, element("label", { for: "interval" }, "Figures every"), this.interval, this.start),
+      this.notice.element,
+      this.figures,
+      element("h2", {}, "Kept in this browser"),
+      element("p", { class: "muted" }, "The weights are kept after each row above, the examples at once; both outlast a reload."),
+      this.keeping.element,
+      element("div", { class: "row" }, ...this.keepers()),
+    );
+  }
+
+  keepers() {
+    /** @type {[string, () => Promise<void>][]} */
+    const actions = [
+      ["Download the weights", () => this.download()],
+      ["Forget the weights", () => this.forgetWeights()],
+      ["Forget the examples", () => this.forgetExamples()],
+    ];
+    return actions.map(([text, work]) => {
+      return element("button", { type: "button", onclick: action(this.keeping, work) }, text);
+    });
+  }
+
+  show() {
+    this.list.replaceChildren(...this.examplesShown());
+    this.figures.replaceChildren(...this.figuresShown());
+  }
+
+  examplesShown() {
+    const { items, training, held } = this.examples;
+    if (items.length === 0) return [element("p", { class: "muted" }, "No examples yet.")];
+    const total = `${counted(training.length, "example")} to train, ${held.length} held out to measure`;
+    if (this.trainer.description.source === "drawing") {
+      const key = element("span", { class: "key" });
+      return [element("p", { class: "muted" }, `${total} (`, key, ")."), this.pictures()];
+    }
+    const rows = this.examples.counts().map(([label, all, out]) => [label || "all", String(all), String(out)]);
+    return [element("p", { class: "muted" }, `${total}.`), table(["Class", "Examples", "Held out"], rows)];
+  }
+
+  pictures() {
+    const [height, width] = this.trainer.x.shape.slice(1);
+    const greatest = this.trainer.description.greatest_input;
+    const shown = this.examples.items.slice(-SHOWN_PICTURES).map(({ x, label, held }) => {
+      const canvas = element("canvas", { role: "img", "aria-label": `${label}${held ? ", held out" : ""}` });
+      paintPicture(canvas, x, height, width, greatest);
+      return element("li", { class: held ? "held" : "" }, canvas, label);
+    });
+    return element("ul", { class: "examples" }, ...shown);
+  }
+
+  figuresShown() {
+    if (this.history.length === 0) return [];
+    const classifies = this.trainer.description.classes !== null;
+    const rows = this.history.map(({ seconds, steps, loss, score, held }) => [
+      steps === 0 ? "before" : `${Math.round(seconds)} s`,
+      steps.toLocaleString("en"),
+      loss === null ? "" : number(loss),
+      classifies ? `${percent(score)} of ${held}` : number(score),
+    ]);
+    const name = classifies ? "Accuracy on your examples" : "Mean squared error on your examples";
+    return [table(["Trained", "Steps", "Training loss", name], rows)];
+  }
+
+  async changed() {
+    this.show();
+    await this.store.set("examples", this.examples.items);
+  }
+
+  async undo() {
+    this.examples.undo();
+    await this.changed();
+  }
+
+  async toggle() {
+    if (this.running) {
+      this.running = false;
+      return;
+    }
+    this.running = true;
+    this.start.textContent = "Stop";
+    try {
+      await this.train();
+      this.notice.show("Stopped; the weights are kept.");
+    } catch (error) {
+      this.notice.show(reason(error), "failed");
+    } finally {
+      this.running = false;
+      this.start.textContent = "Train";
+    }
+  }
+
+  /** Train until the user stops it; add a row of figures, and keep the weights, after each part. */
+  async train() {
+    const { training, held } = this.examples;
+    if (training.length === 0 || held.length === 0) {
+      throw new Error("Make at least two examples of a class: one to train, and one held out to measure.");
+    }
+    const last = this.history.at(-1);
+    if (last?.held !== held.length) {
+      this.notice.show("Measuring before the training …");
+      await this.measured(last?.seconds ?? 0, last?.steps ?? 0, last?.loss ?? null);
+    }
+    while (this.running) await this.part(Number(this.interval.value));
+  }
+
+  /** @param {number} interval Seconds. */
+  async part(interval) {
+    const { seconds, steps } = this.history[this.history.length - 1];
+    const start = performance.now();
+    const passed = () => (performance.now() - start) / 1000;
+    let shown = 0;
+    const losses = await this.trainer.train(this.examples.training, (done, loss) => {
+      if (passed() - shown > 0.25) {
+        shown = passed();
+        const now = `${Math.floor(shown)} of ${interval} s, ${counted(steps + done, "step")}, loss ${number(loss)}`;
+        this.notice.show(`Training: ${now}`);
+      }
+      return this.running && passed() < interval;
+    });
+    const mean = losses.reduce((sum, loss) => sum + loss, 0) / losses.length;
+    await this.measured(seconds + passed(), steps + losses.length, mean);
+    await this.keep();
+  }
+
+  /**
+   * Add a row with the score on the examples that are held out.
+   *
+   * @param {number} seconds
+   * @param {number} steps
+   * @param {number | null} loss
+   */
+  async measured(seconds, steps, loss) {
+    const { held } = this.examples;
+    const score = await this.trainer.score(held);
+    this.history.push({ seconds, steps, loss, score, held: held.length });
+    this.show();
+  }
+
+  async keep() {
+    const saved = new Date().toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
+    /** @type {Kept} */
+    const kept = { state: await this.trainer.state(), history: this.history, saved };
+    await this.store.set("weights", kept);
+  }
+
+  async download() {
+    const { name, parameters } = this.trainer.description;
+    const { weights } = await this.trainer.state();
+    save(safetensors(parameters, weights), `${name}.personal.safetensors`);
+  }
+
+  async forgetWeights() {
+    this.idle();
+    if (this.initial) await this.trainer.restore(this.initial);
+    this.history = [];
+    await this.store.forget("weights");
+    this.show();
+    this.keeping.show("The weights are forgotten; the model is the one of the server again.");
+  }
+
+  async forgetExamples() {
+    this.idle();
+    this.examples = new Examples();
+    await this.store.forget("examples");
+    this.show();
+    this.keeping.show("The examples are forgotten.");
+  }
+
+  idle() {
+    if (this.running) throw new Error("Stop the training first.");
+  }
+}

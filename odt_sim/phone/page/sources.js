@@ -1,0 +1,180 @@
+/**
+ * The three ways to make examples: drawings, recorded motion, and rows of a file.
+ *
+ * @module
+ */
+
+import { action, element, Notice } from "./dom.js";
+import { Drawing, paintPicture } from "./drawing.js";
+import { counted, percent } from "./format.js";
+import { record } from "./motion.js";
+import { readRows } from "./rows.js";
+import { largest } from "./training.js";
+
+/** @typedef {import("./training.js").Trainer} Trainer */
+/** @typedef {(x: readonly number[], y: readonly number[], label: string) => void} Add */
+
+const RECORDING_SECONDS = 10;
+const DELAY_SECONDS = 3; // to put the phone into a pocket
+
+/**
+ * Return the elements by which a user makes examples for a model.
+ *
+ * @param {Trainer} trainer
+ * @param {Add} add Takes each example; it is stored by `done`.
+ * @param {() => Promise<void>} done Called when all examples of an action were added.
+ */
+export function sourceOf(trainer, add, done) {
+  const { source } = trainer.description;
+  if (source === "drawing") return drawings(trainer, add, done);
+  if (source === "motion") return element("div", {}, motions(trainer, add, done), files(trainer, add, done));
+  return files(trainer, add, done);
+}
+
+/**
+ * @param {Trainer} trainer
+ * @param {Add} add
+ * @param {() => Promise<void>} done
+ */
+function drawings(trainer, add, done) {
+  const { labels, greatest_input: greatest } = trainer.description;
+  const [height, width] = trainer.x.shape.slice(1);
+  const notice = new Notice();
+  const pixels = element("canvas", { class: "pixels", role: "img", "aria-label": "What the model gets" });
+  const reading = element("p", { class: "muted", id: "reading" });
+  const drawing = new Drawing(() => show().catch((error) => notice.show(String(error), "failed")));
+  const seen = () => drawing.picture(height, width).map((value) => greatest * value);
+
+  async function show() {
+    paintPicture(pixels, drawing.empty ? [] : seen(), height, width, greatest);
+    reading.textContent = "Draw a digit as large as the field.";
+    if (drawing.empty) return;
+    const output = await trainer.answer({ x: seen(), y: [], held: false, label: "" });
+    reading.textContent = `The model reads ${labels[trainer.classOf(output)]}${certainty(trainer, output)}.`;
+  }
+
+  /** @param {number} label */
+  async function keep(label) {
+    if (drawing.empty) throw new Error("Draw something first, then tap what it is.");
+    notice.hide();
+    add(seen(), trainer.target(label), labels[label]);
+    drawing.clear();
+    await done();
+  }
+
+  const buttons = labels.map((text, label) => {
+    return element("button", { type: "button", "data-label": text, onclick: action(notice, () => keep(label)) }, text);
+  });
+  const clear = element("button", { type: "button", class: "plain", onclick: () => drawing.clear() }, "Clear");
+  const beside = element(
+    "div",
+    { class: "beside" },
+    element("div", { class: "seen" }, pixels, reading),
+    element("p", { class: "muted" }, "What is it? Tap its label to keep it as an example."),
+    element("div", { class: "labels" }, ...buttons),
+    clear,
+    notice.element,
+  );
+  drawing.clear();
+  return element("div", { class: "board" }, drawing.canvas, beside);
+}
+
+/**
+ * @param {Trainer} trainer
+ * @param {import("./litert.js").Numbers} output Logits or probabilities of one example.
+ * @returns {string} The probability of the largest, in brackets.
+ */
+function certainty({ description }, output) {
+  if (output.length === 1) return "";
+  const values = Array.from(output);
+  const best = values[largest(values)];
+  const sum = values.reduce((total, value) => total + Math.exp(value - best), 0);
+  return ` (${percent(description.from_logits ? 1 / sum : best)})`;
+}
+
+/**
+ * @param {Trainer} trainer
+ * @param {Add} add
+ * @param {() => Promise<void>} done
+ */
+function motions(trainer, add, done) {
+  const { labels } = trainer.description;
+  const notice = new Notice();
+  const choice = element("select", { id: "activity" }, ...labels.map((text, label) => element("option", { value: String(label) }, text)));
+  const start = action(notice, async () => {
+    const label = Number(choice.value);
+    const windows = await record(trainer.x.shape.slice(1), RECORDING_SECONDS, DELAY_SECONDS, (text) => notice.show(text));
+    for (const window of windows) add(window, trainer.target(label), labels[label]);
+    notice.show(`Kept ${counted(windows.length, "window")} of ${labels[label]}.`, "good");
+    await done();
+  });
+  return element(
+    "div",
+    {},
+    element("p", {}, `Choose what you do, start, and move: ${RECORDING_SECONDS} seconds are recorded, after ${DELAY_SECONDS}.`),
+    element(
+      "div",
+      { class: "row" },
+      element("label", { for: "activity" }, "Class"),
+      choice,
+      element("button", { class: "primary", type: "button", onclick: start }, "Record"),
+    ),
+    notice.element,
+  );
+}
+
+/**
+ * @param {Trainer} trainer
+ * @param {Add} add
+ * @param {() => Promise<void>} done
+ */
+function files(trainer, add, done) {
+  const notice = new Notice();
+  const { exampleSize: inputs, targetSize: targets } = trainer;
+  const take = action(notice, async () => {
+    const [file] = chooser.files ?? [];
+    if (!file) return;
+    const rows = await readRows(file);
+    for (const [index, row] of rows.entries()) checkRow(trainer, row, index);
+    for (const row of rows) add(row.slice(0, inputs), row.slice(inputs), labelOf(trainer, row.slice(inputs)));
+    notice.show(`Kept ${counted(rows.length, "example")} of ${file.name}.`, "good");
+    chooser.value = "";
+    await done();
+  });
+  const chooser = element("input", { type: "file", id: "rows", accept: ".csv,.npy,.txt", onchange: take });
+  const numbers = `${counted(inputs, "input")}, then ${counted(targets, "target")}`;
+  return element(
+    "div",
+    {},
+    element("p", {}, `A .csv or .npy file has a row for each example: ${numbers}. It is read here and sent nowhere.`),
+    element("div", { class: "row" }, element("label", { class: "file" }, "Take a file", chooser)),
+    notice.element,
+  );
+}
+
+/**
+ * @param {Trainer} trainer
+ * @param {readonly number[]} row
+ * @param {number} index
+ */
+function checkRow(trainer, row, index) {
+  const expected = trainer.exampleSize + trainer.targetSize;
+  if (row.length !== expected) {
+    throw new Error(`Row ${index + 1} has ${counted(row.length, "number")}; the model takes ${expected} a row.`);
+  }
+  const { loss, classes } = trainer.description;
+  const wrong = row.slice(trainer.exampleSize).find((label) => !(label >= 0 && label < (classes ?? 0) && label % 1 === 0));
+  if (loss === "sparse_categorical_crossentropy" && wrong !== undefined) {
+    throw new Error(`Row ${index + 1} has the label ${wrong}; the model has the classes 0 to ${Number(classes) - 1}.`);
+  }
+}
+
+/**
+ * @param {Trainer} trainer
+ * @param {readonly number[]} target
+ * @returns {string} The class of an example; empty for values.
+ */
+function labelOf({ description: { labels } }, target) {
+  if (labels.length === 0) return "";
+  return labels[target.length === labels.length ? largest(target) : target[0]] ?? "";
+}
