@@ -73,6 +73,7 @@ try {
   place("tabs").hidden = false;
   place("status").hidden = true;
 } catch (error) {
+  place("sections").hidden = true;
   place("name").textContent = "This device cannot run the model";
   place("status").textContent = reason(error);
   place("status").classList.add("failed");
