@@ -17,6 +17,7 @@ FLAGS = {
     "run": ("-m", "--help", "--cfg"),
     "report": ("-o", "--best", "--against", "--target"),
     "export": ("-o", "--help"),
+    "deflex": ("--batch-size", "--help"),
     "inspect": ("--help",),
     "deploy": ("--device", "--all", "--global", "--format", "-o"),
     "phone": ("--host", "--port", "--assets", "--certificate", "--key", "--help"),
@@ -47,7 +48,7 @@ compdef _odt_sim odt-sim
 
 FISH = r"""# odt-sim completion fish | source
 complete -c odt-sim -f -a '(odt-sim completion --query (commandline -cp) 2>/dev/null)'
-complete -c odt-sim -n '__fish_seen_subcommand_from report inspect deploy phone' -F
+complete -c odt-sim -n '__fish_seen_subcommand_from report inspect deploy phone deflex' -F
 """
 
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}

@@ -10,7 +10,7 @@ from types import FrameType
 
 from odt_sim.errors import OdtSimError
 
-COMMANDS = ("run", "report", "export", "inspect", "deploy", "phone", "completion")
+COMMANDS = ("run", "report", "export", "inspect", "deploy", "phone", "deflex", "completion")
 """Each is a function in a module of the same name, which takes its arguments and returns the exit code."""
 
 USAGE = """usage: odt-sim COMMAND ...
@@ -25,6 +25,8 @@ USAGE = """usage: odt-sim COMMAND ...
                               write a run's models for phones, trainable and for inference
   phone FILE|RUN [OVERRIDE ...]
                               let phones in this network check, measure and personalize a trainable file
+  deflex IN OUT [--batch-size ROWS]
+                              rewrite a .tflite file with Flex ops so that any LiteRT trains it
   completion SHELL            print the completion script for bash, zsh or fish
 
   odt-sim run --help lists the groups of the configuration, odt-sim run --cfg job prints it whole.

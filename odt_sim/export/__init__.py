@@ -1,4 +1,4 @@
-"""Export Keras models, SavedModels and model classes as trainable `.tflite` files.
+"""Export Keras models, SavedModels, model classes and `.tflite` files with Flex ops as trainable `.tflite` files.
 
 TensorFlow is imported only here, and only on first use.
 """
@@ -10,6 +10,7 @@ from odt_sim.errors import ExportError
 
 if TYPE_CHECKING:
     from odt_sim.export.keras import export_model
+    from odt_sim.export.rewriting import deflex
     from odt_sim.export.tflite_model import (
         SAVED_MODEL_DIR,
         BaseTFLiteModel,
@@ -23,11 +24,14 @@ __all__ = [
     "SAVED_MODEL_DIR",
     "BaseTFLiteModel",
     "convert_saved_model",
+    "deflex",
     "export_model",
     "save_model",
     "save_tflite_model",
     "tflite_model_class",
 ]
+
+MODULES = {"export_model": "keras", "deflex": "rewriting"}
 
 
 def __getattr__(name: str) -> Any:
@@ -35,7 +39,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = import_module(f"odt_sim.export.{'keras' if name == 'export_model' else 'tflite_model'}")
+        module = import_module(f"odt_sim.export.{MODULES.get(name, 'tflite_model')}")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("tensorflow", "keras"):
             raise

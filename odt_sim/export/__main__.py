@@ -1,4 +1,7 @@
-"""`python -m odt_sim.export PATH`: export the model whose specification (see `cache.exported`) is JSON on stdin."""
+"""`python -m odt_sim.export PATH`: export the model whose specification (see `cache.exported`) is JSON on stdin.
+
+The specification `{"name": ..., "deflex": FILE, "batch_size": ...}` rewrites a file with Flex ops instead.
+"""
 
 import json
 import sys
@@ -39,6 +42,15 @@ def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
     return exported
 
 
+def _make(spec: Mapping[str, Any], path: Path) -> None:
+    if "deflex" not in spec:
+        export_spec(spec, path)
+        return
+    from odt_sim.export import deflex
+
+    deflex(spec["deflex"], path, batch_size=spec["batch_size"])
+
+
 def _options(spec: Mapping[str, Any]) -> dict[str, Any]:
     options = {option: spec[option] for option in OPTIONS if option in spec}
     if options.get("class_weight"):  # JSON keys are strings
@@ -70,7 +82,7 @@ def _one_line(error: BaseException) -> str:
 def main() -> int:
     """Return the exit code: 0, or 1 with one line on stderr."""
     try:
-        export_spec(json.load(sys.stdin), Path(sys.argv[1]))
+        _make(json.load(sys.stdin), Path(sys.argv[1]))
     except OdtSimError as error:
         print(f"{ERROR_MARK}{error}", file=sys.stderr)
         return 1

@@ -172,7 +172,21 @@ def _hooked(name: str) -> ModuleSpec | None:
 
 
 def _export(spec: Mapping[str, Any], path: Path) -> None:
-    """Export in a subprocess; the temporary folder removes leftovers even if the process is killed."""
+    write_file(path, in_process(spec, "call model.build by itself to find the cause"))
+
+
+def in_process(spec: Mapping[str, Any], advice: str) -> bytes:
+    """Return the file that `python -m odt_sim.export` makes of a specification, in a subprocess.
+
+    The temporary folder removes leftovers even if the process is killed.
+
+    Args:
+        spec: The specification of an export, see `exported`, or that of a rewriting, see `odt_sim.export.__main__`.
+        advice: What to do if the process crashes.
+
+    Raises:
+        ExportError: The process failed; the message is its own.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.tflite"
         child = subprocess.run(
@@ -185,11 +199,11 @@ def _export(spec: Mapping[str, Any], path: Path) -> None:
             check=False,
         )
         if child.returncode != 0:
-            raise ExportError(_failure(spec["name"], child.returncode, child.stderr))
-        write_file(path, file.read_bytes())
+            raise ExportError(_failure(spec["name"], child.returncode, child.stderr, advice))
+        return file.read_bytes()
 
 
-def _failure(name: str, code: int, errors: str) -> str:
+def _failure(name: str, code: int, errors: str, advice: str) -> str:
     """Return why an export process failed: its own error, or how it ended and its last line."""
     lines = [line.strip() for line in errors.splitlines()]
     own = [line for line in lines if line.startswith(ERROR_MARK)]
@@ -200,7 +214,7 @@ def _failure(name: str, code: int, errors: str) -> str:
     if code == -signal.SIGKILL:
         ending, advice = "was killed by SIGKILL", "free memory, or use a smaller model.batch_size"
     elif code < 0:
-        ending, advice = f"crashed with {signal.Signals(-code).name}", "call model.build by itself to find the cause"
+        ending = f"crashed with {signal.Signals(-code).name}"
     else:
-        ending, advice = f"ended with exit code {code}", "call model.build by itself to find the cause"
+        ending = f"ended with exit code {code}"
     return f"model {name!r}: the export process {ending}{output}; {advice}"

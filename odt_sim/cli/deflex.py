@@ -1,0 +1,79 @@
+"""The command `odt-sim deflex`: rewrite a `.tflite` file with Flex ops so that it trains on any LiteRT interpreter."""
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from odt_sim.errors import ExportError
+from odt_sim.export.cache import in_process
+from odt_sim.files import write_file
+from odt_sim.model.graph import Graph, operator_counts
+from odt_sim.model.graph_reader import read_graph
+
+
+def deflex(arguments: Sequence[str]) -> int:
+    """Write the rewritten file, print what changed, and return the exit code."""
+    description = (
+        "Rewrite a .tflite file with Flex ops so that it trains on any LiteRT interpreter, with the same results."
+    )
+    parser = argparse.ArgumentParser("odt-sim deflex", description=description)
+    parser.add_argument("source", type=Path, metavar="IN", help="a .tflite file with Flex ops")
+    parser.add_argument("output", type=Path, metavar="OUT", help="the file to write; it must not exist yet")
+    parser.add_argument("--batch-size", type=_rows, metavar="ROWS", help="fix an open batch, which trains faster")
+    options = parser.parse_args(arguments)
+    before, size = rewrite(options.source, options.output, options.batch_size)
+    content = options.output.read_bytes()
+    print("\n".join(described(before, read_graph(content, str(options.output)))))
+    print(f"{options.output}: {len(content):,} bytes, was {size:,}")
+    return 0
+
+
+def rewrite(source: Path, output: Path, batch_size: int | None) -> tuple[Graph, int]:
+    """Write the rewritten file; return the graph and the size of the source.
+
+    Raises:
+        ModelError: The source is no readable `.tflite` file.
+        ExportError: The output exists, or the source cannot be read or rewritten; nothing is written.
+    """
+    try:
+        content = source.read_bytes()
+    except OSError as error:
+        raise ExportError(
+            f"{source}: cannot read the file ({error.strerror}); give the path of a .tflite file"
+        ) from error
+    graph = read_graph(content, str(source))
+    if output.exists():
+        raise ExportError(f"{output}: exists already; give another name, or remove it first")
+    spec = {"name": source.stem, "deflex": str(source), "batch_size": batch_size}
+    write_file(output, in_process(spec, f"TensorFlow cannot convert {source}"))
+    return graph, len(content)
+
+
+def described(before: Graph, after: Graph) -> list[str]:
+    """Return a line per signature: its Flex ops, and its ops before and after."""
+    lines = []
+    for name in before.signatures:
+        flex = Counter(op.kind for op in before.ops(name) if op.flex)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(flex.items())) or "no Flex ops"
+        result = f"{_ops(after, name)} ops" if _kept(before, after, name) else "replaced"
+        lines.append(f"{name}: {kinds}; {_ops(before, name)} ops, now {result}")
+    added = [name for name in after.signatures if not _kept(before, after, name)]
+    return [*lines, f"new signatures: {', '.join(added)}"] if added else lines
+
+
+def _kept(before: Graph, after: Graph, name: str) -> bool:
+    """Return whether a signature is the same in both files: a `restore` from a checkpoint becomes one from arrays."""
+    both = name in before.signatures and name in after.signatures
+    return both and before.signatures[name].inputs.keys() == after.signatures[name].inputs.keys()
+
+
+def _ops(graph: Graph, name: str) -> int:
+    return sum(operator_counts(graph, name).values())
+
+
+def _rows(text: str) -> int:
+    rows = int(text)
+    if rows < 1:
+        raise ValueError
+    return rows

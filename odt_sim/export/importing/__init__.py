@@ -1,0 +1,18 @@
+"""Import the graph of a `.tflite` file into TensorFlow: one file per family of ops.
+
+To add a built-in op, write a function under `@imports("NAME")` in its family's file. A Flex op carries its own TensorFlow op.
+"""
+
+from odt_sim.export.importing import (  # noqa: F401 - each registers its ops
+    arithmetic,
+    control_flow,
+    convolution,
+    products,
+    shapes,
+    slicing,
+    tensor_lists,
+    variables,
+)
+from odt_sim.export.importing.program import Program
+
+__all__ = ["Program"]

@@ -1,0 +1,132 @@
+"""Elementwise ops, reductions and activations."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from odt_sim.export.importing.registry import Operator, Value, activated, imports
+
+ELEMENTWISE: dict[str, Callable[..., tf.Tensor]] = {
+    "ABS": tf.abs,
+    "ADD": tf.add,
+    "ADD_N": lambda *values: tf.add_n(list(values)),
+    "BITWISE_XOR": tf.bitwise.bitwise_xor,
+    "CEIL": tf.math.ceil,
+    "COS": tf.cos,
+    "ELU": tf.nn.elu,
+    "EQUAL": lambda x, y: tf.raw_ops.Equal(x=x, y=y),
+    "EXP": tf.exp,
+    "FLOOR": tf.floor,
+    "FLOOR_DIV": lambda x, y: tf.raw_ops.FloorDiv(x=x, y=y),
+    "FLOOR_MOD": lambda x, y: tf.raw_ops.FloorMod(x=x, y=y),
+    "GREATER": tf.greater,
+    "GREATER_EQUAL": tf.greater_equal,
+    "HARD_SWISH": lambda x: x * tf.nn.relu6(x + 3.0) / 6.0,
+    "LESS": tf.less,
+    "LESS_EQUAL": tf.less_equal,
+    "LOG": tf.math.log,
+    "LOGICAL_AND": tf.logical_and,
+    "LOGICAL_NOT": tf.logical_not,
+    "LOGICAL_OR": tf.logical_or,
+    "LOGISTIC": tf.sigmoid,
+    "LOG_SOFTMAX": lambda x: tf.raw_ops.LogSoftmax(logits=x),
+    "MAXIMUM": tf.maximum,
+    "MINIMUM": tf.minimum,
+    "MUL": tf.multiply,
+    "NEG": tf.negative,
+    "NOT_EQUAL": lambda x, y: tf.raw_ops.NotEqual(x=x, y=y),
+    "POW": tf.pow,
+    "PRELU": lambda x, slope: tf.nn.relu(x) - slope * tf.nn.relu(-x),
+    "RELU": tf.nn.relu,
+    "RELU6": tf.nn.relu6,
+    "RELU_N1_TO_1": lambda x: tf.maximum(tf.minimum(x, 1.0), -1.0),
+    "RELU_0_TO_1": lambda x: tf.maximum(tf.minimum(x, 1.0), 0.0),
+    "ROUND": tf.round,
+    "RSQRT": tf.math.rsqrt,
+    "SELECT": lambda condition, x, y: tf.raw_ops.Select(condition=condition, x=x, y=y),
+    "SELECT_V2": lambda condition, x, y: tf.raw_ops.SelectV2(condition=condition, t=x, e=y),
+    "SIGN": tf.sign,
+    "SIN": tf.sin,
+    "SQRT": tf.sqrt,
+    "SQUARE": tf.square,
+    "SQUARED_DIFFERENCE": tf.math.squared_difference,
+    "SUB": tf.subtract,
+    "TANH": tf.tanh,
+    "ZEROS_LIKE": lambda x: tf.raw_ops.ZerosLike(x=x),
+}
+"""Ops without options, except for a fused activation."""
+
+REDUCTIONS: dict[str, Callable[..., tf.Tensor]] = {
+    "MEAN": tf.reduce_mean,
+    "REDUCE_ALL": tf.reduce_all,
+    "REDUCE_ANY": tf.reduce_any,
+    "REDUCE_MAX": tf.reduce_max,
+    "REDUCE_MIN": tf.reduce_min,
+    "REDUCE_PROD": tf.reduce_prod,
+    "SUM": tf.reduce_sum,
+}
+
+
+@imports(*ELEMENTWISE)
+def elementwise(operator: Operator) -> list[Value]:
+    """Import an elementwise op."""
+    return [activated(operator, ELEMENTWISE[operator.kind](*operator.inputs))]
+
+
+@imports("DIV")
+def divide(operator: Operator) -> list[Value]:
+    """Import X / Y, which truncates integers."""
+    x, y = operator.inputs
+    quotient = tf.raw_ops.TruncateDiv(x=x, y=y) if x.dtype.is_integer else tf.raw_ops.RealDiv(x=x, y=y)
+    return [activated(operator, quotient)]
+
+
+@imports(*REDUCTIONS)
+def reduction(operator: Operator) -> list[Value]:
+    """Import a reduction over axes."""
+    x, axes = operator.inputs
+    return [REDUCTIONS[operator.kind](x, axes, keepdims=bool(operator.options.keepDims))]
+
+
+@imports("ARG_MAX", "ARG_MIN")
+def arg(operator: Operator) -> list[Value]:
+    """Import the position of an extremum."""
+    function = tf.argmax if operator.kind == "ARG_MAX" else tf.argmin
+    return [function(*operator.inputs, output_type=operator.dtypes[0])]
+
+
+@imports("SOFTMAX")
+def softmax(operator: Operator) -> list[Value]:
+    """Import the softmax of beta X."""
+    (x,), beta = operator.inputs, operator.options.beta
+    return [tf.raw_ops.Softmax(logits=x if beta == 1 else beta * x)]
+
+
+@imports("LEAKY_RELU")
+def leaky_relu(operator: Operator) -> list[Value]:
+    """Import max(X, alpha X)."""
+    return [tf.raw_ops.LeakyRelu(features=operator.inputs[0], alpha=operator.options.alpha)]
+
+
+@imports("GELU")
+def gelu(operator: Operator) -> list[Value]:
+    """Import the GELU, exact or approximate."""
+    return [tf.nn.gelu(operator.inputs[0], approximate=operator.options.approximate)]
+
+
+@imports("L2_NORMALIZATION")
+def l2_normalization(operator: Operator) -> list[Value]:
+    """Import X / max(|X|, 1e-6) along the last axis."""
+    return [activated(operator, tf.math.l2_normalize(operator.inputs[0], axis=-1, epsilon=1e-12))]
+
+
+@imports("CAST")
+def cast(operator: Operator) -> list[Value]:
+    """Import a cast."""
+    return [tf.cast(operator.inputs[0], operator.dtypes[0])]
+
+
+@imports("CUMSUM")
+def cumsum(operator: Operator) -> list[Value]:
+    """Import a cumulative sum."""
+    return [tf.cumsum(*operator.inputs, exclusive=operator.options.exclusive, reverse=operator.options.reverse)]

@@ -1,0 +1,51 @@
+"""Calls, conditions and loops. A loop is unrolled: its number of turns must not depend on data."""
+
+from functools import partial
+
+import tensorflow as tf
+
+from odt_sim.export.importing.registry import Operator, Value, imports
+from odt_sim.export.lowering.registry import Refusal
+
+MOST_TURNS = 1000
+"""The longest loop that is unrolled: its ops are repeated in the file."""
+
+
+@imports("CALL_ONCE")
+def call_once(operator: Operator) -> list[Value]:
+    """Leave out an initializer: variables hold their initial values."""
+    return []
+
+
+@imports("CALL")
+def call(operator: Operator) -> list[Value]:
+    """Import the ops of the called subgraph."""
+    return operator.run(operator.options.subgraph, operator.inputs)
+
+
+@imports("IF")
+def condition(operator: Operator) -> list[Value]:
+    """Import a condition with both branches."""
+    taken, *inputs = operator.inputs
+    branches = [operator.options.thenSubgraphIndex, operator.options.elseSubgraphIndex]
+    then, other = (partial(operator.run, index, inputs) for index in branches)
+    constant = tf.get_static_value(taken)
+    if constant is not None:
+        return then() if constant else other()
+    results = tf.cond(tf.reshape(taken, []), then, other)
+    return list(results) if isinstance(results, list | tuple) else [results]
+
+
+@imports("WHILE")
+def loop(operator: Operator) -> list[Value]:
+    """Import the ops of each turn."""
+    values = list(operator.inputs)
+    for _ in range(MOST_TURNS):
+        (more,) = operator.run(operator.options.condSubgraphIndex, values)
+        constant = tf.get_static_value(more)
+        if constant is None:
+            raise Refusal("is a loop whose number of turns depends on data, so it cannot be unrolled")
+        if not constant:
+            return values
+        values = operator.run(operator.options.bodySubgraphIndex, values)
+    raise Refusal(f"is a loop of more than {MOST_TURNS} turns, which is too long to unroll")

@@ -1,0 +1,219 @@
+"""The signatures of a `.tflite` file as traced functions of TensorFlow over variables with the file's initial values."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import tensorflow as tf
+
+from odt_sim.errors import ExportError, ModelError
+from odt_sim.export.importing.flex import emitted
+from odt_sim.export.importing.registry import IMPORTS, Operator, Value
+from odt_sim.export.lowering import Trace
+from odt_sim.export.lowering.constant_folding import FOLDED
+from odt_sim.export.lowering.registry import Refusal
+from odt_sim.export.tracing import named
+from odt_sim.model.graph import Graph, Handle, Op, Subgraph, Tensor
+
+DEEPEST = 20
+"""The most subgraphs that may call one another; a damaged file may contain a cycle."""
+
+
+@dataclass
+class Program:
+    """A file's graph in TensorFlow.
+
+    Attributes:
+        graph: The file's graph.
+        variables: The variables; those without an initial value are zero.
+    """
+
+    graph: Graph
+    variables: dict[Handle, tf.Variable]
+    _depth: int = field(default=0, init=False)
+
+    @classmethod
+    def of(cls, graph: Graph) -> "Program":
+        """Make a file's variables and run its initializers.
+
+        Raises:
+            ExportError: A variable has no fixed shape, or an initializer has an op that cannot be imported.
+        """
+        known = {handle: own for handle, own in graph.variables.items() if own.dtype is not None}
+        program = cls(graph, {handle: _variable(own) for handle, own in known.items()})
+        for index in graph.initializers:
+            program._traced(index, [], [], {}, "an initializer").concrete()
+        return program
+
+    def trace(self, signature: str) -> Trace:
+        """Import a signature.
+
+        Raises:
+            ExportError: It has an op that cannot be imported.
+        """
+        entry = self.graph.signatures[signature]
+        tensors = self.graph.subgraph(signature).tensors
+        try:
+            specs = [tf.TensorSpec(_shape(tensors[i]), _dtype(tensors[i]), name) for name, i in entry.inputs.items()]
+        except Refusal as refusal:
+            raise ExportError(f"signature {signature!r} {refusal}") from refusal
+        where = f"signature {signature!r}"
+        return self._traced(entry.subgraph, list(entry.inputs.values()), specs, entry.outputs, where)
+
+    def variable(self, output: int, subgraph: int) -> tf.Variable:
+        """Return the variable of a handle, a tensor of a subgraph."""
+        handle = self.graph.handles[subgraph][output]
+        if handle not in self.variables:
+            raise Refusal(f"takes the variable {handle.name!r}, which no op reads or sets")
+        return self.variables[handle]
+
+    def run(self, index: int, inputs: Sequence[Value]) -> list[Value]:
+        """Import the ops of a subgraph into the current graph and return its outputs."""
+        subgraph = self.graph.subgraphs[index]
+        values = dict(zip(subgraph.inputs, inputs, strict=True))
+        self._run(index, values)
+        return [_value(subgraph, place, values) for place in subgraph.outputs]
+
+    def _traced(
+        self, index: int, places: list[int], specs: list[tf.TensorSpec], outputs: Mapping[str, int], where: str
+    ) -> Trace:
+        subgraph = self.graph.subgraphs[index]
+
+        def function(**given: tf.Tensor) -> dict[str, tf.Tensor]:
+            values = {place: given[spec.name] for place, spec in zip(places, specs, strict=True)}
+            self._run(index, values)
+            return {name: tf.identity(_value(subgraph, place, values)) for name, place in outputs.items()}
+
+        try:
+            return Trace(named(function, specs), layers_of(handle.name for handle in self.variables))
+        except Refusal as refusal:
+            raise ExportError(f"{where}: {refusal}") from refusal
+        except (ValueError, TypeError, ModelError, tf.errors.OpError) as error:
+            line = " ".join(str(error).split())[:300]
+            raise ExportError(f"{where}: TensorFlow refuses its graph ({line})") from error
+
+    def _run(self, index: int, values: dict[int, Value]) -> None:
+        if self._depth > DEEPEST:
+            raise Refusal("its subgraphs call one another without end")
+        self._depth += 1
+        try:
+            for op in self.graph.subgraphs[index].ops:
+                values.update(zip(op.outputs, self._outputs(index, op, values), strict=True))
+        finally:
+            self._depth -= 1
+
+    def _outputs(self, index: int, op: Op, values: dict[int, Value]) -> list[Value]:
+        subgraph = self.graph.subgraphs[index]
+        try:
+            with tf.name_scope(_scope(subgraph, op)):
+                operator = Operator(
+                    kind=op.kind,
+                    options=SimpleNamespace(**op.options),
+                    node=op.node_def,
+                    inputs=[_value(subgraph, place, values) for place in op.inputs],
+                    dtypes=[_dtype(subgraph.tensors[place]) for place in op.outputs],
+                    variables={
+                        place: self.variable(place, index) for place in op.outputs if self._is_handle(place, index)
+                    },
+                    run=self.run,
+                )
+                return _imported(operator)
+        except Refusal as refusal:
+            message = str(refusal)
+            raise (refusal if message.startswith("the op ") else Refusal(f"the op {op.kind} {message}")) from refusal
+
+    def _is_handle(self, place: int, index: int) -> bool:
+        return place in self.graph.handles[index]
+
+
+def is_statistic(name: str) -> bool:
+    """Return whether a variable's name is that of a running mean or variance, which changes without a gradient."""
+    return name.rpartition("/")[2] in ("moving_mean", "moving_variance")
+
+
+def layers_of(names: Iterable[str]) -> set[str]:
+    """Return the names of the layers of variables."""
+    return {part for name in names for part in name.split("/")[:-1]}
+
+
+def _variable(own: Any) -> tf.Variable:
+    if own.shape is None or min(own.shape, default=0) < 0:
+        raise ExportError(f"the variable {own.name!r} has no fixed shape, which is not supported")
+    value = own.initial.value() if own.initial is not None else tf.zeros(own.shape, own.dtype)
+    return tf.Variable(value, trainable=not is_statistic(own.name), name=_name(own.name) or None)
+
+
+def _value(subgraph: Subgraph, place: int, values: Mapping[int, Value]) -> Value:
+    """Return a tensor of a subgraph: a computed one, a constant, or None for an input that is left out."""
+    if place < 0:
+        return None
+    if place in values:
+        return values[place]
+    tensor = subgraph.tensors[place]
+    if tensor.quantized and tensor.constant:
+        raise Refusal("takes a quantized constant; use the model before its quantization")
+    if tensor.constant and tensor.dtype != "string":
+        return tf.constant(tensor.value(), _dtype(tensor))
+    if 0 in tensor.shape:
+        return tf.zeros(tensor.shape, _dtype(tensor))
+    raise Refusal(f"takes a {tensor.dtype} tensor that nothing computes" if not tensor.constant else "takes a text")
+
+
+def _imported(operator: Operator) -> list[Value]:
+    if operator.kind in IMPORTS:
+        return _computed(operator) or IMPORTS[operator.kind](operator)
+    if operator.node:
+        return emitted(operator.node, operator.inputs)
+    raise Refusal("has no equivalent in TensorFlow that is known here")
+
+
+PARTS = ("STRIDED_SLICE", "SLICE", "GATHER")
+"""Ops that may take the fixed sizes from a shape that is open."""
+
+
+def _computed(operator: Operator) -> list[Value] | None:
+    """Return the outputs of an op on integers as constants, so that loops over them can be unrolled; None for others."""
+    if not operator.inputs or not all(dtype in FOLDED for dtype in operator.dtypes):
+        return None
+    values = [_known(value, part=operator.kind in PARTS) for value in operator.inputs]
+    if any(value is None for value in values):
+        return None
+    with tf.init_scope():
+        eager = [tf.constant(value, t.dtype) for value, t in zip(values, operator.inputs, strict=True)]
+        outputs = [value.numpy() for value in IMPORTS[operator.kind](replace(operator, inputs=eager))]
+    if operator.inputs[0].op.type == "Shape" and any((value < 0).any() for value in outputs):
+        return None
+    return [tf.constant(value, dtype) for value, dtype in zip(outputs, operator.dtypes, strict=True)]
+
+
+def _known(value: Value, *, part: bool) -> Any:
+    """Return the value of a constant; if a `part` is taken of it, also of a shape, with -1 for open sizes."""
+    if not isinstance(value, tf.Tensor):
+        return None
+    if part and value.op.type == "Shape" and value.op.inputs[0].shape.rank is not None:
+        return [-1 if size is None else size for size in value.op.inputs[0].shape]
+    return tf.get_static_value(value)
+
+
+def _shape(tensor: Tensor) -> list[int | None]:
+    return [None if size < 0 else size for size in tensor.shape_signature]
+
+
+def _dtype(tensor: Tensor) -> tf.DType:
+    try:
+        return tf.as_dtype(tensor.dtype)
+    except TypeError as error:
+        raise Refusal(f"has a tensor of type {tensor.dtype}, which is not supported") from error
+
+
+def _scope(subgraph: Subgraph, op: Op) -> str:
+    """Return the name of an op in the graph, after the tensor that it computes."""
+    name = subgraph.tensors[op.outputs[0]].name if op.outputs else ""
+    return _name(name.partition(";")[0]) or op.kind
+
+
+def _name(text: str) -> str:
+    """Return a text as TensorFlow allows it as a name."""
+    return re.sub(r"[^A-Za-z0-9_.\\/>-]", "_", text.partition(":")[0]).strip("_/.->\\")

@@ -1,0 +1,80 @@
+"""The functions that import an op, by its kind."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from ai_edge_litert import schema_py_generated as schema
+
+from odt_sim.export.lowering.registry import Refusal
+
+Value = Any
+"""A `tf.Tensor`, a `tf.Variable` (its handle), a `TensorList`, or None for an input that is left out."""
+
+_ACTIVATIONS = schema.ActivationFunctionType
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An op of a `.tflite` file.
+
+    Attributes:
+        kind: Its name, such as `CONV_2D`, or that of a Flex op, such as `FlexReluGrad`.
+        options: The op's options by the names of the schema.
+        node: The serialized NodeDef of a Flex op; empty for others.
+        inputs: The imported inputs.
+        dtypes: The types of the outputs.
+        variables: The variables that its outputs are handles of.
+        run: Imports a subgraph with inputs and returns its outputs.
+    """
+
+    kind: str
+    options: SimpleNamespace
+    node: bytes
+    inputs: list[Value]
+    dtypes: list[tf.DType]
+    variables: Mapping[int, tf.Variable]
+    run: Callable[[int, Sequence[Value]], list[Value]]
+
+
+Import = Callable[[Operator], list[Value]]
+"""A function from an op to its outputs, which emits TensorFlow's ops into the current graph."""
+
+IMPORTS: dict[str, Import] = {}
+
+
+def imports(*kinds: str) -> Callable[[Import], Import]:
+    """Register a function as the import of kinds of ops."""
+
+    def register(function: Import) -> Import:
+        IMPORTS.update(dict.fromkeys(kinds, function))
+        return function
+
+    return register
+
+
+def activated(operator: Operator, value: tf.Tensor) -> tf.Tensor:
+    """Return a value after the activation that is fused into an op."""
+    function = getattr(operator.options, "fusedActivationFunction", _ACTIVATIONS.NONE)
+    if function == _ACTIVATIONS.NONE:
+        return value
+    if function == _ACTIVATIONS.RELU:
+        return tf.nn.relu(value)
+    if function == _ACTIVATIONS.RELU6:
+        return tf.nn.relu6(value)
+    if function == _ACTIVATIONS.RELU_N1_TO_1:
+        return tf.maximum(tf.minimum(value, 1.0), -1.0)
+    if function == _ACTIVATIONS.TANH:
+        return tf.tanh(value)
+    raise Refusal(f"has the fused activation number {function}, which is unknown")
+
+
+def fixed(value: tf.Tensor) -> np.ndarray[Any, Any]:
+    """Return an input that must be a constant."""
+    constant = tf.get_static_value(value)
+    if constant is None:
+        raise Refusal("has an input that must be a constant and is computed")
+    return np.asarray(constant)

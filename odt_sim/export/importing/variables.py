@@ -1,0 +1,26 @@
+"""Variables: a handle is imported as the variable itself."""
+
+import tensorflow as tf
+
+from odt_sim.export.importing.registry import Operator, Value, imports
+
+
+@imports("VAR_HANDLE", "FlexVarHandleOp")
+def var_handle(operator: Operator) -> list[Value]:
+    """Return the op's variable."""
+    return list(operator.variables.values())
+
+
+@imports("READ_VARIABLE", "FlexReadVariableOp")
+def read_variable(operator: Operator) -> list[Value]:
+    """Import V."""
+    (variable,) = operator.inputs
+    return [tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)]
+
+
+@imports("ASSIGN_VARIABLE", "FlexAssignVariableOp")
+def assign_variable(operator: Operator) -> list[Value]:
+    """Import V = X."""
+    variable, value = operator.inputs
+    tf.raw_ops.AssignVariableOp(resource=variable.handle, value=tf.ensure_shape(value, variable.shape))
+    return []

@@ -1,0 +1,214 @@
+"""Rewrite a `.tflite` file with Flex ops so that it trains on any LiteRT interpreter.
+
+A Flex op carries its TensorFlow op, so the file's graph can be imported into TensorFlow, lowered as in an export, and
+converted with built-in ops only.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import tensorflow as tf
+
+from odt_sim.errors import ExportError
+from odt_sim.export.convert import convert
+from odt_sim.export.importing import Program
+from odt_sim.export.importing.checkpoints import is_checkpointing, saved_variables
+from odt_sim.export.inlining import inlined
+from odt_sim.export.lowering import Trace
+from odt_sim.export.lowering.calls import READS, written
+from odt_sim.export.signatures import Program as Traced
+from odt_sim.export.signatures import Signatures, emit_signatures, handle, reader
+from odt_sim.export.user_parameters import is_generator, parameters_of
+from odt_sim.files import write_file
+from odt_sim.model.flatbuffer import fingerprint, with_metadata
+from odt_sim.model.graph import Graph, Handle
+from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.manifest import METADATA_NAME, Manifest, Parameter
+from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
+
+
+def deflex(source: str | os.PathLike[str], path: str | os.PathLike[str], *, batch_size: int | None = None) -> Path:
+    """Rewrite a `.tflite` file with Flex ops so that it trains on any LiteRT interpreter, with the same results.
+
+    Signatures that write or read a checkpoint file are replaced by `parameters` and `restore`, which return and take the
+    weights as `a0..aN`; the optimizer's slots are those of `optimizer_state` and `restore_optimizer_state`. All other
+    signatures keep their names, inputs and outputs.
+
+    Args:
+        source: The file with Flex ops.
+        path: The file to write.
+        batch_size: The rows of a batch if the file leaves their number open, which trains faster; None keeps it open.
+
+    Returns:
+        The path of the written file.
+
+    Raises:
+        ModelError: The source is no readable `.tflite` file.
+        ExportError: It has no Flex ops or no signatures, or an op that cannot be rewritten.
+        FileError: The file cannot be written.
+    """
+    try:
+        content = Path(source).read_bytes()
+    except OSError as error:
+        raise ExportError(
+            f"{source}: cannot read the file ({error.strerror}); give the path of a .tflite file"
+        ) from error
+    write_file(Path(path), deflexed(content, str(source), Path(source).stem, batch_size))
+    return Path(path)
+
+
+def deflexed(content: bytes, where: str, name: str, batch_size: int | None = None) -> bytes:
+    """Return a file's content without Flex ops; see `deflex`.
+
+    Args:
+        content: The file's bytes.
+        where: The file's name, for errors.
+        name: The model's name, for the manifest.
+        batch_size: The rows of a batch if the file leaves their number open.
+    """
+    graph = read_graph(content, where)
+    _check(graph, where)
+    try:
+        return _rewritten(graph, name, batch_size)
+    except ExportError as error:
+        raise ExportError(f"{where}: {error}") from error
+
+
+def _check(graph: Graph, where: str) -> None:
+    if not any(entry.declared for entry in graph.signatures.values()):
+        raise ExportError(f"{where}: has no signatures, so nothing names its inputs; convert the model with signatures")
+    if not any(graph.flex_ops(key) for key in graph.signatures):
+        raise ExportError(f"{where}: has no Flex ops, so there is nothing to rewrite; odt-sim doctor says if it trains")
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """What a signature does with variables.
+
+    Attributes:
+        read: The handle ids of the variables that it reads, in order.
+        changed: Those that it changes.
+        takes_inputs: Whether it has inputs.
+    """
+
+    read: tuple[int, ...]
+    changed: frozenset[int]
+    takes_inputs: bool
+
+    @classmethod
+    def of(cls, trace: Trace) -> "Accesses":
+        """Return the accesses of a traced signature."""
+        operations = trace.concrete.graph.get_operations()
+        read = [t.op.name for op in operations if op.type in READS for t in op.inputs if t.dtype == tf.resource]
+        changed = {t.op.name for op in operations for t in written(op)}
+        return cls(
+            tuple(dict.fromkeys(trace.variables[name] for name in read)),
+            frozenset(trace.variables[name] for name in changed),
+            bool(trace.arguments),
+        )
+
+    @property
+    def infers(self) -> bool:
+        """Whether it computes from inputs and weights."""
+        return self.takes_inputs and bool(self.read) and not self.changed
+
+    @property
+    def trains(self) -> bool:
+        """Whether it changes what it reads, given inputs."""
+        return self.takes_inputs and bool(self.changed.intersection(self.read))
+
+
+def _rewritten(graph: Graph, name: str, batch_size: int | None) -> bytes:
+    program = Program.of(graph)
+    checkpoints = [key for key in graph.signatures if is_checkpointing(graph, key)]
+    traces = {key: inlined(program.trace(key), batch_size) for key in graph.signatures if key not in checkpoints}
+    _initialize_by_signature(program, traces)
+    accesses = {key: Accesses.of(trace) for key, trace in traces.items()}
+    saved = [own for key in checkpoints for own in saved_variables(graph, key)]
+    weights = _weights(program, traces, accesses, saved)
+    described = parameters_of(_describing(traces, accesses, weights), {handle(v): v for v in weights})
+    ids = {handle(v) for v in weights}
+    states = [v for v in program.variables.values() if handle(v) not in ids]
+    generators = [v for v in states if is_generator(v)]
+    signatures = emit_signatures(Traced(traces, weights, states, generators))
+    rows = _rows([traces[key] for key, own in accesses.items() if own.trains])
+    manifest = _manifest(graph, name, tuple(own.parameter for own in described), rows)
+    return _converted(signatures, manifest)
+
+
+def _converted(signatures: Signatures, manifest: Manifest) -> bytes:
+    content = convert(signatures)
+    own = replace(manifest, fingerprint=fingerprint(content), random_states=signatures.random_states)
+    return with_metadata(content, METADATA_NAME, own.to_json().encode())
+
+
+def _initialize_by_signature(program: Program, traces: Mapping[str, Trace]) -> None:
+    """Set variables that no initializer sets by a signature without inputs, such as `initialize`.
+
+    Others that a signature sets from a checkpoint or from its inputs are zero until then.
+
+    Raises:
+        ExportError: One is read and nothing sets it first, so the file itself does not run either.
+    """
+    missing = {key for key, own in program.graph.variables.items() if own.read_by and not own.initialized}
+    for key, trace in traces.items():
+        assigned = set(program.graph.assigned_by(key))
+        if missing & assigned and not trace.arguments and not assigned & set(program.graph.read_by(key)):
+            trace.concrete()
+            missing -= assigned
+    settable = {own for key in program.graph.signatures for own in _set_first(program.graph, key)}
+    never = sorted(own.name for own in missing - settable)
+    if never:
+        raise ExportError(
+            f"the variable {never[0]!r} is read and nothing sets it first ({len(never)} in all), so the file does not run "
+            "either; convert the model with plain tf.Variables, or with a signature that sets them"
+        )
+
+
+def _set_first(graph: Graph, signature: str) -> set[Handle]:
+    """Return the variables that a signature sets and does not read."""
+    return set(graph.assigned_by(signature)) - set(graph.read_by(signature))
+
+
+def _weights(
+    program: Program, traces: Mapping[str, Trace], accesses: Mapping[str, Accesses], saved: Sequence[Handle]
+) -> list[tf.Variable]:
+    """Return the weights: what the file's own `parameters` returns as `a0..aN`, else what inference reads.
+
+    The latter are ordered as in a checkpoint; others follow in the order of their use.
+    """
+    variables = {handle(v): v for v in program.variables.values()}
+    shown = traces["parameters"].concrete.structured_outputs if "parameters" in traces else {}
+    if shown and set(shown) == {f"a{i}" for i in range(len(shown))}:
+        own = parameters_of({"parameters": traces["parameters"]}, variables)
+        return [weight.variable for weight in own if weight.variable is not None]
+    inference = [own.read for own in accesses.values() if own.infers] or [own.read for own in accesses.values()]
+    used = dict.fromkeys(key for read in inference for key in read if variables[key].dtype == tf.float32)
+    first = [handle(program.variables[own]) for own in saved if own in program.variables]
+    return [variables[key] for key in dict.fromkeys([*(key for key in first if key in used), *used])]
+
+
+def _describing(
+    traces: Mapping[str, Trace], accesses: Mapping[str, Accesses], weights: Sequence[tf.Variable]
+) -> dict[str, Trace]:
+    """Return the traces that `parameters_of` needs: the training steps, and one that returns the weights."""
+    if not weights:
+        raise ExportError("no signature reads a float32 variable, so it has no weights to train")
+    steps = {f"train_{key}": traces[key] for key, own in accesses.items() if own.trains}
+    return {**steps, "parameters": Trace(reader({handle(v): v for v in weights}, "a"), [])}
+
+
+def _rows(steps: Sequence[Trace]) -> int | None:
+    shapes = [spec.shape for step in steps for spec in step.arguments.values()]
+    return next((shape[0] for shape in shapes if shape.rank), None)
+
+
+def _manifest(graph: Graph, name: str, parameters: tuple[Parameter, ...], rows: int | None) -> Manifest:
+    """Return the file's own manifest, or what is known."""
+    own = graph.metadata.get(METADATA_NAME)
+    known = Manifest.from_json(own, name) if own is not None else None
+    if known is not None and [p.shape for p in known.parameters] == [p.shape for p in parameters]:
+        return replace(known, batch_size=rows or known.batch_size)
+    return Manifest(name, parameters, None, True, {}, rows or DEFAULT_BATCH_SIZE, fingerprint="")
