@@ -1,9 +1,8 @@
 """The backend whose devices are phones: whoever opens the address in a browser takes part in the run."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -95,7 +94,7 @@ class PhonesBackend:
         self._serve(job, connected)
         self._opened.callback(connected.end, "The run has ended.")
         self._connected, self._worker, self._least = connected, worker, max(1, job.fleet.min_devices)
-        self._wait("to begin", self.phones or devices, range(devices))
+        _wait_for(connected, "to begin", self.phones or devices, range(devices))
 
     def _serve(self, job: Job, connected: Phones) -> None:
         from odt_sim.phone.app import phone_app
@@ -114,20 +113,14 @@ class PhonesBackend:
     def train(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[Trained]:
         """Train blocks, once enough of their devices are connected."""
         worker, received = self._ready(), read_only(broadcast)
-        devices = [id for task in tasks for id in task.devices]
-        for i, task in enumerate(tasks):
-            if not i:
-                self._wait(f"for round {task.round}", min(self._least, len(devices)), devices)
-            yield worker.train(task, received)
+        self._wait("for the next round", self._least, tasks)
+        yield from worker.at_once(lambda task: worker.train(task, received), tasks)
 
     def evaluate(self, tasks: Sequence[Task], broadcast: Tensors) -> Iterator[list[Row]]:
         """Evaluate blocks, once one of their devices is connected."""
         worker, received = self._ready(), read_only(broadcast)
-        devices = [id for task in tasks for id in task.devices]
-        for i, task in enumerate(tasks):
-            if not i:
-                self._wait(f"to evaluate round {task.round}", 1, devices)
-            yield worker.evaluate(task, received)
+        self._wait("to evaluate", 1, tasks)
+        yield from worker.at_once(lambda task: worker.evaluate(task, received), tasks)
 
     def close(self) -> None:
         """End the phones' part in the run and the server."""
@@ -139,10 +132,17 @@ class PhonesBackend:
             raise SimulationError("backend phones: no job is open; call open first")
         return self._worker
 
-    def _wait(self, purpose: str, count: int, devices: Sequence[int]) -> None:
+    def _wait(self, purpose: str, least: int, tasks: Sequence[Task]) -> None:
+        devices = [id for task in tasks for id in task.devices]
         if self._connected is not None:
-            waiting = partial(_waiting, purpose=purpose, count=count)
-            self._connected.wait_for(count, devices, waiting)
+            _wait_for(self._connected, purpose, min(least, len(devices)), devices)
+
+
+def _wait_for(connected: Phones, purpose: str, count: int, devices: Collection[int]) -> None:
+    def waiting(here: int) -> None:
+        _tell(f"waiting for phones {purpose}: {here} of {count} connected")
+
+    connected.wait_for(count, devices, waiting)
 
 
 def largest_message(job: Job) -> int:
@@ -156,10 +156,6 @@ def _size(shape: Sequence[int]) -> int:
     for axis in shape:
         size *= axis
     return size
-
-
-def _waiting(here: int, purpose: str, count: int) -> None:
-    _tell(f"waiting for phones {purpose}: {here} of {count} connected")
 
 
 def _tell(text: str) -> None:

@@ -65,9 +65,7 @@ class Joining:
         self.phones.connect(phone)
         try:
             while True:
-                phone.receive(await _frame(websocket))
-        except DataError as error:
-            phone.leave(f"sent an invalid message: {error}", f"{error}")
+                await _pass_on(websocket, phone)
         finally:
             self.phones.disconnect(phone)
 
@@ -98,6 +96,14 @@ class Joining:
             tensors = tensors_of(self.job.model, data.x[rows], data.y[rows])
             sent |= {f"{split}.{name}": array for name, array in tensors.items()}
         return sent
+
+
+async def _pass_on(websocket: WebSocket, phone: Phone) -> None:
+    """Give the next frame to a phone; an invalid one ends its part."""
+    try:
+        phone.receive(await _frame(websocket))
+    except DataError as error:
+        phone.leave("sent an invalid message", str(error))  # the connection ends when the page has closed it, too
 
 
 async def _frame(websocket: WebSocket) -> bytes:

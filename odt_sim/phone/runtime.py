@@ -76,9 +76,9 @@ class PhoneRuntime:
         reply = self._ask({"do": "evaluate", "split": split, "only_loss": only_loss}, given)
         figures, calls = reply.header.get("figures"), reply.header.get("calls")
         if not isinstance(figures, dict) or "loss" not in figures or not isinstance(calls, int):
-            raise PhoneError("sent no figures")
+            raise PhoneError("phone sent no figures")
         if not all(value is None or isinstance(value, int | float) for value in figures.values()):
-            raise PhoneError("sent figures that are no numbers")
+            raise PhoneError("phone sent figures that are no numbers")
         return {str(name): float("nan") if value is None else value for name, value in figures.items()}, calls
 
 
@@ -91,7 +91,7 @@ def _checked(reply: Message, name: str, shape: tuple[int, ...], dtype: str) -> A
     found = reply.tensors.get(name)
     if found is None or found.shape != shape or found.dtype != np.dtype(dtype):
         what = "nothing" if found is None else f"{found.dtype} {list(found.shape)}"
-        raise PhoneError(f"sent another model's {name}: expected {dtype} {list(shape)}, found {what}")
+        raise PhoneError(f"phone sent another model's {name}: expected {dtype} {list(shape)}, found {what}")
     return found
 
 

@@ -1,8 +1,9 @@
 """The work of a block of devices that are phones: all at once, each in a thread that waits for its phone."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import Any, TypeVar
 
 from odt_sim.device.device import Device
@@ -13,7 +14,6 @@ from odt_sim.phone.device import PhoneDevice
 from odt_sim.phone.frames import Array, Message
 from odt_sim.phone.phones import PhoneError, Phones
 from odt_sim.phone.runtime import PhonePool
-from odt_sim.simulation.cohort import LARGEST_BLOCK
 from odt_sim.simulation.evaluation import Evaluation, Row
 from odt_sim.simulation.exclusion import AWAY, TIMED_OUT, Excluded
 from odt_sim.simulation.job import Job, Task
@@ -22,6 +22,9 @@ from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
 
 Result = TypeVar("Result")
+
+MOST_AT_ONCE = 1024
+"""The most phones that work at the same time; the others follow."""
 
 
 class PhoneWorker(Worker):
@@ -38,21 +41,29 @@ class PhoneWorker(Worker):
         super().__init__(job)
         self._phones, self._initial = connected, initial
         self._evaluation = PhoneEvaluation(job)
-        self._threads = ThreadPoolExecutor(LARGEST_BLOCK, "phone")
+        self._blocks = ThreadPoolExecutor(MOST_AT_ONCE, "block")
+        self._devices = ThreadPoolExecutor(MOST_AT_ONCE, "phone")
+        self._loading = Lock()
 
     def close(self) -> None:
         """End the threads; requests in flight must have failed."""
-        self._threads.shutdown(cancel_futures=True)
+        for threads in (self._blocks, self._devices):
+            threads.shutdown(cancel_futures=True)
+
+    def at_once(self, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+        """Do work on all blocks at once; yield the results in order."""
+        return self._blocks.map(work, tasks)
 
     def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[tuple[Device, Result]]:
-        states = {id: self._store.load(id, task.versions.get(id)) for id in task.devices}
+        with self._loading:
+            states = {id: self._store.load(id, task.versions.get(id)) for id in task.devices}
 
         def one(id: int) -> tuple[Device, Result]:
             device = self._of_phone(id, task)
             device.state = states[id]
             return device, work(device)
 
-        return self._threads.map(one, task.devices)
+        return self._devices.map(one, task.devices)
 
     def _of_phone(self, id: int, task: Task) -> PhoneDevice:
         job, phone = self._job, self._phones.connected(id)

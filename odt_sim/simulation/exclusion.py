@@ -19,6 +19,7 @@ ADVICE = {
     "not finite": "a smaller train.learning_rate may help",
     "update too large": "a smaller train.learning_rate or a larger fleet.largest_update may help",
     AWAY: "keep its page open and its screen on",
+    "phone sent": "reload its page",
     "timed out": "give them more time (fleet.timeout)",
     "worker died or hung": "give them more time (fleet.timeout) or workers more memory, or see why with backend=serial",
     "worker died": "give workers more memory (fewer backend.actors), or see why with backend=serial",

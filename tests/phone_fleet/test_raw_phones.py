@@ -1,0 +1,289 @@
+"""`backend=phones` against phones that leave, return, are slow, or send what they should not."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from time import sleep
+from typing import Any
+
+import numpy as np
+import pytest
+from raw_phones import Answer, RawPhone, Running, opened, reply, wait
+from websockets.exceptions import InvalidStatus
+
+from odt_sim import Fleet, TrainableModel
+from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError, StrategyError
+from odt_sim.phone.backend import PhonesBackend
+from odt_sim.phone.frames import Message, decode, encode
+from odt_sim.strategies import KNNPer
+
+SIZE = 650  # of the softmax regression
+
+
+def in_round(number: int, do: str, answer: Answer) -> Answer:
+    """Answer one kind of request of one round's training in this way, all others as usual."""
+
+    def chosen(phone: RawPhone, message: Message) -> bytes | None:
+        wanted = (message.header["round"], message.header["kind"], message.header["do"]) == (number, "train", do)
+        return answer(phone, message) if wanted else None
+
+    return chosen
+
+
+BAD: dict[str, tuple[str, Callable[[Message], bytes], str]] = {
+    "loss of NaN": ("train", lambda m: reply(m, {"losses": np.full(2, np.nan, np.float32)}), "loss not finite"),
+    "weights of NaN": ("read", lambda m: reply(m, {"weights": np.full(SIZE, np.nan, np.float32)}), "update not finite"),
+    "another model's weights": (
+        "read",
+        lambda m: reply(m, {"weights": np.zeros(7, np.float32)}),
+        "phone sent another model's weights: expected float32 [650], found float32 [7]",
+    ),
+    "no weights": (
+        "read",
+        lambda m: reply(m, {}),
+        "phone sent another model's weights: expected float32 [650], found nothing",
+    ),
+    "integers": (
+        "read",
+        lambda m: reply(m, {"weights": np.zeros(SIZE, np.int32)}),
+        "phone sent another model's weights: expected float32 [650], found int32 [650]",
+    ),
+    "fewer losses": (
+        "train",
+        lambda m: reply(m, {"losses": np.ones(1, np.float32)}),
+        "phone sent another model's losses: expected float32 [2], found float32 [1]",
+    ),
+    "failure": (
+        "train",
+        lambda m: encode(Message({"do": "failed", "id": m.header["id"], "error": "out of\nmemory"})),
+        "failed in LiteRT.js: out of memory",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_reply_excludes_the_phone_from_the_round_only(case: str, softmax: TrainableModel, tmp_path: Path) -> None:
+    do, answer, reason = BAD[case]
+    running = Running(softmax, tmp_path / "run")
+    good = RawPhone(running.address, "a")
+    bad = RawPhone(running.address, "b", in_round(1, do, lambda phone, m: answer(m)))
+    running.finish()
+    first, second = running.lines("rounds.jsonl")
+    assert first["excluded_reasons"] == {"1": reason}
+    assert (first["devices"], second["devices"], second["excluded"]) == (1, 2, 0)
+    wait(lambda: good.ended and bad.ended)
+    assert good.ended == bad.ended == "The run has ended."
+
+
+CUT: dict[str, tuple[Callable[[RawPhone, Message], Any], str]] = {
+    "cut message": (
+        lambda phone, m: phone.socket.send(reply(m, {"weights": np.zeros(SIZE, np.float32)})[:-100]),
+        "phone is away: sent an invalid message",
+    ),
+    "text": (lambda phone, m: phone.socket.send("hello"), "phone is away: sent an invalid message"),
+    "message over the limit": (lambda phone, m: phone.socket.send(bytes(10 << 20)), "phone is away: left"),
+    "closed page": (lambda phone, m: phone.socket.close(), "phone is away: left"),
+}
+
+
+@pytest.mark.parametrize("case", CUT)
+def test_phone_that_is_lost_in_a_round_takes_part_again(case: str, softmax: TrainableModel, tmp_path: Path) -> None:
+    act, reason = CUT[case]
+    running = Running(softmax, tmp_path / "run", rounds=3)
+    back = Event()
+    # The first phone ends the round when the second one is back.
+    RawPhone(running.address, "a", in_round(2, "read", lambda phone, m: None if back.wait(10) else b""))
+    lost = RawPhone(running.address, "b", in_round(2, "read", lambda phone, m: act(phone, m) or b""))
+    lost.thread.join(10)
+    again = RawPhone(running.address, "b")
+    assert again.welcome.header["device"] == lost.welcome.header["device"] == 1
+    sleep(0.1)  # until it has said that it is ready
+    back.set()
+    running.finish()
+    rounds = running.lines("rounds.jsonl")
+    assert [line["devices"] for line in rounds] == [2, 1, 2]
+    assert rounds[1]["excluded_reasons"] == {"1": reason}
+
+
+def test_phone_that_is_away_is_not_quarantined_and_not_evaluated(softmax: TrainableModel, tmp_path: Path) -> None:
+    running = Running(softmax, tmp_path / "run", rounds=5, fleet=Fleet(quarantine_after=2))
+    RawPhone(running.address, "a")
+    RawPhone(running.address, "b", in_round(1, "train", lambda phone, m: phone.socket.close() or b""))
+    running.finish()
+    reasons = [line["excluded_reasons"].get("1") for line in running.lines("rounds.jsonl")]
+    assert reasons[0] == "phone is away: left"
+    assert reasons[1:] == ["phone is away: not connected"] * 4
+    assert [line["quarantined"] for line in running.lines("rounds.jsonl")] == [0] * 5
+    first, second = running.lines("devices.jsonl")
+    assert first["accuracy"] == 0.5
+    assert second["not_evaluated"] == "phone is away: not connected"
+    assert (second["train_examples"], second["examples"]) == (40, 10)
+
+
+def test_slow_phone_is_timed_out_and_its_late_answer_ignored(softmax: TrainableModel, tmp_path: Path) -> None:
+    running = Running(softmax, tmp_path / "run", fleet=Fleet(timeout=0.5))
+    RawPhone(running.address, "a")
+    RawPhone(running.address, "b", in_round(1, "train", lambda phone, m: sleep(0.8)))
+    running.finish()
+    first, second = running.lines("rounds.jsonl")
+    assert first["excluded_reasons"] == {"1": "timed out"}
+    assert second["excluded_reasons"].get("1") in (None, "timed out")
+
+
+def test_silent_phone_is_asleep(softmax: TrainableModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odt_sim.phone.phones.SILENCE", 0.3)
+    running = Running(softmax, tmp_path / "run", rounds=1)
+    RawPhone(running.address, "a")
+    RawPhone(running.address, "b", in_round(1, "train", lambda phone, m: b""))
+    running.finish()
+    assert running.lines("rounds.jsonl")[0]["excluded_reasons"] == {"1": "phone is away: sent nothing for 0.3 s"}
+
+
+def test_progress_keeps_a_slow_phone_awake(softmax: TrainableModel, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("odt_sim.phone.phones.SILENCE", 0.5)
+    running = Running(softmax, tmp_path / "run", rounds=1, devices=1)
+
+    def slowly(phone: RawPhone, message: Message) -> None:
+        for _ in range(5):
+            sleep(0.2)
+            phone.socket.send(encode(Message({"do": "progress", "id": message.header["id"]})))
+
+    RawPhone(running.address, "a", in_round(1, "train", slowly))
+    running.finish()
+    assert running.lines("rounds.jsonl")[0]["devices"] == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "sentence"),
+    [
+        (b"", "message of 0 bytes: expected a frame of odt_sim; reload the page"),
+        ("hello", "message of text: expected a binary frame of odt_sim; reload the page"),
+        (encode(Message({"do": "join"})), "The page did not say which phone this is; reload it."),
+        (encode(Message({"do": "join", "phone": "short"})), "The page did not say which phone this is; reload it."),
+    ],
+)
+def test_invalid_start_ends_with_a_sentence(
+    first: bytes | str, sentence: str, softmax: TrainableModel, tmp_path: Path
+) -> None:
+    running = Running(softmax, tmp_path / "run", devices=1, rounds=1)
+    with closing(opened(running.address)) as socket:
+        socket.send(first)
+        assert decode(bytes(socket.recv(10))).header["sentence"] == sentence
+    RawPhone(running.address)
+    running.finish()
+
+
+@pytest.mark.parametrize(
+    ("ready", "sentence"),
+    [
+        ({"fingerprint": "other"}, "This page has loaded another model than the run's; reload it."),
+        ({"test": 0}, "A device needs at least 1 example to train and 1 to test, found 40 and 0; add examples."),
+        ({"train": "many"}, "The page did not say how many examples it has; reload it."),
+    ],
+)
+def test_phone_that_does_not_fit_is_told_why(
+    ready: dict[str, Any], sentence: str, softmax: TrainableModel, tmp_path: Path
+) -> None:
+    running = Running(softmax, tmp_path / "run", devices=1, rounds=1)
+    phone = RawPhone(running.address, **ready)
+    wait(lambda: phone.ended)
+    assert phone.ended == sentence
+    RawPhone(running.address)
+    running.finish()
+
+
+def test_phone_beyond_the_fleet_is_refused(softmax: TrainableModel, tmp_path: Path) -> None:
+    running = Running(softmax, tmp_path / "run", devices=2, rounds=1)
+    RawPhone(running.address, "a")
+    refused = [RawPhone(running.address, "b", test=0), RawPhone(running.address, "c")][1]
+    assert refused.welcome.header["sentence"].startswith(
+        "The run has 2 devices, and other phones have taken all of them"
+    )
+    RawPhone(running.address, "b")
+    running.finish()
+
+
+def test_second_tab_replaces_the_first(softmax: TrainableModel, tmp_path: Path) -> None:
+    running = Running(softmax, tmp_path / "run", devices=2, rounds=1)
+    first, second = RawPhone(running.address, "a"), RawPhone(running.address, "a")
+    wait(lambda: first.ended)
+    assert first.ended == "This device was opened in another tab, which now takes part."
+    RawPhone(running.address, "b")
+    running.finish()
+    assert second.weights.size == SIZE
+
+
+def test_wrong_token_and_foreign_page_are_refused(softmax: TrainableModel, tmp_path: Path) -> None:
+    running = Running(softmax, tmp_path / "run", devices=1, rounds=1)
+    token = running.address.split("/")[3]
+    for address, origin in (
+        (running.address.replace(token, "guessed"), None),
+        (running.address, "http://foreign.test"),
+    ):
+        with pytest.raises(InvalidStatus, match="403"):
+            opened(address, origin=origin)
+    RawPhone(running.address)
+    running.finish()
+
+
+def test_resumed_run_keeps_its_address_and_its_phones(softmax: TrainableModel, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    running = Running(softmax, folder, rounds=2)
+    token = running.address.split("/")[3]
+    RawPhone(running.address, "a")
+    RawPhone(running.address, "b")
+    running.finish()
+    running = Running(softmax, folder, rounds=3, resume=True)
+    assert running.address.split("/")[3] == token
+    last = RawPhone(running.address, "b")
+    assert last.welcome.header["device"] == 1
+    RawPhone(running.address, "a")
+    assert running.finish()["rounds"] == 3
+    assert "aaaa" not in (folder / "checkpoint" / "phones.json").read_text()
+
+
+def test_damaged_record_of_phones_is_reported(softmax: TrainableModel, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    running = Running(softmax, folder, devices=1, rounds=1)
+    RawPhone(running.address)
+    running.finish()
+    (folder / "checkpoint" / "phones.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"phones\.json: damaged"):
+        Running(softmax, folder, devices=1, rounds=2, resume=True).finish()
+
+
+def test_too_few_phones_end_the_run_and_it_can_be_resumed(softmax: TrainableModel, tmp_path: Path) -> None:
+    running = Running(softmax, tmp_path / "run", fleet=Fleet(min_devices=2))
+    RawPhone(running.address, "a")
+    RawPhone(running.address, "b", in_round(2, "train", lambda phone, m: reply(m, {})))
+    with pytest.raises(SimulationError, match=r"round 2: 1 devices contributed, fleet\.min_devices is 2"):
+        running.finish()
+    running = Running(softmax, tmp_path / "run", fleet=Fleet(min_devices=2), resume=True)
+    RawPhone(running.address, "a")
+    RawPhone(running.address, "b")
+    assert running.finish()["rounds"] == 2
+
+
+def test_strategy_that_reads_examples_is_refused(softmax_with_embedding: TrainableModel, tmp_path: Path) -> None:
+    with pytest.raises(StrategyError, match=r"strategy knn_per: reads the devices' examples .* backend=ray"):
+        Running(softmax_with_embedding, tmp_path / "run", strategy=KNNPer()).finish()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"phones": 0}, "backend.phones: expected at least 1 or null, found 0"),
+        ({"port": 70000}, "backend.port: expected 0 to 65535, found 70000"),
+        ({"examples": "all"}, "backend.examples: expected slices or own, found 'all'"),
+        ({"key": "key.pem"}, "backend.certificate: needs backend.key"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        PhonesBackend(**settings)
+
+
+def test_more_phones_than_devices_are_refused(softmax: TrainableModel, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"backend\.phones: expected at most fleet\.devices, 2, found 3"):
+        Running(softmax, tmp_path / "run", phones=3).finish()
