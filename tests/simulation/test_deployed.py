@@ -5,11 +5,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from odt_sim import Device, Strategy, TrainableModel
 from odt_sim.deploy.models import device_model
 from odt_sim.deploy.write import deploy
+from odt_sim.device.engines.compiled import CompiledEngine
+from odt_sim.device.engines.interpreter import InterpreterEngine
 from odt_sim.errors import CheckpointError, ConfigurationError, StrategyError
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.strategies.ditto import Ditto
@@ -80,6 +83,30 @@ def test_files_of_all_formats_are_measured_and_listed(simulation: Any, tmp_path:
 
 TOLERANCES = {"float32": 0, "float16": 2e-3, "int8": 0.1}
 KINDS = ("", "_infer_float32", "_infer_float16", "_infer_int8")
+
+
+def test_compiled_model_runs_the_files_as_the_interpreter_does(
+    simulation: Any, fleet_data: Any, momentum: TrainableModel, tmp_path: Path
+) -> None:
+    """The calls of docs/android.md and docs/ios.md, on LiteRT's two runtimes."""
+    simulation(FedAvg(), tmp_path).run()
+    [rows] = deploy(simulation(FedAvg(), tmp_path), tmp_path, [0])
+    trainable, *others = [(tmp_path / row["file"]).read_bytes() for row in rows]
+    x, y = fleet_data.x[:4], fleet_data.y[:4].astype(np.int32)
+    for content in (trainable, *others):
+        one, other = InterpreterEngine(content, "mine"), CompiledEngine(content, "mine")
+        np.testing.assert_allclose(other.call("infer", x=x)["logits"], one.call("infer", x=x)["logits"], rtol=1e-6)
+    one, other = InterpreterEngine(trainable, "mine"), CompiledEngine(trainable, "mine")
+    step = {"x": x, "y": y, "sample_weight": np.array([2, 2, 0, 0], np.float32), "learning_rate": np.float32(0.1)}
+    for _ in range(3):
+        losses = [engine.call("train", **step)["loss"] for engine in (one, other)]
+        np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
+    weights = other.call("parameters")
+    for name, expected in one.call("parameters").items():
+        np.testing.assert_allclose(weights[name], expected, rtol=1e-6, atol=1e-8)
+    fresh = CompiledEngine(trainable, "mine")
+    fresh.call("restore", **weights)
+    assert fresh.call("infer", x=x)["logits"].tobytes() == other.call("infer", x=x)["logits"].tobytes()
 
 
 def test_strategy_that_corrects_outputs_is_refused(simulation: Any, grouped: TrainableModel, tmp_path: Path) -> None:
