@@ -13,13 +13,12 @@ import numpy as np
 from odt_sim.device.runtime import Array, Runtime
 from odt_sim.errors import InvocationError, ModelError
 from odt_sim.memory import memory_limit, peak_memory
-from odt_sim.model.contract import REQUIRED, answer_of, shape_text
+from odt_sim.model.contract import OPTIONAL, REQUIRED, answer_of, shape_text
 from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.optional_signatures import ON_EMBEDDINGS, parts_of
+from odt_sim.model.optional_signatures import parts_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.verification import ACCEPTED, REFUSED
 
-OPTIONAL = ("optimizer_state", "restore_optimizer_state", "set_gradient_offset", *ON_EMBEDDINGS)
 LEAST_MEMORY = 2 << 30
 
 

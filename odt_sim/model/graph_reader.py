@@ -58,6 +58,16 @@ def read_graph(content: bytes, where: str) -> Graph:
         raise ModelError(f"{where}: damaged .tflite file ({reason}); copy or export it again") from error
 
 
+def has_metadata(content: bytes, name: str) -> bool:
+    """Return whether a file has a metadata entry, without reading its graph; False for a damaged file."""
+    try:
+        model = schema.Model.GetRootAs(content, 0)
+        count = min(model.MetadataLength(), len(content))
+        return any(_text(model.Metadata(i).Name()) == name for i in range(count))
+    except Exception:  # a damaged flatbuffer causes any exception
+        return False
+
+
 def check_identifier(content: bytes, where: str) -> None:
     """Check that a file begins as a `.tflite` file.
 

@@ -9,6 +9,7 @@ from odt_sim.errors import ModelError
 
 METADATA_NAME = "odt_sim.manifest"
 FORMAT_VERSION = 1
+DEFAULT_BATCH_SIZE = 32  # for a file of another tool that takes any number of rows
 ROLES = ("trainable", "statistic", "frozen")
 GROUPS = ("body", "head", "norm")
 REGRESSIONS = ("mean_squared_error", "mean_absolute_error", "huber", "cosine_similarity")

@@ -10,12 +10,13 @@ from odt_sim.errors import ModelError
 from odt_sim.model import flatbuffer
 from odt_sim.model.contract import answer_of, check_parameters, check_random_states, check_signatures, ordered
 from odt_sim.model.flatbuffer import Signature, TensorInfo
+from odt_sim.model.layers import Groups
+from odt_sim.model.manifest import DEFAULT_BATCH_SIZE as DEFAULT_BATCH_SIZE
 from odt_sim.model.manifest import GROUPS, LOSSES, METADATA_NAME, REGRESSIONS, Manifest, Parameter
 from odt_sim.model.optional_signatures import ON_EMBEDDINGS, check_optional
-from odt_sim.model.verification import verify
+from odt_sim.model.roles import Corrections
+from odt_sim.model.trial import loaded
 from odt_sim.model.weights import Layout
-
-DEFAULT_BATCH_SIZE = 32  # for a model of dynamic batch that has no manifest
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +52,24 @@ class TrainableModel:
         *,
         loss: str | None = None,
         from_logits: bool = True,
+        signatures: Corrections | None = None,
+        groups: Groups | None = None,
         flex: bool = False,
     ) -> "TrainableModel":
         """Read a trainable `.tflite` file; a file seen for the first time is verified in a subprocess.
 
+        A file without odt_sim's manifest is adapted in memory: its signatures are found by names, shapes and the graph, and
+        those that read and write weights are added where it has none. The file itself does not change.
+
         Args:
             path: The file.
-            loss: The loss, one of `manifest.LOSSES`, for a file without a manifest or with an unknown loss.
+            loss: The loss, one of `manifest.LOSSES`, for a file without a manifest or with an unknown loss; None infers it
+                where it is sure.
             from_logits: Whether that loss takes the output of `infer` as logits.
+            signatures: For a file without a manifest, by role (`train`, `infer`, `initialize`, ...) the signature's name, or
+                a mapping with `name` and the file's own names of `x`, `y`, `loss`, `output`, ....
+            groups: For a file without a manifest, by group (`head`, `norm`) the names of layers or the numbers of weights.
+                By default, the head is the last trained layer.
             flex: Whether Flex ops are accepted, for `backend.runtime=flex`; LiteRT then does not verify the file.
 
         Raises:
@@ -70,8 +81,9 @@ class TrainableModel:
             raise ModelError(
                 f"{path}: cannot read the model ({error.strerror}); give the path of a .tflite file"
             ) from error
-        if not flex:
-            verify(content, flatbuffer.fingerprint(content), str(path))
+        content = loaded(
+            content, str(path), signatures=signatures, groups=groups, loss=loss, from_logits=from_logits, flex=flex
+        ).content
         return cls.from_content(content, where=str(path), loss=loss, from_logits=from_logits, flex=flex)
 
     @classmethod

@@ -43,7 +43,7 @@ def test_capabilities(digits_cnn: TrainableModel, momentum: TrainableModel, fore
     inputs = {"sample_weight", "learning_rate"}
     assert digits_cnn.capabilities == common | inputs | {"body", "head", "plain_sgd", "gradient_offset"}
     assert momentum.capabilities == common | inputs | {"body", "head", "optimizer_state", "restore_optimizer_state"}
-    assert TrainableModel.load(foreign / "plain.tflite").capabilities == common | {"body", "train_body"}
+    assert TrainableModel.load(foreign / "plain.tflite").capabilities == common | {"head", "train_head"}
 
 
 def test_offset_capabilities(
@@ -79,10 +79,11 @@ def test_regression_has_no_classes(regression: TrainableModel) -> None:
 
 def test_foreign_model_is_read(foreign: Path) -> None:
     model = TrainableModel.load(foreign / "plain.tflite")
-    assert (model.manifest, model.loss, model.classes, model.name) == (None, None, None, "plain")
+    assert (model.loss, model.from_logits, model.classes) == ("sparse_categorical_crossentropy", True, 3)
+    assert (model.name, model.random_states, model.fixed_batch) == ("plain", (), True)
     assert [(p.name, p.shape, p.role, p.group) for p in model.parameters] == [
-        ("a0", (6, 3), "trainable", "body"),
-        ("a1", (3,), "trainable", "body"),
+        ("Variable_1", (6, 3), "trainable", "head"),
+        ("Variable", (3,), "trainable", "head"),
     ]
     known = TrainableModel.load(foreign / "plain.tflite", loss="sparse_categorical_crossentropy", from_logits=False)
     assert (known.loss, known.classes, known.from_logits) == ("sparse_categorical_crossentropy", 3, False)

@@ -1,0 +1,319 @@
+"""A foreign trainable `.tflite` file under the names of the signature contract.
+
+The file's own signatures stay where their names are free. Added are `train` and `infer` under canonical names, signatures
+that read and write weights and optimizer slots where the file has none that fit, and a manifest.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odt_sim.errors import ModelError
+from odt_sim.model import surgery
+from odt_sim.model.flatbuffer import fingerprint, with_metadata
+from odt_sim.model.graph import Graph, Handle, Variable
+from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.layers import Groups, described, in_order_of_use
+from odt_sim.model.losses import inferred_loss
+from odt_sim.model.manifest import DEFAULT_BATCH_SIZE, LOSSES, METADATA_NAME, Manifest
+from odt_sim.model.roles import Corrections, Role, Roles, find_roles
+from odt_sim.model.weights import is_finite
+
+LARGEST_SLOTS = 16  # slots without initial values, as a multiple of the weights
+
+
+@dataclass(frozen=True, eq=False)
+class Adaptation:
+    """A file that devices can train.
+
+    Attributes:
+        content: Its bytes.
+        roles: The roles of the file's own signatures; None if it has a manifest.
+        notes: What was found and added, a sentence each.
+    """
+
+    content: bytes
+    roles: Roles | None
+    notes: tuple[str, ...]
+
+
+def adapted(
+    content: bytes,
+    where: str,
+    *,
+    signatures: Corrections | None = None,
+    groups: Groups | None = None,
+    loss: str | None = None,
+    from_logits: bool = True,
+    flex: bool = False,
+) -> Adaptation:
+    """Return a foreign file under the contract's names; a file with a manifest stays as it is.
+
+    Args:
+        content: The file's bytes.
+        where: The file's name, for errors.
+        signatures: Corrections of the roles, see `roles.find_roles`.
+        groups: By group, the layers or the numbers of weights, see `layers.described`.
+        loss: The loss that `train` minimizes, one of `manifest.LOSSES`; None infers it where it is sure.
+        from_logits: Whether that loss takes the output of `infer` as logits.
+        flex: Whether Flex ops are accepted.
+
+    Raises:
+        ModelError: The file cannot be trained, or a correction does not fit; the message says what would make it.
+    """
+    graph = read_graph(content, where)
+    if METADATA_NAME in graph.metadata:
+        if signatures or groups:
+            key = "model.signatures" if signatures else "model.groups"
+            raise ModelError(f"{where}: has a manifest, which names signatures and groups; leave out {key}")
+        return Adaptation(content, None, ())
+    if loss is not None and loss not in LOSSES:
+        raise ModelError(f"{where}: unknown loss {loss!r}; expected one of {', '.join(LOSSES)}")
+    roles = find_roles(graph, where, signatures)
+    if reason := not_trainable(graph, roles, flex=flex):
+        raise ModelError(f"{where}: {reason}")
+    return _Adapter(content, graph, roles, where).adaptation(groups, loss, from_logits)
+
+
+def not_trainable(graph: Graph, roles: Roles, *, flex: bool = False) -> str:
+    """Return why a file does not train here and what would make it; empty if it trains."""
+    if roles.missing:
+        return f"{roles.missing}; export a training step with odt_sim.export, or name it: model.signatures.train=NAME"
+    for role in ("train", "infer"):
+        ops = graph.flex_ops(roles[role].signature)
+        if ops and not flex:
+            more = f" and {len(ops) - 3} more" if len(ops) > 3 else ""
+            return (
+                f"{roles[role].signature!r} contains Flex ops ({', '.join(ops[:3])}{more}) that LiteRT cannot run; "
+                "rewrite it: odt-sim deflex IN OUT"
+            )
+    train = roles["train"]
+    unknown = sorted(set(graph.signatures[train.signature].inputs) - set(train.inputs.values()))
+    if missing := [key for key in ("x", "y") if key not in train.inputs]:
+        return f"{train.signature!r} has no input {missing[0]!r}; name it: model.signatures.train.{missing[0]}=NAME"
+    if unknown:
+        return f"{train.signature!r} takes {unknown[0]!r}, which nothing here provides; export it without that input"
+    if "loss" not in train.outputs:
+        outputs = ", ".join(graph.signatures[train.signature].outputs) or "none"
+        return f"{train.signature!r} returns no loss, a float32 number, found {outputs}; return the batch's mean loss"
+    unset = _unset(graph, roles)
+    if unset and "initialize" not in roles:
+        return (
+            f"{len(unset)} of its variables have no initial values, the first is {unset[0].name}; "
+            "export it with initial values, or with a signature 'initialize'"
+        )
+    return ""
+
+
+def _unset(graph: Graph, roles: Roles) -> list[Variable]:
+    """Return the variables that `train` or `infer` read, that have no initial value and are no optimizer slots."""
+    slots = set(slots_of(graph, roles))
+    read = [name for role in ("train", "infer") for name in [roles[role].signature]]
+    found = [v for v in graph.variables.values() if not v.initialized and set(v.read_by) & set(read)]
+    return [v for v in found if v.handle not in slots]
+
+
+def weights_of(graph: Graph, roles: Roles) -> list[Handle]:
+    """Return the weights: the float32 variables that inference reads, in the order `a0..aN`.
+
+    The order is that of the file's own numbered signature (`a0`, `p0`, `weight_0`, ...), else that of their use.
+    """
+    infer = roles.flow("infer")
+    read = graph.read_by(roles["infer"].signature)
+    found = [handle for handle in read if graph.variables[handle].dtype == "float32"]
+    used = in_order_of_use(infer, found)
+    if "parameters" not in roles:
+        return used
+    flow = roles.flow("parameters")
+    numbers = {name: re.fullmatch(r"(\D*)(\d+)", name) for name in flow.entry.outputs}
+    prefixes = {match[1] for match in numbers.values() if match}
+    own = {
+        int(match[2]): handle
+        for name, match in numbers.items()
+        for handle in flow.of_output(name)
+        if match and len(prefixes) == 1 and isinstance(handle, Handle) and graph.variables[handle].dtype == "float32"
+    }
+    numbered = [own[number] for number in sorted(own)]
+    return [*numbered, *(handle for handle in used if handle not in numbered)] if set(numbered) & set(used) else used
+
+
+def slots_of(graph: Graph, roles: Roles) -> list[Handle]:
+    """Return the optimizer's slots: the variables that training sets, that a signature reads, and that are no weights."""
+    weights = set(weights_of(graph, roles))
+    trained = graph.assigned_by(roles["train"].signature)
+    return [handle for handle in trained if graph.variables[handle].read_by and handle not in weights]
+
+
+class _Adapter:
+    """Makes the changes to one file."""
+
+    def __init__(self, content: bytes, graph: Graph, roles: Roles, where: str) -> None:
+        self._content, self._graph, self._roles, self._where = content, graph, roles, where
+        self._weights = [graph.variables[handle] for handle in weights_of(graph, roles)]
+        self._slots = [graph.variables[handle] for handle in slots_of(graph, roles)]
+        self._notes: list[str] = []
+        self._check_forms()
+
+    def adaptation(self, groups: Groups | None, loss: str | None, from_logits: bool) -> Adaptation:
+        manifest = self._manifest(groups, loss, from_logits)
+        nan = [v.name for v in self._weights if _unusable(v)]
+        if nan:
+            self._notes.append(f"the initial value of {nan[0]} contains NaN or infinite numbers")
+        model = surgery.unpacked(self._content)
+        self._name_signatures(model)
+        self._add_state(model, initialize=bool(nan or _unset(self._graph, self._roles)))
+        content = surgery.packed(model)
+        signed = replace(manifest, fingerprint=fingerprint(content))
+        content = with_metadata(content, METADATA_NAME, signed.to_json().encode())
+        return Adaptation(content, self._roles, tuple(self._notes))
+
+    def _check_forms(self) -> None:
+        """Check that the host can hold weights and slots."""
+        if not self._weights:
+            raise ModelError(f"{self._where}: inference reads no float32 variable; there is nothing to train")
+        for v in (*self._weights, *self._slots):
+            if v.shape is None or min(v.shape, default=0) < 0 or v.dtype in (None, "string", "resource", "variant"):
+                raise ModelError(
+                    f"{self._where}: the variable {v.name} has no fixed shape of numbers; export it with one"
+                )
+        unset = sum(v.size for v in self._slots if not v.initialized)
+        if unset > LARGEST_SLOTS * (1024 + sum(v.size for v in self._weights)):
+            raise ModelError(
+                f"{self._where}: declares {unset:,} values of optimizer slots; it is damaged, export it again"
+            )
+
+    # --- signatures
+
+    def _name_signatures(self, model: Any) -> None:
+        train, infer = self._roles["train"], self._roles["infer"]
+        index, inputs, outputs = self._canonical(infer)
+        own = self._graph.signatures[infer.signature].outputs
+        answer = infer.outputs["output"]
+        kept = own if answer == "logits" or len(own) == 1 else {answer: outputs["output"]}
+        surgery.add_signature(model, "infer", index, inputs, kept)
+        if "embed" in self._roles:
+            self._name_chain(model, train)
+            return
+        index, inputs, outputs = self._canonical(train)
+        others = self._graph.signatures[train.signature].outputs
+        surgery.add_signature(model, "train", index, inputs, {**_without(others, train.outputs), **outputs})
+
+    def _canonical(self, role: Role) -> tuple[int, dict[str, int], dict[str, int]]:
+        """Return a role's subgraph, and its tensors by canonical names."""
+        entry = self._graph.signatures[role.signature]
+        inputs = {key: entry.inputs[own] for key, own in role.inputs.items()}
+        return entry.subgraph, inputs, {key: entry.outputs[own] for key, own in role.outputs.items()}
+
+    def _name_chain(self, model: Any, train: Role) -> None:
+        """Make a step that takes what inference takes of one that takes features of it."""
+        before, given, returned = self._canonical(self._roles["embed"])
+        after, inputs, outputs = self._canonical(train)
+        link = (returned["output"], inputs["x"])
+        index, shift = surgery.add_chain(model, before, after, link, "train")
+        rest = {key: tensor + shift for key, tensor in inputs.items() if key != "x"}
+        surgery.add_signature(model, "train", index, {**given, **rest}, {key: i + shift for key, i in outputs.items()})
+        surgery.add_signature(model, "embed", before, given, {"embedding": returned["output"]})
+        self._notes.append(
+            f"{train.signature!r} takes features, so each step runs {self._roles['embed'].signature!r} first"
+        )
+
+    # --- reading and writing
+
+    def _add_state(self, model: Any, *, initialize: bool) -> None:
+        added: list[str] = []
+        initializers = [*self._graph.initializers]
+        unset = [v for v in self._slots if not v.initialized]
+        if unset:
+            initializers.append(self._zeros(model, unset))
+            self._notes.append(f"{len(unset)} optimizer slots have no initial values and start at zero")
+        if initialize and "initialize" in self._roles:
+            own = self._roles["initialize"].signature
+            initializers.append(surgery.add_copy(model, self._graph.signatures[own].subgraph, "initialize"))
+            self._notes.append(f"training starts from {own!r}")
+        if len(initializers) > len(self._graph.initializers) or not self._fits(
+            "parameters", "restore", "a", self._weights
+        ):
+            added += self._add_pair(model, ("parameters", "restore"), "a", self._weights, initializers)
+        if self._slots and not self._fits("optimizer_state", "restore_optimizer_state", "s", self._slots):
+            added += self._add_pair(
+                model, ("optimizer_state", "restore_optimizer_state"), "s", self._slots, initializers
+            )
+        if added:
+            self._notes.append(f"odt_sim adds {', '.join(added)}")
+
+    def _add_pair(
+        self, model: Any, names: tuple[str, str], prefix: str, variables: list[Variable], initializers: list[int]
+    ) -> tuple[str, str]:
+        """Add a signature that returns variables and one that sets them.
+
+        Both run the file's initializers first, as LiteRT would else run them later and reset what was set.
+        """
+        reader, writer = (surgery.NewSubgraph(model, name) for name in names)
+        for i, variable in enumerate(variables):
+            if i == 0:
+                reader.call_once(initializers)
+                writer.call_once(initializers)
+            reader.output(f"{prefix}{i}", reader.read(variable))
+            writer.assign(variable, writer.input(f"{prefix}{i}", variable))
+        writer.done()
+        for subgraph, name in zip((reader, writer), names, strict=True):
+            subgraph.sign(name)
+        return names
+
+    def _zeros(self, model: Any, variables: list[Variable]) -> int:
+        subgraph = surgery.NewSubgraph(model, "zero_slots")
+        for variable in variables:
+            subgraph.assign(variable, subgraph.zeros(variable))
+        subgraph.sign(None)
+        return subgraph.index
+
+    def _fits(self, reader: str, writer: str, prefix: str, variables: list[Variable]) -> bool:
+        """Return whether the file's own signatures read and write these variables in this order under these names."""
+        if not {reader, writer} <= self._graph.signatures.keys():
+            return False
+        wanted = {f"{prefix}{i}": v.handle for i, v in enumerate(variables)}
+        read, written = self._roles.flows[reader], self._roles.flows[writer]
+        own = {name: next(iter(read.of_output(name)), None) for name in read.entry.outputs}
+        if not own == wanted == written.copied() or not written.entry.outputs:
+            return False
+        tensors = read.graph.subgraphs[read.entry.subgraph].tensors
+        shapes = [tensors[read.entry.outputs[name]].shape_signature for name in wanted]
+        return shapes == [v.shape for v in variables]
+
+    # --- manifest
+
+    def _manifest(self, groups: Groups | None, loss: str | None, from_logits: bool) -> Manifest:
+        if loss is None:
+            found = inferred_loss(self._roles)
+            loss, from_logits = found.name, found.from_logits
+            self._notes.append(f"the loss is {loss}: {found.reason}" if loss else f"{found.reason}: set model.loss")
+        flow = self._roles.flow("train")
+        x = flow.graph.subgraphs[flow.entry.subgraph].tensors[flow.entry.inputs[self._roles["train"].inputs["x"]]]
+        rows = x.shape_signature[0] if x.shape_signature else 0
+        trained = self._graph.assigned_by(self._roles["train"].signature)
+        return Manifest(
+            name=Path(self._where).stem,
+            parameters=described(self._weights, trained, groups, self._where),
+            loss=loss,
+            from_logits=from_logits,
+            optimizer={},
+            batch_size=rows if rows > 0 else DEFAULT_BATCH_SIZE,
+            fingerprint="",
+        )
+
+
+def _unusable(variable: Variable) -> bool:
+    try:
+        value = variable.initial.value() if variable.initial else np.zeros(1, np.float32)
+    except ModelError:
+        return False
+    return not is_finite(np.asarray(value))
+
+
+def _without(outputs: Mapping[str, int], renamed: Mapping[str, str]) -> dict[str, int]:
+    """Return the outputs that keep their names: neither renamed nor in the way of a new name."""
+    return {name: i for name, i in outputs.items() if name not in (*renamed.values(), *renamed)}

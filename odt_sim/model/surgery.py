@@ -1,0 +1,204 @@
+"""New subgraphs and signatures in a `.tflite` file, without TensorFlow.
+
+Everything works on the schema's object form of a file, `schema.ModelT`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from odt_sim.model.graph import Handle, Variable
+from odt_sim.model.graph_reader import IDENTIFIER
+
+OPS, TYPES, OPTIONS = schema.BuiltinOperator, schema.TensorType, schema.BuiltinOptions
+PLACEHOLDER = 127  # stands in the old field of an op's number, which has 8 bits
+
+
+def unpacked(content: bytes) -> Any:
+    """Return a file in its object form."""
+    return schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+
+
+def packed(model: Any) -> bytes:
+    """Return the bytes of a file in its object form."""
+    builder = flatbuffers.Builder(1 << 20)
+    builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
+    return bytes(builder.Output())
+
+
+class NewSubgraph:
+    """A subgraph that is added to a file op by op.
+
+    Attributes:
+        index: Its index.
+    """
+
+    def __init__(self, model: Any, name: str) -> None:
+        """Add an empty subgraph."""
+        self._model, self._inputs, self._outputs = model, dict[str, int](), dict[str, int]()
+        self._subgraph = schema.SubGraphT()
+        self._subgraph.name = name
+        self._subgraph.tensors, self._subgraph.operators = [], []
+        self._subgraph.inputs, self._subgraph.outputs = [], []
+        self.index = len(model.subgraphs)
+        model.subgraphs.append(self._subgraph)
+
+    def call_once(self, initializers: Iterable[int]) -> None:
+        """Run initializers before the first call."""
+        for index in initializers:
+            options = schema.CallOnceOptionsT()
+            options.initSubgraphIndex = index
+            self._op(OPS.CALL_ONCE, [], [], OPTIONS.CallOnceOptions, options)
+
+    def read(self, variable: Variable) -> int:
+        """Return the value of a variable."""
+        value = self._tensor(variable.name, variable.shape or (), variable.dtype or "float32")
+        self._op(OPS.READ_VARIABLE, [self._handle(variable.handle)], [value], OPTIONS.ReadVariableOptions)
+        return value
+
+    def assign(self, variable: Variable, value: int) -> None:
+        """Set a variable."""
+        self._op(OPS.ASSIGN_VARIABLE, [self._handle(variable.handle), value], [], OPTIONS.AssignVariableOptions)
+
+    def zeros(self, variable: Variable) -> int:
+        """Return zeros of a variable's shape, without storing them."""
+        shape, dtype = variable.shape or (), variable.dtype or "float32"
+        dimensions = self._constant("shape", np.array(shape, np.int32))
+        zero = self._constant("zero", np.zeros((), dtype))
+        value = self._tensor("zeros", shape, dtype)
+        self._op(OPS.FILL, [dimensions, zero], [value], OPTIONS.FillOptions)
+        return value
+
+    def input(self, name: str, variable: Variable) -> int:
+        """Return a new input of a variable's form."""
+        self._inputs[name] = self._tensor(name, variable.shape or (), variable.dtype or "float32")
+        return self._inputs[name]
+
+    def output(self, name: str, tensor: int) -> None:
+        """Name an output."""
+        self._outputs[name] = tensor
+
+    def done(self) -> None:
+        """Return the constant `done`; LiteRT cannot run a signature without outputs."""
+        self.output("done", self._constant("done", np.array([1], np.int32)))
+
+    def sign(self, signature: str | None) -> None:
+        """Declare inputs and outputs, as a signature if it has a name."""
+        self._subgraph.inputs, self._subgraph.outputs = list(self._inputs.values()), list(self._outputs.values())
+        if signature is not None:
+            add_signature(self._model, signature, self.index, self._inputs, self._outputs)
+
+    def _handle(self, handle: Handle) -> int:
+        tensor = self._tensor(f"{handle.name}/handle", (), "resource")
+        options = schema.VarHandleOptionsT()
+        options.container, options.sharedName = handle.container, handle.name
+        self._op(OPS.VAR_HANDLE, [], [tensor], OPTIONS.VarHandleOptions, options)
+        return tensor
+
+    def _constant(self, name: str, value: np.ndarray[Any, Any]) -> int:
+        buffer = schema.BufferT()
+        buffer.data = np.frombuffer(value.tobytes(), np.uint8)
+        self._model.buffers.append(buffer)
+        return self._tensor(name, value.shape, value.dtype.name, len(self._model.buffers) - 1)
+
+    def _tensor(self, name: str, shape: Sequence[int], dtype: str, buffer: int = 0) -> int:
+        tensor = schema.TensorT()
+        tensor.name, tensor.shape, tensor.buffer = name, list(shape), buffer
+        tensor.type, tensor.hasRank = getattr(TYPES, dtype.upper()), True
+        self._subgraph.tensors.append(tensor)
+        return len(self._subgraph.tensors) - 1
+
+    def _op(self, kind: int, inputs: list[int], outputs: list[int], options_type: int, options: Any = None) -> None:
+        operator = schema.OperatorT()
+        operator.opcodeIndex = _code(self._model, kind)
+        operator.inputs, operator.outputs = inputs, outputs
+        operator.builtinOptionsType = options_type
+        operator.builtinOptions = options or getattr(schema, _OPTION_NAMES[options_type] + "T")()
+        self._subgraph.operators.append(operator)
+
+
+_OPTION_NAMES = {value: name for name, value in vars(OPTIONS).items() if not name.startswith("_")}
+
+
+def add_signature(model: Any, name: str, subgraph: int, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
+    """Add a signature, or replace the one of this name."""
+    added = schema.SignatureDefT()
+    added.signatureKey, added.subgraphIndex = name, subgraph
+    added.inputs, added.outputs = _named(inputs), _named(outputs)
+    kept = [s for s in model.signatureDefs or [] if s.signatureKey not in (name, name.encode())]
+    model.signatureDefs = [*kept, added]
+
+
+def add_copy(model: Any, index: int, name: str) -> int:
+    """Add a copy of a subgraph without inputs, outputs and initializers, to run as an initializer; return its index."""
+    added = copy(model.subgraphs[index])
+    once = {i for i, code in enumerate(model.operatorCodes) if code.builtinCode == OPS.CALL_ONCE}
+    added.name, added.inputs, added.outputs = name, [], []
+    added.operators = [op for op in added.operators if op.opcodeIndex not in once]
+    model.subgraphs.append(added)
+    return len(model.subgraphs) - 1
+
+
+def add_chain(model: Any, first: int, second: int, link: tuple[int, int], name: str) -> tuple[int, int]:
+    """Add a subgraph that runs two others one after the other.
+
+    Args:
+        model: The file.
+        first: The index of the subgraph that runs first.
+        second: The index of the one that takes an output of the first.
+        link: The first one's output, and the second one's input, by their tensors.
+        name: The new subgraph's name.
+
+    Returns:
+        The new subgraph's index, and what to add to the second's tensor indices. The linked input is left out.
+    """
+    before, after = model.subgraphs[first], model.subgraphs[second]
+    shift = len(before.tensors)
+    added = schema.SubGraphT()
+    added.name = name
+    added.tensors = [*before.tensors, *after.tensors]
+    added.inputs = [*_integers(before.inputs), *(i + shift for i in _integers(after.inputs) if i != link[1])]
+    added.outputs = [i + shift for i in _integers(after.outputs)]
+    added.operators = list(before.operators)
+    for operator in after.operators:
+        moved = copy(operator)
+        moved.inputs = [_moved(i, shift, link) for i in _integers(operator.inputs)]
+        moved.outputs = [i + shift for i in _integers(operator.outputs)]
+        added.operators.append(moved)
+    model.subgraphs.append(added)
+    return len(model.subgraphs) - 1, shift
+
+
+def _moved(index: int, shift: int, link: tuple[int, int]) -> int:
+    if index < 0:
+        return index
+    return link[0] if index == link[1] else index + shift
+
+
+def _integers(values: Any) -> list[int]:
+    """Return a vector of the file as numbers; an empty vector is None."""
+    return [] if values is None else [int(value) for value in values]
+
+
+def _named(tensors: Mapping[str, int]) -> list[Any]:
+    entries = []
+    for name, index in tensors.items():
+        entry = schema.TensorMapT()
+        entry.name, entry.tensorIndex = name, index
+        entries.append(entry)
+    return entries
+
+
+def _code(model: Any, kind: int) -> int:
+    """Return the index of an op's code, added if there is none."""
+    for index, code in enumerate(model.operatorCodes):
+        if max(code.builtinCode, code.deprecatedBuiltinCode) == kind:
+            return index
+    code = schema.OperatorCodeT()
+    code.builtinCode, code.deprecatedBuiltinCode, code.version = kind, min(kind, PLACEHOLDER), 1
+    model.operatorCodes.append(code)
+    return len(model.operatorCodes) - 1
