@@ -307,8 +307,18 @@ class ModelFile(Settings, group="model"):
     """A trainable `.tflite` file."""
 
     path: str = setting(REQUIRED, "the file")
-    loss: str | None = setting(None, "loss of a file without a manifest, such as mean_squared_error")
+    loss: str | None = setting(
+        None, "loss of a file without a manifest, such as mean_squared_error; null infers it where it is sure"
+    )
     from_logits: bool = setting(True, "whether that loss takes the model's output as logits")
+    signatures: Mapping[str, Any] | None = setting(
+        None,
+        "for a file without a manifest: by role the signature, or {name: train_epoch, x: features, y: labels, loss: l}",
+    )
+    groups: Mapping[str, Any] | None = setting(
+        None,
+        "for a file without a manifest: by group, such as head, layers by name or weights by number, one or a list",
+    )
 
 
 @dataclass(frozen=True)

@@ -158,8 +158,15 @@ def model(config: DictConfig, path: Path | None = None) -> TrainableModel:
         return TrainableModel.load(path or model_file(config))
     settings = _plain(config.model, "model")
     flex = config.backend.get("runtime") == "flex"
+    if path:  # it has a manifest, in which earlier corrections are
+        settings = {**settings, "signatures": None, "groups": None}
     return TrainableModel.load(
-        path or settings["path"], loss=settings["loss"], from_logits=settings["from_logits"], flex=flex
+        path or settings["path"],
+        loss=settings["loss"],
+        from_logits=settings["from_logits"],
+        signatures=settings.get("signatures"),  # missing in saved configurations of odt_sim 0.1
+        groups=settings.get("groups"),
+        flex=flex,
     )
 
 

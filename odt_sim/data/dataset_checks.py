@@ -143,20 +143,27 @@ def check_labels(where: str, y: Array, classes: int, advice: str) -> None:
         )
 
 
-def as_targets(y: Array, shape: Sequence[int], dtype: DTypeLike) -> Array:
+def as_targets(y: Array, shape: Sequence[int], dtype: DTypeLike, classes: int | None = None) -> Array:
     """Return targets in the form of a model's train signature, where a conversion is unambiguous.
 
     `[rows]` becomes `[rows, 1]` for a model with one output. Integers and booleans that are all 0 or 1 become floats for
-    a model that takes floats, as binary cross-entropy does. Other targets are returned unchanged.
+    a model that takes floats, as binary cross-entropy does; labels of a classifier that takes floats become one-hot rows or
+    floats. Other targets are returned unchanged.
 
     Args:
         y: `[rows, ...]`.
         shape: The shape of one of the model's targets, without the batch axis.
         dtype: Its dtype.
+        classes: The number of the model's classes; None for regression or an unknown loss.
     """
+    wanted = np.dtype(dtype)
+    if classes is not None and wanted.kind == "f" and y.dtype.kind in "iu" and y.ndim == 1:
+        if tuple(shape) in ((), (1,)):
+            return y.reshape(-1, *shape).astype(wanted)
+        if tuple(shape) == (classes,) and ((y >= 0) & (y < classes)).all():
+            return np.eye(classes, dtype=wanted)[y]
     if y.ndim == 1 and tuple(shape) == (1,):
         y = y[:, np.newaxis]
-    wanted = np.dtype(dtype)
     if wanted.kind == "f" and y.dtype.kind in "biu" and ((y == 0) | (y == 1)).all():
         y = y.astype(wanted)
     return y
@@ -184,9 +191,12 @@ def check_against(
         DataError: A shape or dtype differs, or a label is out of range.
     """
     _check_fit(data.name, "x", data.x, x_shape, x_dtype)
-    _check_fit(data.name, "y", as_targets(data.y, y_shape, y_dtype), y_shape, y_dtype)
-    if classes is not None and np.issubdtype(data.y.dtype, np.integer):
-        check_labels(f"data {data.name}", data.y, classes, "choose a model with an output for each class")
+    labels = classes is not None and np.issubdtype(data.y.dtype, np.integer)
+    if labels and tuple(y_shape) == (classes,):  # before their conversion to one-hot rows
+        check_labels(f"data {data.name}", data.y, classes or 0, "choose a model with an output for each class")
+    _check_fit(data.name, "y", as_targets(data.y, y_shape, y_dtype, classes), y_shape, y_dtype)
+    if labels:
+        check_labels(f"data {data.name}", data.y, classes or 0, "choose a model with an output for each class")
 
 
 def _check_fit(name: str, key: str, array: Array, shape: Sequence[int], dtype: DTypeLike) -> None:

@@ -40,7 +40,7 @@ def batches(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
         x: `[rows, ...]`.
         y: `[rows, ...]`, converted by `odt_sim.data.dataset_checks.as_targets`.
     """
-    yield from cut(model, x, as_targets(y, model.y.shape[1:], model.y.dtype))
+    yield from cut(model, x, as_targets(y, model.y.shape[1:], model.y.dtype, model.classes))
 
 
 def cut(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:

@@ -61,7 +61,7 @@ class Examples:
             DataError: A shape, a dtype, the lengths or a value does not fit.
         """
         x = checked_rows(x, model.x, f"{what}, x")
-        targets = as_targets(_array(y, f"{what}, y"), model.y.shape[1:], model.y.dtype)
+        targets = as_targets(_array(y, f"{what}, y"), model.y.shape[1:], model.y.dtype, model.classes)
         y = checked_rows(targets, model.y, f"{what}, y")
         if len(x) != len(y):
             raise DataError(f"{what}: x has {len(x)} examples and y has {len(y)}; give one y for each x")

@@ -137,5 +137,5 @@ def tensors_of(model: TrainableModel, x: Array, y: Array) -> dict[str, Array]:
     """
     return {
         "x": np.asarray(x, model.signatures["infer"].inputs["x"].dtype),
-        "y": as_targets(y, model.y.shape[1:], model.y.dtype),
+        "y": as_targets(y, model.y.shape[1:], model.y.dtype, model.classes),
     }

@@ -163,6 +163,16 @@ def test_labels_of_more_classes_stay_unchanged():
     assert as_targets(y, (), "int32") is y
 
 
+def test_labels_of_a_classifier_become_one_hot_rows_or_floats():
+    y = np.array([0, 2], np.int32)
+    assert as_targets(y, (3,), "float32", 3).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert as_targets(y, (1,), "float32", 3).tolist() == [[0], [2]]
+    assert as_targets(y, (), "float32", 3).dtype == np.float32
+    assert as_targets(y, (2,), "float32", 2) is y  # a label is out of range
+    with pytest.raises(DataError, match="1 labels are out of range, the first is 2 in example 1"):
+        check_against(check(Dataset("d", X[:2], y)), (2,), "float32", (2,), "float32", 2)
+
+
 def test_check_applies_the_conversion():
     check_against(check(Dataset("values", X, np.array([0.5, 1, 2]))), (2,), "float32", (1,), "float32", None)
     check_against(check(Dataset("labels", X, np.array([0, 1, 1]))), (2,), "float32", (1,), "float32", None)

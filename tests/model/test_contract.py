@@ -97,7 +97,9 @@ def test_unknown_input_of_infer_is_refused(foreign: Path, edited: Edit) -> None:
 
 
 def test_flex_ops_are_named(foreign: Path) -> None:
-    with pytest.raises(ModelError, match=r"flex.tflite: 'train' contains Flex ops \(FlexSoftplusGrad\) .*odt-sim deflex"):
+    with pytest.raises(
+        ModelError, match=r"flex.tflite: 'train' contains Flex ops \(FlexSoftplusGrad\) .*odt-sim deflex"
+    ):
         TrainableModel.load(foreign / "flex.tflite")
 
 
