@@ -28,6 +28,7 @@ export function element(tag, properties = {}, ...children) {
  * @typedef {object} Cell
  * @property {string} text
  * @property {string} [kind] The cell's class, such as `good`.
+ * @property {string} [note] A second, smaller line.
  */
 
 /**
@@ -51,8 +52,9 @@ export function table(headings, rows) {
  * @param {number} index
  */
 function cellOf(cell, index) {
-  const { text, kind = "" } = typeof cell === "string" ? { text: cell } : cell;
-  return index === 0 ? element("th", { scope: "row" }, text) : element("td", { class: kind }, text);
+  const { text, kind = "", note } = /** @type {Cell} */ (typeof cell === "string" ? { text: cell } : cell);
+  const content = note ? [text, element("small", {}, note)] : [text];
+  return index === 0 ? element("th", { scope: "row" }, ...content) : element("td", { class: kind }, ...content);
 }
 
 /** One line for the user, which screen readers announce. */

@@ -70,8 +70,8 @@ export class Drawing {
     const { context: ink, stroke } = this;
     Object.assign(ink, { lineWidth: STROKE, lineCap: "round", lineJoin: "round", strokeStyle: colour(this.canvas) });
     ink.beginPath();
-    ink.moveTo(...stroke[0]);
-    for (const point of stroke.length > 1 ? stroke.slice(-2) : [stroke[0], stroke[0]]) ink.lineTo(...point);
+    ink.moveTo(...stroke[Math.max(stroke.length - 2, 0)]);
+    ink.lineTo(...stroke[stroke.length - 1]);
     ink.stroke();
   }
 

@@ -150,17 +150,21 @@ function resultOf(subject, speed, facts) {
   const { python, batch_size: rows } = subject.description;
   const lines = Object.entries(speed.timings).map(([name, timing]) => [
     name,
-    duration(timing.median),
-    `${number(timing.lower_quartile)} to ${number(timing.upper_quartile)}`,
-    duration(python[name].median),
+    { text: duration(timing.median), note: quartiles(timing) },
+    { text: duration(python[name].median), note: quartiles(python[name]) },
     `${number(python[name].median / timing.median)} ×`,
   ]);
   return [
-    table(["Signature", "Median", "Quartiles", "Python on the server", "Speed"], lines),
-    element("p", { class: "muted" }, `A call with ${rows} rows, after ${WARM_UP} calls to warm up; one thread.`),
+    table(["Signature", "This device", "Python on the server", "Speed"], lines),
+    element("p", { class: "muted" }, `Median and quartiles of calls with ${rows} rows, after ${WARM_UP} to warm up; one thread.`),
     element("dl", {}, ...shown(speed, facts)),
     ...uploadOf(subject, speed, facts),
   ];
+}
+
+/** @param {Timing} timing */
+function quartiles({ lower_quartile: lower, upper_quartile: upper }) {
+  return `${number(lower)} to ${number(upper)}`;
 }
 
 /**
@@ -176,14 +180,11 @@ function shown(speed, facts) {
     ["Cores", facts.cores === null ? null : String(facts.cores)],
     ["Battery", facts.battery === null ? null : `${percent(Number(facts.battery))}${charge}`],
   ];
-  const items = entries.map(([name, text]) => element("div", {}, term(name), element("dd", {}, text ?? "not reported")));
+  const items = entries.map(([name, text]) => {
+    return element("div", {}, element("dt", {}, name ?? ""), element("dd", {}, text ?? "not reported"));
+  });
   const agent = element("dd", {}, String(facts.user_agent));
   return [...items, element("div", { class: "wide" }, element("dt", {}, "Browser"), agent)];
-}
-
-/** @param {string | null} name */
-function term(name) {
-  return element("dt", {}, name ?? "");
 }
 
 /**

@@ -120,8 +120,7 @@ class Personal {
     if (items.length === 0) return [element("p", { class: "muted" }, "No examples yet.")];
     const total = `${counted(training.length, "example")} to train, ${held.length} held out to measure`;
     if (this.trainer.description.source === "drawing") {
-      const key = element("span", { class: "key" });
-      return [element("p", { class: "muted" }, `${total} (`, key, ")."), this.pictures()];
+      return [element("p", { class: "muted" }, `${total} (outlined).`), this.pictures()];
     }
     const rows = this.examples.counts().map(([label, all, out]) => [label || "all", String(all), String(out)]);
     return [element("p", { class: "muted" }, `${total}.`), table(["Class", "Examples", "Held out"], rows)];
@@ -147,7 +146,7 @@ class Personal {
       loss === null ? "" : number(loss),
       classifies ? `${percent(score)} of ${held}` : number(score),
     ]);
-    const name = classifies ? "Accuracy on your examples" : "Mean squared error on your examples";
+    const name = classifies ? "Accuracy on held-out examples" : "Mean squared error on held-out examples";
     return [table(["Trained", "Steps", "Training loss", name], rows)];
   }
 

@@ -1,0 +1,419 @@
+"""The page of `odt-sim phone` in Chromium: it checks, measures, personalizes, and says in a sentence what is wrong."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from odt_sim import TrainableModel
+from odt_sim.data import digits
+from odt_sim.phone.app import phone_app
+from odt_sim.phone.profile import DeviceProfile, Timing
+from odt_sim.phone.recording import Recording, record
+from odt_sim.phone.routes import phone_routes
+from odt_sim.phone.server import Server, address_of, listen
+from odt_sim.phone.subject import Subject
+
+TOKEN = "t0ken"
+PYTHON = {name: Timing(16, 1.0, 0.9, 1.1, 10) for name in ("train", "infer")}
+STROKES = {"1": [[(0.5, 0.1), (0.5, 0.9)]], "7": [[(0.2, 0.1), (0.8, 0.1), (0.4, 0.9)]]}
+
+
+@dataclass
+class Site:
+    """A server on loopback, and what its pages asked for."""
+
+    address: str
+    profiles: Path
+
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def site(assets: Path, tmp_path: Path) -> Iterator[Callable[..., Site]]:
+    """Return a function that serves a subject until the test ends."""
+
+    @contextmanager
+    def served(subject: Subject, recording: Recording | None = None) -> Iterator[Site]:
+        routes = phone_routes(subject, recording or record(subject), PYTHON, tmp_path / "profiles")
+        listening = listen("127.0.0.1", 0)
+        with Server(phone_app(TOKEN, "127.0.0.1", assets=assets, routes=routes), listening):
+            yield Site(address_of(listening, TOKEN), tmp_path / "profiles")
+
+    with ExitStack() as servers:
+        yield lambda *given: servers.enter_context(served(*given))
+
+
+@pytest.fixture
+def opened(browser: Any, site: Callable[..., Site]) -> Iterator[Callable[..., tuple[Any, Site]]]:
+    """Return a function that serves a subject and opens its page in a browser without stored data."""
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
+
+    def open_page(*given: Any) -> tuple[Any, Site]:
+        own = site(*given)
+        page = context.new_page()
+        ready(page, own.address)
+        return page, own
+
+    yield open_page
+    context.close()
+
+
+def ready(page: Any, address: str) -> None:
+    page.goto(address)
+    page.wait_for_selector("#tabs:not([hidden]), #status.failed")
+
+
+def press(page: Any, text: str) -> None:
+    page.locator(f'section button:text-is("{text}"):visible').click()
+
+
+def cells(page: Any, section: str) -> list[list[str]]:
+    return [row.locator("th, td").all_inner_texts() for row in page.locator(f"#{section} tbody tr").all()]
+
+
+@cache
+def digit_subject(model: TrainableModel) -> Subject:
+    data = digits()
+    return Subject.of(model, data.x, data.y, "data digits")
+
+
+@pytest.mark.parametrize(
+    "name", ["digits_cnn", "adam", "regression", "softmax_with_offset", "softmax_with_embedding", "small_mlp"]
+)
+def test_every_signature_gives_the_results_of_python(
+    name: str, opened: Callable[..., tuple[Any, Site]], request: pytest.FixtureRequest
+) -> None:
+    model: TrainableModel = request.getfixturevalue(name)
+    page, _ = opened(Subject.random(model))
+    press(page, "Run the check")
+    verdict = page.wait_for_selector("#check .notice.good, #check .notice.failed").inner_text()
+    assert verdict == f"Equal: all {len(model.signatures)} signatures give the results of Python."
+    rows = cells(page, "check")
+    assert {row[0] for row in rows} == set(model.signatures)
+    assert all(float(difference) < 1e-5 and result == "equal" for _, _, difference, result in rows)
+
+
+def test_result_that_differs_is_named(opened: Callable[..., tuple[Any, Site]], softmax: TrainableModel) -> None:
+    subject = digit_subject(softmax)
+    honest = record(subject)
+    loss = next(call for call in honest.calls if call["signature"] == "train")["outputs"]["loss"]["start"]
+    values = bytearray(honest.values)
+    values[loss : loss + 4] = (np.frombuffer(values[loss : loss + 4], np.float32) * 1.001).tobytes()
+    page, _ = opened(subject, replace(honest, values=bytes(values)))
+    press(page, "Run the check")
+    verdict = page.wait_for_selector("#check .notice.failed").inner_text()
+    assert verdict == "Not equal: train of 4 signatures differ from Python."
+    assert [row[0] for row in cells(page, "check") if row[3] == "not equal"] == ["train"]
+
+
+def test_measured_profile_is_uploaded_and_read_by_python(
+    opened: Callable[..., tuple[Any, Site]], softmax: TrainableModel
+) -> None:
+    page, site = opened(digit_subject(softmax))
+    page.click("#tab-measure")
+    press(page, "Measure")
+    page.wait_for_selector("#measure table", timeout=60_000)
+    for stored in ("my-phone.json", "my-phone-2.json"):
+        page.fill("#device-name", "My phone!")
+        press(page, "Upload")
+        page.wait_for_selector(f'#measure .notice.good:has-text("{stored}")')
+    profile = DeviceProfile.read(site.profiles / "my-phone-2.json")
+    train = profile.timings["train"]
+    assert (profile.name, profile.model, profile.fingerprint) == ("My phone!", softmax.name, softmax.fingerprint)
+    assert 0 < train.lower_quartile <= train.median <= train.upper_quartile
+    assert profile.relative_speed == pytest.approx(PYTHON["train"].median / train.median)
+    assert profile.cores
+    assert profile.measured.startswith("20")
+    page.fill("#device-name", "!!!")
+    press(page, "Upload")
+    failed = page.wait_for_selector("#measure .notice.failed").inner_text()
+    assert "profile.name: expected a name with a letter or a digit, found '!!!'" in failed
+    assert len(list(site.profiles.iterdir())) == 2
+
+
+def draw(page: Any, digit: str, shift: float) -> None:
+    canvas = page.locator("canvas.canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    for stroke in STROKES[digit]:
+        points = [(box["x"] + box["width"] * (x + shift), box["y"] + box["height"] * y) for x, y in stroke]
+        page.mouse.move(*points[0])
+        page.mouse.down()
+        for point in points[1:]:
+            page.mouse.move(*point, steps=5)
+        page.mouse.up()
+
+
+def train(page: Any, seconds: float) -> list[list[str]]:
+    press(page, "Train")
+    page.wait_for_timeout(1000 * seconds)
+    press(page, "Stop")
+    page.wait_for_selector('#personalize .notice:has-text("Stopped; the weights are kept.")')
+    return cells(page, "personalize")
+
+
+def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
+    opened: Callable[..., tuple[Any, Site]], softmax: TrainableModel, tmp_path: Path
+) -> None:
+    page, site = opened(digit_subject(softmax))
+    requests: list[Any] = []
+    page.on("request", lambda request: requests.append(request))
+    page.click("#tab-personalize")
+    press(page, "Train")
+    sentence = page.wait_for_selector("#personalize .notice.failed").inner_text()
+    assert sentence.startswith("Make at least two examples of a class")
+    for digit in STROKES:
+        for shift in (0.0, 0.02, -0.03):
+            draw(page, digit, shift)
+            page.wait_for_selector('#reading:has-text("The model reads")')
+            page.click(f'[data-label="{digit}"]')
+    page.wait_for_selector('#personalize :text("4 examples to train, 2 held out to measure (outlined).")')
+    rows = train(page, 1.5)
+    assert [row[0] for row in rows] == ["before", "2 s"]
+    assert rows[0][1] == "0"
+    assert int(rows[1][1].replace(",", "")) > 10
+    assert rows[1][3] == "100% of 2"
+    with page.expect_download() as download:
+        press(page, "Download the weights")
+    trained = load_file(download.value.path())
+    assert {name: array.shape for name, array in trained.items()} == {p.name: p.shape for p in softmax.parameters}
+
+    ready(page, site.address + "#personalize")
+    page.reload()
+    page.wait_for_selector('#personalize .notice.good:has-text("Restored your weights of")')
+    assert cells(page, "personalize") == rows
+    draw(page, "7", 0.01)
+    page.wait_for_selector('#reading:has-text("The model reads 7")')
+    with page.expect_download() as download:
+        press(page, "Download the weights")
+    for name, array in load_file(download.value.path()).items():
+        np.testing.assert_array_equal(array, trained[name])
+
+    press(page, "Forget the weights")
+    page.wait_for_selector('#personalize .notice:has-text("The weights are forgotten")')
+    press(page, "Forget the examples")
+    page.wait_for_selector('#personalize :text("No examples yet.")')
+    page.reload()
+    page.wait_for_selector('#personalize :text("No examples yet.")')
+    assert cells(page, "personalize") == []
+    assert page.locator("#personalize .notice:visible").count() == 0
+    with page.expect_download() as download:
+        press(page, "Download the weights")
+    initial = load_file(download.value.path())
+    assert any(not np.array_equal(initial[name], trained[name]) for name in trained)
+
+    sent = [request for request in requests if not request.url.startswith(("blob:", "data:"))]
+    assert sent
+    assert all(request.method == "GET" and request.post_data is None for request in sent)
+    assert all(request.url.startswith(site.address.partition(TOKEN)[0]) for request in sent)
+
+
+def regression_rows() -> np.ndarray[Any, Any]:
+    x = np.random.default_rng(0).normal(size=(30, 6)).astype(np.float32)
+    return np.concatenate([x, x[:, :1] * 2, x[:, 1:2] - 1], axis=1)
+
+
+def choose(page: Any, name: str, content: bytes) -> None:
+    page.set_input_files("#rows", {"name": name, "mimeType": "text/csv", "buffer": content})
+
+
+def test_rows_of_a_file_personalize_a_regression(
+    opened: Callable[..., tuple[Any, Site]], regression: TrainableModel, tmp_path: Path
+) -> None:
+    page, _ = opened(Subject.random(regression))
+    page.click("#tab-personalize")
+    rows = regression_rows()
+    np.save(tmp_path / "rows.npy", rows)
+    page.set_input_files("#rows", tmp_path / "rows.npy")
+    page.wait_for_selector('#personalize :text("20 examples to train, 10 held out to measure.")')
+    table = train(page, 1.5)[1:]  # after the counts
+    assert float(table[-1][3]) < 0.05 * float(table[0][3])
+    press(page, "Forget the examples")
+    lines = "\n".join(",".join(map(str, row)) for row in rows.tolist())
+    choose(page, "rows.csv", f"a,b,c,d,e,f,g,h\n{lines}\n".encode())
+    page.wait_for_selector('#personalize :text("Kept 30 examples of rows.csv.")')
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("short.csv", b"1,2,3\n", "Row 1 has 3 numbers; the model takes 8 a row."),
+        ("text.csv", b"1,2\nno,2\n", "Row 2 of the file holds something other than numbers."),
+        ("empty.csv", b"", "empty.csv holds no rows; choose a .csv or .npy file with a row an example."),
+        ("cut.npy", b"\x93NUMPY\x01\x00\x10\x00", "The .npy file is no two-dimensional array of float32,"),
+    ],
+)
+def test_unusable_file_is_named(
+    name: str, content: bytes, sentence: str, opened: Callable[..., tuple[Any, Site]], regression: TrainableModel
+) -> None:
+    page, _ = opened(Subject.random(regression))
+    page.click("#tab-personalize")
+    choose(page, name, content)
+    assert page.wait_for_selector("#personalize .notice.failed").inner_text().startswith(sentence)
+    assert page.locator('#personalize :text("No examples yet.")').is_visible()
+
+
+def test_sensor_model_offers_recordings(
+    opened: Callable[..., tuple[Any, Site]], configured: Callable[[str], TrainableModel]
+) -> None:
+    page, _ = opened(Subject.random(configured("har_cnn")))
+    page.click("#tab-personalize")
+    assert page.locator("#activity option").all_inner_texts() == list("012345")
+    press(page, "Record")
+    sentence = page.wait_for_selector("#personalize .notice.failed", timeout=10_000).inner_text()
+    assert sentence == "The motion sensor gives no readings; use a phone that has one, or take a file."
+
+
+def test_browser_without_simd_gets_one_sentence(
+    browser: Any, site: Callable[..., Site], softmax: TrainableModel
+) -> None:
+    page = browser.new_page()
+    page.add_init_script("WebAssembly.validate = () => false")
+    ready(page, site(digit_subject(softmax)).address)
+    assert page.inner_text("#status").startswith("This browser has no WebAssembly SIMD")
+    assert not page.locator("#sections").is_visible()
+    page.close()
+
+
+def test_wrong_token_gets_one_sentence(browser: Any, site: Callable[..., Site], softmax: TrainableModel) -> None:
+    page = browser.new_page()
+    assert page.goto(site(digit_subject(softmax)).address.replace(TOKEN, "wrong")).status == 403
+    assert page.inner_text("body").startswith("The token in this address is wrong; scan the QR code again")
+    page.close()
+
+
+def test_file_that_the_browser_cannot_run_gets_one_sentence(
+    browser: Any, site: Callable[..., Site], softmax: TrainableModel
+) -> None:
+    page = browser.new_page()
+    page.route("**/model.tflite", lambda route: route.fulfill(body=softmax.content[:1000]))
+    ready(page, site(digit_subject(softmax)).address)
+    assert page.inner_text("h1") == "This device cannot run the model"
+    assert page.inner_text("#status").startswith("This file cannot be compiled: ")
+    page.close()
+
+
+def test_refused_and_cut_uploads_are_explained(
+    opened: Callable[..., tuple[Any, Site]], softmax: TrainableModel
+) -> None:
+    page, site = opened(digit_subject(softmax))
+    page.click("#tab-measure")
+    press(page, "Measure")
+    page.wait_for_selector("#measure table", timeout=60_000)
+    for answer, sentence in (
+        (lambda route: route.abort(), "The server cannot be reached"),
+        (lambda route: route.continue_(post_data="x" * 70_000), "The upload is larger than 65,536 bytes"),
+        (lambda route: route.continue_(post_data="{}"), "the upload: not a device profile of version 1"),
+    ):
+        page.route("**/profile", answer)
+        press(page, "Upload")
+        page.wait_for_selector(f'#measure .notice.failed:has-text("{sentence}")')
+        page.unroute("**/profile")
+    press(page, "Upload")
+    page.wait_for_selector("#measure .notice.good")
+    assert len(list(site.profiles.iterdir())) == 1
+
+
+def module(page: Any, name: str, body: str, argument: Any = None) -> Any:
+    """Run the body of an async function of `given` beside a module's exports `m`."""
+    script = f"async (given) => {{ const m = await import('./page/{name}.js'); {body} }}"
+    return page.evaluate(script, argument)
+
+
+def test_recorded_motion_is_resampled_to_windows(harness: Any) -> None:
+    body = """
+      const event = (x) => new DeviceMotionEvent("devicemotion", {
+        acceleration: { x, y: 0, z: 0 }, accelerationIncludingGravity: { x, y: 0, z: 9.80665 },
+        rotationRate: { alpha: 0, beta: 180, gamma: 0 },
+      });
+      const timer = setInterval(() => dispatchEvent(event(9.80665)), 5);
+      const windows = await m.record([9, 16], 0.7, 0, () => {});
+      clearInterval(timer);
+      return windows;
+    """
+    windows = np.array(module(harness, "motion", body))
+    assert windows.shape == (2, 9 * 16)
+    channels = windows.reshape(2, 9, 16)
+    expected = [1, 0, 0, np.pi, 0, 0, 1, 0, 1]
+    np.testing.assert_allclose(channels, np.broadcast_to(np.array(expected)[None, :, None], channels.shape), atol=1e-6)
+
+
+def test_readings_are_interpolated_in_time(harness: Any) -> None:
+    body = "return m.resampled([0, 10, 40, 60].map((time) => ({ time, values: [time] })), 4)"
+    assert module(harness, "motion", body) == [[0], [20], [40], [60]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8"])
+def test_npy_files_are_read(dtype: str, harness: Any, tmp_path: Path) -> None:
+    array = np.arange(6).reshape(2, 3).astype(dtype)
+    np.save(tmp_path / "a.npy", array)
+    given = list((tmp_path / "a.npy").read_bytes())
+    assert module(harness, "rows", "return m.fromNpy(Uint8Array.from(given))", given) == array.tolist()
+
+
+def picture(page: Any, points: Sequence[tuple[float, float]], side: int) -> np.ndarray[Any, Any]:
+    body = """
+      const drawing = new m.Drawing(() => {});
+      drawing.stroke = [given.points[0]];
+      for (const point of given.points) { drawing.stroke.push(point); drawing.paint(); }
+      return drawing.picture(given.side, given.side);
+    """
+    values = module(page, "drawing", body, {"points": points, "side": side})
+    return np.array(values).reshape(side, side)
+
+
+def test_pictures_are_cropped_fitted_and_centered(harness: Any) -> None:
+    line = picture(harness, [(250, 60), (250, 260)], 8)
+    assert line.max() <= 1
+    assert (line.sum(1) > 0).all()  # as high as the frame
+    np.testing.assert_allclose(line, line[:, ::-1], atol=0.35)  # in the middle
+    assert line[:, :2].sum() == 0
+    large = picture(harness, [(250, 60), (250, 260)], 28)
+    assert large[:4].sum() == large[-4:].sum() == 0
+    assert large[4].sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "difference"),
+    [
+        ([1, 2], [1, 2], 0),
+        ([1, 2.002], [1, 2], 0.001),
+        ([0.5], [0], 0.5),
+        ([None], [1], None),
+        ([None], [None], 0),
+        ([1], [1, 2], None),
+    ],
+)
+def test_difference_is_relative_to_the_largest_value(
+    found: list[Any], expected: list[Any], difference: float | None, harness: Any
+) -> None:
+    body = """
+      const numbers = (values) => Float32Array.from(values, (value) => value ?? NaN);
+      const difference = m.difference(numbers(given[0]), numbers(given[1]));
+      return JSON.stringify(difference === Infinity ? null : difference);
+    """
+    answer = json.loads(module(harness, "check", body, [found, expected]))
+    assert answer == (None if difference is None else pytest.approx(difference, rel=1e-3))
+
+
+def test_quantiles_are_those_of_numpy(harness: Any) -> None:
+    values = sorted(np.random.default_rng(0).random(7).tolist())
+    found = module(harness, "measure", "return [0.25, 0.5, 0.75].map((q) => m.quantile(given, q))", values)
+    np.testing.assert_allclose(found, np.quantile(values, (0.25, 0.5, 0.75)))
+
+
+def test_page_has_no_address_of_another_server_but_the_cdn() -> None:
+    page = Path(phone_app.__code__.co_filename).with_name("page")
+    texts = {path.name: path.read_text() for path in page.iterdir() if path.suffix in (".js", ".html", ".css")}
+    found = {(name, host) for name, text in texts.items() for host in re.findall(r"https?://([\w.-]+)", text)}
+    assert {host for _, host in found} == {"cdn.jsdelivr.net"}
