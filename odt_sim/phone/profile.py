@@ -86,6 +86,8 @@ class DeviceProfile(Settings, group="profile"):
         """
         try:
             values = json.loads(text)
+            if not isinstance(values, dict):
+                raise ValueError("not a JSON object")
             version = values.pop("format_version")
             unknown = sorted(set(values) - {each.name for each in fields(cls)})
             if version != FORMAT_VERSION or unknown:

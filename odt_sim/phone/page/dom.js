@@ -54,7 +54,15 @@ export function table(headings, rows) {
 function cellOf(cell, index) {
   const { text, kind = "", note } = /** @type {Cell} */ (typeof cell === "string" ? { text: cell } : cell);
   const content = note ? [text, element("small", {}, note)] : [text];
-  return index === 0 ? element("th", { scope: "row" }, ...content) : element("td", { class: kind }, ...content);
+  return index === 0 ? element("th", { scope: "row" }, ...breakable(text)) : element("td", { class: kind }, ...content);
+}
+
+/**
+ * @param {string} name Such as `restore_optimizer_state`.
+ * @returns {(Node | string)[]} The name, which may break after each underscore.
+ */
+function breakable(name) {
+  return name.split(/(?<=_)/).flatMap((part, index) => (index === 0 ? [part] : [element("wbr"), part]));
 }
 
 /** One line for the user, which screen readers announce. */

@@ -164,7 +164,7 @@ function resultOf(subject, speed, facts) {
 
 /** @param {Timing} timing */
 function quartiles({ lower_quartile: lower, upper_quartile: upper }) {
-  return `${number(lower)} to ${number(upper)}`;
+  return `${number(lower)}–${number(upper)}`;
 }
 
 /**

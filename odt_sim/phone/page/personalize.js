@@ -167,6 +167,7 @@ class Personal {
     }
     this.running = true;
     this.start.textContent = "Stop";
+    const awake = await navigator.wakeLock?.request("screen").catch(() => null); // only over https
     try {
       await this.train();
       this.notice.show("Stopped; the weights are kept.");
@@ -175,6 +176,7 @@ class Personal {
     } finally {
       this.running = false;
       this.start.textContent = "Train";
+      await awake?.release();
     }
   }
 
