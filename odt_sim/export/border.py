@@ -1,7 +1,10 @@
-"""The types at the border of a file's signatures: those that every runtime of LiteRT passes.
+"""The border of a file's signatures, in a form that every runtime of LiteRT passes.
 
 LiteRT.js refuses a file in which any signature takes or returns another type than float32, int32 or uint8. Inside the
 graph, types stay as traced: a step count, for example, is an int64 variable that crosses the border as int32.
+
+READ_VARIABLE resizes a scalar when it runs, and LiteRT's CompiledModel, and so LiteRT.js, then returns other memory than
+the result. So a scalar variable is returned by a further op.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +22,7 @@ def bordered(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[
 
     def cast(**values: tf.Tensor) -> dict[str, tf.Tensor]:
         outputs = function(**{name: tf.cast(value, inner[name]) for name, value in values.items()})
-        return {name: tf.cast(output, passed(output.dtype)) for name, output in outputs.items()}
+        return {name: _returned(output) for name, output in outputs.items()}
 
     return named(cast, [tf.TensorSpec(spec.shape, passed(spec.dtype), spec.name) for spec in arguments])
 
@@ -27,3 +30,16 @@ def bordered(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[
 def passed(dtype: tf.DType) -> tf.DType:
     """Return the type that stands for another one at the border."""
     return tf.int32 if (dtype.is_integer or dtype.is_bool) and dtype not in PASSED else dtype
+
+
+def _returned(output: tf.Tensor) -> tf.Tensor:
+    if output.shape.rank == 0 and _is_variable(output):
+        output = tf.gather(tf.reshape(output, [1]), 0)  # the converter removes simpler copies
+    return tf.cast(output, passed(output.dtype))
+
+
+def _is_variable(tensor: tf.Tensor) -> bool:
+    op = tensor.op
+    while op.type == "Identity":
+        op = op.inputs[0].op
+    return bool(op.type == "ReadVariableOp")

@@ -13,7 +13,9 @@ from keras import layers
 from odt_sim.device.device import Device
 from odt_sim.export import border, convert_saved_model, export_model, save_model
 from odt_sim.model.flatbuffer import fingerprint
+from odt_sim.model.initial_weights import with_initial_weights
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Weights
 
 BATCH = 8
 
@@ -249,10 +251,11 @@ def test_int64_at_the_border_loads_and_trains_to_the_same_bits(tmp_path: Path, m
 
 
 class Wide(tf.Module):
-    """A function of the user with int64, bool and int8 at its border."""
+    """A function of the user with int64, bool, int8 and a scalar weight at its border."""
 
     def __init__(self) -> None:
         self.kernel = tf.Variable([[1.0, -1.0]])
+        self.scale = tf.Variable(1.0)
         self.steps = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.odd = tf.Variable(False, trainable=False)
 
@@ -262,20 +265,22 @@ class Wide(tf.Module):
         self.odd.assign(tf.logical_not(self.odd))
         rate = tf.cast(self.steps, tf.float32) + tf.cast(self.odd, tf.float32)
         self.kernel.assign_sub(rate * tf.reduce_sum(tf.cast(x, tf.float32)) * tf.ones([1, 2]))
+        self.scale.assign(self.scale * 0.5)
         return {"loss": tf.reduce_sum(tf.cast(y, tf.float32))}
 
     @tf.function(input_signature=[tf.TensorSpec([2, 1], tf.int8)])
     def infer(self, x: Any) -> Any:
-        logits = tf.cast(x, tf.float32) @ self.kernel
+        logits = self.scale * tf.cast(x, tf.float32) @ self.kernel
         return {"logits": logits, "classes": tf.argmax(logits, 1), "positive": logits[:, 0] > 0.0}
 
     @tf.function(input_signature=[])
     def parameters(self) -> Any:
-        return {"a0": self.kernel}
+        return {"a0": self.kernel, "a1": self.scale}
 
-    @tf.function(input_signature=[tf.TensorSpec([1, 2])])
-    def restore(self, a0: Any) -> Any:
+    @tf.function(input_signature=[tf.TensorSpec([1, 2]), tf.TensorSpec([])])
+    def restore(self, a0: Any, a1: Any) -> Any:
         self.kernel.assign(a0)
+        self.scale.assign(a1)
         return self.parameters()
 
 
@@ -293,6 +298,16 @@ def test_wide_integers_and_booleans_cross_the_border_as_int32(tmp_path: Path) ->
     assert call("infer", x=x) == {"logits": [[2.0, -2.0], [-1.0, 1.0]], "classes": [0, 1], "positive": [1, 0]}
     assert [call("train", x=x, y=y)["loss"] for _ in range(3)] == [7.0] * 3
     assert sorted(call("optimizer_state").values()) == [1, 3]
-    assert call("parameters")["a0"] == [[1.0 - 8.0, -1.0 - 8.0]]  # rates 2, 2 and 4
+    assert call("parameters") == {"a0": [[1.0 - 8.0, -1.0 - 8.0]], "a1": 0.125}  # rates 2, 2 and 4
     interpreter.get_signature_runner("restore_optimizer_state")(s0=np.int32(0), s1=np.int32(0))
     assert list(call("optimizer_state").values()) == [0, 0]
+
+
+def test_scalar_weight_becomes_an_initial_value(tmp_path: Path) -> None:
+    save_model(Wide(), tmp_path)
+    content = convert_saved_model(tmp_path)
+    model = TrainableModel.from_content(content)
+    weights = Weights(model.layout, np.array([3.0, 4.0, 5.0], np.float32))
+    interpreter = Interpreter(model_content=with_initial_weights(content, weights), num_threads=1)
+    found = interpreter.get_signature_runner("parameters")()
+    assert {name: value.tolist() for name, value in found.items()} == {"a0": [[3.0, 4.0]], "a1": 5.0}
