@@ -97,6 +97,8 @@ def _served(folders: Mapping[str, Path]) -> Iterator[str]:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

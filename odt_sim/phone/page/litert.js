@@ -87,12 +87,23 @@ export class LiteRt {
   /**
    * Compile a file for the CPU; its variables hold their initial values.
    *
-   * @param {ArrayBuffer | Uint8Array} bytes The content of a `.tflite` file.
+   * @param {ArrayBuffer | Uint8Array<ArrayBuffer>} bytes The content of a `.tflite` file.
    * @returns {Promise<Model>}
    * @throws {Error} If the bytes are no model, or one that LiteRT.js cannot run.
    */
   async compile(bytes) {
-    const content = bytes instanceof Uint8Array ? bytes : new Uint8Array(bytes);
+    const model = await this.compiled(bytes instanceof Uint8Array ? bytes : new Uint8Array(bytes));
+    if (model.signatures.infer?.inputs.some(({ shape }) => shape[0] < 0)) {
+      model.delete();
+      throw new Error(
+        "This file takes any number of rows, which LiteRT.js cannot run; export it with a batch_size (model.batch_size=16).",
+      );
+    }
+    return model;
+  }
+
+  /** @param {Uint8Array<ArrayBuffer>} content */
+  async compiled(content) {
     try {
       return new Model(this.library, await this.library.loadAndCompile(content, { accelerator: "wasm" }));
     } catch (error) {
