@@ -50,7 +50,9 @@ def _variables(model: Any) -> list[bytes]:
         if int(operator.inputs[0]) in handles
     }
     for kind in (OPS.RESHAPE, OPS.GATHER):  # a scalar is returned through both
-        copies = [(int(operator.outputs[0]), int(operator.inputs[0])) for operator in _operators(model, subgraph, kind)]
+        copies = [
+            (int(operator.outputs[0]), int(operator.inputs[0])) for operator in operators_of(model, subgraph, kind)
+        ]
         read |= {output: read[source] for output, source in copies if source in read}
     outputs = {entry.name: entry.tensorIndex for entry in signature.outputs}
     names = (read.get(outputs.get(f"a{i}".encode(), -1)) for i in range(len(outputs)))
