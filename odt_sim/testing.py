@@ -217,7 +217,7 @@ class StrategyConformance:
             evaluate_every=evaluate_every,
             seed=1,
             backend=backend or SerialBackend(self.runtime.name, self.runtime.python),
-        ).run(resume=resume)
+        ).run(resume=resume, observers=[])
         return _outcome(directory)
 
     def broadcast(self) -> Tensors:

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,19 @@ def _wandb() -> None:
 
 
 def records(folder: Path) -> list[Any]:
-    """Read the one offline run of a folder: a header of 7 bytes, then a LevelDB log of protocol buffers."""
+    """Read the one offline run of a folder: a header of 7 bytes, then a LevelDB log of protocol buffers.
+
+    The process of wandb 0.31 may write the file after `finish` has returned.
+    """
     from wandb.proto.wandb_internal_pb2 import Record
 
     (file,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    return [Record.FromString(content) for content in logged(file.read_bytes())]
+    for _ in range(300):
+        found = [Record.FromString(content) for content in logged(file.read_bytes())]
+        if any(record.WhichOneof("record_type") == "exit" for record in found):
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"{file}: no end of the run within 30 s")
 
 
 def logged(content: bytes) -> Iterator[bytes]:
