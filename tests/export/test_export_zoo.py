@@ -23,8 +23,7 @@ IDLE = "key/bias"  # the softmax of attention cancels it: its gradient is roundi
 def test_configured_model_trains_like_keras(case: Case, twins: Any) -> None:
     keras.utils.set_random_seed(SEED)
     pair = twins(case.build(), case.loss(), case.optimizer())
-    said = (CONFIGURED / f"{case.name}.yaml").read_text().partition("\n")[0]
-    assert f"{pair.model.count_params():,} parameters" in said
+    assert f"{pair.model.count_params():,} parameters" in summary(case)
     pair.agree()
 
 
@@ -36,11 +35,16 @@ def test_sensitive_model_is_as_close_to_float64_as_keras(case: Case, twins: Any)
     """
     keras.utils.set_random_seed(SEED)
     pair = twins(case.build(), case.loss(), case.optimizer())
+    assert f"{pair.model.count_params():,} parameters" in summary(case)
     exact = in_float64(case)
     exact.set_weights(pair.model.get_weights())
     lite, own = np.median([errors_of_a_step(pair, exact) for _ in range(5)], axis=0)
     assert lite < 1e-5
     assert lite < 2 * own
+
+
+def summary(case: Case) -> str:
+    return (CONFIGURED / f"{case.name}.yaml").read_text().partition("\n")[0]
 
 
 def in_float64(case: Case) -> Any:

@@ -50,6 +50,7 @@ def test_every_strategy_is_evaluated_on_the_same_devices(sampled, results, tmp_p
     assert rows == [{key: row[key] for key in ("device", "seen", "examples")} for row in devices(sampled).values()]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_ray_gives_the_serial_bits(sampled, results, tmp_path):
     found = results(FedPer(), tmp_path / "run", fleet=SAMPLED, backend=RayBackend(actors=2))
