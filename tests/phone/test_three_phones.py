@@ -93,7 +93,8 @@ def tensors(directory: Path) -> dict[str, Any]:
 
 
 def rows(directory: Path, name: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (directory / name).read_text().splitlines()]
+    path = directory / name
+    found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     return [{key: value for key, value in row.items() if key != "seconds"} for row in found]
 
 
@@ -117,3 +118,51 @@ def test_three_browsers_give_the_weights_of_the_simulation(
                 key: pytest.approx(value, abs=1e-4) if isinstance(value, float) else value
                 for key, value in other.items()
             }
+
+
+def test_reloaded_page_is_left_out_of_a_round_and_takes_part_again(
+    digits_mlp: TrainableModel, backend: PhonesBackend, browser: Any, tmp_path: Path
+) -> None:
+    backend.phones = 2
+    folder = tmp_path / "run"
+    running = Running(simulation(digits_mlp, FedAvg(), folder, backend, rounds=100), backend)
+    address = running.address()
+    with joined(browser, address), joined(browser, address) as page:
+        title = page.locator("#name").text_content()
+        wait(lambda: len(rows(folder, "rounds.jsonl")) > 5)
+        page.reload()
+        page.get_by_text("This phone is device").wait_for()
+        assert page.locator("#name").text_content() == title == "This phone is device 1"
+        running.finish()
+        page.get_by_text("The run has ended.").wait_for()
+    rounds = rows(folder, "rounds.jsonl")
+    away = [line["excluded_reasons"].get("1", "") for line in rounds]
+    assert any(reason.startswith("phone is away") for reason in away)
+    assert (rounds[0]["devices"], rounds[-1]["devices"], rounds[-1]["quarantined"]) == (2, 2, 0)
+
+
+def test_own_examples_of_a_file_stay_in_the_browser(
+    digits_mlp: TrainableModel, assets: Path, browser: Any, tmp_path: Path
+) -> None:
+    backend = PhonesBackend(phones=1, host="127.0.0.1", port=0, assets=str(assets), examples="own")
+    running = Running(simulation(digits_mlp, FedAvg(), tmp_path / "run", backend, rounds=3), backend)
+    data = digits()
+    lines = [[*x.ravel().tolist(), int(y)] for x, y in zip(data.x[:50], data.y[:50], strict=True)]
+    wrong, own = tmp_path / "wrong.csv", tmp_path / "own.csv"
+    wrong.write_text("\n".join(",".join(map(str, [*line[:-1], 11])) for line in lines))
+    own.write_text("\n".join(",".join(map(str, line)) for line in lines))
+    sent: list[int] = []
+    with joined(browser, running.address()) as page:
+        page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(len(frame))))
+        page.locator("#choose").wait_for()
+        page.locator("#file").set_input_files(wrong)
+        page.get_by_text("Row 1 has the label 11; the model has the classes 0 to 9.").wait_for()
+        page.locator("#file").set_input_files(own)
+        page.get_by_text("30 to train, 10 to validate, 10 to test").wait_for()
+        page.get_by_text("The run has ended.").wait_for()
+        assert page.get_by_text("Your examples stay in this browser.").is_visible()
+    running.finish()
+    device = rows(tmp_path / "run", "devices.jsonl")[0]
+    assert (device["train_examples"], device["validation_examples"], device["examples"]) == (30, 10, 10)
+    assert sent
+    assert max(sent) < 4 * digits_mlp.layout.size + 1000  # the weights, and nothing as large as the examples

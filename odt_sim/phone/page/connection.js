@@ -4,6 +4,7 @@
  * @module
  */
 
+import { reason } from "./dom.js";
 import { decode, encode } from "./frames.js";
 
 /** @typedef {import("./device.js").Device} Device */
@@ -95,7 +96,7 @@ export class Connection {
     const reply = await this.work(socket, message, wanted);
     if (reply && wanted()) {
       socket.send(encode({ do: "done", ...reply.header, id: header.id }, reply.tensors));
-      this.show("waiting", { ...reply.header, losses: reply.tensors?.losses?.data });
+      this.show("waiting", { ...reply.header, split: header.split, losses: reply.tensors?.losses?.data });
     }
   }
 
@@ -172,9 +173,4 @@ function secret() {
   const made = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
   localStorage.setItem(SECRET, made);
   return made;
-}
-
-/** @param {unknown} error */
-function reason(error) {
-  return error instanceof Error ? error.message : String(error);
 }

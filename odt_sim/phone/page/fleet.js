@@ -6,8 +6,10 @@
 
 import { Connection } from "./connection.js";
 import { Device } from "./device.js";
+import { reason } from "./dom.js";
 import { load } from "./litert.js";
-import { forget, formOf, keep, kept, read, split } from "./own_examples.js";
+import { OwnExamples, split } from "./own_examples.js";
+import { binary, json } from "./subject.js";
 
 /** @typedef {import("./device.js").Splits} Splits */
 /** @typedef {import("./litert.js").Model} Model */
@@ -29,18 +31,17 @@ function place(id) {
  */
 async function prepare({ header, tensors }) {
   const model = await modelOf(header.fingerprint);
-  return new Device(model, header, header.slices ? slices(tensors) : split(await ownExamples(model, header.classes)));
+  const examples = header.slices ? slices(tensors) : split(await ownExamples(new OwnExamples(model, header)));
+  return new Device(model, header, examples);
 }
 
 /** @param {string} fingerprint */
 async function modelOf(fingerprint) {
   if (loaded?.fingerprint === fingerprint) return loaded.model;
-  const { assets } = await (await fetch("settings.json")).json();
-  const response = await fetch("model.tflite");
-  if (!response.ok) throw new Error(`The run did not send its model (${response.status}); reload the page.`);
+  const [{ assets }, bytes] = await Promise.all([json("settings.json"), binary("model.tflite")]);
   const litert = await load({ assets });
   loaded?.model.delete();
-  loaded = { fingerprint, model: await litert.compile(await response.arrayBuffer()) };
+  loaded = { fingerprint, model: await litert.compile(bytes) };
   return loaded.model;
 }
 
@@ -58,28 +59,31 @@ function slices(tensors) {
 /**
  * Return the examples that this browser keeps, or wait for the user to choose a file.
  *
- * @param {Model} model
- * @param {number | null} classes
+ * @param {OwnExamples} own
  * @returns {Promise<import("./device.js").Examples>}
  */
-async function ownExamples(model, classes) {
-  const form = formOf(model, classes);
-  const columns = [`[${form.x.join(", ")}] for x`, form.y.length ? `[${form.y.join(", ")}] for y` : "a label for y"];
-  place("form").textContent = `The model expects ${columns.join(" and ")}.`;
-  const found = await kept(form);
+async function ownExamples(own) {
+  const found = await own.kept();
+  place("change").onclick = async () => {
+    await own.forget();
+    location.reload();
+  };
   if (found) return found;
+  place("form").textContent = `A .csv or .npy file has a row for each example: ${own.form}.`;
   place("choose").hidden = false;
-  status("Choose the examples that this phone trains on.");
+  status("Choose the examples that this phone trains on; they stay in this browser.");
+  const chooser = /** @type {HTMLInputElement} */ (place("file"));
   return new Promise((resolve) => {
-    place("files").onchange = async (event) => {
+    chooser.onchange = async () => {
+      const [file] = chooser.files ?? [];
+      if (!file) return;
       try {
-        const examples = await read([.../** @type {any} */ (event.target).files], form);
-        await keep(examples);
+        resolve(await own.take(file));
         place("choose").hidden = true;
-        resolve(examples);
       } catch (error) {
-        status(error instanceof Error ? error.message : String(error), "failed");
+        status(reason(error), "failed");
       }
+      chooser.value = "";
     };
   });
 }
@@ -126,7 +130,7 @@ function show(phase, details) {
 }
 
 /** @param {Record<string, any>} details */
-function showResult({ train, validation, test, slices: sent, losses, figures, failed }) {
+function showResult({ train, validation, test, slices: sent, losses, split: of, figures, failed }) {
   place("work").hidden = true;
   if (train !== undefined) {
     fact("examples", `${train} to train, ${validation} to validate, ${test} to test`);
@@ -136,7 +140,8 @@ function showResult({ train, validation, test, slices: sent, losses, figures, fa
     place("change").hidden = sent;
   }
   if (losses?.length) fact("loss", losses[losses.length - 1].toPrecision(4));
-  if (figures?.accuracy !== undefined) fact("accuracy", `${(100 * figures.accuracy).toFixed(1)} %`);
+  if (of === "test" && figures?.accuracy !== undefined) fact("accuracy", `${(100 * figures.accuracy).toFixed(1)}% accuracy`);
+  if (of === "test" && figures?.mae !== undefined) fact("accuracy", `${figures.mae.toPrecision(3)} mean absolute error`);
   status(failed ? `The model failed: ${failed}` : "Waiting for the next work …", failed ? "failed" : "");
 }
 
@@ -165,10 +170,6 @@ place("again").onclick = () => {
   connection.ended = false;
   connection.socket = null;
   connection.join();
-};
-place("change").onclick = async () => {
-  await forget();
-  location.reload();
 };
 document.addEventListener("visibilitychange", () => {
   if (document.visibilityState !== "visible") return;

@@ -1,0 +1,66 @@
+"""`figures.js` computes in the page what `odt_sim.metrics.device` computes in Python."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odt_sim.metrics.device import figures, mean_loss
+
+RNG = np.random.default_rng(0)
+PROBABILITIES = RNG.dirichlet(np.ones(4), 30).astype(np.float32)
+LOGITS = RNG.normal(size=(30, 4)).astype(np.float32).round(1)  # with ties
+VALUES = RNG.normal(size=(30, 3)).astype(np.float32)
+LABELS = RNG.integers(0, 3, 30).astype(np.int32)  # class 3 does not occur
+ONE_HOT = np.eye(4, dtype=np.float32)[RNG.integers(0, 4, 30)]
+BINARY = RNG.integers(0, 2, (30, 1)).astype(np.float32)
+TOKENS = RNG.integers(0, 4, (10, 3)).astype(np.int32)
+BROKEN = np.where(RNG.random((30, 4)) < 0.05, np.nan, LOGITS).astype(np.float32)
+CONSTANT = np.tile(np.float32([1, 0, 2]), (30, 1))
+
+CASES: dict[str, tuple[Any, Any, str, bool]] = {
+    "labels, logits": (LOGITS, LABELS, "sparse_categorical_crossentropy", True),
+    "labels, probabilities": (PROBABILITIES, LABELS, "sparse_categorical_crossentropy", False),
+    "labels of sequences": (LOGITS.repeat(1, 0).reshape(10, 3, 4), TOKENS, "sparse_categorical_crossentropy", True),
+    "labels in a column": (LOGITS, LABELS[:, np.newaxis], "sparse_categorical_crossentropy", True),
+    "diverged": (BROKEN, LABELS, "sparse_categorical_crossentropy", True),
+    "one class": (LOGITS, np.zeros(30, np.int32), "sparse_categorical_crossentropy", True),
+    "one-hot, logits": (LOGITS, ONE_HOT, "categorical_crossentropy", True),
+    "one-hot, probabilities": (PROBABILITIES, ONE_HOT, "categorical_crossentropy", False),
+    "divergence": (PROBABILITIES, PROBABILITIES[::-1].copy(), "kl_divergence", False),
+    "binary, logits": (LOGITS[:, :1], BINARY, "binary_crossentropy", True),
+    "binary, probabilities": (PROBABILITIES[:, :1], BINARY, "binary_crossentropy", False),
+    "several binary labels": (LOGITS, (ONE_HOT > 0).astype(np.float32), "binary_crossentropy", True),
+    "squared": (VALUES, VALUES[::-1].copy(), "mean_squared_error", False),
+    "absolute": (VALUES, VALUES[::-1].copy(), "mean_absolute_error", False),
+    "huber": (VALUES, VALUES[::-1].copy(), "huber", False),
+    "cosine": (VALUES, VALUES[::-1].copy(), "cosine_similarity", False),
+    "constant targets": (VALUES, CONSTANT, "mean_squared_error", False),
+}
+BODY = """async (given) => {
+  const { figures, meanLoss } = await import('./page/figures.js');
+  const { outputs, outputShape, y, yShape, ...objective } = JSON.parse(given);
+  const values = { data: Float32Array.from(outputs, (v) => v ?? NaN), shape: outputShape };
+  const targets = { data: Float32Array.from(y), shape: yShape };
+  return [figures(values, targets, objective), meanLoss(values, targets, objective)];
+}"""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_figures_equal_those_of_python(case: str, harness: Any) -> None:
+    outputs, y, loss, from_logits = CASES[case]
+    given = {
+        "outputs": [None if np.isnan(value) else float(value) for value in outputs.ravel()],
+        "outputShape": outputs.shape,
+        "y": y.ravel().tolist(),
+        "yShape": y.shape,
+        "loss": loss,
+        "from_logits": from_logits,
+        "delta": 0.7,
+    }
+    found, found_loss = harness.evaluate(BODY, json.dumps(given))
+    expected = figures(outputs, y, loss, from_logits, 0.7)
+    assert found.keys() == expected.keys()
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True)
+    assert found_loss == pytest.approx(mean_loss(outputs, y, loss, from_logits, 0.7), rel=1e-9, nan_ok=True)
