@@ -45,6 +45,7 @@ COLOUR = re.compile(r"\x1b\[[\d;]*m")
 MODULES = {
     "reference/settings.md": "odt_sim.cli.settings_reference",
     "reference/records.md": "odt_sim.persistence.records_reference",
+    "reference/device-profiles.md": "odt_sim.phone.profile_reference",
 }
 """Pages that a module prints."""
 

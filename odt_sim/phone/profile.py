@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.files import write_file
@@ -130,8 +129,3 @@ class DeviceProfile(Settings, group="profile"):
 def slug(name: str) -> str:
     """Return a name as part of a file's name: lower-case ASCII letters, digits and hyphens, 60 at most."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60].strip("-")
-
-
-def described() -> list[tuple[str, Any]]:
-    """Return the fields of a profile with their documentation."""
-    return [(each.name, each.metadata["text"]) for each in fields(DeviceProfile)]

@@ -16,6 +16,8 @@ Array = NDArray[Any]
 
 OFFSET, MU = 0.01, 0.1
 """The gradient offset of every weight, and the factor of the proximal term, in the recorded step that has them."""
+SMALLER = 0.1
+"""The recorded steps' part of the learning rate: large steps on few examples let rounding errors grow."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def training_inputs(subject: Subject, signature: str, batch: Batch, mu: float = 
         "embedding": batch.x,
         "y": batch.y,
         "sample_weight": batch.sample_weight,
-        "learning_rate": np.float32(subject.learning_rate or 0),
+        "learning_rate": np.float32(SMALLER * (subject.learning_rate or 0)),
         "mu": np.float32(mu),
     }
     return {name: np.asarray(values[name]) for name in subject.model.signatures[signature].inputs}

@@ -386,24 +386,35 @@ def test_pictures_are_cropped_fitted_and_centered(harness: Any) -> None:
 @pytest.mark.parametrize(
     ("found", "expected", "difference"),
     [
-        ([1, 2], [1, 2], 0),
-        ([1, 2.002], [1, 2], 0.001),
-        ([0.5], [0], 0.5),
-        ([None], [1], None),
-        ([None], [None], 0),
-        ([1], [1, 2], None),
+        ({"a": [1, 2]}, {"a": [1, 2]}, 0),
+        ({"a": [1, 2.002]}, {"a": [1, 2]}, 0.001),
+        ({"a": [1, 2], "b": [0.002]}, {"a": [1, 2], "b": [0]}, 0.001),
+        ({"a": [0.5]}, {"a": [0]}, 0.5),
+        ({"a": [None]}, {"a": [1]}, None),
+        ({"a": [None, 2]}, {"a": [None, 1]}, 1),
+        ({"a": [1]}, {"a": [1, 2]}, None),
+        ({}, {"a": [1]}, None),
     ],
 )
-def test_difference_is_relative_to_the_largest_value(
-    found: list[Any], expected: list[Any], difference: float | None, harness: Any
+def test_difference_is_relative_to_the_largest_value_of_a_call(
+    found: dict[str, Any], expected: dict[str, Any], difference: float | None, harness: Any
 ) -> None:
     body = """
-      const numbers = (values) => Float32Array.from(values, (value) => value ?? NaN);
-      const difference = m.difference(numbers(given[0]), numbers(given[1]));
+      const floats = (values) => Float32Array.from(values, (value) => value ?? NaN);
+      const tensors = (lists) => Object.fromEntries(Object.entries(lists).map(([name, list]) => [name, floats(list)]));
+      const difference = m.difference(tensors(given[0]), tensors(given[1]));
       return JSON.stringify(difference === Infinity ? null : difference);
     """
     answer = json.loads(module(harness, "check", body, [found, expected]))
     assert answer == (None if difference is None else pytest.approx(difference, rel=1e-3))
+
+
+def test_integers_have_a_scale_of_their_own(harness: Any) -> None:
+    body = """
+      const tensors = (step) => ({ a: Float32Array.of(1000), step: Int32Array.of(step) });
+      return m.difference(tensors(6), tensors(5));
+    """
+    assert module(harness, "check", body) == 0.2
 
 
 def test_quantiles_are_those_of_numpy(harness: Any) -> None:

@@ -53,7 +53,7 @@ class Personal {
     this.keeping = new Notice();
     this.list = element("div");
     this.figures = element("div");
-    const options = INTERVALS.map((seconds) => element("option", { value: String(seconds) }, `${seconds} seconds`));
+    const options = INTERVALS.map((seconds) => element("option", { value: String(seconds) }, `${seconds} s`));
     this.interval = element("select", { id: "interval" }, ...options);
     this.start = element("button", { class: "primary", type: "button", onclick: () => this.toggle() }, "Train");
   }
