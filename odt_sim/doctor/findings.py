@@ -1,0 +1,283 @@
+"""What `odt-sim doctor` can find, declared once: the page in the terminal, the JSON and `docs/doctor.md` read it here."""
+
+from dataclasses import dataclass
+
+_KINDS: dict[str, "Kind"] = {}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of finding.
+
+    Attributes:
+        id: Its id, which never changes: D1xx the file, D2xx ops and borders, D3xx weights and state, D4xx the loss, D5xx the
+            step, D6xx inference.
+        title: What is wrong, in a few words.
+        explanation: Why it matters.
+        remedy: What to do.
+        prevents: Whether the file cannot be trained as it should.
+    """
+
+    id: str
+    title: str
+    explanation: str
+    remedy: str
+    prevents: bool
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that was found in a file.
+
+    Attributes:
+        kind: Its kind.
+        where: The signature, variable or op; empty for the whole file.
+        found: What was found, in one line.
+    """
+
+    kind: Kind
+    where: str
+    found: str
+
+
+def kinds() -> list[Kind]:
+    """Return all kinds in the order of their ids."""
+    return sorted(_KINDS.values(), key=lambda kind: kind.id)
+
+
+def _kind(id: str, title: str, explanation: str, remedy: str, *, prevents: bool = False) -> Kind:
+    assert id not in _KINDS, id
+    _KINDS[id] = Kind(id, title, explanation, remedy, prevents)
+    return _KINDS[id]
+
+
+UNREADABLE = _kind(
+    "D101",
+    "not a readable .tflite file",
+    "The bytes are not those of a flatbuffer with the mark TFL3, or its tables point outside of the file.",
+    "Copy the file again from where it was made, or convert the model again.",
+    prevents=True,
+)
+UNLOADABLE = _kind(
+    "D102",
+    "the runtime cannot load the file",
+    "The runtime refuses the file before any signature runs: an op is unknown to it, or a tensor does not fit.",
+    "Read the runtime's reason. For Flex ops see D201; for a newer op, update ai-edge-litert; else convert the model again.",
+    prevents=True,
+)
+CRASH = _kind(
+    "D103",
+    "the runtime crashes, hangs or runs out of memory",
+    "The trial runs in a process of its own with a limit of time and memory. That process did not end properly, and neither "
+    "would the app.",
+    "Convert the model again with a smaller batch; if it still crashes, report the file to LiteRT.",
+    prevents=True,
+)
+NO_TRAIN = _kind(
+    "D104",
+    "no signature trains",
+    "No signature takes examples with targets, returns a loss and assigns variables, so the file only infers.",
+    "Export the Keras model with odt_sim.export.export_model. If a signature trains under another name, say so: "
+    "--signature train=NAME.",
+    prevents=True,
+)
+NO_INFER = _kind(
+    "D105",
+    "no signature infers",
+    "Accuracy and the loss are computed from the outputs of inference, which takes examples alone.",
+    "Export a signature that returns the logits, or give its name: --signature infer=NAME.",
+    prevents=True,
+)
+NO_SIGNATURES = _kind(
+    "D106",
+    "the file has no signatures",
+    "Only its main function can be called, by position. A model in several such files shares its weights through the app.",
+    "Convert the model with named signatures: "
+    "tf.saved_model.save(..., signatures=...) and TFLiteConverter.from_saved_model(..., signature_keys=...).",
+)
+REFUSED = _kind(
+    "D107",
+    "odt_sim refuses the file",
+    "The file was read and its signatures ran, but the simulation needs something that it lacks.",
+    "Follow the error, which says what is missing.",
+    prevents=True,
+)
+STATIC_BATCH = _kind(
+    "D108",
+    "the batch size is fixed",
+    "Each call takes exactly this many rows. odt_sim fills the last batch by repeating rows with weight 0 where the file takes "
+    "sample weights; without them it leaves rows out or counts some twice.",
+    "Nothing, if the size suits your devices. Else export with batch_size=None, or with [None, ...] in the input signature.",
+)
+SIGNATURE_FAILS = _kind(
+    "D109",
+    "a signature fails",
+    "The signature does not run on inputs of the declared shapes and types.",
+    "Read the runtime's reason. Declare the shapes that the graph was traced with, then convert again.",
+    prevents=True,
+)
+
+FLEX_IN_STEP = _kind(
+    "D201",
+    "the step needs Flex ops",
+    "Flex ops are ops of full TensorFlow. LiteRT has no kernels for them, neither in Python nor on a phone without the Flex "
+    "library, so the signature cannot run there.",
+    "odt-sim deflex FILE OUT rewrites them to built-in ops. To simulate the file with them, use backend.runtime=flex and "
+    "TensorFlow 2.19.",
+    prevents=True,
+)
+FLEX_ELSEWHERE = _kind(
+    "D202",
+    "another signature needs Flex ops",
+    "The signature cannot run on LiteRT, but training does not need it. LiteRT loads the file nevertheless.",
+    "odt-sim deflex FILE OUT rewrites Save and Restore to the signatures parameters and restore.",
+)
+CUSTOM_OPS = _kind(
+    "D203",
+    "ops that no runtime here has",
+    "The file has custom ops of its author, which only the author's app registers.",
+    "Convert the model without custom ops (allow_custom_ops=False names the TensorFlow ops behind them).",
+    prevents=True,
+)
+NO_BROWSER_TYPE = _kind(
+    "D204",
+    "an input or output that LiteRT.js refuses",
+    "In a browser, inputs and outputs of signatures may be float32 and int32 only; inside of the graph any type is fine.",
+    "Cast inside of the signature: take labels as int32 and return int32. odt_sim's own exports do.",
+)
+
+NOT_FINITE = _kind(
+    "D301",
+    "NaN or infinite values among the shipped weights",
+    "Each output and each gradient that such a value reaches is NaN too, so the first step destroys the model.",
+    "Train again and check the weights before the conversion: a diverged training is the usual cause.",
+    prevents=True,
+)
+UNINITIALIZED = _kind(
+    "D302",
+    "variables that nothing initializes",
+    "The signature reads variables that have no initial value in the file. LiteRT fails, or returns arbitrary memory.",
+    "Call the signature that assigns them first, where there is one (initialize, restore). Else convert the variables with "
+    "their initial values, as odt_sim.export.export_model does.",
+    prevents=True,
+)
+NO_READER = _kind(
+    "D303",
+    "no signature returns the weights",
+    "Federated averaging sends weights. Without a signature that returns them, what a device has learnt cannot leave it.",
+    "Export a signature that returns every weight. odt_sim adds one to its copy of the file, because the variables are in it.",
+)
+NO_WRITER = _kind(
+    "D304",
+    "no signature sets the weights",
+    "A device that cannot take weights starts from the shipped ones in every round.",
+    "Export a signature that assigns every weight. odt_sim adds one to its copy of the file.",
+)
+UNSAVED = _kind(
+    "D305",
+    "state that no signature saves",
+    "Training changes these variables, such as an optimizer's slots, and no other signature reads or sets them. "
+    "An app loses them when it closes, so momentum and Adam start anew.",
+    "Return them from a signature and assign them in another. odt_sim adds both to its copy of the file.",
+)
+OTHER_ORDER = _kind(
+    "D306",
+    "weights are read in another order than they are written",
+    "The value written as one name comes back under another. An app that stores what it reads scrambles its model when it "
+    "restores it.",
+    "Use one list of variables for both signatures. Names that are sorted as text put a10 before a2.",
+    prevents=True,
+)
+NOT_WRITTEN = _kind(
+    "D307",
+    "restoring leaves weights as they were",
+    "A value that was written does not come back, so the weights after restoring are a mixture.",
+    "Assign every variable that the reading signature returns.",
+    prevents=True,
+)
+
+WRONG_SHAPE = _kind(
+    "D401",
+    "a declared shape that the graph refuses",
+    "The signature declares a shape with which it fails, and runs with another one. Callers follow the declaration.",
+    "Correct the shape in the tf.TensorSpec of the input, then convert again.",
+)
+RUNNING_MEAN = _kind(
+    "D402",
+    "the loss is a mean over all calls so far",
+    "A Keras metric accumulates over calls. The number hardly moves after some steps, whatever the model learns.",
+    "Return the loss of the batch itself, not a metric's result(). odt_sim's evaluation computes the loss from inference.",
+)
+SWAPPED = _kind(
+    "D403",
+    "the loss has its arguments swapped",
+    "The loss was called with predictions as targets. Its gradient is another one, so training goes elsewhere.",
+    "Keras losses take the targets first: loss(y, model(x)).",
+    prevents=True,
+)
+SUMMED = _kind(
+    "D404",
+    "the loss is a sum over the batch",
+    "The gradient is as many times larger as the batch has rows, so a learning rate fits one batch size only.",
+    "Return the mean over the rows, or divide the learning rate by the batch size.",
+)
+AFTER_STEP = _kind(
+    "D405",
+    "the loss is that after the step",
+    "The signature computes the loss again after it has changed the weights: twice the work, and lower numbers than others.",
+    "Return the loss that the gradient was taken of.",
+)
+UNEXPLAINED = _kind(
+    "D406",
+    "the loss cannot be computed from inference",
+    "No common loss of the outputs of inference, with these targets, equals what the step returns. Penalties, a loss of the "
+    "author's own, Dropout and BatchNormalization in training mode are harmless reasons; a wrong output of inference is not.",
+    "Say which loss it is for evaluations (model.loss), and compare both on examples of your own.",
+)
+LOSS_NOT_FINITE = _kind(
+    "D407",
+    "the loss is not a finite number",
+    "A step on small random examples returns NaN or infinity.",
+    "See D301 if the weights are not finite; else look for a logarithm or a division by zero in the loss.",
+    prevents=True,
+)
+
+NO_CHANGE = _kind(
+    "D501",
+    "a step changes nothing",
+    "The weights after a step have the bits of those before.",
+    "Apply the gradients inside of the signature: optimizer.apply_gradients, or variable.assign_sub.",
+    prevents=True,
+)
+PARTIAL_CHANGE = _kind(
+    "D502",
+    "a step leaves weights unchanged",
+    "Steps on random examples change some weights and not others. They may be frozen on purpose.",
+    "If they should learn, pass them to the gradient (model.trainable_variables) and to the optimizer.",
+)
+DIVERGES = _kind(
+    "D503",
+    "a step makes weights NaN or infinite",
+    "After a few steps on small random examples, weights are no longer finite.",
+    "Lower the learning rate, clip gradients, or look for a division by zero in the gradient.",
+    prevents=True,
+)
+
+RANDOM_INFERENCE = _kind(
+    "D601",
+    "inference is random",
+    "The same input gives different outputs: Dropout or noise is still in training mode.",
+    "Trace inference with model(x, training=False).",
+)
+BATCH_DEPENDENT = _kind(
+    "D602",
+    "inference of a row depends on the other rows",
+    "BatchNormalization is in training mode, so a user's prediction depends on what else is in the batch.",
+    "Trace inference with model(x, training=False).",
+)
+INFERENCE_TRAINS = _kind(
+    "D603",
+    "inference changes variables",
+    "Predicting changes the model: moving averages are updated, or a step is taken.",
+    "Trace inference with model(x, training=False), without assignments.",
+)
