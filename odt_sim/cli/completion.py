@@ -21,6 +21,7 @@ FLAGS = {
     "inspect": ("--help",),
     "deploy": ("--device", "--all", "--global", "--format", "-o"),
     "phone": ("--host", "--port", "--assets", "--certificate", "--key", "--help"),
+    "doctor": ("--json", "--signature", "--flex-python", "--help"),
 }
 
 BASH = r"""# eval "$(odt-sim completion bash)"
@@ -48,7 +49,7 @@ compdef _odt_sim odt-sim
 
 FISH = r"""# odt-sim completion fish | source
 complete -c odt-sim -f -a '(odt-sim completion --query (commandline -cp) 2>/dev/null)'
-complete -c odt-sim -n '__fish_seen_subcommand_from report inspect deploy phone deflex' -F
+complete -c odt-sim -n '__fish_seen_subcommand_from report inspect deploy phone deflex doctor' -F
 """
 
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}

@@ -10,7 +10,7 @@ from types import FrameType
 
 from odt_sim.errors import OdtSimError
 
-COMMANDS = ("run", "report", "export", "inspect", "deploy", "phone", "deflex", "completion")
+COMMANDS = ("run", "report", "export", "inspect", "doctor", "deploy", "phone", "deflex", "completion")
 """Each is a function in a module of the same name, which takes its arguments and returns the exit code."""
 
 USAGE = """usage: odt-sim COMMAND ...
@@ -21,6 +21,7 @@ USAGE = """usage: odt-sim COMMAND ...
   export [-o FILE] [OVERRIDE ...]
                               write the configured model's .tflite: odt-sim export model=mnist_cnn
   inspect FILE                print the signatures, parameters and ops of a .tflite file
+  doctor FILE [--json]        say whether a .tflite file trains, and what is wrong with it
   deploy RUN --device ID|--all|--global [--format ...] [-o DIR]
                               write a run's models for phones, trainable and for inference
   phone FILE|RUN [OVERRIDE ...]

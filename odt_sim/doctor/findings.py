@@ -105,8 +105,8 @@ REFUSED = _kind(
 STATIC_BATCH = _kind(
     "D108",
     "the batch size is fixed",
-    "Each call takes exactly this many rows. odt_sim fills the last batch by repeating rows with weight 0 where the file takes "
-    "sample weights; without them it leaves rows out or counts some twice.",
+    "Each call takes exactly this many rows. odt_sim fills the last batch by repeating rows with weight 0 where the file "
+    "takes sample weights; without them it leaves rows out or counts some twice.",
     "Nothing, if the size suits your devices. Else export with batch_size=None, or with [None, ...] in the input signature.",
 )
 SIGNATURE_FAILS = _kind(
@@ -142,7 +142,8 @@ CUSTOM_OPS = _kind(
 NO_BROWSER_TYPE = _kind(
     "D204",
     "an input or output that LiteRT.js refuses",
-    "In a browser, inputs and outputs of signatures may be float32 and int32 only; inside of the graph any type is fine.",
+    "LiteRT.js refuses a file in which any signature takes or returns another type than float32, int32 or uint8. Inside of "
+    "the graph any type is fine.",
     "Cast inside of the signature: take labels as int32 and return int32. odt_sim's own exports do.",
 )
 
@@ -165,7 +166,7 @@ NO_READER = _kind(
     "D303",
     "no signature returns the weights",
     "Federated averaging sends weights. Without a signature that returns them, what a device has learnt cannot leave it.",
-    "Export a signature that returns every weight. odt_sim adds one to its copy of the file, because the variables are in it.",
+    "Export a signature that returns every weight. odt_sim adds one to its copy of the file, which has the variables.",
 )
 NO_WRITER = _kind(
     "D304",

@@ -1,0 +1,58 @@
+"""The command `odt-sim doctor`: say whether a `.tflite` file trains, and what is wrong with it."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from odt_sim.device.engines.flex import PYTHON
+from odt_sim.doctor.diagnosis import diagnose
+from odt_sim.doctor.page import print_page
+from odt_sim.errors import ConfigurationError
+
+
+def doctor(arguments: Sequence[str]) -> int:
+    """Print the diagnosis of a file.
+
+    Returns:
+        0; 1 if a finding prevents training.
+    """
+    parser = argparse.ArgumentParser(
+        "odt-sim doctor",
+        description="Say whether a .tflite file trains, and what is wrong with it. "
+        "Exit status: 0, or 1 if a finding prevents training.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="a .tflite file")
+    parser.add_argument("--json", action="store_true", help="print JSON, for other programs")
+    parser.add_argument(
+        "--signature",
+        action="append",
+        default=[],
+        metavar="ROLE=NAME",
+        help="the signature of a role, such as train=train_epoch, where it is not found",
+    )
+    parser.add_argument(
+        "--flex-python",
+        metavar="PATH",
+        default=os.environ.get(PYTHON),
+        help=f"the Python of an environment with TensorFlow 2.19, to try Flex ops (default: {PYTHON})",
+    )
+    options = parser.parse_args(arguments)
+    diagnosis = diagnose(options.file, _corrections(options.signature), options.flex_python)
+    if options.json:
+        print(diagnosis.to_json())
+    else:
+        print_page(diagnosis, Console())
+    return 1 if diagnosis.prevented else 0
+
+
+def _corrections(given: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    for role, sign, name in pairs:
+        if not (role and sign and name):
+            raise ConfigurationError(
+                f"--signature: expected ROLE=NAME, such as train=train_epoch, found {role + sign + name!r}"
+            )
+    return {role: name for role, _, name in pairs}

@@ -1,0 +1,231 @@
+"""The diagnosis of a file: what it declares, what experiments show, and where it trains."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from odt_sim.device.engines import LITERT, RuntimeChoice
+from odt_sim.doctor import findings as kinds
+from odt_sim.doctor.file_checks import check_file
+from odt_sim.doctor.findings import Finding, Kind
+from odt_sim.doctor.run_checks import check_trial, loss_text
+from odt_sim.doctor.subject import Roles
+from odt_sim.doctor.trial import tried
+from odt_sim.errors import ModelError
+from odt_sim.model.graph import Graph, Handle
+from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.manifest import METADATA_NAME, Manifest
+from odt_sim.model.roles import Corrections, find_roles
+
+EXPLAIN: Sequence[tuple[frozenset[Kind], frozenset[Kind]]] = (
+    (frozenset({kinds.NOT_FINITE}), frozenset({kinds.DIVERGES, kinds.LOSS_NOT_FINITE})),
+    (frozenset({kinds.INFERENCE_TRAINS}), frozenset({kinds.RANDOM_INFERENCE, kinds.BATCH_DEPENDENT})),
+    (
+        frozenset(
+            {
+                kinds.RANDOM_INFERENCE,
+                kinds.BATCH_DEPENDENT,
+                kinds.INFERENCE_TRAINS,
+                kinds.OTHER_ORDER,
+                kinds.NOT_WRITTEN,
+                kinds.DIVERGES,
+            }
+        ),
+        frozenset({kinds.UNEXPLAINED, kinds.LOSS_NOT_FINITE}),
+    ),
+)
+"""Causes, and the findings that follow from each of them."""
+
+ROLES = ("train", "infer", "embed", "parameters", "restore")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a file trains somewhere.
+
+    Attributes:
+        trains: None if it was not tried.
+        reason: Why, or how that was found.
+    """
+
+    trains: bool | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found out about a file.
+
+    Attributes:
+        file: Its path.
+        bytes: Its size.
+        roles: The names of its signatures by role.
+        findings: What was found, what prevents training first.
+        verdicts: Whether it trains, by runtime: `litert`, `flex` and `browser`.
+        measured: Figures of a step: `train_ms`, `infer_ms`, `rows`, `bytes` (peak memory of a process), `loss`.
+    """
+
+    file: str
+    bytes: int
+    roles: Mapping[str, str]
+    findings: tuple[Finding, ...]
+    verdicts: Mapping[str, Verdict]
+    measured: Mapping[str, Any]
+
+    @property
+    def prevented(self) -> bool:
+        """Whether a finding prevents training."""
+        return any(finding.kind.prevents for finding in self.findings)
+
+    def to_json(self) -> str:
+        """Return the diagnosis as JSON."""
+        found = [
+            {
+                "id": finding.kind.id,
+                "title": finding.kind.title,
+                "where": finding.where,
+                "found": finding.found,
+                "prevents": finding.kind.prevents,
+                "remedy": finding.kind.remedy,
+            }
+            for finding in self.findings
+        ]
+        verdicts = {name: {"trains": v.trains, "reason": v.reason} for name, v in self.verdicts.items()}
+        return json.dumps(
+            {**vars(self), "findings": found, "verdicts": verdicts, "prevented": self.prevented}, indent=2
+        )
+
+
+def diagnose(path: Path, corrections: Corrections | None = None, flex_python: str | None = None) -> Diagnosis:
+    """Examine a file; whatever runs it is in a subprocess.
+
+    Args:
+        path: The file.
+        corrections: Signatures by role where they are not found by themselves, see `find_roles`.
+        flex_python: The Python of an environment with TensorFlow 2.19, to try Flex ops; None to leave them untried.
+
+    Raises:
+        ModelError: The file cannot be read, or a correction names what the file lacks.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelError(
+            f"{path}: cannot read the model ({error.strerror}); give the path of a .tflite file"
+        ) from error
+    try:
+        graph = read_graph(content, str(path))
+    except ModelError as error:
+        found = (Finding(kinds.UNREADABLE, "", str(error).removeprefix(f"{path}: ")),)
+        return Diagnosis(str(path), len(content), {}, found, _verdicts(found, None), {})
+    return _Examination(path, content, graph, corrections, flex_python).diagnosis()
+
+
+class _Examination:
+    """The examination of a readable file."""
+
+    def __init__(
+        self, path: Path, content: bytes, graph: Graph, corrections: Corrections | None, flex_python: str | None
+    ) -> None:
+        self._path, self._content, self._graph = path, content, graph
+        self._found = found = find_roles(graph, str(path), corrections)
+        self._roles: Roles = {
+            role: {"name": found[role].signature, **found[role].inputs, **found[role].outputs}
+            for role in ROLES
+            if role in found and graph.signatures[found[role].signature].declared
+        }
+        self._missing, self._flex_python = found.missing, flex_python
+        self._manifest = _manifest(graph, str(path))
+
+    def diagnosis(self) -> Diagnosis:
+        declared = list(check_file(self._graph, self._roles, self._missing))
+        runtime = self._runtime(declared)
+        ran: list[Finding] = []
+        measured: dict[str, Any] = {}
+        if runtime is not None:
+            trial = tried(self._content, str(self._path), self._roles, runtime)
+            ran = list(check_trial(trial, self._roles, self._variables()))
+            measured = self._measured(trial.result("speed"), trial.result("loss"), runtime)
+        found = tuple(sorted(self._causes([*declared, *ran]), key=lambda f: (not f.kind.prevents, f.kind.id, f.where)))
+        names = {role: own["name"] for role, own in self._roles.items()}
+        return Diagnosis(str(self._path), len(self._content), names, found, _verdicts(found, runtime), measured)
+
+    def _causes(self, found: list[Finding]) -> list[Finding]:
+        """Leave out findings that another one, or a loss that the manifest names, explains."""
+        ids = {finding.kind for finding in found}
+        explained = set[Kind]()
+        for causes, effects in EXPLAIN:
+            if causes & ids:
+                explained |= effects
+        if self._manifest is not None and self._manifest.loss is not None:
+            explained.add(kinds.UNEXPLAINED)
+        return [finding for finding in found if finding.kind not in explained]
+
+    def _runtime(self, declared: list[Finding]) -> RuntimeChoice | None:
+        """Return what runs the file; None if nothing here does."""
+        if not any(finding.kind is kinds.FLEX_IN_STEP for finding in declared):
+            return LITERT
+        return RuntimeChoice("flex", self._flex_python) if self._flex_python else None
+
+    def _variables(self) -> dict[str, str]:
+        """Return the author's name of each output of the reading signature."""
+        if "parameters" not in self._roles:
+            return {}
+        if self._manifest is not None:
+            return {f"a{i}": p.name for i, p in enumerate(self._manifest.parameters)}
+        flow = self._found.flow("parameters")
+        sources = {name: [s for s in flow.of_output(name) if isinstance(s, Handle)] for name in flow.entry.outputs}
+        return {name: handles[0].name for name, handles in sources.items() if len(handles) == 1}
+
+    def _measured(self, speed: Any, loss: Any, runtime: RuntimeChoice) -> dict[str, Any]:
+        figures = {"runtime": runtime.name, **(speed or {})}
+        if runtime.runs_flex:
+            figures.pop("bytes", None)  # that of this side of the pipe
+        return {**figures, "loss": loss_text(loss) or None if loss else None}
+
+
+def _manifest(graph: Graph, where: str) -> Manifest | None:
+    """Return a file's manifest; None if it has none, or a damaged one, which loading the model reports."""
+    text = graph.metadata.get(METADATA_NAME)
+    with suppress(ModelError):
+        return None if text is None else Manifest.from_json(text, where)
+    return None
+
+
+def _verdicts(found: tuple[Finding, ...], runtime: RuntimeChoice | None) -> dict[str, Verdict]:
+    preventing = [finding for finding in found if finding.kind.prevents]
+    flex = [finding for finding in preventing if finding.kind is kinds.FLEX_IN_STEP]
+    others = [finding for finding in preventing if finding not in flex]
+    ids = ", ".join(dict.fromkeys(finding.kind.id for finding in others))
+    litert = _litert(flex, ids)
+    browser = [finding.where for finding in found if finding.kind is kinds.NO_BROWSER_TYPE]
+    return {"litert": litert, "flex": _flex(flex, ids, runtime), "browser": _browser(litert, browser)}
+
+
+def _litert(flex: list[Finding], ids: str) -> Verdict:
+    if flex:
+        return Verdict(
+            False, f"Flex ops in {', '.join(finding.where for finding in flex)}; odt-sim deflex rewrites them"
+        )
+    return Verdict(not ids, f"see {ids}" if ids else "tried here")
+
+
+def _flex(flex: list[Finding], ids: str, runtime: RuntimeChoice | None) -> Verdict:
+    if ids:
+        return Verdict(False, f"see {ids}")
+    if not flex:
+        return Verdict(True, "it needs no Flex op to train")
+    if runtime is not None and runtime.runs_flex:
+        return Verdict(True, "tried here in TensorFlow's interpreter")
+    return Verdict(None, "not tried; give --flex-python")
+
+
+def _browser(litert: Verdict, refused: list[str]) -> Verdict:
+    if not litert.trains:
+        return Verdict(False, "it does not train on LiteRT")
+    if refused:
+        return Verdict(False, f"types at the border of {', '.join(refused)}, see D204")
+    return Verdict(True, "by its types; odt-sim phone FILE tries it")

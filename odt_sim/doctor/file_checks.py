@@ -1,0 +1,177 @@
+"""Checks of what a file declares; nothing runs."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from odt_sim.doctor import findings as kinds
+from odt_sim.doctor.findings import Finding
+from odt_sim.doctor.places import places
+from odt_sim.doctor.subject import Roles
+from odt_sim.errors import ModelError
+from odt_sim.model.graph import Graph, Op, Tensor
+
+NEEDED = ("train", "infer", "embed", "parameters", "restore")
+"""The roles that a simulation needs."""
+
+IN_BROWSER = ("float32", "int32", "uint8")
+"""The types that LiteRT.js passes at the border of signatures."""
+
+MOST = 12
+"""How many places a finding names."""
+
+
+def check_file(graph: Graph, roles: Roles, missing: str) -> Iterator[Finding]:
+    """Yield what the declarations show.
+
+    Args:
+        graph: The file's graph.
+        roles: Its signatures by role.
+        missing: Why no signature trains or infers.
+    """
+    if not any(entry.declared for entry in graph.signatures.values()):
+        yield Finding(kinds.NO_SIGNATURES, "", "found only the main function")
+    if "train" not in roles:
+        yield Finding(kinds.NO_TRAIN, "", missing or "no signature trains")
+    elif "infer" not in roles:
+        yield Finding(kinds.NO_INFER, "", missing or "no signature infers")
+    yield from _ops(graph, roles)
+    yield from _browser(graph)
+    yield from _weights(graph)
+    if "train" in roles:
+        yield from _state(graph, roles)
+        yield from _batch(graph, roles)
+
+
+def needed_signatures(roles: Roles) -> list[str]:
+    """Return the signatures that a simulation calls."""
+    return [own["name"] for role, own in roles.items() if role in NEEDED]
+
+
+def _ops(graph: Graph, roles: Roles) -> Iterator[Finding]:
+    needed = needed_signatures(roles)
+    for name in graph.signatures:
+        flex = flex_ops(graph, name)
+        if flex:
+            kind = kinds.FLEX_IN_STEP if name in needed else kinds.FLEX_ELSEWHERE
+            yield Finding(kind, name, "; ".join(f"{op}{_at(found)}" for op, found in flex.items()))
+    custom = sorted({op.kind for name in needed for op in graph.ops(name) if is_custom(op)})
+    if custom:
+        yield Finding(kinds.CUSTOM_OPS, "", ", ".join(custom))
+
+
+def is_custom(op: Op) -> bool:
+    """Return whether an op is neither built in nor one of full TensorFlow."""
+    return not op.flex and not hasattr(schema.BuiltinOperator, op.kind)
+
+
+def flex_ops(graph: Graph, signature: str) -> dict[str, list[str]]:
+    """Return by kind of Flex op the places of those in a signature and the subgraphs that it calls."""
+    found: dict[str, list[str]] = {}
+    for index in graph.reachable(graph.signatures[signature].subgraph):
+        for op, place in zip(graph.subgraphs[index].ops, places(graph, index), strict=True):
+            if op.flex:
+                found.setdefault(op.kind, []).append(str(place))
+    return dict(sorted(found.items()))
+
+
+def _at(found: list[str]) -> str:
+    """Return the places of some ops of one kind."""
+    counts = Counter(place for place in found if place)
+    named = [place if count == 1 else f"{place} ({count})" for place, count in counts.most_common(MOST)]
+    more = f" and {len(counts) - MOST} more" if len(counts) > MOST else ""
+    times = f" ({len(found)} times)" if len(found) > 1 and not named else ""
+    return times + (f" at {', '.join(named)}{more}" if named else "")
+
+
+def _browser(graph: Graph) -> Iterator[Finding]:
+    for name, entry in graph.signatures.items():
+        tensors = graph.subgraphs[entry.subgraph].tensors
+        refused = [
+            f"{key} is {tensors[i].dtype}"
+            for key, i in {**entry.inputs, **entry.outputs}.items()
+            if tensors[i].dtype not in IN_BROWSER
+        ]
+        if refused:
+            yield Finding(kinds.NO_BROWSER_TYPE, name, _few(refused))
+
+
+def _weights(graph: Graph) -> Iterator[Finding]:
+    found = [
+        text
+        for variable in graph.variables.values()
+        if variable.initial is not None and (text := _not_finite(variable.name, variable.initial))
+    ]
+    initial = {id(variable.initial) for variable in graph.variables.values()}
+    for subgraph in graph.subgraphs:
+        constants = (tensor for tensor in subgraph.tensors if tensor.constant and id(tensor) not in initial)
+        found += [text for tensor in constants if (text := _not_finite(tensor.name, tensor, least=2))]
+    if found:
+        yield Finding(kinds.NOT_FINITE, "", _few(list(dict.fromkeys(found))))
+
+
+def _not_finite(name: str, tensor: Tensor, least: int = 1) -> str:
+    """Return how many values are not finite; empty if all are. A single infinite constant is an ordinary bound."""
+    if tensor.dtype not in ("float16", "float32", "float64"):
+        return ""
+    try:
+        value: Any = tensor.value()
+    except ModelError:  # a damaged constant; loading the file says so
+        return ""
+    count = value.size - int(np.isfinite(value).sum())
+    return f"{name}: {count} of {value.size} values" if count and value.size >= least else ""
+
+
+def _state(graph: Graph, roles: Roles) -> Iterator[Finding]:
+    train = roles["train"]["name"]
+    others = [name for name in graph.signatures if name != train]
+    assigned = graph.assigned_by(train)
+    for role in ("train", "infer"):
+        if role in roles:
+            yield from _uninitialized(graph, roles[role]["name"])
+    weights = [handle for handle in assigned if _used_by(graph, roles, "infer", handle)]
+    returned, set_by = (
+        {handle for name in others if graph.signatures[name].declared for handle in touched(name)}
+        for touched in (graph.read_by, graph.assigned_by)
+    )
+    if "parameters" not in roles:
+        others_read = sorted({name for name in others for h in weights if h in graph.read_by(name)})
+        yield Finding(kinds.NO_READER, "", f"read only by {', '.join(others_read) or 'the step'}")
+    if "restore" not in roles:
+        yield Finding(kinds.NO_WRITER, "", "no signature takes arrays of the weights' shapes and assigns them")
+    slots = [handle for handle in assigned if handle not in weights]
+    unsaved = [handle.name for handle in slots if handle not in returned or handle not in set_by]
+    kept = [name for name in unsaved if any(h.name == name for h in graph.read_by(train))]
+    if kept:
+        yield Finding(kinds.UNSAVED, train, _few(kept))
+
+
+def _used_by(graph: Graph, roles: Roles, role: str, handle: Any) -> bool:
+    return role not in roles or handle in graph.read_by(roles[role]["name"])
+
+
+def _uninitialized(graph: Graph, signature: str) -> Iterator[Finding]:
+    read = [graph.variables[handle] for handle in graph.read_by(signature)]
+    names = [variable.name for variable in read if not variable.initialized]
+    if names:
+        setters = sorted({name for v in read if not v.initialized for name in v.assigned_by if name != signature})
+        where = f"; {', '.join(setters)} assigns them" if setters else ""
+        yield Finding(kinds.UNINITIALIZED, signature, f"{_few(names)}{where}")
+
+
+def _batch(graph: Graph, roles: Roles) -> Iterator[Finding]:
+    own: Mapping[str, str] = roles["train"]
+    entry = graph.signatures[own["name"]]
+    x = entry.inputs.get(own.get("x", "x"))
+    tensor = graph.subgraphs[entry.subgraph].tensors[x] if x is not None else None
+    if tensor is not None and tensor.shape_signature and tensor.shape_signature[0] > 0:
+        rows = tensor.shape_signature[0]
+        yield Finding(kinds.STATIC_BATCH, own["name"], f"{rows} row{'s' if rows > 1 else ''} in each call")
+
+
+def _few(texts: list[str], most: int = MOST) -> str:
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more

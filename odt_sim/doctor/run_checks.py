@@ -1,0 +1,143 @@
+"""Checks of what the experiments measured."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from odt_sim.doctor import findings as kinds
+from odt_sim.doctor.file_checks import needed_signatures
+from odt_sim.doctor.findings import Finding, Kind
+from odt_sim.doctor.subject import Roles
+from odt_sim.doctor.trial import Trial
+
+SAME = 1e-3
+"""The largest difference between two outputs that rounding explains, relative to the largest output."""
+
+LOSSES: Mapping[str, Kind] = {
+    "sum": kinds.SUMMED,
+    "running_mean": kinds.RUNNING_MEAN,
+    "after_step": kinds.AFTER_STEP,
+    "swapped": kinds.SWAPPED,
+    "unknown": kinds.UNEXPLAINED,
+}
+
+MOST = 8
+
+
+def check_trial(trial: Trial, roles: Roles, names: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what the experiments show.
+
+    Args:
+        trial: The results.
+        roles: The file's signatures by role.
+        names: The variable behind each output of the reading signature.
+    """
+    for experiment, reason in trial.deaths.items():
+        yield Finding(kinds.CRASH, experiment, reason)
+    if "load" in trial.errors:
+        yield Finding(kinds.UNLOADABLE, "", trial.errors["load"])
+        return
+    yield from _declared(trial, roles)
+    yield from _loss(trial, roles)
+    yield from _step(trial, roles, names)
+    yield from _order(trial, roles)
+    yield from _mode(trial, roles, names)
+    yield from _failures(trial, roles)
+
+
+def _declared(trial: Trial, roles: Roles) -> Iterator[Finding]:
+    declared = trial.result("declared") or {}
+    for role, own in roles.items():
+        if declared.get(role) and own["name"] in needed_signatures(roles):
+            if role == "train" and "y" in declared:
+                works = ["?" if size < 0 else str(size) for size in declared["y"]]
+                yield Finding(
+                    kinds.WRONG_SHAPE,
+                    own["name"],
+                    f"{own.get('y', 'y')} works as [{', '.join(works)}], not as declared ({declared[role]})",
+                )
+            else:
+                yield Finding(kinds.SIGNATURE_FAILS, own["name"], declared[role])
+
+
+def _failures(trial: Trial, roles: Roles) -> Iterator[Finding]:
+    """Yield experiments that failed, unless a signature that they call fails by itself."""
+    declared = trial.result("declared") or {}
+    failing = {role for role in roles if declared.get(role)} - ({"train"} if "y" in declared else set())
+    if failing:
+        return
+    errors = {error: experiment for experiment, error in reversed(list(trial.errors.items())) if experiment != "load"}
+    for error, experiment in errors.items():
+        yield Finding(kinds.SIGNATURE_FAILS, experiment, error)
+
+
+def _loss(trial: Trial, roles: Roles) -> Iterator[Finding]:
+    found = trial.result("loss")
+    if found is None:
+        return
+    train = roles["train"]["name"]
+    if not found["finite"]:
+        yield Finding(kinds.LOSS_NOT_FINITE, train, "a step returned NaN or infinity")
+    elif found["relation"] in LOSSES:
+        known = loss_text(found)
+        yield Finding(LOSSES[found["relation"]], train, f"compared with {known}" if known else _returned(found))
+
+
+def loss_text(found: Mapping[str, Any]) -> str:
+    """Return the name of the loss that was found; empty if it is unknown."""
+    if not found.get("loss"):
+        return ""
+    of = (" of logits" if found["from_logits"] else " of probabilities") if "crossentropy" in found["loss"] else ""
+    return f"{found['loss']}{of}"
+
+
+def _returned(found: Mapping[str, Any]) -> str:
+    return f"returned {', '.join(f'{loss:.4g}' for loss in found['returned'])}"
+
+
+def _step(trial: Trial, roles: Roles, names: Mapping[str, str]) -> Iterator[Finding]:
+    found = trial.result("step")
+    if found is None:
+        return
+    train = roles["train"]["name"]
+    if found["not_finite"]:
+        yield Finding(kinds.DIVERGES, train, _named(found["not_finite"], names))
+    elif found["weights"] and len(found["unchanged"]) == found["weights"]:
+        yield Finding(kinds.NO_CHANGE, train, f"none of {found['weights']} weights changed in 5 steps")
+    elif found["unchanged"]:
+        yield Finding(kinds.PARTIAL_CHANGE, train, _named(found["unchanged"], names))
+
+
+def _order(trial: Trial, roles: Roles) -> Iterator[Finding]:
+    found = trial.result("order")
+    if found is None:
+        return
+    restore = roles["restore"]["name"]
+    if found["moved"]:
+        pairs = [f"{written} comes back as {read}" for written, read in found["moved"]]
+        yield Finding(kinds.OTHER_ORDER, restore, _few(pairs))
+    if found["lost"]:
+        yield Finding(kinds.NOT_WRITTEN, restore, _few(found["lost"]))
+
+
+def _mode(trial: Trial, roles: Roles, names: Mapping[str, str]) -> Iterator[Finding]:
+    found = trial.result("mode")
+    if found is None:
+        return
+    infer = roles["infer"]["name"]
+    if found["random"] > SAME:
+        yield Finding(kinds.RANDOM_INFERENCE, infer, f"outputs of the same rows differ by {found['random']:.1%}")
+    elif found["dependent"] > SAME:
+        yield Finding(
+            kinds.BATCH_DEPENDENT, infer, f"a row's outputs differ by {found['dependent']:.1%} beside other rows"
+        )
+    if found["changed"]:
+        yield Finding(kinds.INFERENCE_TRAINS, infer, _named(found["changed"], names))
+
+
+def _named(outputs: list[str], names: Mapping[str, str]) -> str:
+    return _few([f"{name} ({names[name]})" if names.get(name, name) != name else name for name in outputs])
+
+
+def _few(texts: list[str]) -> str:
+    more = f" and {len(texts) - MOST} more" if len(texts) > MOST else ""
+    return ", ".join(texts[:MOST]) + more

@@ -1,0 +1,90 @@
+"""Which ops the XNNPACK delegate takes, and the time of each signature; part of the experiments in a subprocess."""
+
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
+
+from odt_sim.doctor.subject import Subject, zeros
+from odt_sim.doctor.timing import milliseconds
+from odt_sim.errors import OdtSimError
+from odt_sim.model.graph_reader import IDENTIFIER
+
+_SUBGRAPHS = (
+    *("condSubgraphIndex", "bodySubgraphIndex", "thenSubgraphIndex", "elseSubgraphIndex"),
+    *("subgraph", "initSubgraphIndex", "decompositionSubgraphIndex"),
+)
+"""The options of ops that hold the index of a subgraph."""
+
+
+def runners(subject: Subject) -> dict[str, Any]:
+    """Return for each signature the numbers of the ops that XNNPACK runs, and the milliseconds of a call on zeros.
+
+    Either is None where LiteRT cannot load or run the signature.
+    """
+    engine, found = subject.start(), {}
+    for name, signature in subject.signatures.items():
+        inputs, duration = {}, None
+        try:
+            inputs = {key: zeros(tensor) for key, tensor in signature.inputs.items()}
+            duration = milliseconds(lambda name=name, inputs=inputs: engine.call(name, **inputs))  # type: ignore[misc]
+        except (OdtSimError, ValueError, RuntimeError, TypeError):
+            pass
+        found[name] = {"delegated": delegated(subject.content, name), "ms": duration}
+    return found
+
+
+def delegated(content: bytes, signature: str) -> list[int] | None:
+    """Return the numbers of a signature's ops that the delegate runs; None if LiteRT cannot run the signature.
+
+    LiteRT shows the ops of the main subgraph only, so the signature's becomes the main one. After a call, only tensors that
+    live inside of the delegate have no memory; those that it returns are its outputs.
+    """
+    try:
+        interpreter = Interpreter(model_content=_as_main(content, signature), num_threads=1)
+        interpreter.allocate_tensors()
+        for tensor in interpreter.get_input_details():
+            interpreter.set_tensor(tensor["index"], np.zeros(tensor["shape"], tensor["dtype"]))
+        interpreter.invoke()
+        ops = interpreter._get_ops_details()
+    except (ValueError, RuntimeError, TypeError):
+        return None
+    delegates = [op for op in ops if op["op_name"] == "DELEGATE"]
+    outputs = {int(i) for op in delegates for i in op["outputs"]}
+    own = [op for op in ops if op["op_name"] != "DELEGATE"]
+    return [op["index"] for op in own if delegates and _is_delegated(interpreter, op, outputs)]
+
+
+def _is_delegated(interpreter: Any, op: Any, outputs: set[int]) -> bool:
+    tensors = [int(i) for i in (op["outputs"] if len(op["outputs"]) else op["inputs"][:1]) if i >= 0]
+    return any(i in outputs or _has_no_memory(interpreter, i) for i in tensors[:1])
+
+
+def _has_no_memory(interpreter: Any, tensor: int) -> bool:
+    try:
+        interpreter.get_tensor(tensor)
+    except ValueError as error:
+        return "Tensor data is null" in str(error)
+    return False
+
+
+def _as_main(content: bytes, signature: str) -> bytes:
+    """Return a file whose main subgraph is that of a signature."""
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    [index] = [s.subgraphIndex for s in model.signatureDefs or [] if s.signatureKey == signature.encode()] or [0]
+    places = {0: index, index: 0}
+    model.subgraphs[0], model.subgraphs[index] = model.subgraphs[index], model.subgraphs[0]
+    for definition in model.signatureDefs or []:
+        definition.subgraphIndex = places.get(definition.subgraphIndex, definition.subgraphIndex)
+    for subgraph in model.subgraphs:
+        for op in subgraph.operators if subgraph.operators is not None else ():
+            for options in (op.builtinOptions, op.builtinOptions2):
+                for field in _SUBGRAPHS:
+                    if hasattr(options, field):
+                        number = getattr(options, field)
+                        setattr(options, field, places.get(number, number))
+    builder = flatbuffers.Builder(len(content) + 1024)
+    builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
+    return bytes(builder.Output())

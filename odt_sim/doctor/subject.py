@@ -1,0 +1,188 @@
+"""A file under examination: its engine, its signatures by role, and examples that fit."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from odt_sim.device.engines import Array, Engine, RuntimeChoice
+from odt_sim.errors import ModelError
+from odt_sim.model.flatbuffer import Signature, TensorInfo
+
+Roles = Mapping[str, Mapping[str, str]]
+"""By role (`train`, `infer`, `embed`, `parameters`, `restore`), the signature's `name`, and its own names of `x`, `y`, `loss`
+and `output`."""
+
+ROWS = 8
+"""The rows of a batch where any number is taken."""
+
+LENGTH = 8
+"""The size of any other axis that is not fixed, such as the words of a text."""
+
+RATE = np.float32(0.01)
+"""What an input that is a single number gets, such as a learning rate."""
+
+Inputs = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What an experiment runs.
+
+    Attributes:
+        content: The file.
+        where: Its name.
+        signatures: Its signatures by name.
+        roles: Which of them play which role.
+        runtime: What runs them.
+    """
+
+    content: bytes
+    where: str
+    signatures: Mapping[str, Signature]
+    roles: Roles
+    runtime: RuntimeChoice
+
+    def start(self) -> Engine:
+        """Return a fresh engine."""
+        return self.runtime(self.content, self.where)
+
+    def name(self, role: str) -> str:
+        """Return the name of a role's signature."""
+        return self.roles[role]["name"]
+
+    def input(self, role: str, key: str) -> TensorInfo:
+        """Return the input of a role's signature that plays the part `x` or `y`."""
+        return self.signatures[self.name(role)].inputs[self.roles[role].get(key, key)]
+
+    @cached_property
+    def rows(self) -> int:
+        """The rows of a batch of the step."""
+        return self.input("train", "x").shape[0] if self.static else ROWS
+
+    @property
+    def static(self) -> bool:
+        """Whether the step takes a fixed number of rows."""
+        shape = self.input("train", "x").shape
+        return bool(shape) and shape[0] > 0
+
+    def infer(self, engine: Engine, x: Array) -> Array:
+        """Return the outputs for any number of rows, also of a signature with a fixed number."""
+        return self._by_rows(engine, x, "infer")
+
+    def trained_on(self, engine: Engine, x: Array) -> Array:
+        """Return what the step takes for examples: these, or their embeddings."""
+        return self._by_rows(engine, x, "embed") if "embed" in self.roles else x
+
+    def _by_rows(self, engine: Engine, x: Array, role: str) -> Array:
+        declared = self.input(role, "x")
+        size = declared.shape[0] if declared.shape and declared.shape[0] > 0 else len(x)
+        parts = [
+            self._outputs(engine, _filled(x[i : i + size], size), role)[: len(x) - i] for i in range(0, len(x), size)
+        ]
+        return np.concatenate(parts)
+
+    def _outputs(self, engine: Engine, x: Array, role: str) -> Array:
+        declared = self.input(role, "x")
+        others = {k: v for k, v in self._others(role).items() if k != declared.name}
+        outputs = engine.call(self.name(role), **{declared.name: x}, **others)
+        own = self.roles[role].get("output")
+        main = own or next((name for name in ("logits", "output") if name in outputs), None)
+        return outputs[main] if main in outputs else next(iter(outputs.values()))
+
+    def train(self, engine: Engine, x: Array, y: Array) -> float:
+        """Run a step and return its loss."""
+        own = self.roles["train"]
+        names = {own.get("x", "x"): x, own.get("y", "y"): y}
+        outputs = engine.call(self.name("train"), **{**self._others("train", len(x)), **names})
+        loss = outputs.get(own.get("loss", "loss"))
+        return float(np.asarray(next(iter(outputs.values())) if loss is None else loss).reshape(-1)[0])
+
+    def _others(self, role: str, rows: int = ROWS) -> Inputs:
+        """Return the inputs beside x and y: weights of rows are 1, `mu` is 0, and single numbers are small."""
+        given = {self.roles[role].get(key, key) for key in ("x", "y")}
+        tensors = [t for t in self.signatures[self.name(role)].inputs.values() if t.name not in given]
+        return {t.name: _other(t, rows) for t in tensors}
+
+    def x(self, random: np.random.Generator, rows: int | None = None) -> Array:
+        """Return random examples for inference; whole numbers are 0 or 1, which every vocabulary has."""
+        declared = self.input("infer", "x")
+        shape = _shape(declared, rows or self.rows)
+        if np.dtype(declared.dtype).kind in "iub":
+            return random.integers(0, 2, shape).astype(declared.dtype)
+        return random.normal(size=shape).astype(declared.dtype)
+
+    def y(self, random: np.random.Generator, outputs: Array) -> Array:
+        """Return random targets of the declared form for the outputs of inference."""
+        return targets(self.input("train", "y"), random, outputs.shape, self.rows)
+
+    def with_targets(self, shape: tuple[int, ...]) -> "Subject":
+        """Return the subject with another declared shape of the targets."""
+        name, y = self.name("train"), self.input("train", "y")
+        signature = self.signatures[name]
+        inputs = {**signature.inputs, y.name: replace(y, shape=shape)}
+        return replace(self, signatures={**self.signatures, name: replace(signature, inputs=inputs)})
+
+    def parameters(self, engine: Engine) -> Inputs:
+        """Return what the reading signature returns; empty if there is none."""
+        return engine.call(self.name("parameters")) if "parameters" in self.roles else {}
+
+    def batches(self, random: np.random.Generator, engine: Engine, count: int) -> Iterator[tuple[Array, Array]]:
+        """Yield batches of different scale, so that their losses differ."""
+        for i in range(count):
+            x = self.x(random)
+            if x.dtype.kind == "f":
+                x = (x * (1.0, 3.0, 0.5, 2.0)[i % 4]).astype(x.dtype)
+            yield x, self.y(random, self.infer(engine, x))
+
+    def batch(self, engine: Engine) -> tuple[Array, Array]:
+        """Return what the step takes for a batch of random examples, and targets."""
+        random = np.random.default_rng(4)
+        x = self.x(random)
+        return self.trained_on(engine, x), self.y(random, self.infer(engine, x))
+
+
+def targets(y: TensorInfo, random: np.random.Generator, outputs: tuple[int, ...], rows: int) -> Array:
+    """Return random targets: one-hot, class numbers, or 0 and 1 for a single output.
+
+    Args:
+        y: The input.
+        random: The generator.
+        outputs: The shape of the outputs of inference.
+        rows: The rows of the batch.
+    """
+    classes = outputs[-1] if len(outputs) > 1 else 1
+    shape = [*_shape(y, rows)]
+    one_hot = len(shape) == len(outputs) and classes > 1 and y.shape[-1] in (classes, -1)
+    if one_hot:
+        labels = random.integers(0, classes, outputs[:-1])
+        return np.eye(classes, dtype=y.dtype)[labels]
+    if len(shape) > 1 and len(outputs) > 1 and y.shape[-1] < 0:
+        shape[-1] = 1
+    middle = list(outputs[1 : len(shape)])
+    shape[1 : 1 + len(middle)] = [m if d < 0 else s for s, m, d in zip(shape[1:], middle, y.shape[1:], strict=False)]
+    return random.integers(0, max(classes, 2), shape).astype(y.dtype)
+
+
+def zeros(tensor: TensorInfo, rows: int = ROWS) -> Array:
+    """Return zeros of a declared shape."""
+    if tensor.dtype in ("string", "resource", "variant"):
+        raise ModelError(f"input {tensor.name!r} is {tensor.dtype}")
+    return np.zeros(_shape(tensor, rows), tensor.dtype)
+
+
+def _shape(tensor: TensorInfo, rows: int) -> tuple[int, ...]:
+    first = [size if size >= 0 else rows for size in tensor.shape[:1]]
+    return (*first, *(size if size >= 0 else LENGTH for size in tensor.shape[1:]))
+
+
+def _other(tensor: TensorInfo, rows: int) -> Array:
+    if not tensor.shape or tensor.shape == (1,):
+        return np.full(tensor.shape, 0 if tensor.name == "mu" else RATE, tensor.dtype)
+    return np.ones(_shape(tensor, rows), tensor.dtype)
+
+
+def _filled(x: Array, size: int) -> Array:
+    """Return rows repeated up to a number."""
+    return x if len(x) == size else np.concatenate([x, np.repeat(x[-1:], size - len(x), axis=0)])

@@ -1,0 +1,112 @@
+"""Run experiments on a file in a subprocess with limits; what crashes or hangs is left out of the next subprocess."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from odt_sim.device.engines import LITERT, RuntimeChoice
+from odt_sim.doctor.experiments import possible
+from odt_sim.doctor.subject import Roles
+from odt_sim.subprocesses import environment
+
+SECONDS = 60.0
+"""The CPU time of a subprocess, and half of its wall-clock time, in seconds; a file of more than 60 MB gets one second more
+for each MB."""
+
+QUIET = {"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What the experiments found.
+
+    Attributes:
+        found: The result of each experiment that ended, by name; with the key `error` if it failed.
+        deaths: Why the process ended during an experiment, by the experiment's name.
+    """
+
+    found: dict[str, dict[str, Any]]
+    deaths: dict[str, str]
+
+    def result(self, experiment: str) -> dict[str, Any] | None:
+        """Return what an experiment measured; None if it failed, died or was not possible."""
+        found = self.found.get(experiment)
+        return None if found is None or "error" in found else found
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """The errors of the experiments that failed, by name."""
+        return {name: found["error"] for name, found in self.found.items() if "error" in found}
+
+
+def tried(
+    content: bytes,
+    where: str,
+    roles: Roles,
+    runtime: RuntimeChoice = LITERT,
+    experiments: Sequence[str] | None = None,
+) -> Trial:
+    """Run experiments on a file.
+
+    Args:
+        content: The file's bytes.
+        where: Its name.
+        roles: Its signatures by role.
+        runtime: What runs it.
+        experiments: Their names; by default those of a diagnosis that the roles allow.
+    """
+    trial = Trial({}, {})
+    waiting = list(possible(roles) if experiments is None else experiments)
+    while waiting:
+        request = {
+            "where": where,
+            "roles": {role: dict(own) for role, own in roles.items()},
+            "runtime": [runtime.name, runtime.python],
+            "seconds": max(SECONDS, len(content) / 1e6),
+            "experiments": waiting,
+            "y": (trial.result("declared") or {}).get("y"),
+        }
+        lines, reason = _run(request, content)
+        ended = {line["ends"]: line["found"] for line in lines if "ends" in line}
+        trial.found.update(ended)
+        waiting = [name for name in waiting if name not in ended]
+        if waiting and reason is not None:
+            begun = next((line["begins"] for line in reversed(lines) if "begins" in line), waiting[0])
+            trial.deaths[begun] = reason
+            waiting = [] if begun == "load" else [name for name in waiting if name != begun]
+        elif waiting:
+            break
+    return trial
+
+
+def _run(request: dict[str, Any], content: bytes) -> tuple[Sequence[dict[str, Any]], str | None]:
+    """Return the lines of a subprocess, and why it ended early; None if it did not."""
+    command = [sys.executable, "-P", "-m", "odt_sim.doctor.trial_process"]
+    child = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(QUIET)
+    )
+    seconds = 2 * request["seconds"]
+    try:
+        output, errors = child.communicate(json.dumps(request).encode() + b"\n" + content, timeout=seconds)
+        reason = _reason(child.returncode, errors.decode(errors="replace"))
+    except subprocess.TimeoutExpired:
+        child.kill()
+        output, _ = child.communicate()
+        reason = f"it did not end within {seconds:.0f} s"
+    return [json.loads(line) for line in output.decode(errors="replace").splitlines() if line.endswith("}")], reason
+
+
+def _reason(code: int, errors: str) -> str | None:
+    if code == 0:
+        return None
+    if code == -signal.SIGXCPU:
+        return "it needed too much CPU time"
+    if code == -signal.SIGKILL or "bad_alloc" in errors:
+        return "it was killed or ran out of memory"
+    if code < 0:
+        return f"it crashed ({signal.Signals(-code).name})"
+    return (errors.strip().splitlines() or [f"exit code {code}"])[-1]

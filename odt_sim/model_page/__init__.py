@@ -1,0 +1,1 @@
+"""One self-contained page of a `.tflite` file: signatures, graphs, weights."""
