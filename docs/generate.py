@@ -25,7 +25,7 @@ SOURCES = {
 }
 """The pages of the site whose source has another name or folder."""
 
-COMMANDS = ("run", "report", "export", "inspect", "deploy", "phone", "deflex", "completion")
+COMMANDS = ("run", "report", "export", "inspect", "doctor", "deploy", "phone", "deflex", "completion")
 PACKAGES = ("odt_sim", "odt_sim.data", "odt_sim.export", "odt_sim.strategies", "odt_sim.aggregators")
 """The packages whose public names are described."""
 
@@ -46,6 +46,7 @@ MODULES = {
     "reference/settings.md": "odt_sim.cli.settings_reference",
     "reference/records.md": "odt_sim.persistence.records_reference",
     "reference/device-profiles.md": "odt_sim.phone.profile_reference",
+    "doctor.md": "odt_sim.doctor.reference",
 }
 """Pages that a module prints."""
 

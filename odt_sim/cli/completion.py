@@ -18,7 +18,7 @@ FLAGS = {
     "report": ("-o", "--best", "--against", "--target"),
     "export": ("-o", "--help"),
     "deflex": ("--batch-size", "--help"),
-    "inspect": ("--help",),
+    "inspect": ("--html", "--help"),
     "deploy": ("--device", "--all", "--global", "--format", "-o"),
     "phone": ("--host", "--port", "--assets", "--certificate", "--key", "--help"),
     "doctor": ("--json", "--signature", "--flex-python", "--help"),

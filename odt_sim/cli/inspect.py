@@ -10,13 +10,20 @@ from rich.table import Table
 
 from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.model_page.page import write_model_page
 
 
 def inspect(arguments: Sequence[str]) -> int:
     """Print a model and return the exit code."""
     parser = argparse.ArgumentParser("odt-sim inspect", description="Print what a .tflite file holds.")
     parser.add_argument("file", type=Path, metavar="FILE", help="a .tflite file")
-    print_model(parser.parse_args(arguments).file)
+    parser.add_argument("--html", type=Path, metavar="OUT", help="write a page with its graphs and weights instead")
+    options = parser.parse_args(arguments)
+    if options.html:
+        write_model_page(options.file, options.html)
+        print(f"page: {options.html}")
+    else:
+        print_model(options.file)
     return 0
 
 

@@ -20,7 +20,7 @@ USAGE = """usage: odt-sim COMMAND ...
                               compare runs that are on disk, as tables and a page
   export [-o FILE] [OVERRIDE ...]
                               write the configured model's .tflite: odt-sim export model=mnist_cnn
-  inspect FILE                print the signatures, parameters and ops of a .tflite file
+  inspect FILE [--html OUT]   print the signatures, parameters and ops of a .tflite file, or write them as a page
   doctor FILE [--json]        say whether a .tflite file trains, and what is wrong with it
   deploy RUN --device ID|--all|--global [--format ...] [-o DIR]
                               write a run's models for phones, trainable and for inference

@@ -15,10 +15,13 @@ from odt_sim.doctor.run_checks import check_trial, loss_text
 from odt_sim.doctor.subject import Roles
 from odt_sim.doctor.trial import tried
 from odt_sim.errors import ModelError
+from odt_sim.model.adaptation import adapted
+from odt_sim.model.contract import REQUIRED
 from odt_sim.model.graph import Graph, Handle
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.roles import Corrections, find_roles
+from odt_sim.model.trainable import TrainableModel
 
 EXPLAIN: Sequence[tuple[frozenset[Kind], frozenset[Kind]]] = (
     (frozenset({kinds.NOT_FINITE}), frozenset({kinds.DIVERGES, kinds.LOSS_NOT_FINITE})),
@@ -137,8 +140,8 @@ class _Examination:
             for role in ROLES
             if role in found and graph.signatures[found[role].signature].declared
         }
-        self._missing, self._flex_python = found.missing, flex_python
-        self._manifest = _manifest(graph, str(path))
+        self._missing, self._corrections, self._flex_python = found.missing, corrections, flex_python
+        self._own, self._manifest = METADATA_NAME in graph.metadata, _manifest(graph, str(path))
 
     def diagnosis(self) -> Diagnosis:
         declared = list(check_file(self._graph, self._roles, self._missing))
@@ -146,12 +149,31 @@ class _Examination:
         ran: list[Finding] = []
         measured: dict[str, Any] = {}
         if runtime is not None:
-            trial = tried(self._content, str(self._path), self._roles, runtime)
-            ran = list(check_trial(trial, self._roles, self._variables()))
+            content, roles, refused = self._completed(flex=runtime.runs_flex)
+            trial = tried(content, str(self._path), roles, runtime)
+            ran = list(check_trial(trial, {**roles, **self._roles}, self._variables(), self._frozen()))
+            if refused and not any(finding.kind.prevents for finding in [*declared, *ran]):
+                ran.append(Finding(kinds.REFUSED, "", refused))
             measured = self._measured(trial.result("speed"), trial.result("loss"), runtime)
         found = tuple(sorted(self._causes([*declared, *ran]), key=lambda f: (not f.kind.prevents, f.kind.id, f.where)))
         names = {role: own["name"] for role, own in self._roles.items()}
         return Diagnosis(str(self._path), len(self._content), names, found, _verdicts(found, runtime), measured)
+
+    def _completed(self, *, flex: bool) -> tuple[bytes, Roles, str]:
+        """Return the file and its roles; as a simulation runs it, if it lacks signatures that read and write its weights.
+
+        The third value says why a simulation refuses the file; empty if it does not.
+        """
+        where = str(self._path)
+        try:
+            content = adapted(self._content, where, signatures=self._corrections, flex=flex).content
+            added = TrainableModel.from_content(content, where=where, flex=flex)
+        except ModelError as error:
+            return self._content, self._roles, str(error).removeprefix(f"{where}: ")
+        self._manifest = self._manifest or added.manifest
+        if {"parameters", "restore"} <= self._roles.keys():
+            return self._content, self._roles, ""
+        return content, {role: {"name": role} for role in REQUIRED}, ""
 
     def _causes(self, found: list[Finding]) -> list[Finding]:
         """Leave out findings that another one, or a loss that the manifest names, explains."""
@@ -160,7 +182,7 @@ class _Examination:
         for causes, effects in EXPLAIN:
             if causes & ids:
                 explained |= effects
-        if self._manifest is not None and self._manifest.loss is not None:
+        if self._own and self._manifest is not None and self._manifest.loss is not None:
             explained.add(kinds.UNEXPLAINED)
         return [finding for finding in found if finding.kind not in explained]
 
@@ -172,13 +194,19 @@ class _Examination:
 
     def _variables(self) -> dict[str, str]:
         """Return the author's name of each output of the reading signature."""
-        if "parameters" not in self._roles:
-            return {}
-        if self._manifest is not None:
+        if self._manifest is not None and (self._own or "parameters" not in self._found):
             return {f"a{i}": p.name for i, p in enumerate(self._manifest.parameters)}
+        if "parameters" not in self._found:
+            return {}
         flow = self._found.flow("parameters")
         sources = {name: [s for s in flow.of_output(name) if isinstance(s, Handle)] for name in flow.entry.outputs}
         return {name: handles[0].name for name, handles in sources.items() if len(handles) == 1}
+
+    def _frozen(self) -> set[str]:
+        """Return the outputs of the reading signature that the file's manifest calls frozen."""
+        if not self._own or self._manifest is None:
+            return set()
+        return {f"a{i}" for i, p in enumerate(self._manifest.parameters) if not p.moves}
 
     def _measured(self, speed: Any, loss: Any, runtime: RuntimeChoice) -> dict[str, Any]:
         figures = {"runtime": runtime.name, **(speed or {})}

@@ -1,6 +1,6 @@
 """Checks of what the experiments measured."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from odt_sim.doctor import findings as kinds
@@ -23,13 +23,14 @@ LOSSES: Mapping[str, Kind] = {
 MOST = 8
 
 
-def check_trial(trial: Trial, roles: Roles, names: Mapping[str, str]) -> Iterator[Finding]:
+def check_trial(trial: Trial, roles: Roles, names: Mapping[str, str], frozen: Set[str]) -> Iterator[Finding]:
     """Yield what the experiments show.
 
     Args:
         trial: The results.
         roles: The file's signatures by role.
         names: The variable behind each output of the reading signature.
+        frozen: The outputs that no step is to change.
     """
     for experiment, reason in trial.deaths.items():
         yield Finding(kinds.CRASH, experiment, reason)
@@ -38,7 +39,7 @@ def check_trial(trial: Trial, roles: Roles, names: Mapping[str, str]) -> Iterato
         return
     yield from _declared(trial, roles)
     yield from _loss(trial, roles)
-    yield from _step(trial, roles, names)
+    yield from _step(trial, roles, names, frozen)
     yield from _order(trial, roles)
     yield from _mode(trial, roles, names)
     yield from _failures(trial, roles)
@@ -94,7 +95,7 @@ def _returned(found: Mapping[str, Any]) -> str:
     return f"returned {', '.join(f'{loss:.4g}' for loss in found['returned'])}"
 
 
-def _step(trial: Trial, roles: Roles, names: Mapping[str, str]) -> Iterator[Finding]:
+def _step(trial: Trial, roles: Roles, names: Mapping[str, str], frozen: Set[str]) -> Iterator[Finding]:
     found = trial.result("step")
     if found is None:
         return
@@ -103,8 +104,8 @@ def _step(trial: Trial, roles: Roles, names: Mapping[str, str]) -> Iterator[Find
         yield Finding(kinds.DIVERGES, train, _named(found["not_finite"], names))
     elif found["weights"] and len(found["unchanged"]) == found["weights"]:
         yield Finding(kinds.NO_CHANGE, train, f"none of {found['weights']} weights changed in 5 steps")
-    elif found["unchanged"]:
-        yield Finding(kinds.PARTIAL_CHANGE, train, _named(found["unchanged"], names))
+    elif unchanged := [name for name in found["unchanged"] if name not in frozen]:
+        yield Finding(kinds.PARTIAL_CHANGE, train, _named(unchanged, names))
 
 
 def _order(trial: Trial, roles: Roles) -> Iterator[Finding]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-
 from dialects.models import CLASSES, RATE, Perceptron, convert, function, of_x, of_y, reads, writes
 
 Tensors = dict[str, tf.Tensor]
@@ -42,46 +41,46 @@ class Patient(Perceptron):
 
     # --- losses
 
-    def train_mean(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def step_mean(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         self.total.assign_add(self.step(x, y))
         self.count.assign_add(1.0)
         return self.total / self.count
 
-    def train_swapped(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def step_swapped(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         probabilities = tf.nn.softmax(self.logits(x))
         loss = -tf.reduce_sum(probabilities * tf.math.log(tf.clip_by_value(y, 1e-7, 1 - 1e-7)), axis=1)
         with tf.control_dependencies([loss]):
             self.step(x, y)
         return tf.reduce_mean(loss)
 
-    def train_sum(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def step_sum(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         return self.step(x, y) * tf.cast(tf.shape(x)[0], tf.float32)
 
-    def train_after(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def step_after(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies([self.step(x, y)]):
             return self.loss(x, y)
 
-    def train_other(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def step_other(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         return self.step(x, y) * 0.3 + tf.reduce_mean(x * x)
 
-    def train_nan(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def step_nan(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         return tf.math.log(-1.0 - self.step(x, y))
 
     # --- steps
 
-    def train_nothing(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def step_nothing(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         loss = self.loss(x, y)
         for weight in self.weights:
             weight.assign_add(tf.fill(weight.shape, tf.nn.relu(-loss)))
         return loss
 
-    def train_partly(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def step_partly(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         loss = self.loss(x, y)
         for weight in self.weights[2:]:
             weight.assign_add(tf.fill(weight.shape, RATE * loss))
         return loss
 
-    def train_wildly(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def step_wildly(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         loss = self.loss(x, y)
         for weight in self.weights:
             weight.assign_add(tf.fill(weight.shape, loss * 3e38))
@@ -103,7 +102,7 @@ class Patient(Perceptron):
 
 def main(path: Path) -> None:
     model, signatures = Patient(), {}
-    for name in ("train", *(name for name in vars(Patient) if name.startswith("train_"))):
+    for name in ("train", *(name for name in vars(Patient) if name.startswith("step_"))):
         step = getattr(model, "step" if name == "train" else name)
         signatures[name] = function(returning("loss", step), x=of_x(), y=of_y())
     for name in ("infer", *(name for name in vars(Patient) if name.startswith("infer_"))):
