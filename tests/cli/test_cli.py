@@ -25,7 +25,7 @@ def test_version_is_printed(odt_sim):
 def test_help_lists_the_commands(odt_sim, flag):
     code, out, err = odt_sim(flag)
     assert (code, err) == (0, "")
-    assert all(f"\n  {command} " in out for command in ("run", "report", "export", "inspect", "completion"))
+    assert all(f"\n  {command} " in out for command in ("run", "report", "export", "inspect", "doctor", "completion"))
 
 
 @pytest.mark.parametrize("arguments", [[], ["train"], ["-x"]])
