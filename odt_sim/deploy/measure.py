@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from odt_sim.device.batches import padded
 from odt_sim.device.examples import Examples
 from odt_sim.device.native_output import quiet
+from odt_sim.errors import ModelError
 from odt_sim.metrics.device import figures
 from odt_sim.model.trainable import TrainableModel
 
@@ -37,21 +38,30 @@ class Measured:
     milliseconds: float
 
 
-def measured(content: bytes, model: TrainableModel, examples: Examples) -> Measured:
+def measured(content: bytes, model: TrainableModel, examples: Examples, where: str) -> Measured:
     """Run a file's `infer` on examples.
 
     Args:
         content: The file.
         model: The model that it was made of.
         examples: At least one.
+        where: The file's name, for errors.
+
+    Raises:
+        ModelError: LiteRT cannot run the file.
     """
-    with quiet():
-        infer = Interpreter(model_content=content, num_threads=1).get_signature_runner("infer")
     x, y = examples.take()
     declared = model.signatures["infer"].inputs["x"].shape[0]
     rows = declared if declared > 0 else model.batch_size
     batches = [padded(x[start : start + rows], rows) for start in range(0, len(x), rows)]
-    outputs, seconds = _run(infer, batches, model.output.name)
+    try:
+        with quiet():
+            infer = Interpreter(model_content=content, num_threads=1).get_signature_runner("infer")
+        outputs, seconds = _run(infer, batches, model.output.name)
+    except (ValueError, RuntimeError) as error:
+        raise ModelError(
+            f"{where}: LiteRT cannot run it ({' '.join(str(error).split())}); leave its format out"
+        ) from error
     found = figures(outputs[: len(x)], y, model.loss, model.from_logits, model.delta)
     return Measured(len(content), found, rows, 1000 * median(seconds))
 

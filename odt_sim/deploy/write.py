@@ -63,7 +63,8 @@ def _write(
     for format in formats:
         contents[f"{name}_infer_{format}.tflite"] = (format, inference_file(model, format, train))
     rows = [
-        {"file": file, "format": format, **_row(content, model, test)} for file, (format, content) in contents.items()
+        {"file": file, "format": format, **_row(content, model, test, file)}
+        for file, (format, content) in contents.items()
     ]
     table = _with_rows(output / TABLE, rows)
     for file, (_, content) in contents.items():
@@ -72,8 +73,8 @@ def _write(
     return rows
 
 
-def _row(content: bytes, model: TrainableModel, test: Examples) -> Row:
-    found = measured(content, model, test)
+def _row(content: bytes, model: TrainableModel, test: Examples, where: str) -> Row:
+    found = measured(content, model, test, where)
     return {"bytes": found.bytes, **found.figures, "milliseconds": found.milliseconds, "rows": found.rows}
 
 

@@ -17,66 +17,82 @@ def with_fully_connected(content: bytes) -> bytes:
     """
     model = unpacked(content)
     for subgraph in model.subgraphs:
-        operators = []
-        for operator in subgraph.operators:
-            if kind_of(model, operator) == OPS.BATCH_MATMUL and _matrix(model, subgraph, operator) is not None:
-                operators += _replaced(model, subgraph, operator)
-            else:
-                operators.append(operator)
-        subgraph.operators = operators
+        _Rewriting(model, subgraph).rewrite()
     drop_unused(model)
     return packed(model)
 
 
-def _matrix(model: Any, subgraph: Any, operator: Any) -> NDArray[np.float32] | None:
-    """Return the constant weights `[outputs, inputs]`; None if they are not one constant float32 matrix."""
-    tensor = subgraph.tensors[int(operator.inputs[1])]
-    data = model.buffers[tensor.buffer].data
-    if data is None or tensor.type != schema.TensorType.FLOAT32 or any(size != 1 for size in tensor.shape[:-2]):
-        return None
-    matrix = np.frombuffer(bytes(data), np.float32).reshape(tensor.shape[-2:])
-    return matrix if operator.builtinOptions.adjY else matrix.T
+class _Rewriting:
+    """The rewriting of one subgraph; products by the same matrix share its tensor."""
 
+    def __init__(self, model: Any, subgraph: Any) -> None:
+        self._model, self._subgraph = model, subgraph
+        self._weights: dict[tuple[int, bool], int] = {}
+        self._transposed: dict[int, int] = {}
+        self._operators: list[Any] = []
 
-def _replaced(model: Any, subgraph: Any, operator: Any) -> list[Any]:
-    matrix = _matrix(model, subgraph, operator)
-    assert matrix is not None
-    left, right = map(int, operator.inputs)
-    weights = schema.TensorT()
-    weights.name, weights.type = subgraph.tensors[right].name + b"/weights", schema.TensorType.FLOAT32
-    weights.shape, weights.buffer = np.array(matrix.shape, np.int32), add_buffer(model, matrix)
-    transposed = [_transpose(model, subgraph, left)] if operator.builtinOptions.adjX else []
-    operator.inputs = np.array(
-        [int(transposed[0].outputs[0]) if transposed else left, _add(subgraph, weights), -1], np.int32
-    )
-    operator.opcodeIndex = opcode(model, OPS.FULLY_CONNECTED, version=5)  # the version that keeps the axes
-    operator.builtinOptionsType = schema.BuiltinOptions.FullyConnectedOptions
-    operator.builtinOptions = schema.FullyConnectedOptionsT()
-    operator.builtinOptions.keepNumDims = True
-    return [*transposed, operator]
+    def rewrite(self) -> None:
+        for operator in self._subgraph.operators:
+            if kind_of(self._model, operator) == OPS.BATCH_MATMUL:
+                self._product(operator)
+            self._operators.append(operator)
+        self._subgraph.operators = self._operators
 
+    def _product(self, operator: Any) -> None:
+        """Turn a product into a fully connected layer, if its right side is one constant matrix."""
+        left, right = map(int, operator.inputs)
+        options = operator.builtinOptions
+        weights = self._weights_of(right, bool(options.adjY))
+        if weights is None:
+            return
+        rows = self._transpose(left) if options.adjX else left
+        operator.inputs = np.array([rows, weights, -1], np.int32)
+        operator.opcodeIndex = opcode(self._model, OPS.FULLY_CONNECTED, version=5)  # the version that keeps the axes
+        operator.builtinOptionsType = schema.BuiltinOptions.FullyConnectedOptions
+        operator.builtinOptions = schema.FullyConnectedOptionsT()
+        operator.builtinOptions.keepNumDims = True
 
-def _transpose(model: Any, subgraph: Any, index: int) -> Any:
-    """Return an op that exchanges the last two axes of a tensor."""
-    given = subgraph.tensors[index]
-    order = np.arange(len(given.shape), dtype=np.int32)
-    order[-2:] = order[-2:][::-1]
-    axes, result, operator = schema.TensorT(), schema.TensorT(), schema.OperatorT()
-    axes.name, axes.type, axes.shape = given.name + b"/axes", schema.TensorType.INT32, np.array(order.shape, np.int32)
-    axes.buffer = add_buffer(model, order)
-    result.name, result.type, result.shape = given.name + b"/transposed", given.type, given.shape[order]
-    if given.shapeSignature is not None:
-        result.shapeSignature = given.shapeSignature[order]
-    operator.opcodeIndex = opcode(model, OPS.TRANSPOSE)
-    operator.inputs = np.array([index, _add(subgraph, axes)], np.int32)
-    operator.outputs = np.array([_add(subgraph, result)], np.int32)
-    operator.builtinOptionsType, operator.builtinOptions = (
-        schema.BuiltinOptions.TransposeOptions,
-        schema.TransposeOptionsT(),
-    )
-    return operator
+    def _weights_of(self, index: int, transposed: bool) -> int | None:
+        """Return the tensor of the weights `[outputs, inputs]`; None if they are not one constant float32 matrix."""
+        tensor = self._subgraph.tensors[index]
+        data = self._model.buffers[tensor.buffer].data
+        if data is None or tensor.type != schema.TensorType.FLOAT32 or any(size != 1 for size in tensor.shape[:-2]):
+            return None
+        key = tensor.buffer, transposed
+        if key not in self._weights:
+            matrix = np.frombuffer(bytes(data), np.float32).reshape(tensor.shape[-2:])
+            self._weights[key] = self._constant(tensor.name + b"/weights", matrix if transposed else matrix.T)
+        return self._weights[key]
 
+    def _transpose(self, index: int) -> int:
+        """Return the tensor with the last two axes exchanged, after an op that computes it."""
+        if index not in self._transposed:
+            given = self._subgraph.tensors[index]
+            order = np.arange(len(given.shape), dtype=np.int32)
+            order[-2:] = order[-2:][::-1]
+            result, operator = schema.TensorT(), schema.OperatorT()
+            result.name, result.type, result.shape = given.name + b"/transposed", given.type, given.shape[order]
+            if given.shapeSignature is not None:
+                result.shapeSignature = given.shapeSignature[order]
+            self._transposed[index] = self._add(result)
+            operator.opcodeIndex = opcode(self._model, OPS.TRANSPOSE)
+            operator.inputs = np.array([index, self._constant(given.name + b"/axes", order)], np.int32)
+            operator.outputs = np.array([self._transposed[index]], np.int32)
+            operator.builtinOptionsType = schema.BuiltinOptions.TransposeOptions
+            operator.builtinOptions = schema.TransposeOptionsT()
+            self._operators.append(operator)
+        return self._transposed[index]
 
-def _add(subgraph: Any, tensor: Any) -> int:
-    subgraph.tensors.append(tensor)
-    return len(subgraph.tensors) - 1
+    def _constant(self, name: bytes, values: NDArray[Any]) -> int:
+        tensor = schema.TensorT()
+        tensor.name, tensor.shape, tensor.buffer = (
+            name,
+            np.array(values.shape, np.int32),
+            add_buffer(self._model, values),
+        )
+        tensor.type = schema.TensorType.FLOAT32 if values.dtype == np.float32 else schema.TensorType.INT32
+        return self._add(tensor)
+
+    def _add(self, tensor: Any) -> int:
+        self._subgraph.tensors.append(tensor)
+        return len(self._subgraph.tensors) - 1

@@ -1,0 +1,61 @@
+"""The inference files of models in `conf/model`, in every format."""
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+
+from odt_sim import TrainableModel
+from odt_sim.deploy.formats import inference_file
+from odt_sim.device.examples import Examples
+from odt_sim.device.runtime import Runtime
+from odt_sim.model import flatbuffer
+
+
+def rows(model, seed, count):
+    x, random = model.x, np.random.default_rng(seed)
+    shape = (count, *x.shape[1:])
+    return random.random(shape, np.float32) if x.dtype == "float32" else random.integers(0, 10, shape).astype(x.dtype)
+
+
+def outputs(content, model):
+    infer = Interpreter(model_content=content, num_threads=1).get_signature_runner("infer")
+    return infer(x=rows(model, 9, model.batch_size))[model.output.name]
+
+
+def check_formats(model: TrainableModel) -> None:
+    """Compare with the trainable file; int8 to a quarter of the spread of outputs that were not trained."""
+    examples = Examples(rows(model, 0, 100), np.zeros(100, np.int32))
+    expected = Runtime(model).infer(rows(model, 9, model.batch_size))
+    files = {format: inference_file(model, format, examples) for format in ("float32", "float16", "int8")}
+    assert outputs(files["float32"], model).tobytes() == expected.tobytes()
+    np.testing.assert_allclose(outputs(files["float16"], model), expected, rtol=1e-2, atol=2e-2 * expected.std())
+    error = np.sqrt(np.mean((outputs(files["int8"], model) - expected) ** 2))
+    assert error < 0.25 * expected.std()
+    assert list(flatbuffer.read(files["int8"], "mine").signatures.values()) == [model.signatures["infer"]]
+    largest = max(np.prod(parameter.shape) for parameter in model.parameters)
+    if largest > 5000:
+        assert len(files["int8"]) < 0.7 * len(files["float32"])
+        assert len(files["float16"]) < 0.7 * len(files["float32"])
+
+
+@pytest.mark.parametrize("name", ["softmax", "digits_mlp", "digits_cnn"])
+def test_formats_agree(name, configured):
+    check_formats(configured(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["character_lstm", "har_cnn", "mnist_cnn", "resnet8", "transformer_encoder"])
+def test_formats_of_larger_models_agree(name, configured):
+    check_formats(configured(name))
+
+
+def test_file_of_any_rows_takes_any_rows(any_rows):
+    examples = Examples(rows(any_rows, 0, 100), np.zeros(100, np.int32))
+    for format in ("float32", "float16", "int8"):
+        content = inference_file(any_rows, format, examples)
+        infer = Interpreter(model_content=content).get_signature_runner("infer")
+        for count in (1, 5):
+            x = rows(any_rows, 3, count)
+            expected = Runtime(any_rows).infer(x)
+            found = infer(x=x)["logits"]
+            np.testing.assert_allclose(found, expected, atol=0.25 * expected.std() if format == "int8" else 1e-2)
