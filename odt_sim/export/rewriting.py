@@ -5,7 +5,7 @@ converted with built-in ops only.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -98,14 +98,14 @@ class Accesses:
     takes_inputs: bool
 
     @classmethod
-    def of(cls, trace: Trace) -> "Accesses":
-        """Return the accesses of a traced signature."""
+    def of(cls, trace: Trace, random: Collection[int]) -> "Accesses":
+        """Return the accesses of a traced signature; `random` are the handle ids of the states of random ops."""
         operations = trace.concrete.graph.get_operations()
         read = [t.op.name for op in operations if op.type in READS for t in op.inputs if t.dtype == tf.resource]
         changed = {t.op.name for op in operations for t in written(op)}
         return cls(
             tuple(dict.fromkeys(trace.variables[name] for name in read)),
-            frozenset(trace.variables[name] for name in changed),
+            frozenset(trace.variables[name] for name in changed).difference(random),
             bool(trace.arguments),
         )
 
@@ -125,12 +125,14 @@ def _rewritten(graph: Graph, name: str, batch_size: int | None) -> bytes:
     checkpoints = [key for key in graph.signatures if is_checkpointing(graph, key)]
     traces = {key: inlined(program.trace(key), batch_size) for key in graph.signatures if key not in checkpoints}
     _initialize_by_signature(program, traces)
-    accesses = {key: Accesses.of(trace) for key, trace in traces.items()}
+    random = {handle(v) for v in program.random_states.values()}
+    accesses = {key: Accesses.of(trace, random) for key, trace in traces.items()}
     saved = [own for key in checkpoints for own in saved_variables(graph, key)]
     weights = _weights(program, traces, accesses, saved)
     described = parameters_of(_describing(traces, accesses, weights), {handle(v): v for v in weights})
     ids = {handle(v) for v in weights}
-    states = [v for v in program.variables.values() if handle(v) not in ids]
+    others = [*program.variables.values(), *program.random_states.values()]
+    states = [v for v in others if handle(v) not in ids]
     generators = [v for v in states if is_generator(v)]
     signatures = emit_signatures(Traced(traces, weights, states, generators))
     rows = _rows([traces[key] for key, own in accesses.items() if own.trains])
@@ -179,7 +181,7 @@ def _weights(
 
     The latter are ordered as in a checkpoint; others follow in the order of their use.
     """
-    variables = {handle(v): v for v in program.variables.values()}
+    variables = {handle(v): v for v in [*program.variables.values(), *program.random_states.values()]}
     shown = traces["parameters"].concrete.structured_outputs if "parameters" in traces else {}
     if shown and set(shown) == {f"a{i}" for i in range(len(shown))}:
         own = parameters_of({"parameters": traces["parameters"]}, variables)

@@ -1,6 +1,8 @@
 """Files with Flex ops, rewritten with TensorFlow 2.20 or later, which cannot run them itself."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from dialects import Dialect, generated
 
 from odt_sim import TrainableModel
 from odt_sim.cli.main import main
+from odt_sim.errors import ExportError
 from odt_sim.export import deflex
 from odt_sim.model.graph_reader import read_graph
 
@@ -88,3 +91,138 @@ def test_feature_extraction_called_load_stays(tmp_path: Path) -> None:
     graph = read_graph(path.read_bytes(), "out")
     assert list(graph.signatures) == ["infer", "load", "parameters", "restore", "train"]
     assert list(graph.signatures["restore"].inputs) == ["a0", "a1"]  # the converter froze the body
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["convolution", "normalized", "lstm"])
+def test_ten_steps_agree_with_tensorflow(network: str, tmp_path: Path) -> None:
+    from dialects.classic import batches, classic
+
+    model = classic(network)
+    path = deflex(model.write(tmp_path / "classic.tflite", None), tmp_path / "builtin.tflite", batch_size=4)
+    lite = Interpreter(str(path), num_threads=1).get_signature_runner
+    before = [v.numpy() for v in model.trained]
+    for x, y in batches(model, 4, 10):
+        assert lite("train")(x=x, y=y)["loss"] == pytest.approx(float(model.train(x, y)["loss"]), rel=1e-5)
+    moved = max(np.abs(v.numpy() - old).max() for v, old in zip(model.trained, before, strict=True))
+    found = lite("parameters")()
+    for i, v in enumerate(model.trained):
+        np.testing.assert_allclose(found[f"a{i}"], v.numpy(), rtol=0, atol=1e-5 * moved, err_msg=v.name)
+
+
+@pytest.mark.slow
+def test_random_op_of_litert_becomes_one_with_a_state(tmp_path: Path) -> None:
+    from dialects.classic import batches, classic
+
+    model = classic("dropout")
+    path = deflex(model.write(tmp_path / "classic.tflite", 4), tmp_path / "builtin.tflite")
+    assert TrainableModel.load(path).random_states == (0,)
+    ((x, y),) = batches(model, 4, 1)
+
+    def losses(seed: int) -> list[float]:
+        call = Interpreter(str(path), num_threads=1).get_signature_runner
+        call("restore_optimizer_state")(s0=np.array([seed, 0], np.int32))
+        start = call("parameters")()
+        found = []
+        for _ in range(50):
+            call("restore")(**start)
+            found.append(float(call("train")(x=x, y=y)["loss"]))
+        return found
+
+    assert losses(1) == losses(1)
+    assert losses(1) != losses(2)
+    assert len(set(losses(1))) == 50  # a mask for each step
+    expected = [float(model.loss(x, y)[0]) for _ in range(300)]
+    assert np.mean(losses(1)) == pytest.approx(np.mean(expected), abs=4 * np.std(expected) / np.sqrt(50))
+
+
+class Odd:
+    """Writes models that are odd in one way."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "odd.tflite"
+
+    def write(self, step: Callable[..., Any] | None = None, owner: Any = None, **signatures: Any) -> Path:
+        """Write a perceptron, its step replaced by `step(model, x, y)`."""
+        from dialects.models import Taped, convert, function, infer, of_x, of_y, train
+
+        model = Taped()
+        taken = (lambda x, y: {"loss": step(model, x, y)}) if step else train(model)
+        given = {"train": function(taken, x=of_x(), y=of_y()), "infer": function(infer(model), x=of_x())}
+        model.owner = owner
+        convert(model, {**given, **signatures}, self.path, flex=True)
+        return self.path
+
+
+@pytest.mark.slow
+def test_op_that_cannot_be_rewritten_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import tensorflow as tf
+
+    source = Odd(tmp_path).write(lambda model, x, y: model.step(tf.math.cumprod(x), y))
+    assert main(["deflex", str(source), str(tmp_path / "out.tflite")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {source}: `train`: ")
+    assert "the op Cumprod has no TFLite built-in kernel and no lowering" in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out.tflite").exists()
+
+
+@pytest.mark.slow
+def test_variables_without_initial_values(tmp_path: Path) -> None:
+    import keras
+    import tensorflow as tf
+    from dialects.models import function
+
+    keras.utils.set_random_seed(0)
+    rate = keras.Variable(0.25, name="rate")  # the converter leaves out what Keras initializes
+
+    def step(model: Any, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return model.step(rate.value * x, y)
+
+    with pytest.raises(ExportError, match=r"the variable 'rate' is read and nothing sets it first \(1 in all\)"):
+        deflex(Odd(tmp_path).write(step, rate), tmp_path / "out.tflite")
+
+    def initialize() -> dict[str, tf.Tensor]:
+        rate.value.assign(0.5)
+        return {"done": tf.constant(1)}
+
+    source = Odd(tmp_path).write(step, rate, initialize=function(initialize))
+    lite = Interpreter(str(deflex(source, tmp_path / "out.tflite")), num_threads=1).get_signature_runner
+    x, y = generated("numbered").batch()
+    expected = Interpreter(str(generated("numbered").path), num_threads=1).get_signature_runner("train")(x=x / 2, y=y)
+    assert lite("train")(x=x, y=y)["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_sharded_checkpoint_gives_way_to_parameters(tmp_path: Path) -> None:
+    import tensorflow as tf
+    from dialects.models import function, spec
+
+    raw, kernel = tf.raw_ops, tf.Variable(np.ones((6, 3), np.float32), name="kernel")
+    form = {"tensor_names": ["kernel"], "shape_and_slices": [""]}
+
+    def save(path: tf.Tensor) -> dict[str, tf.Tensor]:
+        shard = raw.ShardedFilename(basename=path, shard=0, num_shards=1)
+        raw.SaveV2(prefix=shard, tensors=[kernel.read_value()], **form)
+        raw.MergeV2Checkpoints(checkpoint_prefixes=[shard], destination_prefix=path)
+        return {"path": path}
+
+    def load(path: tf.Tensor) -> dict[str, tf.Tensor]:
+        (value,) = raw.RestoreV2(prefix=path, dtypes=[tf.float32], **form)
+        kernel.assign(tf.ensure_shape(value, [6, 3]))
+        return {"kernel": value}
+
+    path = spec([], tf.string)
+    files = {"save": function(save, path=path), "load": function(load, path=path)}
+    infer = function(lambda x: {"y": tf.matmul(x, kernel)}, x=spec([4, 6]))
+    source = Odd(tmp_path).write(None, kernel, **files, infer=infer)
+    model = TrainableModel.load(deflex(source, tmp_path / "out.tflite"))
+    assert model.signatures.keys() == {
+        "train",
+        "infer",
+        "parameters",
+        "restore",
+        "optimizer_state",
+        "restore_optimizer_state",
+    }
+    assert [p.name for p in model.parameters] == ["kernel"]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
-from classic import NETWORKS, Classic, batches, classic
 from dialects import FLEX, generated
+from dialects.classic import NETWORKS, Classic, batches, classic
 from flex_model import RATE, FlexModel, export, small_cnn
 from flex_model import batches as flex_batches
 from numpy.typing import NDArray

@@ -8,6 +8,7 @@ from odt_sim.export.importing import (  # noqa: F401 - each registers its ops
     control_flow,
     convolution,
     products,
+    random,
     shapes,
     slicing,
     tensor_lists,

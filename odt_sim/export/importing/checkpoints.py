@@ -2,7 +2,7 @@
 
 from odt_sim.model.graph import Graph, Handle, Op
 
-SAVING = ("FlexSave", "FlexSaveV2", "FlexSaveSlices")
+SAVING = ("FlexSave", "FlexSaveV2", "FlexSaveSlices", "FlexShardedFilename", "FlexMergeV2Checkpoints")
 RESTORING = ("FlexRestore", "FlexRestoreV2", "FlexRestoreSlice")
 _PASSING = ("FlexEnsureShape", "FlexIdentity", "FlexReshape", "RESHAPE", "CAST")
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError, ModelError
 from odt_sim.export.importing.flex import emitted
+from odt_sim.export.importing.random import States, random_states
 from odt_sim.export.importing.registry import IMPORTS, Operator, Value
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.constant_folding import FOLDED
@@ -28,10 +29,12 @@ class Program:
     Attributes:
         graph: The file's graph.
         variables: The variables; those without an initial value are zero.
+        random_states: The states of the random ops.
     """
 
     graph: Graph
     variables: dict[Handle, tf.Variable]
+    random_states: States
     _depth: int = field(default=0, init=False)
 
     @classmethod
@@ -42,7 +45,7 @@ class Program:
             ExportError: A variable has no fixed shape, or an initializer has an op that cannot be imported.
         """
         known = {handle: own for handle, own in graph.variables.items() if own.dtype is not None}
-        program = cls(graph, {handle: _variable(own) for handle, own in known.items()})
+        program = cls(graph, {handle: _variable(own) for handle, own in known.items()}, random_states(graph))
         for index in graph.initializers:
             program._traced(index, [], [], {}, "an initializer").concrete()
         return program
@@ -90,7 +93,7 @@ class Program:
             return Trace(named(function, specs), layers_of(handle.name for handle in self.variables))
         except Refusal as refusal:
             raise ExportError(f"{where}: {refusal}") from refusal
-        except (ValueError, TypeError, ModelError, tf.errors.OpError) as error:
+        except (ValueError, TypeError, AttributeError, LookupError, ModelError, tf.errors.OpError) as error:
             line = " ".join(str(error).split())[:300]
             raise ExportError(f"{where}: TensorFlow refuses its graph ({line})") from error
 
@@ -117,6 +120,7 @@ class Program:
                     variables={
                         place: self.variable(place, index) for place in op.outputs if self._is_handle(place, index)
                     },
+                    state=self.random_states.get((index, op.outputs[0])) if op.outputs else None,
                     run=self.run,
                 )
                 return _imported(operator)

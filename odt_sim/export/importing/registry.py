@@ -28,6 +28,7 @@ class Operator:
         inputs: The imported inputs.
         dtypes: The types of the outputs.
         variables: The variables that its outputs are handles of.
+        state: The state of a random op; None for others.
         run: Imports a subgraph with inputs and returns its outputs.
     """
 
@@ -37,6 +38,7 @@ class Operator:
     inputs: list[Value]
     dtypes: list[tf.DType]
     variables: Mapping[int, tf.Variable]
+    state: tf.Variable | None
     run: Callable[[int, Sequence[Value]], list[Value]]
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from dialects.models import checkpoint, convert, function, spec
 from keras import layers
 from numpy.typing import NDArray
+
+from dialects.models import checkpoint, convert, function, spec
 
 CLASSES = 3
 Batch = tuple[NDArray[Any], NDArray[Any]]
@@ -132,6 +133,17 @@ def depthwise() -> keras.Model:
     return sequential(*body, shape=(6, 6, 3))
 
 
+class Dropout(layers.Layer):
+    """As of Keras 2, without a seed generator."""
+
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return tf.nn.dropout(x, 0.5) if training else x
+
+
+def dropped() -> keras.Model:
+    return sequential(layers.Dense(50, activation="relu"), Dropout(), shape=(6,))
+
+
 def embedding() -> keras.Model:
     body = [layers.Embedding(7, 4, name="words"), layers.GlobalAveragePooling1D()]
     return sequential(*body, shape=(5,), dtype="int32")
@@ -152,11 +164,12 @@ NETWORKS: dict[str, tuple[Callable[[], keras.Model], Step, bool]] = {
     "adam_of_keras_2": (dense, adam_of_keras_2, False),
     "lstm": (recurrent, sgd, False),
 }
+RANDOM = {"dropout": (dropped, sgd, False)}
 
 
 def classic(name: str) -> Classic:
     """Return a network as an author would train it."""
-    build, step, sparse = NETWORKS[name]
+    build, step, sparse = {**NETWORKS, **RANDOM}[name]
     keras.backend.clear_session()
     keras.utils.set_random_seed(3)
     return Classic(build(), step, sparse=sparse)
