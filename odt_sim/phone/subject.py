@@ -91,10 +91,10 @@ def numbered(model: TrainableModel) -> tuple[str, ...]:
 
 
 def random_inputs(tensor: TensorInfo, rows: int, random: np.random.Generator) -> Array:
-    """Return `[rows, ...]`: floats from 0 to 1, or the integers 0 and 1, which every vocabulary has."""
+    """Return `[rows, ...]`: floats of mean 0 and deviation 1, or the integers 0 and 1, which every vocabulary has."""
     shape = (rows, *tensor.shape[1:])
     if tensor.dtype.startswith("float"):
-        return random.random(shape).astype(tensor.dtype)
+        return random.normal(size=shape).astype(tensor.dtype)
     return random.integers(0, 2, shape).astype(tensor.dtype)
 
 
