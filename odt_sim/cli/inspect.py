@@ -1,20 +1,27 @@
-"""The command `odt-sim inspect`: print what a `.tflite` file holds."""
+"""The command `odt-sim inspect`: print what any `.tflite` file holds, and whether it trains here."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.trainable import TrainableModel
+from odt_sim.errors import ModelError
+from odt_sim.model.adaptation import Adaptation
+from odt_sim.model.flatbuffer import TensorInfo, fingerprint
+from odt_sim.model.graph import EntryPoint, Graph, operator_counts
+from odt_sim.model.graph_reader import has_metadata, read_graph
+from odt_sim.model.manifest import METADATA_NAME
+from odt_sim.model.roles import Roles, find_roles
+from odt_sim.model.trainable import TrainableModel, read_file
+from odt_sim.model.trial import loaded
 from odt_sim.model_page.page import write_model_page
 
 
 def inspect(arguments: Sequence[str]) -> int:
-    """Print a model and return the exit code."""
+    """Print a file and return the exit code."""
     parser = argparse.ArgumentParser("odt-sim inspect", description="Print what a .tflite file holds.")
     parser.add_argument("file", type=Path, metavar="FILE", help="a .tflite file")
     parser.add_argument("--html", type=Path, metavar="OUT", help="write a page with its graphs and weights instead")
@@ -28,20 +35,105 @@ def inspect(arguments: Sequence[str]) -> int:
 
 
 def print_model(path: Path) -> None:
-    """Print the signatures, the parameters and the ops of a trainable model.
+    """Print whether a file trains here, its signatures, weights and ops.
 
     Raises:
-        ModelError: The file is not a trainable model.
+        ModelError: The file cannot be read, is no `.tflite` file, or is damaged.
     """
-    model = TrainableModel.load(path)
+    content, where = read_file(path), str(path)
+    try:
+        adaptation = loaded(content, where)
+        model = TrainableModel.from_content(adaptation.content, where=where)
+    except ModelError as error:
+        graph = read_graph(content, where)
+        if has_metadata(content, METADATA_NAME) and not any(map(graph.flex_ops, graph.signatures)):
+            raise  # a file of odt_sim that is damaged
+        reason = str(error).removeprefix(f"{where}: ")
+        _print_file(Console(), path, content, f"[red]does not train here[/red]: {escape(reason)}")
+        _print_graph(Console(), graph, find_roles(graph, where))
+    else:
+        _print_trainable(path, content, model, adaptation)
+
+
+def _print_file(console: Console, path: Path, content: bytes, verdict: str) -> None:
+    """Print the first line: the verdict, and the second one: what identifies the file."""
+    console.print(f"[bold]{escape(str(path))}[/bold]: {verdict}", soft_wrap=True, highlight=False)
+    console.print(f"{len(content):,} bytes, fingerprint {fingerprint(content)[:16]}")
+
+
+def _print_trainable(path: Path, content: bytes, model: TrainableModel, adaptation: Adaptation) -> None:
+    from odt_sim.cli.allowed import allowed_strategies  # takes as long to import as a run
+
     console = Console()
-    console.print(
-        f"[bold]{escape(str(path))}[/bold]: {len(model.content):,} bytes, fingerprint {model.fingerprint[:16]}"
-    )
+    verdict = "[green]trains here[/green]"
+    if adaptation.unusable:
+        first = escape(adaptation.unusable[0])
+        verdict += f" once it has finite weights: {first} starts with NaN or infinity; give it a signature 'initialize'"
+    _print_file(console, path, content, verdict)
     console.print(escape(_training(model)))
-    console.print(_signatures(model))
+    operators = model.operators
+    if adaptation.roles is None:
+        console.print(_signatures(model))
+    else:
+        graph = read_graph(content, str(path))
+        operators = {name: operator_counts(graph, name) for name in graph.signatures}
+        notes = "; ".join(["no manifest: exported by another tool", *adaptation.notes])
+        console.print(escape(notes), soft_wrap=True, highlight=False)
+        console.print(_own_signatures(graph, adaptation.roles))
+        _print_reasons(console, adaptation.roles)
     console.print(_parameters(model))
-    console.print(_operators(model))
+    console.print(escape(allowed_strategies(model)), soft_wrap=True, highlight=False)
+    console.print(_operators(operators))
+
+
+def _print_graph(console: Console, graph: Graph, roles: Roles) -> None:
+    """Print the signatures, variables and ops of a file that cannot be trained."""
+    console.print(_own_signatures(graph, roles))
+    _print_reasons(console, roles)
+    if graph.variables:
+        console.print(_variables(graph))
+    console.print(_operators({name: operator_counts(graph, name) for name in graph.signatures}))
+
+
+def _own_signatures(graph: Graph, roles: Roles) -> Table:
+    """Return the file's own signatures, with their roles."""
+    table = Table("signature", "role", "inputs", "outputs", title="Signatures", title_justify="left", box=None)
+    by_signature = {role.signature: role for role in roles.found.values()}
+    for name, entry in graph.signatures.items():
+        role = by_signature.get(name)
+        shown = f"{name}" if entry.declared else "(no signature)"
+        names = {own: key for key, own in [*role.inputs.items(), *role.outputs.items()]} if role else {}
+        kind = f"{role.role}, {role.certainty}" if role else ""
+        table.add_row(
+            escape(shown), kind, *(_tensors(graph, entry, side, names) for side in (entry.inputs, entry.outputs))
+        )
+    return table
+
+
+def _tensors(graph: Graph, entry: EntryPoint, side: Mapping[str, int], names: Mapping[str, str]) -> str:
+    """Return inputs or outputs, each with its role where that is not its name."""
+    tensors = graph.subgraphs[entry.subgraph].tensors
+    lines = [
+        escape(f"{name} {tensors[i].text}") + (f" ({names[name]})" if names.get(name, name) != name else "")
+        for name, i in side.items()
+    ]
+    return "\n".join(lines) if len(lines) <= 4 else f"{lines[0]}\n.. {lines[-1]} ({len(lines)})"
+
+
+def _print_reasons(console: Console, roles: Roles) -> None:
+    for role in roles.found.values():
+        console.print(
+            escape(f"{role.role}: {role.signature}, {role.certainty}: {'; '.join(role.reasons)}"), highlight=False
+        )
+
+
+def _variables(graph: Graph) -> Table:
+    table = Table("variable", "form", "read by", "set by", "starts", title="Variables", title_justify="left", box=None)
+    for v in graph.variables.values():
+        starts = "constant" if v.initial else "computed" if v.initialized else "not initialized"
+        form = f"{v.dtype}{list(v.shape)}" if v.shape is not None else "unknown"
+        table.add_row(*map(escape, (v.name, form, ", ".join(v.read_by), ", ".join(v.assigned_by), starts)))
+    return table
 
 
 def _training(model: TrainableModel) -> str:
@@ -86,8 +178,8 @@ def _parameters(model: TrainableModel) -> Table:
     return table
 
 
-def _operators(model: TrainableModel) -> Table:
-    table = Table("op", *model.operators, title="Ops", title_justify="left", box=None)
-    for name in sorted({name for counts in model.operators.values() for name in counts}):
-        table.add_row(name, *(str(counts.get(name, "")) for counts in model.operators.values()))
+def _operators(operators: Mapping[str, Mapping[str, int]]) -> Table:
+    table = Table("op", *operators, title="Ops", title_justify="left", box=None)
+    for name in sorted({name for counts in operators.values() for name in counts}):
+        table.add_row(escape(name), *(str(counts.get(name, "")) for counts in operators.values()))
     return table

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from odt_sim.device.batches import Batch
 from odt_sim.device.engines import LITERT, StartEngine
+from odt_sim.metrics.device import mean_loss
 from odt_sim.model.contract import answer_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
@@ -80,8 +81,17 @@ class Runtime:
             "learning_rate": np.float32(learning_rate),
             "mu": np.float32(mu),
         }
-        inputs = {name: values[name] for name in self.model.signatures[signature].inputs}
-        return float(self.call(signature, **inputs)["loss"].item())
+        declared = self.model.signatures[signature]
+        inputs = {name: values[name] for name in declared.inputs}
+        loss = None if "loss" in declared.outputs else self._loss(batch)
+        outputs = self.call(signature, **inputs)
+        return float(outputs["loss"].item()) if loss is None else loss
+
+    def _loss(self, batch: Batch) -> float:
+        """Return the loss of a batch before a step, for a file of another tool whose step returns none."""
+        model = self.model
+        outputs = self.infer(batch.x)[: batch.examples]
+        return mean_loss(outputs, batch.y[: batch.examples], model.loss, model.from_logits, model.delta)
 
     def _write_offset(self, b: Weights | None) -> None:
         """Set the gradient offset, unless the engine holds it already; None for zero."""

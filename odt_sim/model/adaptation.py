@@ -34,11 +34,13 @@ class Adaptation:
         content: Its bytes.
         roles: The roles of the file's own signatures; None if it has a manifest.
         notes: What was found and added, a sentence each.
+        unusable: The weights that start with NaN or infinity.
     """
 
     content: bytes
     roles: Roles | None
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    unusable: tuple[str, ...] = ()
 
 
 def adapted(
@@ -70,7 +72,7 @@ def adapted(
         if signatures or groups:
             key = "model.signatures" if signatures else "model.groups"
             raise ModelError(f"{where}: has a manifest, which names signatures and groups; leave out {key}")
-        return Adaptation(content, None, ())
+        return Adaptation(content, None)
     if loss is not None and loss not in LOSSES:
         raise ModelError(f"{where}: unknown loss {loss!r}; expected one of {', '.join(LOSSES)}")
     roles = find_roles(graph, where, signatures)
@@ -97,9 +99,8 @@ def not_trainable(graph: Graph, roles: Roles, *, flex: bool = False) -> str:
         return f"{train.signature!r} has no input {missing[0]!r}; name it: model.signatures.train.{missing[0]}=NAME"
     if unknown:
         return f"{train.signature!r} takes {unknown[0]!r}, which nothing here provides; export it without that input"
-    if "loss" not in train.outputs:
-        outputs = ", ".join(graph.signatures[train.signature].outputs) or "none"
-        return f"{train.signature!r} returns no loss, a float32 number, found {outputs}; return the batch's mean loss"
+    if not graph.signatures[train.signature].outputs:
+        return f"{train.signature!r} returns nothing, which LiteRT cannot run; return the batch's mean loss"
     unset = _unset(graph, roles)
     if unset and "initialize" not in roles:
         return (
@@ -160,16 +161,14 @@ class _Adapter:
 
     def adaptation(self, groups: Groups | None, loss: str | None, from_logits: bool) -> Adaptation:
         manifest = self._manifest(groups, loss, from_logits)
-        nan = [v.name for v in self._weights if _unusable(v)]
-        if nan:
-            self._notes.append(f"the initial value of {nan[0]} contains NaN or infinite numbers")
+        nan = tuple(v.name for v in self._weights if _unusable(v))
         model = surgery.unpacked(self._content)
         self._name_signatures(model)
         self._add_state(model, initialize=bool(nan or _unset(self._graph, self._roles)))
         content = surgery.packed(model)
         signed = replace(manifest, fingerprint=fingerprint(content))
         content = with_metadata(content, METADATA_NAME, signed.to_json().encode())
-        return Adaptation(content, self._roles, tuple(self._notes))
+        return Adaptation(content, self._roles, tuple(self._notes), () if "initialize" in self._roles else nan)
 
     def _check_forms(self) -> None:
         """Check that the host can hold weights and slots."""
@@ -286,11 +285,24 @@ class _Adapter:
 
     # --- manifest
 
+    def _check_loss(self, loss: str | None) -> None:
+        """Check that the loss of a step is known: its own one, or the one that inference's outputs give."""
+        if "loss" in self._roles["train"].outputs:
+            return
+        train = self._roles["train"].signature
+        if loss is None:
+            raise ModelError(
+                f"{self._where}: {train!r} returns no loss, a float32 number, and the graph does not say which it is; "
+                "set it: model.loss=..., or name the output: model.signatures.train.loss=NAME"
+            )
+        self._notes.append(f"{train!r} returns no loss, so it is computed by 'infer' before each step")
+
     def _manifest(self, groups: Groups | None, loss: str | None, from_logits: bool) -> Manifest:
         if loss is None:
             found = inferred_loss(self._roles)
             loss, from_logits = found.name, found.from_logits
             self._notes.append(f"the loss is {loss}: {found.reason}" if loss else f"{found.reason}: set model.loss")
+        self._check_loss(loss)
         flow = self._roles.flow("train")
         x = flow.graph.subgraphs[flow.entry.subgraph].tensors[flow.entry.inputs[self._roles["train"].inputs["x"]]]
         rows = x.shape_signature[0] if x.shape_signature else 0

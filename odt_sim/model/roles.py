@@ -115,7 +115,9 @@ class _Finder:
     def roles(self) -> Roles:
         missing = ""
         self._choose("train", self._trains, "its update of {n} variables depends on its inputs and on their old values")
-        self._choose("infer", self._infers, "it reads {n} of the variables that training updates, and sets none")
+        known = "train" in self._found
+        reads = "it reads {n} of the variables that training updates, and sets none"
+        self._choose("infer", self._infers, reads if known else "it takes one input and sets no variable")
         if "train" not in self._found:
             missing = self._why_not_trained()
         elif "infer" not in self._found:

@@ -8,7 +8,14 @@ from pathlib import Path
 
 from odt_sim.errors import ModelError
 from odt_sim.model import flatbuffer
-from odt_sim.model.contract import answer_of, check_parameters, check_random_states, check_signatures, ordered
+from odt_sim.model.contract import (
+    answer_of,
+    check_loss,
+    check_parameters,
+    check_random_states,
+    check_signatures,
+    ordered,
+)
 from odt_sim.model.flatbuffer import Signature, TensorInfo
 from odt_sim.model.layers import Groups
 from odt_sim.model.manifest import DEFAULT_BATCH_SIZE as DEFAULT_BATCH_SIZE
@@ -75,12 +82,7 @@ class TrainableModel:
         Raises:
             ModelError: The file is missing, is not a trainable `.tflite` file, or LiteRT cannot run it.
         """
-        try:
-            content = Path(path).read_bytes()
-        except OSError as error:
-            raise ModelError(
-                f"{path}: cannot read the model ({error.strerror}); give the path of a .tflite file"
-            ) from error
+        content = read_file(path)
         content = loaded(
             content, str(path), signatures=signatures, groups=groups, loss=loss, from_logits=from_logits, flex=flex
         ).content
@@ -101,6 +103,8 @@ class TrainableModel:
         check_signatures(flat, where, flex=flex)
         text = flat.metadata.get(METADATA_NAME)
         manifest = Manifest.from_json(text, where) if text is not None else None
+        if not (manifest and manifest.loss) or "loss" in flat.signatures["train"].outputs:
+            check_loss(flat, "train", where)
         declared = ordered(flat.signatures["parameters"].outputs.values(), "a", where)
         parameters = manifest.parameters if manifest else tuple(Parameter(t.name, t.shape) for t in declared)
         check_parameters(flat, parameters, where)
@@ -221,6 +225,20 @@ class TrainableModel:
         alone = {f"train_{group}" for group in GROUPS if self.all_moves_in((group,))}
         head = {"train_head"} if self.embeds else set()
         return frozenset(names | plain | offset | alone | head)
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """Return the bytes of a model's file.
+
+    Raises:
+        ModelError: It cannot be read.
+    """
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ModelError(
+            f"{path}: cannot read the model ({error.strerror}); give the path of a .tflite file"
+        ) from error
 
 
 def _rebuild(content: bytes, where: str, loss: str | None, from_logits: bool) -> TrainableModel:

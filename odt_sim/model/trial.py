@@ -46,7 +46,7 @@ def loaded(
 
     def adapt(content: bytes) -> Adaptation:
         if has_metadata(content, METADATA_NAME) and not (signatures or groups):
-            return Adaptation(content, None, ())
+            return Adaptation(content, None)
         return adapted(
             content, where, signatures=signatures, groups=groups, loss=loss, from_logits=from_logits, flex=flex
         )

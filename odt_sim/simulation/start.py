@@ -7,12 +7,12 @@ from pathlib import Path
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime
-from odt_sim.errors import CheckpointError, ConfigurationError
+from odt_sim.errors import CheckpointError, ConfigurationError, ModelError
 from odt_sim.files import remove_temporaries, write_file
 from odt_sim.metrics.rounds import reported_round
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.verification import verify
-from odt_sim.model.weights import Weights
+from odt_sim.model.weights import Weights, is_finite
 from odt_sim.persistence.checkpoint import Checkpoint
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import RoundRecord
@@ -44,9 +44,19 @@ def check_unused(folder: RunFolder, checkpoint: Checkpoint) -> None:
 
 
 def initial_weights(model: TrainableModel, runtime: RuntimeChoice = LITERT) -> Weights:
-    """Return a copy of the weights that a model starts with."""
+    """Return a copy of the weights that a model starts with.
+
+    Raises:
+        ModelError: One is NaN or infinite.
+    """
     with quiet():
         initial = Runtime(model, runtime).initial
+    if not initial.isfinite():
+        first = next(name for name in initial.layout.names if not is_finite(initial[name]))
+        raise ModelError(
+            f"{model.where}: its initial weights are not all finite, the first is {first}; export it with finite weights, or "
+            "with a signature that sets them and takes nothing: model.signatures.initialize=NAME"
+        )
     return Weights(initial.layout, initial.vector.copy())
 
 

@@ -53,8 +53,9 @@ def test_flex_signatures(path: Path) -> None:
 def test_flex_file_is_refused_by_litert(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ModelError, match=REFUSAL):
         TrainableModel.load(path)
-    assert main(["inspect", str(path)]) == 1
-    assert re.search(REFUSAL, capsys.readouterr().err)
+    assert main(["inspect", str(path)]) == 0
+    verdict = REFUSAL.replace(": ", ": does not train here: ", 1)
+    assert re.search(verdict, capsys.readouterr().out)
 
 
 REFUSED = [
