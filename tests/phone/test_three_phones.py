@@ -69,10 +69,12 @@ def simulation(
 
 
 @contextmanager
-def joined(browser: Any, address: str) -> Iterator[Any]:
-    """A page in a context of its own: a phone."""
+def joined(browser: Any, address: str, sent: list[int] | None = None) -> Iterator[Any]:
+    """A page in a context of its own: a phone. The sizes of the frames that it sends are added to `sent`."""
     context = browser.new_context(viewport={"width": 390, "height": 844})
     page = context.new_page()
+    sizes = [] if sent is None else sent
+    page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sizes.append(len(frame))))
     page.goto(address)
     page.get_by_text("This phone is device").wait_for()
     yield page
@@ -152,8 +154,7 @@ def test_own_examples_of_a_file_stay_in_the_browser(
     wrong.write_text("\n".join(",".join(map(str, [*line[:-1], 11])) for line in lines))
     own.write_text("\n".join(",".join(map(str, line)) for line in lines))
     sent: list[int] = []
-    with joined(browser, running.address()) as page:
-        page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(len(frame))))
+    with joined(browser, running.address(), sent) as page:
         page.locator("#choose").wait_for()
         page.locator("#file").set_input_files(wrong)
         page.get_by_text("Row 1 has the label 11; the model has the classes 0 to 9.").wait_for()
