@@ -11,7 +11,8 @@ import { decode, encode } from "./frames.js";
 /** @typedef {import("./frames.js").Message} Message */
 
 const PROGRESS = 1000; // milliseconds between two reports of progress
-const BLOCKED = 100; // milliseconds for which work may keep the page from being drawn
+const BLOCKED = 200; // milliseconds for which work may keep the page from being drawn
+const LONGEST_FRAME = 100; // milliseconds after which a frame is no longer waited for
 const PAUSES = [500, 1000, 2000, 4000, 8000]; // milliseconds before each attempt to join again
 const SECRET = "odt_sim.phone";
 
@@ -66,6 +67,7 @@ export class Connection {
     const message = decode(frame);
     if (message.header.do === "end") {
       this.ended = !message.header.again;
+      this.latest = 0;
       this.show(this.ended ? "ended" : "lost", message.header);
       return;
     }
@@ -113,6 +115,7 @@ export class Connection {
     let reported = drawn;
     try {
       return await /** @type {Device} */ (this.device).work(message, async (done, of) => {
+        if (!wanted()) throw new Error("no longer wanted");
         const now = performance.now();
         if (now - reported > PROGRESS) {
           socket.send(encode({ do: "progress", id }));
@@ -123,7 +126,6 @@ export class Connection {
           await drawing();
           drawn = performance.now();
         }
-        if (!wanted()) throw new Error("no longer wanted");
       });
     } catch (error) {
       if (!wanted()) return null;
@@ -156,12 +158,15 @@ export class Connection {
   }
 }
 
-/** Wait until the page could be drawn; timers would be slowed down in a hidden tab. */
+/** Let the page be drawn and other messages in; a hidden page gets no frames, and its timers are slowed down. */
 function drawing() {
   return new Promise((resolve) => {
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = () => resolve(undefined);
-    port2.postMessage(null);
+    const go = () => port2.postMessage(null);
+    if (document.visibilityState !== "visible") return go();
+    setTimeout(go, LONGEST_FRAME);
+    requestAnimationFrame(go);
   });
 }
 
