@@ -10,6 +10,7 @@ from rich.progress import track
 from rich.table import Table
 
 from odt_sim.deploy.formats import FORMATS
+from odt_sim.errors import ConfigurationError
 from odt_sim.persistence.run import find_runs, one_run
 
 
@@ -42,6 +43,7 @@ def _deploy(run: Path, options: argparse.Namespace) -> None:
 
     folder = one_run(find_runs([run]), run)
     output = options.output or folder / "deploy"
+    _check_examples(folder)
     simulation = saved_simulation(folder)
     devices = None if options.shared else range(simulation.data.devices) if options.all else [options.device]
     models = deploy(simulation, output, devices, tuple(dict.fromkeys(options.format)))
@@ -54,6 +56,17 @@ def _deploy(run: Path, options: argparse.Namespace) -> None:
     console = Console()
     console.print(_table(rows))
     console.print(f"\nfiles and table: {output}, {output / TABLE}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _check_examples(folder: Path) -> None:
+    """Refuse a run of phones that kept their examples."""
+    from odt_sim.cli.saved_config import saved_config
+
+    if saved_config(folder).get("backend", {}).get("examples") == "own":
+        raise ConfigurationError(
+            f"{folder}: its phones kept their examples, so no file can be calibrated and measured here; take the models in "
+            f"Python: odt_sim.Results.load({str(folder)!r}).device(0).model()"
+        )
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:

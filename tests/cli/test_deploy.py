@@ -78,6 +78,18 @@ def test_folder_without_an_intact_configuration_is_refused(odt_sim, folder, cont
     assert not (folder / "mine" / "deploy").exists()
 
 
+def test_run_of_phones_that_kept_their_examples_is_refused(odt_sim, run, folder):
+    assert run(*RUN, "strategy=fedavg", "run.rounds=1", "hydra.run.dir=mine")[0] == 0
+    config = folder / "mine" / ".hydra" / "config.yaml"
+    config.write_text(config.read_text().replace("backend:\n", "backend:\n  examples: own\n"))
+    code, _, errors = odt_sim("deploy", "mine", "--device", "0")
+    assert code == 1
+    assert errors.startswith(
+        "error: mine: its phones kept their examples, so no file can be calibrated and measured here"
+    )
+    assert not (folder / "mine" / "deploy").exists()
+
+
 def test_run_that_is_not_complete_is_refused(odt_sim, run, folder):
     assert run(*RUN, "strategy=fedavg", "run.rounds=1", "hydra.run.dir=mine")[0] == 0
     (folder / "mine" / "summary.json").unlink()
