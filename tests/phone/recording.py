@@ -21,6 +21,14 @@ class Call(NamedTuple):
     inputs: dict[str, Array]
     outputs: dict[str, Array]
 
+    def packed(self) -> dict[str, Any]:
+        """Return the signature and the inputs for `replay.js`."""
+        inputs = {
+            name: {"dtype": str(value.dtype), "shape": list(value.shape), "data": encoded(value.tobytes())}
+            for name, value in self.inputs.items()
+        }
+        return {"signature": self.signature, "inputs": inputs}
+
 
 @dataclass
 class Recording:
@@ -41,8 +49,13 @@ class Recording:
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run a signature and record the call."""
         arrays = {name: np.asarray(value) for name, value in inputs.items()}
-        outputs = {k: np.array(v) for k, v in self._interpreter.get_signature_runner(signature)(**arrays).items()}
+        outputs = {name: np.array(value) for name, value in self.run(signature, arrays).items()}
         self.calls.append(Call(signature, arrays, outputs))
+        return outputs
+
+    def run(self, signature: str, inputs: dict[str, Array]) -> dict[str, Array]:
+        """Run a signature without recording it."""
+        outputs: dict[str, Array] = self._interpreter.get_signature_runner(signature)(**inputs)
         return outputs
 
     def train(self, signature: str = "train", rows: int = 8) -> float:
@@ -76,16 +89,16 @@ class Recording:
             return np.array(0.1, np.float32)
         if name == "learning_rate":
             return np.array(0.05 if self.model.manifest.plain_sgd else 0.001, np.float32)
-        if name == "y":
+        if name == "y" and dtype == "float32":
             return self._targets(shape)
+        if name == "y":
+            return self._random.integers(0, self.model.classes or 2, shape).astype(np.int32)
         if dtype == "int32":
             return self._random.integers(0, 6, shape).astype(np.int32)
         return self._random.normal(size=shape).astype(np.float32)
 
     def _targets(self, shape: list[int]) -> Array:
-        loss, classes = self.model.loss, self.model.classes or 2
-        if loss == "sparse_categorical_crossentropy":
-            return self._random.integers(0, classes, shape).astype(np.int32)
+        loss = self.model.loss
         if loss == "categorical_crossentropy":
             return np.eye(shape[-1], dtype=np.float32)[self._random.integers(0, shape[-1], shape[:-1])]
         if loss == "binary_crossentropy":
@@ -96,8 +109,7 @@ class Recording:
 
     def replayed(self, page: Any) -> list[dict[str, Array]]:
         """Make the calls again in a page and return their outputs."""
-        calls = [{"signature": s, "inputs": {k: _packed(v) for k, v in inputs.items()}} for s, inputs, _ in self.calls]
-        given = {"file": _encoded(self.model.content), "calls": calls}
+        given = {"file": encoded(self.model.content), "calls": [call.packed() for call in self.calls]}
         results = page.evaluate("async (given) => (await import('./replay.js')).replay(given)", given)
         return [
             {
@@ -123,14 +135,6 @@ class Recording:
         return worst
 
 
-def milliseconds(page: Any, model: TrainableModel, call: tuple[str, dict[str, Array]], seconds: float) -> float:
-    """Return the mean time of a call in a page."""
-    signature, inputs = call
-    packed = {"signature": signature, "inputs": {k: _packed(v) for k, v in inputs.items()}}
-    given = {"file": _encoded(model.content), "call": packed, "seconds": seconds}
-    return float(page.evaluate("async (given) => (await import('./replay.js')).measure(given)", given))
-
-
 def _largest(array: Array) -> float:
     return float(np.abs(array.astype(float)).max(initial=0.0))
 
@@ -141,9 +145,5 @@ def _difference(found: Array, expected: Array, largest: float) -> float:
     return _largest(found.astype(float) - expected) / largest if largest else float("inf")
 
 
-def _packed(array: Array) -> dict[str, Any]:
-    return {"dtype": str(array.dtype), "shape": list(array.shape), "data": _encoded(array.tobytes())}
-
-
-def _encoded(content: bytes) -> str:
+def encoded(content: bytes) -> str:
     return b64encode(content).decode()

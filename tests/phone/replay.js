@@ -22,8 +22,7 @@ export async function replay({ file, calls }) {
   try {
     const results = [];
     for (const { signature, inputs } of calls) {
-      const values = mapped(inputs, ({ dtype, shape, data }) => ({ data: new TYPES[dtype](decode(data).buffer), shape }));
-      results.push(mapped(await model.call(signature, values), encode));
+      results.push(mapped(await model.call(signature, mapped(inputs, unpacked)), encode));
     }
     return results;
   } finally {
@@ -32,19 +31,29 @@ export async function replay({ file, calls }) {
 }
 
 /**
- * @param {{ file: string, call: Call, seconds: number }} measured
- * @returns {Promise<number>} The mean milliseconds of a call, after a first one.
+ * Compile a model and return a function that repeats one of its calls.
+ *
+ * @param {{ file: string, call: Call }} recorded
+ * @returns {Promise<(seconds: number) => Promise<number>>} From the seconds to repeat to the mean milliseconds of a call.
  */
-export async function measure({ file, call, seconds }) {
+export async function repeater({ file, call }) {
   const model = await (await load({ assets: "./assets/" })).compile(decode(file));
-  const values = mapped(call.inputs, ({ dtype, shape, data }) => ({ data: new TYPES[dtype](decode(data).buffer), shape }));
-  await model.call(call.signature, values);
-  const start = performance.now();
-  let count = 0;
-  for (; performance.now() - start < 1000 * seconds; count++) await model.call(call.signature, values);
-  const taken = performance.now() - start;
-  model.delete();
-  return taken / count;
+  const inputs = mapped(call.inputs, unpacked);
+  await model.call(call.signature, inputs);
+  return async (seconds) => {
+    const start = performance.now();
+    let count = 0;
+    for (; performance.now() - start < 1000 * seconds; count++) await model.call(call.signature, inputs);
+    return (performance.now() - start) / count;
+  };
+}
+
+/**
+ * @param {Array} array
+ * @returns {import("./page/litert.js").Value}
+ */
+function unpacked({ dtype, shape, data }) {
+  return { data: new TYPES[dtype](decode(data).buffer), shape };
 }
 
 /**

@@ -87,7 +87,7 @@ export class LiteRt {
   /**
    * Compile a file for the CPU; its variables hold their initial values.
    *
-   * @param {ArrayBuffer | Uint8Array<ArrayBuffer>} bytes The content of a `.tflite` file.
+   * @param {ArrayBuffer | Uint8Array} bytes The content of a `.tflite` file.
    * @returns {Promise<Model>}
    * @throws {Error} If the bytes are no model, or one that LiteRT.js cannot run.
    */
@@ -102,7 +102,7 @@ export class LiteRt {
     return model;
   }
 
-  /** @param {Uint8Array<ArrayBuffer>} content */
+  /** @param {Uint8Array} content */
   async compiled(content) {
     try {
       return new Model(this.library, await this.library.loadAndCompile(content, { accelerator: "wasm" }));
