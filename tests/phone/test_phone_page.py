@@ -285,6 +285,24 @@ def test_browser_without_simd_gets_one_sentence(
     page.close()
 
 
+def test_litert_comes_from_the_cdn_without_assets(browser: Any, assets: Path, softmax: TrainableModel) -> None:
+    def from_npm(route: Any) -> None:
+        name = re.sub(r"@2\.5\.3/", "/", route.request.url.partition("/npm/")[2])
+        headers = {"access-control-allow-origin": "*", "cross-origin-resource-policy": "cross-origin"}
+        route.fulfill(path=assets / "node_modules" / name, headers=headers)
+
+    page = browser.new_page()
+    page.route("https://cdn.jsdelivr.net/**", from_npm)
+    subject = digit_subject(softmax)
+    listening = listen("127.0.0.1", 0)
+    app = phone_app(TOKEN, "127.0.0.1", routes=phone_routes(subject, record(subject), PYTHON, Path("unused")))
+    with Server(app, listening):
+        ready(page, address_of(listening, TOKEN))
+        press(page, "Run the check")
+        page.wait_for_selector('#check .notice.good:has-text("Equal")')
+    page.close()
+
+
 def test_wrong_token_gets_one_sentence(browser: Any, site: Callable[..., Site], softmax: TrainableModel) -> None:
     page = browser.new_page()
     assert page.goto(site(digit_subject(softmax)).address.replace(TOKEN, "wrong")).status == 403

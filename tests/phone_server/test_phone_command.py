@@ -4,12 +4,14 @@ import json
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from shutil import which
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -138,3 +140,16 @@ def test_busy_port_is_one_line(softmax: TrainableModel, tmp_path: Path, capsys: 
         port = str(busy.getsockname()[1])
         assert main(["phone", str(tmp_path / "softmax.tflite"), "--host", "127.0.0.1", "--port", port]) == 1
     assert capsys.readouterr().err.startswith(f"error: --port {port}: another program listens there;")
+
+
+@pytest.mark.skipif(which("openssl") is None, reason="needs the program openssl")
+def test_certificate_serves_https(softmax: TrainableModel, tmp_path: Path) -> None:
+    (tmp_path / "softmax.tflite").write_bytes(softmax.content)
+    new = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=phone"]
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "certificate.pem"]
+    subprocess.run(["openssl", *new, *files], cwd=tmp_path, check=True, capture_output=True)
+    trusted = ssl.create_default_context(cafile=tmp_path / "certificate.pem")
+    with serving(tmp_path, "softmax.tflite", "--certificate", "certificate.pem", "--key", "key.pem") as (address, *_):
+        assert address.startswith("https://127.0.0.1:")
+        with urlopen(f"{address}settings.json", timeout=10, context=trusted) as answer:
+            assert json.load(answer) == {"assets": None}
