@@ -2,6 +2,7 @@
 
 import argparse
 import secrets
+import string
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from odt_sim.phone.subject import Subject
 
 PORT = 8765
 PROFILES = Path("profiles")
-LABELS = {"uci_har": ACTIVITIES}
+LABELS = {"uci_har": ACTIVITIES, "femnist": tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)}
 """The names of the classes by data set; others have numbers."""
 
 

@@ -74,7 +74,7 @@ def description(subject: Subject, timings: Mapping[str, Timing]) -> dict[str, An
         "labels": list(subject.labels),
         "source": subject.source,
         "origin": subject.origin,
-        "greatest_input": float(max(batch.x.max() for batch in subject.batches)) if subject.real else 1.0,
+        "shades": subject.shades,
         "python": {name: asdict(timing) for name, timing in timings.items()},
     }
 

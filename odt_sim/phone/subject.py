@@ -84,6 +84,16 @@ class Subject:
             return "drawing"
         return "motion" if len(shape) == 2 and (min(shape) in MOTION_CHANNELS) and min(shape) < max(shape) else "rows"
 
+    @property
+    def shades(self) -> tuple[float, float]:
+        """The values of paper and of ink in drawings: 0 and 1, or what real pictures have, such as 255 and 0."""
+        if not (self.real and self.source == "drawing"):
+            return 0.0, 1.0
+        x = np.concatenate([batch.x for batch in self.batches])
+        low, high = float(x.min()), float(x.max())
+        edge = float(np.median(x[:, 0]))  # the upper edge is mostly paper
+        return (low, high) if edge < (low + high) / 2 else (high, low)
+
 
 def numbered(model: TrainableModel) -> tuple[str, ...]:
     """Return the numbers of the classes; empty for a model that does not classify whole examples."""

@@ -227,6 +227,20 @@ def choose(page: Any, name: str, content: bytes) -> None:
     page.set_input_files("#rows", {"name": name, "mimeType": "text/csv", "buffer": content})
 
 
+def test_drawings_are_black_on_white_where_the_data_are(
+    opened: Callable[..., tuple[Any, Site]], softmax: TrainableModel
+) -> None:
+    data = digits()
+    page, _ = opened(Subject.of(softmax, 1 - data.x, data.y, "inverted digits"))
+    page.click("#tab-personalize")
+    draw(page, "1", 0.0)
+    page.wait_for_selector('#reading:has-text("The model reads")')
+    corner = "document.querySelector('.pixels').getContext('2d').getImageData(0, 0, 8, 8).data"
+    greys = np.array(page.evaluate(f"Array.from({corner})")).reshape(8, 8, 4)[:, :, 0]
+    assert greys[:, 0].min() == 255
+    assert greys[4, 3:5].min() < 128
+
+
 def test_rows_of_a_file_personalize_a_regression(
     opened: Callable[..., tuple[Any, Site]], regression: TrainableModel, tmp_path: Path
 ) -> None:

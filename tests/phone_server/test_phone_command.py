@@ -95,7 +95,7 @@ def test_run_is_served_with_its_data(tmp_path: Path, softmax: TrainableModel, ca
         described = loaded(f"{address}model.json")
         assert lines[0] == "softmax: recorded 14 calls with data digits\n"
         assert described["fingerprint"] != softmax.fingerprint  # trained
-        assert described["greatest_input"] == 1.0
+        assert described["shades"] == [0.0, 1.0]
 
 
 @pytest.mark.parametrize(

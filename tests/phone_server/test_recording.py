@@ -61,3 +61,11 @@ def test_source_of_examples_follows_from_the_inputs(
     subject = Subject.random(configured(name) if name == "har_cnn" else request.getfixturevalue(name))
     assert (subject.source, len(subject.labels)) == (source, labels)
     assert not subject.real
+
+
+@pytest.mark.parametrize(("paper", "ink"), [(0.0, 1.0), (1.0, 0.0), (255.0, 0.0)])
+def test_drawings_take_the_shades_of_real_pictures(paper: float, ink: float, softmax: TrainableModel) -> None:
+    x = np.full((20, 8, 8, 1), paper, np.float32)
+    x[:, 2:6, 3:5] = ink
+    assert Subject.of(softmax, x, np.zeros(20, np.int32), "data mine").shades == (paper, ink)
+    assert Subject.random(softmax).shades == (0.0, 1.0)

@@ -93,19 +93,21 @@ export class Drawing {
 }
 
 /**
- * Paint a picture into a small canvas, white on black.
+ * Paint a picture into a small canvas, in grey from the lower of two shades to the higher.
  *
  * @param {HTMLCanvasElement} canvas
  * @param {readonly number[]} picture
  * @param {number} height
  * @param {number} width
- * @param {number} [greatest] The number that is white.
+ * @param {[number, number]} shades Of paper and of ink.
  */
-export function paintPicture(canvas, picture, height, width, greatest = 1) {
+export function paintPicture(canvas, picture, height, width, shades) {
+  const [low, high] = [Math.min(...shades), Math.max(...shades)];
   Object.assign(canvas, { width, height });
   const image = new ImageData(width, height);
   for (const [index, value] of picture.entries()) {
-    image.data.set([255, 255, 255, Math.round((255 * value) / greatest)], 4 * index);
+    const grey = Math.round((255 * (value - low)) / (high - low || 1));
+    image.data.set([grey, grey, grey, 255], 4 * index);
   }
   context(canvas).putImageData(image, 0, 0);
 }

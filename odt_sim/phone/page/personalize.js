@@ -128,10 +128,9 @@ class Personal {
 
   pictures() {
     const [height, width] = this.trainer.x.shape.slice(1);
-    const greatest = this.trainer.description.greatest_input;
     const shown = this.examples.items.slice(-SHOWN_PICTURES).map(({ x, label, held }) => {
       const canvas = element("canvas", { role: "img", "aria-label": `${label}${held ? ", held out" : ""}` });
-      paintPicture(canvas, x, height, width, greatest);
+      paintPicture(canvas, x, height, width, this.trainer.description.shades);
       return element("li", { class: held ? "held" : "" }, canvas, label);
     });
     return element("ul", { class: "examples" }, ...shown);
@@ -231,7 +230,11 @@ class Personal {
     const saved = new Date().toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
     /** @type {Kept} */
     const kept = { state: await this.trainer.state(), history: this.history, saved };
-    await this.store.set("weights", kept);
+    try {
+      await this.store.set("weights", kept);
+    } catch (error) {
+      this.keeping.show(reason(error), "failed"); // the training goes on without
+    }
   }
 
   async download() {

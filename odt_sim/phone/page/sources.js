@@ -37,16 +37,17 @@ export function sourceOf(trainer, add, done) {
  * @param {() => Promise<void>} done
  */
 function drawings(trainer, add, done) {
-  const { labels, greatest_input: greatest } = trainer.description;
+  const { labels, shades } = trainer.description;
+  const [paper, ink] = shades;
   const [height, width] = trainer.x.shape.slice(1);
   const notice = new Notice();
   const pixels = element("canvas", { class: "pixels", role: "img", "aria-label": "What the model gets" });
   const reading = element("p", { class: "muted", id: "reading" });
   const drawing = new Drawing(() => show().catch((error) => notice.show(String(error), "failed")));
-  const seen = () => drawing.picture(height, width).map((value) => greatest * value);
+  const seen = () => drawing.picture(height, width).map((value) => paper + (ink - paper) * value);
 
   async function show() {
-    paintPicture(pixels, drawing.empty ? [] : seen(), height, width, greatest);
+    paintPicture(pixels, drawing.empty ? [] : seen(), height, width, shades);
     reading.textContent = "Draw a digit as large as the field.";
     if (drawing.empty) return;
     const output = await trainer.answer({ x: seen(), y: [], held: false, label: "" });

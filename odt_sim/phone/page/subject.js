@@ -25,7 +25,7 @@ import { load } from "./litert.js";
  * @property {string[]} labels
  * @property {"drawing" | "motion" | "rows"} source
  * @property {string} origin Where the recorded examples come from.
- * @property {number} greatest_input
+ * @property {[number, number]} shades The values of paper and of ink in drawings.
  * @property {Record<string, Timing>} python
  */
 
