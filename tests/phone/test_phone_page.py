@@ -238,7 +238,7 @@ def test_drawings_are_black_on_white_where_the_data_are(
     corner = "document.querySelector('.pixels').getContext('2d').getImageData(0, 0, 8, 8).data"
     greys = np.array(page.evaluate(f"Array.from({corner})")).reshape(8, 8, 4)[:, :, 0]
     assert greys[:, 0].min() == 255
-    assert greys[4, 3:5].min() < 128
+    assert greys[4, 3:5].max() < 200
 
 
 def test_rows_of_a_file_personalize_a_regression(

@@ -7,7 +7,7 @@
 import { element } from "./dom.js";
 
 const SIDE = 320; // pixels of the canvas
-const STROKE = 34;
+const STROKE = 40;
 const MARGIN_FROM = 20; // pixels of a side, from which pictures have a margin, as MNIST's have
 const MARGIN = 4 / 28; // of a side
 
