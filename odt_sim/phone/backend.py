@@ -8,9 +8,11 @@ from typing import Literal
 
 from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime
-from odt_sim.errors import ConfigurationError, SimulationError, StrategyError
+from odt_sim.errors import ConfigurationError, ModelError, SimulationError, StrategyError
+from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.storage import check_writable
 from odt_sim.phone.extra import check_extra
+from odt_sim.phone.frames import DTYPES
 from odt_sim.phone.phones import Phones
 from odt_sim.phone.worker import PhoneWorker
 from odt_sim.simulation.evaluation import Row
@@ -72,6 +74,7 @@ class PhonesBackend:
 
         Raises:
             StrategyError: The strategy reads examples.
+            ModelError: Browsers cannot run the model.
             ConfigurationError: The run needs more phones than it has devices, or the server cannot be started.
             FileError: The run's storage cannot be written.
         """
@@ -80,6 +83,7 @@ class PhonesBackend:
                 f"strategy {job.strategy.name}: reads the devices' examples or the outputs for them, which phones do not "
                 "send; choose another strategy or backend=ray"
             )
+        check_for_browsers(job.model)
         devices = job.data.devices
         if self.phones is not None and self.phones > devices:
             raise ConfigurationError(
@@ -91,7 +95,12 @@ class PhonesBackend:
         with quiet():
             worker = PhoneWorker(job, connected, Runtime(job.model))
         self._opened.callback(worker.close)
-        self._serve(job, connected)
+        try:
+            self._serve(job, connected)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                str(error).replace("--", "backend.")
+            ) from error  # the server names options of odt-sim phone
         self._opened.callback(connected.end, "The run has ended.")
         self._connected, self._worker, self._least = connected, worker, max(1, job.fleet.min_devices)
         _wait_for(connected, "to begin", self.phones or devices, range(devices))
@@ -143,6 +152,26 @@ def _wait_for(connected: Phones, purpose: str, count: int, devices: Collection[i
         _tell(f"waiting for phones {purpose}: {here} of {count} connected")
 
     connected.wait_for(count, devices, waiting)
+
+
+def check_for_browsers(model: TrainableModel) -> None:
+    """Check what LiteRT.js is known to refuse.
+
+    Raises:
+        ModelError: The file takes any number of rows, or passes other types than float32, int32 and uint8.
+    """
+    if not model.fixed_batch:
+        raise ModelError(
+            f"{model.where}: takes any number of rows, which LiteRT.js cannot run; export it with a batch size "
+            "(model.batch_size=16)"
+        )
+    for name, signature in model.signatures.items():
+        for tensor in (*signature.inputs.values(), *signature.outputs.values()):
+            if tensor.dtype not in DTYPES:
+                raise ModelError(
+                    f"{model.where}: signature {name!r} has {tensor.name} of {tensor.dtype}, where LiteRT.js has "
+                    f"{', '.join(DTYPES)}; export the file again"
+                )
 
 
 def largest_message(job: Job) -> int:

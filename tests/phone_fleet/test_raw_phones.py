@@ -13,8 +13,8 @@ from raw_phones import Answer, RawPhone, Running, opened, reply, wait
 from websockets.exceptions import InvalidStatus
 
 from odt_sim import Fleet, TrainableModel
-from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError, StrategyError
-from odt_sim.phone.backend import PhonesBackend
+from odt_sim.errors import CheckpointError, ConfigurationError, ModelError, SimulationError, StrategyError
+from odt_sim.phone.backend import PhonesBackend, check_for_browsers
 from odt_sim.phone.frames import Message, decode, encode
 from odt_sim.strategies import KNNPer
 
@@ -287,3 +287,17 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
 def test_more_phones_than_devices_are_refused(softmax: TrainableModel, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"backend\.phones: expected at most fleet\.devices, 2, found 3"):
         Running(softmax, tmp_path / "run", phones=3).finish()
+
+
+def test_model_that_browsers_cannot_run_is_refused(any_rows: TrainableModel) -> None:
+    with pytest.raises(ModelError, match=r"takes any number of rows, which LiteRT\.js cannot run"):
+        check_for_browsers(any_rows)
+
+
+def test_taken_port_is_named_as_the_setting(softmax: TrainableModel, tmp_path: Path) -> None:
+    first = Running(softmax, tmp_path / "first", devices=1, rounds=1)
+    port = int(first.address.split(":")[2].split("/")[0])
+    with pytest.raises(ConfigurationError, match=rf"backend\.port {port}: another program listens there"):
+        Running(softmax, tmp_path / "second", devices=1, rounds=1, port=port).finish()
+    RawPhone(first.address)
+    first.finish()

@@ -149,12 +149,29 @@ export class Connection {
     const pause = PAUSES[Math.min(this.attempts, PAUSES.length - 1)];
     this.attempts += 1;
     this.show("lost", { attempts: this.attempts });
-    setTimeout(() => this.again(), pause);
+    setTimeout(() => this.retry(), pause);
+  }
+
+  /** Join again, unless the server refuses this page's address. */
+  async retry() {
+    const refused = await refusal();
+    if (refused) this.stop(new Error(refused));
+    else this.again();
   }
 
   /** Join again now, unless this phone takes part or the run has ended. */
   again() {
     if (!this.socket && !this.ended) this.join();
+  }
+}
+
+/** @returns {Promise<string | null>} The server's sentence if it refuses this page; null if it does not, or is away. */
+async function refusal() {
+  try {
+    const response = await fetch("settings.json");
+    return response.status === 403 ? await response.text() : null;
+  } catch {
+    return null;
   }
 }
 
