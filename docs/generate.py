@@ -35,6 +35,7 @@ OTHER_NAMES = {
         "odt_sim.observers.base.RunInfo",
         "odt_sim.observers.early_stopping.EarlyStopping",
     ),
+    "Models for phones": ("odt_sim.deploy.write.deploy",),
     "Tests of a strategy": ("odt_sim.testing.StrategyConformance",),
 }
 """Public names of other modules, by heading."""

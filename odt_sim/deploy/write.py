@@ -13,7 +13,7 @@ from odt_sim.deploy.int8 import check_installed
 from odt_sim.deploy.measure import measured
 from odt_sim.deploy.models import global_file, personal_model, with_content
 from odt_sim.device.examples import Examples
-from odt_sim.errors import CheckpointError
+from odt_sim.errors import CheckpointError, ModelError
 from odt_sim.files import write_file
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.run_folder import RunFolder
@@ -46,6 +46,7 @@ def deploy(
     """
     if "int8" in formats:
         check_installed()
+    _check_ops(simulation.model)
     if devices is None:
         path = global_file(simulation.directory)
         model = with_content(simulation.model, path.read_bytes(), str(path))
@@ -54,6 +55,15 @@ def deploy(
     for device in simulation.deployed(devices):
         model = personal_model(device)
         yield _write(f"device_{device.id}", model, device.train_examples, device.test_examples, output, formats)
+
+
+def _check_ops(model: TrainableModel) -> None:
+    flex = sorted({op for ops in model.operators.values() for op in ops if op.startswith("Flex")})
+    if flex:
+        raise ModelError(
+            f"{model.where}: contains Flex ops ({', '.join(flex[:3])}) that LiteRT cannot run on a phone; rewrite the file "
+            "with odt-sim deflex, and run it again"
+        )
 
 
 def _write(
