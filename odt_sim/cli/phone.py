@@ -12,9 +12,10 @@ from odt_sim.cli.build import add_working_folder, build, federated
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.saved_config import CONFIG, DAMAGED
 from odt_sim.data.activity_windows import ACTIVITIES
+from odt_sim.device.native_output import quiet
 from odt_sim.errors import ConfigurationError
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.persistence.run_folder import TRAINED_MODEL
+from odt_sim.persistence.run_folder import SUMMARY, TRAINED_MODEL
 from odt_sim.phone.extra import check_extra
 from odt_sim.phone.subject import Subject
 
@@ -75,8 +76,9 @@ def serve(subject: Subject, options: argparse.Namespace) -> None:
     tls = Tls(options.certificate, options.key).check() if options.certificate else None
     listening = listen(options.host, options.port)
     with listening:
-        recording = record(subject)
-        routes = phone_routes(subject, recording, measure(subject), PROFILES)
+        with quiet():
+            recording, timings = record(subject), measure(subject)
+        routes = phone_routes(subject, recording, timings, PROFILES)
         token = secrets.token_urlsafe(12)
         server = Server(phone_app(token, options.host, assets=options.assets, routes=routes), listening, tls)
         print(f"{subject.model.name}: recorded {len(recording.calls)} calls with {subject.origin}")
@@ -123,9 +125,12 @@ def _subject(path: Path, overrides: Sequence[str]) -> Subject:
 def _of_run(folder: Path) -> Subject:
     file = folder / TRAINED_MODEL
     if not file.is_file():
-        raise ConfigurationError(
-            f"{folder}: holds no {TRAINED_MODEL}; give the folder of a complete run, or a .tflite file"
+        remedy = (
+            f"its strategy has no global model; write a device's: odt-sim deploy {folder} --device ID, and give that file"
+            if (folder / SUMMARY).is_file()
+            else "give the folder of a complete run, or a .tflite file"
         )
+        raise ConfigurationError(f"{folder}: holds no {TRAINED_MODEL}; {remedy}")
     model = TrainableModel.load(file)
     saved = folder / ".hydra" / CONFIG
     if not saved.is_file():  # a run from Python

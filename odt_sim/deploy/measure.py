@@ -57,7 +57,7 @@ def measured(content: bytes, model: TrainableModel, examples: Examples, where: s
     try:
         with quiet():
             infer = Interpreter(model_content=content, num_threads=1).get_signature_runner("infer")
-        outputs, seconds = _run(infer, batches, model.output.name)
+            outputs, seconds = _run(infer, batches, model.output.name)
     except (ValueError, RuntimeError) as error:
         raise ModelError(
             f"{where}: LiteRT cannot run it ({' '.join(str(error).split())}); leave its format out"

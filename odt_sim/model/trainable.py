@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -42,12 +42,12 @@ class TrainableModel:
         fingerprint: SHA-256 of the content, in hexadecimal.
     """
 
-    content: bytes
+    content: bytes = field(repr=False)
     where: str
-    signatures: dict[str, Signature]
-    operators: dict[str, dict[str, int]]
-    layout: Layout
-    manifest: Manifest | None
+    signatures: dict[str, Signature] = field(repr=False)
+    operators: dict[str, dict[str, int]] = field(repr=False)
+    layout: Layout = field(repr=False)
+    manifest: Manifest | None = field(repr=False)
     loss: str | None
     from_logits: bool
     fingerprint: str

@@ -107,6 +107,12 @@ def test_pickles_as_bytes(foreign: Path, digits_cnn: TrainableModel) -> None:
     assert pickle.loads(pickle.dumps(digits_cnn)).fingerprint == fingerprint(digits_cnn.content)
 
 
+def test_representation_holds_no_bytes(digits_cnn: TrainableModel) -> None:
+    text = repr(digits_cnn)
+    assert digits_cnn.fingerprint in text
+    assert len(text) < 400 + len(digits_cnn.where)
+
+
 def test_unreadable_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"none.tflite: cannot read the model \(No such file or directory\)"):
         TrainableModel.load(tmp_path / "none.tflite")

@@ -103,6 +103,10 @@ def test_run_is_served_with_its_data(tmp_path: Path, softmax: TrainableModel, ca
     [
         (["no.tflite"], "no.tflite: cannot read the model"),
         (["folder"], "folder: holds no model.tflite; give the folder of a complete run, or a .tflite file"),
+        (
+            ["personal"],
+            "personal: holds no model.tflite; its strategy has no global model; write a device's: odt-sim deploy",
+        ),
         (["folder", "data=digits"], "data=digits: a run has its own data;"),
         (["softmax.tflite", "data=nothing"], "Could not find 'data/nothing'"),
         (["softmax.tflite", "--certificate", "a.pem"], "--certificate: needs --key"),
@@ -128,6 +132,8 @@ def test_unusable_arguments_are_refused_in_one_line(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "softmax.tflite").write_bytes(softmax.content)
     (tmp_path / "folder").mkdir()
+    (tmp_path / "personal").mkdir()
+    (tmp_path / "personal" / "summary.json").write_text("{}")
     assert main(["phone", *arguments]) == 1
     error = capsys.readouterr().err
     assert message in error
