@@ -41,12 +41,12 @@ def example_losses(outputs: Array, y: Array, loss: str, from_logits: bool, delta
     elif loss == "binary_crossentropy":
         losses = _binary_losses(outputs.astype(np.float64), y.reshape(outputs.shape), from_logits)
     elif loss == "kl_divergence":
-        target = np.clip(y.astype(np.float64), _EPSILON, 1.0)
+        target = np.clip(_one_hot(outputs, y).astype(np.float64), _EPSILON, 1.0)
         losses = (target * np.log(target / np.clip(outputs, _EPSILON, 1.0))).sum(axis=-1)
     else:
         logarithms = log_softmax(outputs) if from_logits else _log_probabilities(outputs)
         if loss == "categorical_crossentropy":
-            losses = -(y * logarithms).sum(axis=-1)
+            losses = -(_one_hot(outputs, y) * logarithms).sum(axis=-1)
         else:
             losses = -np.take_along_axis(logarithms, _labels(outputs, y)[..., np.newaxis], axis=-1)
     return np.asarray(losses.reshape(len(y), -1).mean(axis=1))
@@ -131,7 +131,7 @@ def _classification(outputs: Array, y: Array, loss: str, *, from_logits: bool) -
         right = ((outputs > (0.0 if from_logits else 0.5)) == positive) & ~np.isnan(outputs)
         scores = outputs
     else:
-        hot = loss in ("categorical_crossentropy", "kl_divergence")
+        hot = loss in ("categorical_crossentropy", "kl_divergence") and y.ndim == outputs.ndim
         labels = y.argmax(axis=-1) if hot else _labels(outputs, y)
         right = (outputs.argmax(axis=-1) == labels) & ~np.isnan(outputs).any(axis=-1)  # NaN is no prediction
         scores = log_softmax(outputs) if from_logits else outputs  # logits of different examples have no common scale
@@ -144,6 +144,11 @@ def _classification(outputs: Array, y: Array, loss: str, *, from_logits: bool) -
 def _labels(outputs: Array, y: Array) -> NDArray[np.int64]:
     """Return a label per row of the outputs, for labels `[examples]`, `[examples, 1]` and sequences."""
     return y.reshape(outputs.shape[:-1]).astype(np.int64)
+
+
+def _one_hot(outputs: Array, y: Array) -> Array:
+    """Return a probability per output; labels become one-hot rows."""
+    return y if y.ndim == outputs.ndim else np.eye(outputs.shape[-1], dtype=np.float32)[_labels(outputs, y)]
 
 
 def _log_probabilities(outputs: Array) -> Array:

@@ -78,13 +78,20 @@ def adapted(
     roles = find_roles(graph, where, signatures)
     if reason := not_trainable(graph, roles, flex=flex):
         raise ModelError(f"{where}: {reason}")
-    return _Adapter(content, graph, roles, where).adaptation(groups, loss, from_logits)
+    adapter = _Adapter(content, graph, roles, where)
+    try:
+        return adapter.adaptation(groups, loss, from_logits)
+    except ModelError:
+        raise
+    except Exception as error:  # what the graph does not show may be damaged, and causes any exception
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ModelError(f"{where}: damaged .tflite file ({reason}); copy or export it again") from error
 
 
 def not_trainable(graph: Graph, roles: Roles, *, flex: bool = False) -> str:
     """Return why a file does not train here and what would make it; empty if it trains."""
     if roles.missing:
-        return f"{roles.missing}; export a training step with odt_sim.export, or name it: model.signatures.train=NAME"
+        return f"{roles.missing}; export a training step with odt_sim.export, or name it: +model.signatures.train=NAME"
     for role in ("train", "infer"):
         ops = graph.flex_ops(roles[role].signature)
         if ops and not flex:
@@ -96,7 +103,7 @@ def not_trainable(graph: Graph, roles: Roles, *, flex: bool = False) -> str:
     train = roles["train"]
     unknown = sorted(set(graph.signatures[train.signature].inputs) - set(train.inputs.values()))
     if missing := [key for key in ("x", "y") if key not in train.inputs]:
-        return f"{train.signature!r} has no input {missing[0]!r}; name it: model.signatures.train.{missing[0]}=NAME"
+        return f"{train.signature!r} has no input {missing[0]!r}; name it: +model.signatures.train.{missing[0]}=NAME"
     if unknown:
         return f"{train.signature!r} takes {unknown[0]!r}, which nothing here provides; export it without that input"
     if not graph.signatures[train.signature].outputs:
@@ -293,7 +300,7 @@ class _Adapter:
         if loss is None:
             raise ModelError(
                 f"{self._where}: {train!r} returns no loss, a float32 number, and the graph does not say which it is; "
-                "set it: model.loss=..., or name the output: model.signatures.train.loss=NAME"
+                "set it: model.loss=..., or name the output: +model.signatures.train.loss=NAME"
             )
         self._notes.append(f"{train!r} returns no loss, so it is computed by 'infer' before each step")
 

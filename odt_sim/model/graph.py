@@ -258,7 +258,7 @@ class Graph:
         subgraph, handles = self.subgraphs[index], self.handles[index]
         for op in subgraph.ops:
             value = op.outputs[:1] if op.kind in READS else op.inputs[1:2] if op.kind in ASSIGNS else ()
-            if value and value[0] >= 0 and op.inputs[0] in handles:
+            if value and value[0] >= 0 and op.inputs and op.inputs[0] in handles:
                 yield Access(handles[op.inputs[0]], op.kind in ASSIGNS, op, value[0], subgraph.tensors[value[0]])
 
     def read_by(self, signature: str) -> tuple[Handle, ...]:

@@ -147,6 +147,8 @@ class _Reader:
         options = {**_options(op.BuiltinOptions(), _OPTIONS.get(op.BuiltinOptionsType()))}
         options |= _options(op.BuiltinOptions2(), _OPTIONS_2.get(op.BuiltinOptions2Type()))
         calls = tuple(int(options[name]) for name in _CALLS.get(kind, ()))
+        if name := options.get("sharedName"):
+            _name(name)
         if any(not 0 <= index < subgraphs for index in calls):
             raise IndexError(f"{kind} calls a subgraph that does not exist")
         custom = op.CustomOptionsAsNumpy()
@@ -195,10 +197,10 @@ def _numbers(values: Any) -> tuple[int, ...]:
 
 
 def _name(value: bytes | None) -> str:
-    """Return the name of a signature or of an input, which messages show."""
+    """Return the name of a signature, an input or a variable, which messages show."""
     text = (value or b"").decode()
     if not text or len(text) > LONGEST_NAME or not text.isprintable():
-        raise ValueError("the name of a signature or of an input is unreadable")
+        raise ValueError("the name of a signature, an input or a variable is unreadable")
     return text
 
 

@@ -45,7 +45,7 @@ def described(
     names = _unique([re.sub(r":\d+$", "", v.name) or "variable" for v in variables])
     layers = _layers(names, variables)
     group = ["norm" if re.search(rf"(^|/)({NORM})$", name) else "body" for name in names]
-    if groups is None:
+    if not groups:
         for i in _last_layer(variables, layers, trained):
             group[i] = "head"
     for key, wanted in (groups or {}).items():

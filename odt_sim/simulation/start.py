@@ -55,7 +55,7 @@ def initial_weights(model: TrainableModel, runtime: RuntimeChoice = LITERT) -> W
         first = next(name for name in initial.layout.names if not is_finite(initial[name]))
         raise ModelError(
             f"{model.where}: its initial weights are not all finite, the first is {first}; export it with finite weights, or "
-            "with a signature that sets them and takes nothing: model.signatures.initialize=NAME"
+            "with a signature that sets them and takes nothing: +model.signatures.initialize=NAME"
         )
     return Weights(initial.layout, initial.vector.copy())
 

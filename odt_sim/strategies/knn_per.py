@@ -111,8 +111,10 @@ def _memory(device: Device, neighbours: int) -> Memory:
     model = device.model
     x, y = device.embedded("train").take()
     outputs = model.output.shape[-1]
-    hot = model.loss == "sparse_categorical_crossentropy"
-    targets = np.eye(outputs)[y.reshape(-1).astype(np.int64)] if hot else y.reshape(len(y), outputs).astype(np.float64)
+    labels = model.loss == "sparse_categorical_crossentropy" or (y.ndim == 1 and outputs > 1)
+    targets = (
+        np.eye(outputs)[y.reshape(-1).astype(np.int64)] if labels else y.reshape(len(y), outputs).astype(np.float64)
+    )
     return Memory(_flat(x), targets, neighbours, 0.0, str(model.loss), model.from_logits)
 
 

@@ -1,5 +1,6 @@
 """Further oddities of foreign files, made by editing generated ones; and corrections."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,16 @@ from ai_edge_litert import schema_py_generated as schema
 from dialects import generated
 from odt_sim import Device, Simulation, TrainableModel
 from odt_sim.cli.inspect import print_model
+from odt_sim.cli.main import main
 from odt_sim.data import federate, iid
 from odt_sim.data.dataset import Dataset
 from odt_sim.errors import ModelError
 from odt_sim.model import surgery
 from odt_sim.model.graph_reader import read_graph
+from odt_sim.strategies.base import Strategy
 from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.knn_per import KNNPer
 
 OPS = schema.BuiltinOperator
 
@@ -202,3 +207,33 @@ def test_first_line_says_whether_a_file_trains(name: str, capsys: pytest.Capture
     )
     if name == "refused_shape":
         assert any("'train' refuses the declared shape of 'y', [?, 4], and takes [?]" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [("train_epoch", FedPer()), ("sparse_float", FedAvg()), ("load_embeds", KNNPer()), ("one_row", FedAvg())],
+)
+def test_fleet_trains_a_foreign_file_on_class_labels(name: str, strategy: Strategy, tmp_path: Path) -> None:
+    model = TrainableModel.load(generated(name).path)
+    data = federate(Dataset("made", *rows(240), classes=3), iid, 4, seed=0)
+    Simulation(model, data, strategy, rounds=8, directory=tmp_path / "run").run()
+    losses = [json.loads(line)["train_loss"] for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    assert losses[-1] < losses[0]
+
+
+def test_command_runs_a_corrected_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("rows.npz", x=rows(120)[0], y=rows(120)[1])
+    arguments = [
+        *("run", "model=tflite", f"model.path={generated('train_epoch').path}", "data=npz", "data.path=rows.npz"),
+        *(
+            "+model.signatures.train={name:train_epoch,x:x,y:y,loss:l}",
+            "+model.groups.head=[classifier]",
+            "strategy=fedper",
+        ),
+        *("fleet.devices=4", "fleet.unseen=0", "run.rounds=2", "backend=serial", "hydra.run.dir=run"),
+    ]
+    assert main(arguments) == 0
+    trained = TrainableModel.load(next(Path("run").glob("*.tflite")))
+    assert [p.group for p in trained.parameters] == ["body", "body", "head", "head"]
+    assert "train_epoch" in trained.signatures

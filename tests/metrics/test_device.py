@@ -23,7 +23,13 @@ KNOWN = [-log(1 / 2), -log(1 / 10)]
 
 @pytest.mark.parametrize(("outputs", "from_logits"), [(LOGITS, True), (PROBABILITIES, False)])
 @pytest.mark.parametrize(
-    ("y", "loss"), [(LABELS, SPARSE), (LABELS[:, np.newaxis], SPARSE), (np.eye(3, dtype=np.float32)[LABELS], ONE_HOT)]
+    ("y", "loss"),
+    [
+        (LABELS, SPARSE),
+        (LABELS[:, np.newaxis], SPARSE),
+        (np.eye(3, dtype=np.float32)[LABELS], ONE_HOT),
+        (LABELS, ONE_HOT),
+    ],
 )
 def test_cross_entropy(outputs: NDArray[Any], from_logits: bool, y: NDArray[Any], loss: str) -> None:
     losses = example_losses(outputs, y, loss, from_logits)
