@@ -10,14 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dialects import generated
 
-from odt_sim import Simulation, Strategy
-from odt_sim.device.engines import RuntimeChoice
+from odt_sim import Simulation, Strategy, TrainableModel
+from odt_sim.cli.main import main
+from odt_sim.data.federated import FederatedData
+from odt_sim.device.engines import RuntimeChoice, RuntimeName
 from odt_sim.device.engines.flex import FlexEngine, _process
 from odt_sim.errors import InvocationError, ModelError
+from odt_sim.export import deflex
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies import FedAvg, FedPer
-from odt_sim.testing import StrategyConformance
+from odt_sim.testing import StrategyConformance, random_data
 
 FLEX = RuntimeChoice("flex", sys.executable)
 
@@ -39,6 +43,34 @@ def test_three_runtimes_have_the_same_losses(strategy: type[Strategy], tmp_path:
         losses[name] = [row["train_loss"] for row in rows]
     assert losses["compiled"] == pytest.approx(losses["litert"], rel=1e-5)
     assert losses["flex"] == pytest.approx(losses["litert"], rel=1e-5)
+
+
+def train_losses(model: TrainableModel, data: FederatedData, runtime: RuntimeName, folder: Path) -> list[float]:
+    backend = SerialBackend(runtime, sys.executable if runtime == "flex" else None)
+    Simulation(model, data, FedAvg(), rounds=5, directory=folder, backend=backend).run()
+    return [json.loads(row)["train_loss"] for row in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", ["checkpoint_scalar", "load_restores"])
+def test_simulated_flex_file_has_the_losses_of_its_twin_without_flex(name: str, tmp_path: Path) -> None:
+    source = generated(name).path
+    flex = TrainableModel.load(source, flex=True)
+    path = deflex(source, tmp_path / "twin.tflite")
+    twin = TrainableModel.load(path, loss=flex.loss, from_logits=flex.from_logits)
+    data = random_data(flex, [9, 4, 6])
+    expected = train_losses(twin, data, "litert", tmp_path / "litert")
+    assert train_losses(flex, data, "flex", tmp_path / "flex") == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ModelError, match="contains Flex ops"):
+        TrainableModel.load(source)
+
+
+def test_doctor_tries_flex_ops(capsys: pytest.CaptureFixture[str]) -> None:
+    path = generated("checkpoint_vector").path
+    assert main(["doctor", str(path), "--json", "--flex-python", sys.executable]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [found["verdicts"][place]["trains"] for place in ("litert", "flex", "browser")] == [False, True, False]
+    assert found["measured"]["loss"] == "categorical_crossentropy of logits"
+    assert found["measured"]["train_ms"] > 0
 
 
 def test_file_with_flex_ops_trains(cnn: Path) -> None:
