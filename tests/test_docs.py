@@ -12,6 +12,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from dialects import generated
 from nbclient import NotebookClient
 
 from odt_sim import TrainableModel
@@ -25,6 +26,7 @@ SMALL = {"run.rounds": "2", "backend": "serial", "model": "digits_mlp"}
 
 FAST = ("README", "docs/how-to/own-metric")
 SLOW = (
+    "docs/bring-your-own",
     "docs/aggregation",
     "docs/how-to/own-strategy",
     "docs/how-to/results",
@@ -68,10 +70,11 @@ def run_command(line: str) -> int:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits_mlp: TrainableModel) -> Path:
-    """A working folder with `digits.tflite`, from which modules are imported."""
+    """A working folder with `digits.tflite`, and `app.tflite` of another tool, from which modules are imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "digits.tflite").write_bytes(digits_mlp.content)
+    (tmp_path / "app.tflite").write_bytes(generated("train_epoch").content)
     return tmp_path
 
 
