@@ -47,7 +47,6 @@ MODULES = {
     "reference/settings.md": "odt_sim.cli.settings_reference",
     "reference/records.md": "odt_sim.persistence.records_reference",
     "reference/device-profiles.md": "odt_sim.phone.profile_reference",
-    "doctor.md": "odt_sim.doctor.reference",
 }
 """Pages that a module prints."""
 

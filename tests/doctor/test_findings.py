@@ -14,7 +14,7 @@ from dialects import generated
 
 from odt_sim import TrainableModel
 from odt_sim.cli.main import main
-from odt_sim.doctor import findings
+from odt_sim.doctor import findings, reference
 from odt_sim.doctor.diagnosis import Diagnosis, diagnose
 from odt_sim.doctor.findings import kinds
 from odt_sim.model.graph_reader import IDENTIFIER
@@ -215,6 +215,14 @@ def test_every_kind_is_tested_and_documented() -> None:
         assert re.fullmatch(r"D[1-6]\d\d", kind.id)
         assert kind.explanation.endswith(".")
         assert kind.remedy.endswith(".")
+
+
+def test_reference_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    reference.main()
+    page = Path(__file__).parents[2] / "docs" / "doctor.md"
+    assert capsys.readouterr().out == page.read_text(), (
+        "write it again: python -m odt_sim.doctor.reference > docs/doctor.md"
+    )
 
 
 def test_place_of_a_flex_op_is_named() -> None:
