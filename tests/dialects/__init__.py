@@ -84,12 +84,13 @@ class Dialect:
 
 
 def generated(model: str) -> Dialect:
-    """Return a model by name; the first call writes all that are not cached, in another process."""
+    """Return a model by name; the first call writes all of its kind that are not cached, in another process."""
     path = _folder(MODELS[model]) / f"{model}.tflite"
     if not path.exists():
         default_directory().mkdir(parents=True, exist_ok=True)
         with FileLock(default_directory() / "dialects.lock"):
-            _write([file for file in sorted({*MODELS.values()}) if not _folder(file).exists()])
+            kind = {MODELS[own] for own in MODELS if (own in FLEX) == (model in FLEX)}
+            _write([file for file in sorted(kind) if not _folder(file).exists()])
     facts = json.loads(path.with_suffix(".json").read_text())
     return Dialect(path, **{**facts, "x_shape": tuple(facts["x_shape"]), "weights": tuple(facts["weights"])})
 

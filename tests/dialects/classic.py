@@ -43,12 +43,6 @@ def adam(weight: tf.Variable, gradient: tf.Tensor, slot: Callable[[str], tf.Vari
     weight.assign_sub(0.01 * mean / (tf.sqrt(square) + 1e-7))
 
 
-def adam_of_keras_2(weight: tf.Variable, gradient: tf.Tensor, slot: Callable[[str], tf.Variable]) -> None:
-    handles = {"var": weight.handle, "m": slot("m").handle, "v": slot("v").handle}
-    rates = {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-7}
-    tf.raw_ops.ResourceApplyAdam(**handles, **rates, beta1_power=0.9, beta2_power=0.999, grad=gradient)
-
-
 class Classic(tf.Module):
     """A model over plain variables, whose initial values the file holds.
 
@@ -161,7 +155,6 @@ NETWORKS: dict[str, tuple[Callable[[], keras.Model], Step, bool]] = {
     "depthwise": (depthwise, momentum_of_keras_2, False),
     "embedding": (embedding, sgd, True),
     "adam": (dense, adam, False),
-    "adam_of_keras_2": (dense, adam_of_keras_2, False),
     "lstm": (recurrent, sgd, False),
 }
 RANDOM = {"dropout": (dropped, sgd, False)}
