@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from odt_sim.errors import ExportError
+from odt_sim.errors import ExportError, ModelError
 from odt_sim.export.convert import convert
 from odt_sim.export.importing import Program
 from odt_sim.export.importing.checkpoints import is_checkpointing, saved_variables
@@ -19,14 +19,15 @@ from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.calls import READS, written
 from odt_sim.export.signatures import Program as Traced
-from odt_sim.export.signatures import Signatures, emit_signatures, handle, reader
+from odt_sim.export.signatures import emit_signatures, handle, reader
 from odt_sim.export.user_parameters import is_generator, parameters_of
 from odt_sim.files import write_file
-from odt_sim.model.flatbuffer import fingerprint, with_metadata
+from odt_sim.model.adaptation import adapted
+from odt_sim.model.contract import check_signatures
+from odt_sim.model.flatbuffer import fingerprint, read, with_metadata
 from odt_sim.model.graph import Graph, Handle
 from odt_sim.model.graph_reader import read_graph
-from odt_sim.model.manifest import METADATA_NAME, Manifest, Parameter
-from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
+from odt_sim.model.manifest import DEFAULT_BATCH_SIZE, METADATA_NAME, Manifest, Parameter
 
 
 def deflex(source: str | os.PathLike[str], path: str | os.PathLike[str], *, batch_size: int | None = None) -> Path:
@@ -134,16 +135,25 @@ def _rewritten(graph: Graph, name: str, batch_size: int | None) -> bytes:
     others = [*program.variables.values(), *program.random_states.values()]
     states = [v for v in others if handle(v) not in ids]
     generators = [v for v in states if is_generator(v)]
-    signatures = emit_signatures(Traced(traces, weights, states, generators))
+    signatures = emit_signatures(Traced(traces, weights, states, generators, named=True))
     rows = _rows([traces[key] for key, own in accesses.items() if own.trains])
     manifest = _manifest(graph, name, tuple(own.parameter for own in described), rows)
-    return _converted(signatures, manifest)
+    return _described(convert(signatures), replace(manifest, random_states=signatures.random_states))
 
 
-def _converted(signatures: Signatures, manifest: Manifest) -> bytes:
-    content = convert(signatures)
-    own = replace(manifest, fingerprint=fingerprint(content), random_states=signatures.random_states)
-    return with_metadata(content, METADATA_NAME, own.to_json().encode())
+def _described(content: bytes, manifest: Manifest) -> bytes:
+    """Return a file with its manifest.
+
+    A file with its own names of signatures gets none: `TrainableModel.load` then finds their roles.
+    """
+    try:
+        check_signatures(read(content, manifest.name), manifest.name)
+        known = Manifest.from_json(read(adapted(content, manifest.name).content, "").metadata[METADATA_NAME], "")
+    except ModelError:
+        return content
+    if manifest.loss is None:
+        manifest = replace(manifest, loss=known.loss, from_logits=known.from_logits)
+    return with_metadata(content, METADATA_NAME, replace(manifest, fingerprint=fingerprint(content)).to_json().encode())
 
 
 def _initialize_by_signature(program: Program, traces: Mapping[str, Trace]) -> None:

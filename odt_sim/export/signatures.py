@@ -31,6 +31,7 @@ class Program:
         generators: The states that belong to random layers.
         offsets: The variables of `set_gradient_offset`, in the order `b0..bK`.
         inputs: Variables that become an input of each signature that reads them, by the input's name.
+        named: Whether the file's variables keep their names, for a file without a manifest; else they are `a0`, `s0`, ...
     """
 
     traces: Mapping[str, Trace]
@@ -39,6 +40,7 @@ class Program:
     generators: Sequence[Variable] = ()
     offsets: Sequence[Variable] = ()
     inputs: Mapping[str, Variable] = field(default_factory=dict)
+    named: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,11 @@ def emit_signatures(program: Program) -> Signatures:
 
     Variables that Keras created get no initializer in the file; new ones do, so a fresh interpreter can train at once.
     """
-    weights, offsets = copies(program.weights, "a"), copies(program.offsets, "b")
+    weights, offsets = copies(program.weights, "a", named=program.named), copies(program.offsets, "b")
     traces = {key: inlined(trace) for key, trace in program.traces.items()}
     operations = _live(traces, weights)
     changed = _changed(traces, operations)
-    slots = copies([v for v in program.states if handle(v) in changed], "s")
+    slots = copies([v for v in program.states if handle(v) in changed], "s", named=program.named)
     variables = {**weights, **slots, **offsets}
     constants = {handle(v): np.asarray(v.numpy()) for v in program.states if handle(v) not in slots}
     inputs = {handle(v): tf.TensorSpec(v.shape, v.dtype, name) for name, v in program.inputs.items()}
@@ -107,9 +109,13 @@ def _changed(traces: Mapping[str, Trace], operations: Mapping[str, list[tf.Opera
     return {trace.variables[name] for trace, name in places if name in trace.variables}
 
 
-def copies(variables: Sequence[Variable], prefix: str) -> dict[int, tf.Variable]:
-    """Return a new variable with the same value per variable, by handle id, named `<prefix>0`, `<prefix>1`, ..."""
-    return {handle(v): tf.Variable(v.numpy(), name=f"{prefix}{i}") for i, v in enumerate(variables)}
+def copies(variables: Sequence[Variable], prefix: str, *, named: bool = False) -> dict[int, tf.Variable]:
+    """Return a new variable with the same value per variable, by handle id, named `<prefix>0`, `<prefix>1`, ...
+
+    If `named`, they have the names of the variables.
+    """
+    names = [v.name.partition(":")[0] if named else f"{prefix}{i}" for i, v in enumerate(variables)]
+    return {handle(v): tf.Variable(v.numpy(), name=name) for v, name in zip(variables, names, strict=True)}
 
 
 def _emitted(

@@ -44,6 +44,7 @@ def test_rewritten_file_is_a_trainable_model_with_names(rewritten: Path) -> None
     model = TrainableModel.load(rewritten)
     assert [p.name for p in model.parameters] == list(generated("checkpoint_vector").weights)
     assert [p.group for p in model.parameters] == ["body", "body", "head", "head"]
+    assert model.loss == "categorical_crossentropy"
     assert model.signatures.keys() == {"train", "infer", "parameters", "restore"}
     values = Interpreter(str(rewritten), num_threads=1).get_signature_runner
     changed = {name: value + 1 for name, value in values("parameters")().items()}
@@ -85,11 +86,21 @@ def test_file_with_nothing_to_rewrite_is_refused(name: str, message: str, tmp_pa
 
 
 @pytest.mark.slow
+def test_names_of_the_file_stay_and_are_found(tmp_path: Path) -> None:
+    dialect = generated("load_restores")
+    path = deflex(dialect.path, tmp_path / "out.tflite")
+    assert list(read_graph(path.read_bytes(), "out").signatures["train"].inputs) == ["data", "target"]
+    model = TrainableModel.load(path)
+    assert (model.loss, [p.name for p in model.parameters]) == ("categorical_crossentropy", list(dialect.weights))
+
+
+@pytest.mark.slow
 def test_feature_extraction_called_load_stays(tmp_path: Path) -> None:
     dialect = generated("load_embeds")
     path = deflex(dialect.path, tmp_path / "out.tflite")
     graph = read_graph(path.read_bytes(), "out")
     assert list(graph.signatures) == ["infer", "load", "parameters", "restore", "train"]
+    assert "embed" in TrainableModel.load(path).signatures
     assert list(graph.signatures["restore"].inputs) == ["a0", "a1"]  # the converter froze the body
 
 
