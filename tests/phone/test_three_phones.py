@@ -212,3 +212,25 @@ def test_own_examples_of_a_file_stay_in_the_browser(
     assert (device["train_examples"], device["validation_examples"], device["examples"]) == (30, 10, 10)
     assert sent
     assert max(sent) < 4 * digits_mlp.layout.size + 1000  # the weights, and nothing as large as the examples
+
+
+def test_examples_of_the_personalize_page_are_used(
+    digits_mlp: TrainableModel, assets: Path, browser: Any, tmp_path: Path
+) -> None:
+    backend = PhonesBackend(phones=1, host="127.0.0.1", port=0, assets=str(assets), examples="own")
+    running = Running(simulation(digits_mlp, FedAvg(), tmp_path / "run", backend, rounds=1), backend)
+    data = digits()
+    items = [
+        {"x": x.ravel().tolist(), "y": [int(y)], "label": str(y), "held": False}
+        for x, y in zip(data.x[:10], data.y[:10], strict=True)
+    ]
+    with joined(browser, running.address()) as page:
+        page.locator("#choose").wait_for()
+        body = """async ([fingerprint, items]) => {
+          const { Store } = await import('./store.js');
+          await new Store(fingerprint).set('examples', items);
+        }"""
+        page.evaluate(body, [digits_mlp.fingerprint, items])
+        page.reload()
+        page.get_by_text("6 to train, 2 to validate, 2 to test").wait_for()
+        running.finish()
