@@ -5,7 +5,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 from odt_sim import TrainableModel
-from odt_sim.deploy.formats import inference_file
+from odt_sim.deploy.formats import FORMATS, inference_files
 from odt_sim.device.examples import Examples
 from odt_sim.device.runtime import Runtime
 from odt_sim.model import flatbuffer
@@ -26,7 +26,7 @@ def check_formats(model: TrainableModel) -> None:
     """Compare with the trainable file; int8 to a quarter of the spread of outputs that were not trained."""
     examples = Examples(rows(model, 0, 100), np.zeros(100, np.int32))
     expected = Runtime(model).infer(rows(model, 9, model.batch_size))
-    files = {format: inference_file(model, format, examples) for format in ("float32", "float16", "int8")}
+    files = inference_files(model, FORMATS, examples)
     assert outputs(files["float32"], model).tobytes() == expected.tobytes()
     np.testing.assert_allclose(outputs(files["float16"], model), expected, rtol=1e-2, atol=2e-2 * expected.std())
     error = np.sqrt(np.mean((outputs(files["int8"], model) - expected) ** 2))
@@ -51,8 +51,7 @@ def test_formats_of_larger_models_agree(name, configured):
 
 def test_file_of_any_rows_takes_any_rows(any_rows):
     examples = Examples(rows(any_rows, 0, 100), np.zeros(100, np.int32))
-    for format in ("float32", "float16", "int8"):
-        content = inference_file(any_rows, format, examples)
+    for format, content in inference_files(any_rows, FORMATS, examples).items():
         infer = Interpreter(model_content=content).get_signature_runner("infer")
         for count in (1, 5):
             x = rows(any_rows, 3, count)

@@ -1,5 +1,7 @@
 """Files for inference alone: `infer` with constant weights, in several formats."""
 
+from collections.abc import Callable, Mapping, Sequence
+
 from odt_sim.deploy.int8 import quantized
 from odt_sim.device.examples import Examples
 from odt_sim.device.native_output import quiet
@@ -10,21 +12,26 @@ from odt_sim.model.trainable import TrainableModel
 FORMATS = ("float32", "float16", "int8")
 
 
-def inference_file(model: TrainableModel, format: str, examples: Examples) -> bytes:
-    """Return a file with the signature `infer` alone.
+def inference_files(model: TrainableModel, formats: Sequence[str], examples: Examples) -> dict[str, bytes]:
+    """Return files with the signature `infer` alone, by format.
 
     Args:
         model: The model with its final weights.
-        format: One of `FORMATS`: how weights are stored; in `int8`, activations are 8-bit integers too. Inputs and outputs
-            stay as they are.
+        formats: Some of `FORMATS`: how weights are stored; in `int8`, they are multiplied with 8-bit activations. Inputs and
+            outputs stay as they are.
         examples: What `int8` is calibrated on.
 
     Raises:
         ModelError: `infer` needs more than constants, or cannot be quantized.
         ConfigurationError: The extra `deploy` is missing.
     """
+    if not formats:
+        return {}
     with quiet():
         content = inference_only(model.content, model.where)
-    if format == "float16":
-        return with_half_floats(content)
-    return quantized(content, model, examples) if format == "int8" else content
+    make: Mapping[str, Callable[[], bytes]] = {
+        "float32": lambda: content,
+        "float16": lambda: with_half_floats(content),
+        "int8": lambda: quantized(content, model, examples),
+    }
+    return {format: make[format]() for format in formats}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.deploy.formats import FORMATS, inference_file
+from odt_sim.deploy.formats import FORMATS, inference_files
 from odt_sim.deploy.int8 import check_installed
 from odt_sim.deploy.measure import measured
 from odt_sim.deploy.models import global_file, personal_model, with_content
@@ -70,8 +70,8 @@ def _write(
     name: str, model: TrainableModel, train: Examples, test: Examples, output: Path, formats: Sequence[str]
 ) -> list[Row]:
     contents = {f"{name}.tflite": ("trainable", model.content)}
-    for format in formats:
-        contents[f"{name}_infer_{format}.tflite"] = (format, inference_file(model, format, train))
+    for format, content in inference_files(model, formats, train).items():
+        contents[f"{name}_infer_{format}.tflite"] = (format, content)
     rows = [
         {"file": file, "format": format, **_row(content, model, test, file)}
         for file, (format, content) in contents.items()
