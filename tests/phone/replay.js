@@ -34,17 +34,22 @@ export async function replay({ file, calls }) {
  * Compile a model and return a function that repeats one of its calls.
  *
  * @param {{ file: string, call: Call }} recorded
- * @returns {Promise<(seconds: number) => Promise<number>>} From the seconds to repeat to the mean milliseconds of a call.
+ * @returns {Promise<(seconds: number) => Promise<number>>} From the seconds to repeat to the milliseconds of a call, the mean
+ *   of the fastest 20 ms: other programs interrupt longer ones, and the clock ticks every 0.1 ms.
  */
 export async function repeater({ file, call }) {
   const model = await (await load({ assets: "./assets/" })).compile(decode(file));
   const inputs = mapped(call.inputs, unpacked);
   await model.call(call.signature, inputs);
   return async (seconds) => {
-    const start = performance.now();
-    let count = 0;
-    for (; performance.now() - start < 1000 * seconds; count++) await model.call(call.signature, inputs);
-    return (performance.now() - start) / count;
+    let fastest = Infinity;
+    for (const end = performance.now() + 1000 * seconds; performance.now() < end; ) {
+      const start = performance.now();
+      let count = 0;
+      for (; performance.now() - start < 20; count++) await model.call(call.signature, inputs);
+      fastest = Math.min(fastest, (performance.now() - start) / count);
+    }
+    return fastest;
   };
 }
 
