@@ -151,7 +151,7 @@ class Phones:
                 if len(self._numbers) >= self._devices:
                     raise DataError(
                         f"The run has {self._devices} devices, and other phones have taken all of them; "
-                        "open the page in the browser that took part before"
+                        "open the page in the browser that took part before."
                     )
                 self._numbers[digest] = len(self._numbers)
                 self.record()
