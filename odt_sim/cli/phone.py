@@ -4,6 +4,7 @@ import argparse
 import secrets
 import string
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -83,10 +84,9 @@ def serve(subject: Subject, options: argparse.Namespace) -> None:
         server = Server(phone_app(token, options.host, assets=options.assets, routes=routes), listening, tls)
         print(f"{subject.model.name}: recorded {len(recording.calls)} calls with {subject.origin}")
         _print_address(address_of(listening, token, tls), secure=tls is not None, offline=options.assets is not None)
-        try:
+        with suppress(KeyboardInterrupt):
             server.run()
-        except KeyboardInterrupt:
-            print("stopped")
+        print("stopped")
 
 
 def _print_address(address: str, secure: bool, offline: bool) -> None:
