@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from dialects import generated
 from mutations import mutated
 
 from odt_sim import Simulation, TrainableModel
@@ -17,9 +18,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def files(softmax, momentum, adam, any_rows, small_mlp, foreign):
-    """Valid models: with and without slots, groups, manifest and fixed batch."""
+    """Valid models: with and without slots, groups, manifest, fixed batch and signatures that read weights."""
     models = (softmax, momentum, adam, any_rows, small_mlp)
-    return [*(model.content for model in models), (foreign / "plain.tflite").read_bytes()]
+    others = ((foreign / "plain.tflite").read_bytes(), generated("closed_momentum").content)
+    return [*(model.content for model in models), *others]
 
 
 def data_for(model):
