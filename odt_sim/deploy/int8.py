@@ -29,7 +29,8 @@ FLOAT = (
 """What stays float32: arithmetic on activations alone, which LiteRT's CPU kernels run faster in float32, and more exactly.
 
 Milliseconds of a batch in float32, with all ops in int8, and with these in float32: transformer_encoder 0.74, 4.64, 0.66;
-mobilenet 0.74, 1.49, 0.61; resnet8 0.85, 0.77, 0.43; har_cnn 0.37, 0.36, 0.18 (one thread, AMD EPYC).
+mobilenet 0.74, 1.49, 0.61; resnet8 0.85, 0.77, 0.43; har_cnn 0.37, 0.36, 0.18 (models of the
+tests, some smaller than those of `conf/model`; one thread, AMD EPYC).
 """
 
 
