@@ -5,7 +5,7 @@ import ipaddress
 import socket
 from urllib.parse import urlsplit
 
-from starlette.responses import PlainTextResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
@@ -15,6 +15,12 @@ LOCAL_ONLY = "This server answers devices in its own network only."
 WRONG_HOST = "This server is not reached under that name; open the address that the terminal shows."
 WRONG_TOKEN = "The token in this address is wrong; scan the QR code again, or copy the whole address from the terminal."
 WRONG_ORIGIN = "This request comes from a page of another server; open the address that the terminal shows."
+
+READABLE = (
+    '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    '<meta name="color-scheme" content="light dark"><title>odt_sim</title><p>'
+)
+"""What precedes a sentence where a person reads it: phones show plain text in tiny letters."""
 
 
 class Guard:
@@ -40,12 +46,12 @@ class Guard:
         if refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await PlainTextResponse(refusal, 403)(scope, receive, send)
+            await _refused(scope, refusal)(scope, receive, send)
         else:
             await WebSocketClose(1008, refusal)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str | None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = _headers(scope)
         client = scope.get("client")
         if not (client and is_local(client[0])):
             return LOCAL_ONLY
@@ -62,6 +68,17 @@ class Guard:
         except ValueError:
             return False
         return name in self._names or name.endswith(".local") or is_local(name)
+
+
+def _headers(scope: Scope) -> Headers:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _refused(scope: Scope, sentence: str) -> Response:
+    """Return the sentence as a page for a browser's address bar, as text for scripts."""
+    if "text/html" in _headers(scope).get("accept", ""):
+        return HTMLResponse(READABLE + sentence, 403)
+    return PlainTextResponse(sentence, 403)
 
 
 def is_local(address: str) -> bool:

@@ -66,6 +66,13 @@ def test_wrong_token_is_refused_in_one_sentence(address: str, path: str) -> None
     assert text.startswith("The token in this address is wrong;")
 
 
+def test_refusal_is_a_page_in_a_browser(address: str) -> None:
+    code, text = answer(address, "/wrong/", Accept="text/html,*/*;q=0.8")
+    assert code == 403
+    assert "width=device-width" in text
+    assert "The token in this address is wrong;" in text
+
+
 @pytest.mark.parametrize("path", [f"/{TOKEN}/../server.py", f"/{TOKEN}/%2e%2e/server.py", f"/{TOKEN}/no.js"])
 def test_only_files_of_the_page_are_served(address: str, path: str) -> None:
     assert answer(address, path)[0] == 404

@@ -218,8 +218,8 @@ function uploadOf(subject, speed, facts) {
 
 /** @returns {string} A name for this device by its system and browser, such as `android-chrome`. */
 function suggestedName() {
-  const agent = navigator.userAgent;
-  const system = /iPhone|iPad|Android|Windows|Mac OS|CrOS|Linux/.exec(agent)?.[0] ?? "device";
-  const browser = /Firefox|Edg|OPR|Chrome|Safari/.exec(agent)?.[0] ?? "browser";
+  const first = (/** @type {string[]} */ names) => names.find((name) => navigator.userAgent.includes(name));
+  const system = first(["iPhone", "iPad", "Android", "Windows", "Mac OS", "CrOS", "Linux"]) ?? "device"; // Android names Linux
+  const browser = first(["Firefox", "Edg", "OPR", "Chrome", "Safari"]) ?? "browser"; // Edge names Chrome, and Chrome Safari
   return `${system}-${browser}`.toLowerCase().replace("mac os", "mac").replace("edg", "edge").replace("opr", "opera");
 }
