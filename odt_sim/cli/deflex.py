@@ -56,8 +56,8 @@ def described(before: Graph, after: Graph) -> list[str]:
     for name in before.signatures:
         flex = Counter(op.kind for op in before.ops(name) if op.flex)
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(flex.items())) or "no Flex ops"
-        result = f"{_ops(after, name)} ops" if _kept(before, after, name) else "replaced"
-        lines.append(f"{name}: {kinds}; {_ops(before, name)} ops, now {result}")
+        result = f"now {_ops(after, name)}" if _kept(before, after, name) else "replaced"
+        lines.append(f"{name}: {kinds}; {_ops(before, name)} ops, {result}")
     added = [name for name in after.signatures if not _kept(before, after, name)]
     return [*lines, f"new signatures: {', '.join(added)}"] if added else lines
 

@@ -63,7 +63,7 @@ def test_command_lists_what_changed_and_keeps_the_output(rewritten: Path, capsys
     assert main(["deflex", str(source), str(output), "--batch-size", "8"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("infer: no Flex ops; 14 ops, now ")
-    assert lines[1] == "restore: 4 FlexEnsureShape, 4 FlexRestore; 17 ops, now replaced"
+    assert lines[1] == "restore: 4 FlexEnsureShape, 4 FlexRestore; 17 ops, replaced"
     assert lines[3].startswith("train: 1 FlexReluGrad; ")
     assert lines[4] == "new signatures: parameters, restore"
     assert lines[5] == f"{output}: {output.stat().st_size:,} bytes, was {source.stat().st_size:,}"
