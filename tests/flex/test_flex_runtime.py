@@ -51,7 +51,7 @@ def train_losses(model: TrainableModel, data: FederatedData, runtime: RuntimeNam
     return [json.loads(row)["train_loss"] for row in (folder / "rounds.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("name", ["checkpoint_scalar"])
+@pytest.mark.parametrize("name", ["checkpoint_scalar", "load_restores"])
 def test_simulated_flex_file_has_the_losses_of_its_twin_without_flex(name: str, tmp_path: Path) -> None:
     source = generated(name).path
     flex = TrainableModel.load(source, flex=True)
