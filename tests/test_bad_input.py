@@ -111,10 +111,6 @@ CASES = {
         ["model=tflite", "model.path=infers.tflite"],
         r"infers\.tflite: no signature 'train', found .*brain.*; it is not trainable, export it with odt_sim",
     ),
-    "an unknown loss": (
-        ["model=tflite", "model.path=plain.tflite", "train.learning_rate=null"],
-        r"plain\.tflite: has no manifest, so its loss is unknown; set it: model\.loss=",
-    ),
     "a fixed step size": (
         ["model=tflite", "model.path=plain.tflite", "model.loss=sparse_categorical_crossentropy", "train.learning_rate=0.1"],
         r"train\.learning_rate: expected null, the step size of plain\.tflite is fixed, found 0\.1",

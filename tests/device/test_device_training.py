@@ -314,8 +314,9 @@ def test_foreign_model_refuses_missing_inputs(foreign: Path, foreign_rows: Any) 
     free = Device(TrainableModel.load(foreign / "dynamic.tflite"), foreign_rows)
     with pytest.raises(ModelError, match=r"dynamic.tflite: has no learning rate of its own; give one"):
         free.train()
+    unknown = Device(TrainableModel.from_content((foreign / "dynamic.tflite").read_bytes()), foreign_rows)
     with pytest.raises(ModelError, match=r"its loss is unknown; pass it: TrainableModel\.load\(path, loss=\.\.\.\)"):
-        free.evaluate("train")
+        unknown.evaluate("train")
 
 
 # --- the library's example -----------------------------------------------------------------------------------------

@@ -92,5 +92,5 @@ def test_regression_targets_have_no_range(regression: TrainableModel, rows: Call
 
 
 def test_labels_of_an_unknown_loss_have_no_range(foreign: Path) -> None:
-    model = TrainableModel.load(foreign / "plain.tflite")
+    model = TrainableModel.from_content((foreign / "plain.tflite").read_bytes())
     assert len(Examples.checked(model, np.zeros((2, 6)), [7, 8], "d")) == 2

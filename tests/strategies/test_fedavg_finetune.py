@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -150,7 +151,8 @@ def test_head_is_tuned_on_embeddings_in_inference_mode(
         np.testing.assert_array_equal(run.deployed(id).select(below).vector, run.weights.select(below).vector)
 
 
-def test_head_tuning_needs_a_head(bare: TrainableModel) -> None:
+def test_head_tuning_needs_a_head(foreign: Path) -> None:
+    bare = TrainableModel.from_content((foreign / "plain.tflite").read_bytes(), where="plain")
     FedAvgFineTune().check(bare)
     for layers in ("head", "chosen"):
         with pytest.raises(StrategyError, match="strategy fedavg_finetune: needs head, which the model plain lacks"):

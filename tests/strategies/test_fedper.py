@@ -83,7 +83,7 @@ def test_sharing_everything_equals_fedavg(
 
 
 def test_needs_a_body_and_a_head(foreign: Path, softmax: TrainableModel) -> None:
-    model = TrainableModel.load(foreign / "plain.tflite", loss="sparse_categorical_crossentropy")
+    model = TrainableModel.from_content((foreign / "plain.tflite").read_bytes(), where="plain")
     with pytest.raises(
         StrategyError, match=r"strategy fedper: needs head, which the model plain lacks \(it has body, infer"
     ):
