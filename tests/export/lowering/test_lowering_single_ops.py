@@ -17,6 +17,8 @@ from odt_sim.export.lowering.calls import bodies
 from odt_sim.export.lowering.registry import LOWERINGS
 from odt_sim.export.signatures import Program, emit_signatures
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Grid:
