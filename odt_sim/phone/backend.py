@@ -25,6 +25,8 @@ LARGEST_PORT = 65535
 class PhonesBackend:
     """A web server whose page trains a device in each browser; all strategies that read no examples run unchanged."""
 
+    devices_leave = True
+
     def __init__(
         self,
         phones: int | None = None,

@@ -47,7 +47,7 @@ class Joining:
         try:
             await self._take_part(websocket)
         except DataError as error:
-            await _end(websocket, str(error))
+            await _end(websocket, str(error), failed=True)
         except WebSocketDisconnect:
             pass
 
@@ -56,18 +56,22 @@ class Joining:
         secret = joined.header.get("phone")
         if joined.header.get("do") != "join" or not (isinstance(secret, str) and len(secret) == SECRET):
             raise DataError("The page did not say which phone this is; reload it.")
-        device = self.phones.number_of(secret)
-        await websocket.send_bytes(encode(Message({"do": "welcome", **self._welcome(device)}, self._slices(device))))
-        ready = decode(await _frame(websocket)).header
-        if ready.get("fingerprint") != self.job.model.fingerprint:
-            raise DataError("This page has loaded another model than the run's; reload it.")
-        phone = _phone(websocket, device, _examples(ready))
+        with self.phones.joining(secret) as device:
+            phone = await self._prepared(websocket, device)
         self.phones.connect(phone)
         try:
             while True:
                 await _pass_on(websocket, phone)
         finally:
             self.phones.disconnect(phone)
+
+    async def _prepared(self, websocket: WebSocket, device: int) -> Phone:
+        """Tell a page which device it is, and return the phone when it is ready."""
+        await websocket.send_bytes(encode(Message({"do": "welcome", **self._welcome(device)}, self._slices(device))))
+        ready = decode(await _frame(websocket)).header
+        if ready.get("fingerprint") != self.job.model.fingerprint:
+            raise DataError("This page has loaded another model than the run's; reload it.")
+        return _phone(websocket, device, _examples(ready))
 
     def _welcome(self, device: int) -> Mapping[str, Any]:
         job, model = self.job, self.job.model
@@ -136,10 +140,11 @@ def _phone(websocket: WebSocket, device: int, examples: Examples) -> Phone:
     return phone
 
 
-async def _end(websocket: WebSocket, sentence: str, *, again: bool = False) -> None:
+async def _end(websocket: WebSocket, sentence: str, *, again: bool = False, failed: bool = False) -> None:
     """Close a connection with a sentence for the page, if it is still open."""
     try:
-        await websocket.send_bytes(encode(Message({"do": "end", "sentence": sentence, "again": again})))
+        header = {"do": "end", "sentence": sentence, "again": again, "failed": failed}
+        await websocket.send_bytes(encode(Message(header)))
         await websocket.close(1000)
     except (RuntimeError, WebSocketDisconnect):  # it has ended already
         pass

@@ -5,7 +5,8 @@ import json
 import queue
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from threading import Condition
 from typing import Any, NamedTuple
 
@@ -116,8 +117,8 @@ class Phone:
 class Phones:
     """The phones of a run, by device.
 
-    A new phone gets the lowest number that no phone has had; one that returns keeps its number, also after the run was
-    resumed. Only digests of the phones' secrets are stored.
+    A new phone gets the lowest free number, for good once it is ready; it keeps the number when it returns, also after the
+    run was resumed. Only digests of the phones' secrets are stored.
 
     Attributes:
         token: The secret in the address, the same after the run was resumed.
@@ -135,27 +136,53 @@ class Phones:
         """
         self._devices, self._storage = devices, storage
         self.token, self._numbers = _recorded(storage)
+        self._joining: list[tuple[str, int]] = []  # by digest, for each page that is not ready yet
         self._connected: dict[int, Phone] = {}
         self._examples: dict[int, Examples] = {}
         self._changed = Condition()
 
-    def number_of(self, secret: str) -> int:
-        """Return the device of a phone.
+    @contextmanager
+    def joining(self, secret: str) -> Iterator[int]:
+        """Hold a phone's device while its page prepares; a new phone keeps it if no exception ends the context.
+
+        Args:
+            secret: By which the phone is known again.
+
+        Yields:
+            The device.
 
         Raises:
             DataError: All devices of the fleet are taken.
+            FileError: The record cannot be written.
         """
         digest = hashlib.sha256(secret.encode()).hexdigest()
         with self._changed:
+            device = self._device_of(digest)
+            self._joining.append((digest, device))
+        try:
+            yield device
+            self._keep(digest, device)
+        finally:
+            with self._changed:
+                self._joining.remove((digest, device))
+
+    def _device_of(self, digest: str) -> int:
+        held = dict(self._joining) | self._numbers
+        if digest in held:
+            return held[digest]
+        free = sorted(set(range(self._devices)) - set(held.values()))
+        if not free:
+            raise DataError(
+                f"The run has {self._devices} devices, and other phones have taken all of them; "
+                "open the page in the browser that took part before."
+            )
+        return free[0]
+
+    def _keep(self, digest: str, device: int) -> None:
+        with self._changed:
             if digest not in self._numbers:
-                if len(self._numbers) >= self._devices:
-                    raise DataError(
-                        f"The run has {self._devices} devices, and other phones have taken all of them; "
-                        "open the page in the browser that took part before."
-                    )
-                self._numbers[digest] = len(self._numbers)
+                self._numbers[digest] = device
                 self.record()
-            return self._numbers[digest]
 
     def record(self) -> None:
         """Write what a resumed run needs.

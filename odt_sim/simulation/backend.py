@@ -13,7 +13,8 @@ class Backend(Protocol):
     """Runs the blocks of a job; results come in the order of the tasks and are the same on every backend.
 
     A backend whose devices do not run in LiteRT's interpreter has an attribute `runtime`, a
-    `odt_sim.device.engines.RuntimeChoice`.
+    `odt_sim.device.engines.RuntimeChoice`. One whose devices may be gone after the run has `devices_leave = True`: a complete
+    run that is resumed then keeps its results.
     `train` and `evaluate` may begin before their results are asked for, and the next round's `train` may follow meanwhile.
     """
 

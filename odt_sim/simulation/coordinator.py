@@ -31,6 +31,7 @@ from odt_sim.persistence.summary import Summary
 from odt_sim.settings import Fleet, General, Run
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.checks import check_aggregator, check_fit, check_parts, check_types, promised
+from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.finish import write_model, write_results
 from odt_sim.simulation.job import Job, Task
 from odt_sim.simulation.round import RoundInFlight, Rounds
@@ -197,18 +198,10 @@ class Simulation:
         return RunInfo(self._job.strategy.name, settings, self.directory, self._rounds, self._evaluated)
 
     def _run(self, commit: Commit, observers: Observers, stopped: bool) -> Summary:
-        try:
-            self._backend.open(self._job)
-            hand_back()
-            started, flight = time.perf_counter(), None if stopped else self._steps.begin(commit)
-            while flight and not stopped:  # a stop discards the round that was begun ahead
-                commit, record, flight = self._round(commit, flight, started)
-                started += record.seconds
-                stopped = observers.on_round(record)
-            reported = self._checkpoint.reported
-            rows = list(self._steps.evaluate("final", reported))
-        finally:
-            self._backend.close()
+        rows = self._kept(commit)
+        if not rows:
+            rows, stopped = self._work(commit, observers, stopped)
+        reported = self._checkpoint.reported
         write_model(self._job, self._folder, reported, observers.on_warning)
         return write_results(
             self._job,
@@ -220,6 +213,27 @@ class Simulation:
             privacy=self._privacy,
             stopped=observers.reason if stopped else None,
         )
+
+    def _kept(self, commit: Commit) -> list[Row]:
+        """Return the devices' results of a complete run whose devices may be gone; empty if they are to be evaluated."""
+        complete = commit.round == self._rounds and self._folder.summary() is not None
+        if not (complete and getattr(self._backend, "devices_leave", False)):
+            return []
+        return [dict(record) for record in self._folder.devices()]
+
+    def _work(self, commit: Commit, observers: Observers, stopped: bool) -> tuple[list[Row], bool]:
+        """Run the rounds that are left and evaluate the devices; return the results, and whether an observer stopped it."""
+        try:
+            self._backend.open(self._job)
+            hand_back()
+            started, flight = time.perf_counter(), None if stopped else self._steps.begin(commit)
+            while flight and not stopped:  # a stop discards the round that was begun ahead
+                commit, record, flight = self._round(commit, flight, started)
+                started += record.seconds
+                stopped = observers.on_round(record)
+            return list(self._steps.evaluate("final", self._checkpoint.reported)), stopped
+        finally:
+            self._backend.close()
 
     def _round(
         self, commit: Commit, flight: RoundInFlight, started: float

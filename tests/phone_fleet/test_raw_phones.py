@@ -1,5 +1,6 @@
 """`backend=phones` against phones that leave, return, are slow, or send what they should not."""
 
+import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from raw_phones import Answer, RawPhone, Running, opened, reply, wait
 from websockets.exceptions import InvalidStatus
+from websockets.sync.client import ClientConnection
 
 from odt_sim import Fleet, TrainableModel
 from odt_sim.errors import CheckpointError, ConfigurationError, ModelError, SimulationError, StrategyError
@@ -169,7 +171,8 @@ def test_invalid_start_ends_with_a_sentence(
     running = Running(softmax, tmp_path / "run", devices=1, rounds=1)
     with closing(opened(running.address)) as socket:
         socket.send(first)
-        assert decode(bytes(socket.recv(10))).header["sentence"] == sentence
+        header = decode(bytes(socket.recv(10))).header
+        assert (header["sentence"], header["failed"]) == (sentence, True)
     RawPhone(running.address)
     running.finish()
 
@@ -196,11 +199,44 @@ def test_phone_that_does_not_fit_is_told_why(
 def test_phone_beyond_the_fleet_is_refused(softmax: TrainableModel, tmp_path: Path) -> None:
     running = Running(softmax, tmp_path / "run", devices=2, rounds=1)
     RawPhone(running.address, "a")
-    refused = [RawPhone(running.address, "b", test=0), RawPhone(running.address, "c")][1]
-    assert refused.welcome.header["sentence"].startswith(
-        "The run has 2 devices, and other phones have taken all of them"
-    )
+    with closing(joining(running.address, "b")):
+        refused = RawPhone(running.address, "c").welcome.header
+    assert refused["sentence"].startswith("The run has 2 devices, and other phones have taken all of them")
+    assert refused["failed"]
     RawPhone(running.address, "b")
+    running.finish()
+
+
+def joining(address: str, name: str) -> ClientConnection:
+    """Open a page that is told its device, and has yet to load the model."""
+    socket = opened(address)
+    socket.send(encode(Message({"do": "join", "phone": name * 32})))
+    assert decode(bytes(socket.recv(30))).header["do"] == "welcome"
+    return socket
+
+
+def test_phone_that_never_was_ready_takes_no_device(softmax: TrainableModel, tmp_path: Path) -> None:
+    running = Running(softmax, tmp_path / "run", devices=2, rounds=1)
+    refused = RawPhone(running.address, "c", fingerprint="other")
+    wait(lambda: refused.ended)
+    with closing(joining(running.address, "d")), closing(joining(running.address, "d")):
+        assert RawPhone(running.address, "a").welcome.header["device"] == 1
+
+    def taken() -> bool:  # once the server has noticed that both pages are closed
+        return RawPhone(running.address, "b").welcome.header.get("device") == 0
+
+    wait(taken)
+    running.finish()
+    assert running.lines("rounds.jsonl")[0]["devices"] == 2
+    recorded = json.loads((tmp_path / "run" / "checkpoint" / "phones.json").read_text())
+    assert sorted(recorded["devices"].values()) == [0, 1]
+
+
+def test_tab_that_closes_early_leaves_the_device_to_another_tab(softmax: TrainableModel, tmp_path: Path) -> None:
+    running = Running(softmax, tmp_path / "run", devices=2, rounds=1)
+    with closing(joining(running.address, "a")):
+        assert RawPhone(running.address, "a").welcome.header["device"] == 0
+    assert RawPhone(running.address, "b").welcome.header["device"] == 1
     running.finish()
 
 
@@ -241,6 +277,19 @@ def test_resumed_run_keeps_its_address_and_its_phones(softmax: TrainableModel, t
     RawPhone(running.address, "a")
     assert running.finish()["rounds"] == 3
     assert "aaaa" not in (folder / "checkpoint" / "phones.json").read_text()
+
+
+def test_complete_run_that_is_resumed_waits_for_no_phones(softmax: TrainableModel, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    running = Running(softmax, folder, rounds=2)
+    RawPhone(running.address, "a")
+    RawPhone(running.address, "b")
+    summary = running.finish()
+    results = {name: (folder / name).read_bytes() for name in ("devices.jsonl", "summary.json", "model.tflite")}
+    resumed = Running(softmax, folder, rounds=2, resume=True)
+    assert resumed.finish() == summary
+    assert not resumed.backend.address
+    assert {name: (folder / name).read_bytes() for name in results} == results
 
 
 def test_damaged_record_of_phones_is_reported(softmax: TrainableModel, tmp_path: Path) -> None:
