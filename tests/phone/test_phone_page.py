@@ -172,6 +172,13 @@ def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
     press(page, "Train")
     sentence = page.wait_for_selector("#personalize .notice.failed").inner_text()
     assert sentence.startswith("Make at least two examples of a class")
+    remove = page.get_by_role("button", name="Remove the last")
+    assert not remove.is_visible()  # there is none
+    draw(page, "1", 0.0)
+    page.click('[data-label="1"]')
+    remove.click()
+    remove.wait_for(state="hidden")
+    page.wait_for_selector('#personalize :text("No examples yet.")')
     for digit in STROKES:
         for shift in (0.0, 0.02, -0.03):
             draw(page, digit, shift)

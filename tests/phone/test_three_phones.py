@@ -214,6 +214,23 @@ def test_own_examples_of_a_file_stay_in_the_browser(
     assert max(sent) < 4 * digits_mlp.layout.size + 1000  # the weights, and nothing as large as the examples
 
 
+def test_page_says_that_the_run_and_its_server_are_gone(
+    digits_mlp: TrainableModel, assets: Path, browser: Any, tmp_path: Path
+) -> None:
+    backend = PhonesBackend(phones=1, host="127.0.0.1", port=0, assets=str(assets))
+    running = Running(simulation(digits_mlp, FedAvg(), tmp_path / "run", backend, rounds=2), backend)
+    with joined(browser, running.address()) as page:
+        page.get_by_text("The run has ended.", exact=True).wait_for()
+        summary = running.finish()
+        assert page.locator("#rounds").text_content() == "Best round"
+        assert page.locator("#round").text_content() == str(summary.reported_round)
+        page.get_by_role("button", name="Join again").click()
+        page.get_by_text("The connection to the run is lost. Joining again …").wait_for()
+        page.get_by_text("The run has ended; the server is gone.").wait_for()
+        assert page.locator("#status").get_attribute("class") == "notice "
+        assert page.get_by_role("button", name="Join again").is_visible()
+
+
 def test_examples_of_the_personalize_page_are_used(
     digits_mlp: TrainableModel, assets: Path, browser: Any, tmp_path: Path
 ) -> None:

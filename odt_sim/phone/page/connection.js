@@ -14,6 +14,7 @@ const PROGRESS = 1000; // milliseconds between two reports of progress
 const BLOCKED = 200; // milliseconds for which work may keep the page from being drawn
 const LONGEST_FRAME = 100; // milliseconds after which a frame is no longer waited for
 const PAUSES = [500, 1000, 2000, 4000, 8000]; // milliseconds before each attempt to join again
+const ATTEMPTS_AFTER_END = 3; // to join again after the run has ended: it may have been resumed
 const SECRET = "odt_sim.phone";
 
 /**
@@ -43,6 +44,7 @@ export class Connection {
     this.latest = 0; // the last request: earlier ones are no longer wanted
     this.attempts = 0;
     this.ended = false;
+    this.complete = false; // whether the run has said that it ended, and has not taken this phone again
     this.queue = Promise.resolve();
   }
 
@@ -67,6 +69,7 @@ export class Connection {
     const message = decode(frame);
     if (message.header.do === "end") {
       this.ended = !message.header.again;
+      this.complete = this.ended;
       this.latest = 0;
       this.show(this.ended ? "ended" : "lost", message.header);
       return;
@@ -89,6 +92,7 @@ export class Connection {
       const counts = { train: ofTrain, validation: ofValidation, test: ofTest };
       socket.send(encode({ do: "ready", fingerprint: header.fingerprint, ...counts }));
       this.attempts = 0;
+      this.complete = false;
       this.show("waiting", { ...counts, slices: header.slices });
       return;
     }
@@ -146,6 +150,11 @@ export class Connection {
   closed(socket) {
     if (socket !== this.socket || this.ended) return;
     this.socket = null;
+    if (this.complete && this.attempts >= ATTEMPTS_AFTER_END) {
+      this.ended = true;
+      this.show("ended", { sentence: "The run has ended; the server is gone." });
+      return;
+    }
     const pause = PAUSES[Math.min(this.attempts, PAUSES.length - 1)];
     this.attempts += 1;
     this.show("lost", { attempts: this.attempts });
@@ -157,6 +166,12 @@ export class Connection {
     const refused = await refusal();
     if (refused) this.stop(new Error(refused));
     else this.again();
+  }
+
+  /** Join again because the user asks for it after the end. */
+  rejoin() {
+    this.attempts = 0;
+    this.join();
   }
 
   /** Join again now, unless this phone takes part or the run has ended. */

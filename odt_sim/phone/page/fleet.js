@@ -147,6 +147,7 @@ function showResult({ train, validation, test, slices: sent, losses, split: of, 
 
 /** @param {Record<string, any>} details */
 function showWork({ kind, round, done = 0, of = 0 }) {
+  place("rounds").textContent = kind === "final" ? "Best round" : "Round";
   fact("round", String(round));
   status(`${KINDS[/** @type {keyof typeof KINDS} */ (kind)]} …`, "good");
   const bar = /** @type {HTMLProgressElement} */ (place("work"));
@@ -167,9 +168,7 @@ async function keepAwake() {
 const connection = new Connection(new URL("device", location.href.replace(/^http/, "ws")).href, prepare, show);
 place("again").onclick = () => {
   place("again").hidden = true;
-  connection.ended = false;
-  connection.socket = null;
-  connection.join();
+  connection.rejoin();
 };
 document.addEventListener("visibilitychange", () => {
   if (document.visibilityState !== "visible") return;

@@ -56,6 +56,8 @@ class Personal {
     const options = INTERVALS.map((seconds) => element("option", { value: String(seconds) }, `${seconds} s`));
     this.interval = element("select", { id: "interval" }, ...options);
     this.start = element("button", { class: "primary", type: "button", onclick: () => this.toggle() }, "Train");
+    const undo = action(this.keeping, () => this.undo());
+    this.last = element("button", { class: "plain", type: "button", onclick: undo }, "Remove the last");
   }
 
   /** Read what the browser kept. */
@@ -77,7 +79,6 @@ class Personal {
 
   element() {
     const source = sourceOf(this.trainer, (x, y, label) => this.examples.add(x, y, label), () => this.changed());
-    const undo = element("button", { type: "button", class: "plain", onclick: action(this.keeping, () => this.undo()) }, "Remove the last");
     this.show();
     return element(
       "div",
@@ -86,7 +87,7 @@ class Personal {
       element("h2", {}, "Your examples"),
       source,
       this.list,
-      element("div", { class: "row" }, undo),
+      element("div", { class: "row" }, this.last),
       element("h2", {}, "Training"),
       element("div", { class: "row" }, element("label", { for: "interval" }, "Figures every"), this.interval, this.start),
       this.notice.element,
@@ -113,6 +114,7 @@ class Personal {
   show() {
     this.list.replaceChildren(...this.examplesShown());
     this.figures.replaceChildren(...this.figuresShown());
+    this.last.hidden = this.examples.items.length === 0;
   }
 
   examplesShown() {
