@@ -16,6 +16,7 @@ from odt_sim.data.activity_windows import ACTIVITIES
 from odt_sim.device.native_output import quiet
 from odt_sim.errors import ConfigurationError
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.persistence.run import find_runs, one_run
 from odt_sim.persistence.run_folder import SUMMARY, TRAINED_MODEL
 from odt_sim.phone.extra import check_extra
 from odt_sim.phone.subject import Subject
@@ -105,6 +106,7 @@ def _subject(path: Path, overrides: Sequence[str]) -> Subject:
 
     Raises:
         ModelError: There is no trainable file.
+        CheckpointError: A folder holds no run.
         DataError: The data cannot be read or does not fit.
         ConfigurationError: An override or the run's configuration does not fit.
     """
@@ -112,7 +114,7 @@ def _subject(path: Path, overrides: Sequence[str]) -> Subject:
     if path.is_dir():
         if overrides:
             raise ConfigurationError(f"{overrides[0]}: a run has its own data; leave it out, or give the .tflite file")
-        return _of_run(path)
+        return _of_run(one_run(find_runs([path]), path))
     model = TrainableModel.load(path)
     if not overrides:
         return Subject.random(model)

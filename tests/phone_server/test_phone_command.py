@@ -83,7 +83,7 @@ def test_file_is_served_and_ctrl_c_ends_cleanly(softmax: TrainableModel, tmp_pat
 
 def test_run_is_served_with_its_data(tmp_path: Path, softmax: TrainableModel, capsys: Any) -> None:
     run = [
-        f"hydra.run.dir={tmp_path}/run",
+        f"hydra.run.dir={tmp_path}/runs/first",
         "model=softmax",
         "backend=serial",
         "fleet.devices=2",
@@ -91,7 +91,7 @@ def test_run_is_served_with_its_data(tmp_path: Path, softmax: TrainableModel, ca
         "run.rounds=1",
     ]
     assert main(["run", *run]) == 0
-    with serving(tmp_path, "run") as (address, lines, _):
+    with serving(tmp_path, "runs") as (address, lines, _):  # a folder that holds one run
         described = loaded(f"{address}model.json")
         assert lines[0] == "softmax: recorded 14 calls with data digits\n"
         assert described["fingerprint"] != softmax.fingerprint  # trained
@@ -102,7 +102,9 @@ def test_run_is_served_with_its_data(tmp_path: Path, softmax: TrainableModel, ca
     ("arguments", "message"),
     [
         (["no.tflite"], "no.tflite: cannot read the model"),
-        (["folder"], "folder: holds no model.tflite; give the folder of a complete run, or a .tflite file"),
+        (["folder"], "folder: no run found there; give a run's folder, or one that holds runs"),
+        (["killed"], "killed: holds no model.tflite; give the folder of a complete run, or a .tflite file"),
+        (["sweep"], "sweep: expected one run, found 2; choose one of sweep/0, sweep/1"),
         (
             ["personal"],
             "personal: holds no model.tflite; its strategy has no global model; write a device's: odt-sim deploy",
@@ -134,6 +136,9 @@ def test_unusable_arguments_are_refused_in_one_line(
     (tmp_path / "folder").mkdir()
     (tmp_path / "personal").mkdir()
     (tmp_path / "personal" / "summary.json").write_text("{}")
+    for name in ("killed", "sweep/0", "sweep/1"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "rounds.jsonl").touch()
     assert main(["phone", *arguments]) == 1
     error = capsys.readouterr().err
     assert message in error
