@@ -25,7 +25,7 @@ SOURCES = {
 }
 """The pages of the site whose source has another name or folder."""
 
-COMMANDS = ("run", "report", "export", "inspect", "doctor", "deploy", "phone", "deflex", "completion")
+COMMANDS = ("run", "report", "export", "inspect", "doctor", "deploy", "phone", "deflex", "join", "completion")
 PACKAGES = ("odt_sim", "odt_sim.data", "odt_sim.export", "odt_sim.strategies", "odt_sim.aggregators")
 """The packages whose public names are described."""
 

@@ -18,6 +18,7 @@ FLAGS = {
     "report": ("-o", "--best", "--against", "--target"),
     "export": ("-o", "--help"),
     "deflex": ("--batch-size", "--help"),
+    "join": ("bottleneck=", "train_head=", "optimizer=", "initialize=", "--help"),
     "inspect": ("--html", "--help"),
     "deploy": ("--device", "--all", "--global", "--format", "-o"),
     "phone": ("--host", "--port", "--assets", "--certificate", "--key", "--help"),
@@ -49,7 +50,7 @@ compdef _odt_sim odt-sim
 
 FISH = r"""# odt-sim completion fish | source
 complete -c odt-sim -f -a '(odt-sim completion --query (commandline -cp) 2>/dev/null)'
-complete -c odt-sim -n '__fish_seen_subcommand_from report inspect deploy phone deflex doctor' -F
+complete -c odt-sim -n '__fish_seen_subcommand_from report inspect deploy phone deflex join doctor' -F
 """
 
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}

@@ -10,7 +10,7 @@ from types import FrameType
 
 from odt_sim.errors import OdtSimError
 
-COMMANDS = ("run", "report", "export", "inspect", "doctor", "deploy", "phone", "deflex", "completion")
+COMMANDS = ("run", "report", "export", "inspect", "doctor", "deploy", "phone", "deflex", "join", "completion")
 """Each is a function in a module of the same name, which takes its arguments and returns the exit code."""
 
 USAGE = """usage: odt-sim COMMAND ...
@@ -28,6 +28,8 @@ USAGE = """usage: odt-sim COMMAND ...
                               let phones in this network check, measure and personalize a trainable file
   deflex IN OUT [--batch-size ROWS]
                               rewrite a .tflite file with Flex ops so that any LiteRT trains it
+  join OUT bottleneck=FILE train_head=FILE optimizer=FILE [initialize=FILE]
+                              join a model in several .tflite files without signatures into one
   completion SHELL            print the completion script for bash, zsh or fish
 
   odt-sim run --help lists the groups of the configuration, odt-sim run --cfg job prints it whole.

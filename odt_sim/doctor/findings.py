@@ -78,7 +78,8 @@ NO_TRAIN = _kind(
     "no signature trains",
     "No signature takes examples with targets, returns a loss and assigns variables, so the file only infers.",
     "Export the Keras model with odt_sim.export.export_model. If a signature trains under another name, say so: "
-    "--signature train=NAME.",
+    "--signature train=NAME. If the file is one of several that form a model, odt-sim join OUT bottleneck=FILE "
+    "train_head=FILE optimizer=FILE joins them into one that trains.",
     prevents=True,
 )
 NO_INFER = _kind(
@@ -93,7 +94,8 @@ NO_SIGNATURES = _kind(
     "the file has no signatures",
     "Only its main function can be called, by position. A model in several such files shares its weights through the app.",
     "Convert the model with named signatures: "
-    "tf.saved_model.save(..., signatures=...) and TFLiteConverter.from_saved_model(..., signature_keys=...).",
+    "tf.saved_model.save(..., signatures=...) and TFLiteConverter.from_saved_model(..., signature_keys=...). "
+    "odt-sim join joins the files of one model.",
 )
 REFUSED = _kind(
     "D107",

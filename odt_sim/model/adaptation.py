@@ -23,6 +23,7 @@ from odt_sim.model.manifest import DEFAULT_BATCH_SIZE, LOSSES, METADATA_NAME, Ma
 from odt_sim.model.roles import Corrections, Role, Roles, find_roles
 from odt_sim.model.weights import is_finite
 
+JOIN = "if it is one of several files that form a model, join them: odt-sim join --help"
 LARGEST_SLOTS = 16  # slots without initial values, as a multiple of the weights
 
 
@@ -91,7 +92,8 @@ def adapted(
 def not_trainable(graph: Graph, roles: Roles, *, flex: bool = False) -> str:
     """Return why a file does not train here and what would make it; empty if it trains."""
     if roles.missing:
-        return f"{roles.missing}; export a training step with odt_sim.export, or name it: +model.signatures.train=NAME"
+        joins = "" if any(entry.declared for entry in graph.signatures.values()) else f"; {JOIN}"
+        return f"{roles.missing}; export a training step with odt_sim.export, or name it: +model.signatures.train=NAME{joins}"
     for role in ("train", "infer"):
         ops = graph.flex_ops(roles[role].signature)
         if ops and not flex:
@@ -243,32 +245,13 @@ class _Adapter:
         if len(initializers) > len(self._graph.initializers) or not self._fits(
             "parameters", "restore", "a", self._weights
         ):
-            added += self._add_pair(model, ("parameters", "restore"), "a", self._weights, initializers)
+            added += surgery.add_pair(model, ("parameters", "restore"), "a", self._weights, initializers)
         if self._slots and not self._fits("optimizer_state", "restore_optimizer_state", "s", self._slots):
-            added += self._add_pair(
+            added += surgery.add_pair(
                 model, ("optimizer_state", "restore_optimizer_state"), "s", self._slots, initializers
             )
         if added:
             self._notes.append(f"odt_sim adds {', '.join(added)}")
-
-    def _add_pair(
-        self, model: Any, names: tuple[str, str], prefix: str, variables: list[Variable], initializers: list[int]
-    ) -> tuple[str, str]:
-        """Add a signature that returns variables and one that sets them.
-
-        Both run the file's initializers first, as LiteRT would else run them later and reset what was set.
-        """
-        reader, writer = (surgery.NewSubgraph(model, name) for name in names)
-        for i, variable in enumerate(variables):
-            if i == 0:
-                reader.call_once(initializers)
-                writer.call_once(initializers)
-            reader.output(f"{prefix}{i}", reader.read(variable))
-            writer.assign(variable, writer.input(f"{prefix}{i}", variable))
-        writer.done()
-        for subgraph, name in zip((reader, writer), names, strict=True):
-            subgraph.sign(name)
-        return names
 
     def _zeros(self, model: Any, variables: list[Variable]) -> int:
         subgraph = surgery.NewSubgraph(model, "zero_slots")

@@ -3,7 +3,7 @@
 Everything works on the schema's object form of a file, `schema.ModelT`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -28,6 +28,27 @@ def packed(model: Any) -> bytes:
     builder = flatbuffers.Builder(1 << 20)
     builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
     return bytes(builder.Output())
+
+
+def empty() -> Any:
+    """Return a file without subgraphs in its object form."""
+    model = schema.ModelT()
+    model.version, model.description = 3, "odt_sim"
+    model.operatorCodes, model.subgraphs, model.buffers = [], [], [schema.BufferT()]
+    return model
+
+
+def adopted(model: Any, other: Any) -> Any:
+    """Return the main subgraph of another file for use in this one, which gets its ops' codes and constants."""
+    codes, buffers = len(model.operatorCodes), len(model.buffers)
+    model.operatorCodes.extend(other.operatorCodes)
+    model.buffers.extend(other.buffers)
+    subgraph = other.subgraphs[0]
+    for operator in subgraph.operators:
+        operator.opcodeIndex += codes
+    for tensor in subgraph.tensors:
+        tensor.buffer += buffers
+    return subgraph
 
 
 class NewSubgraph:
@@ -67,8 +88,8 @@ class NewSubgraph:
     def zeros(self, variable: Variable) -> int:
         """Return zeros of a variable's shape, without storing them."""
         shape, dtype = variable.shape or (), variable.dtype or "float32"
-        dimensions = self._constant("shape", np.array(shape, np.int32))
-        zero = self._constant("zero", np.zeros((), dtype))
+        dimensions = self.constant("shape", np.array(shape, np.int32))
+        zero = self.constant("zero", np.zeros((), dtype))
         value = self._tensor("zeros", shape, dtype)
         self._op(OPS.FILL, [dimensions, zero], [value], OPTIONS.FillOptions)
         return value
@@ -78,19 +99,56 @@ class NewSubgraph:
         self._inputs[name] = self._tensor(name, variable.shape or (), variable.dtype or "float32")
         return self._inputs[name]
 
+    def input_like(self, name: str, subgraph: Any, tensor: int) -> int:
+        """Return a new input of the form of another subgraph's tensor."""
+        self._inputs[name] = self._copied(subgraph, tensor)
+        return self._inputs[name]
+
+    def inline(self, subgraph: Any, given: Mapping[int, int], wanted: Collection[int]) -> dict[int, int]:
+        """Add what another subgraph of this file needs to compute some of its tensors.
+
+        Args:
+            subgraph: The other subgraph.
+            given: By tensors of the other one, those that stand for them here.
+            wanted: The tensors to compute.
+
+        Returns:
+            The new tensors by those of the other subgraph.
+        """
+        places, needed, operators = dict(given), set(wanted), []
+        for operator in reversed(subgraph.operators):
+            if needed & {*_integers(operator.outputs)}:
+                needed.update(_integers(operator.inputs))
+                operators.append(operator)
+        for operator in reversed(operators):
+            moved = copy(operator)
+            for side in ("inputs", "outputs"):
+                indices = _integers(getattr(operator, side))
+                places.update({i: self._copied(subgraph, i) for i in indices if i >= 0 and i not in places})
+                setattr(moved, side, [places.get(i, -1) for i in indices])
+            self._subgraph.operators.append(moved)
+        return places | {i: self._copied(subgraph, i) for i in wanted if i not in places}
+
     def output(self, name: str, tensor: int) -> None:
         """Name an output."""
         self._outputs[name] = tensor
 
     def done(self) -> None:
         """Return the constant `done`; LiteRT cannot run a signature without outputs."""
-        self.output("done", self._constant("done", np.array([1], np.int32)))
+        self.output("done", self.constant("done", np.array([1], np.int32)))
 
     def sign(self, signature: str | None) -> None:
         """Declare inputs and outputs, as a signature if it has a name."""
         self._subgraph.inputs, self._subgraph.outputs = list(self._inputs.values()), list(self._outputs.values())
         if signature is not None:
             add_signature(self._model, signature, self.index, self._inputs, self._outputs)
+
+    def constant(self, name: str, value: np.ndarray[Any, Any]) -> int:
+        """Return a new constant."""
+        buffer = schema.BufferT()
+        buffer.data = np.frombuffer(value.tobytes(), np.uint8)
+        self._model.buffers.append(buffer)
+        return self._tensor(name, value.shape, value.dtype.name, len(self._model.buffers) - 1)
 
     def _handle(self, handle: Handle) -> int:
         tensor = self._tensor(f"{handle.name}/handle", (), "resource")
@@ -99,11 +157,9 @@ class NewSubgraph:
         self._op(OPS.VAR_HANDLE, [], [tensor], OPTIONS.VarHandleOptions, options)
         return tensor
 
-    def _constant(self, name: str, value: np.ndarray[Any, Any]) -> int:
-        buffer = schema.BufferT()
-        buffer.data = np.frombuffer(value.tobytes(), np.uint8)
-        self._model.buffers.append(buffer)
-        return self._tensor(name, value.shape, value.dtype.name, len(self._model.buffers) - 1)
+    def _copied(self, subgraph: Any, tensor: int) -> int:
+        self._subgraph.tensors.append(copy(subgraph.tensors[tensor]))
+        return len(self._subgraph.tensors) - 1
 
     def _tensor(self, name: str, shape: Sequence[int], dtype: str, buffer: int = 0) -> int:
         tensor = schema.TensorT()
@@ -131,6 +187,26 @@ def add_signature(model: Any, name: str, subgraph: int, inputs: Mapping[str, int
     added.inputs, added.outputs = _named(inputs), _named(outputs)
     kept = [s for s in model.signatureDefs or [] if s.signatureKey not in (name, name.encode())]
     model.signatureDefs = [*kept, added]
+
+
+def add_pair(
+    model: Any, names: tuple[str, str], prefix: str, variables: Sequence[Variable], initializers: Iterable[int]
+) -> tuple[str, str]:
+    """Add a signature that returns variables and one that sets them, under the given names, which are returned.
+
+    Both run the file's initializers first, as LiteRT would else run them later and reset what was set.
+    """
+    reader, writer = (NewSubgraph(model, name) for name in names)
+    for i, variable in enumerate(variables):
+        if i == 0:
+            reader.call_once(initializers)
+            writer.call_once(initializers)
+        reader.output(f"{prefix}{i}", reader.read(variable))
+        writer.assign(variable, writer.input(f"{prefix}{i}", variable))
+    writer.done()
+    for subgraph, name in zip((reader, writer), names, strict=True):
+        subgraph.sign(name)
+    return names
 
 
 def add_copy(model: Any, index: int, name: str) -> int:

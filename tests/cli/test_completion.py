@@ -41,6 +41,7 @@ PROMPTS = {"bash": b"prompt ", "zsh": b"prompt ", "fish": b"~"}
         ("export model=digits_m", ["model=digits_mlp"]),
         ("report --b", ["--best"]),
         ("completion z", ["zsh"]),
+        ("join out.tflite bott", ["bottleneck="]),
         ("inspect model", []),
     ],
 )

@@ -26,10 +26,11 @@ MODELS = {
     **{path.stem: path.stem for path in sorted((FOLDER / "files").glob("[a-z]*.py")) if path.stem != "four_files"},
     **dict.fromkeys(FOUR, "four_files"),
     "closed_momentum": "closed",
+    "four_files_momentum": "four_files",
 }
 """The generator of each model, a file in `files/`."""
 FLEX = ("checkpoint_scalar", "checkpoint_vector", "load_embeds", "load_restores")
-BUILTIN = tuple(sorted({*MODELS} - {*FLEX, *FOUR}))
+BUILTIN = tuple(sorted({*MODELS} - {*FLEX, *FOUR, "four_files_momentum"}))
 """The models that train on bare LiteRT."""
 
 

@@ -38,15 +38,24 @@ def optimizer(
     return {"kernel": kernel - rate * d_kernel, "bias": bias - rate * d_bias}
 
 
+def momentum(
+    kernel: tf.Tensor, bias: tf.Tensor, d_kernel: tf.Tensor, d_bias: tf.Tensor, m_kernel: tf.Tensor, m_bias: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Return new weights and the new state of an optimizer whose rate is a constant."""
+    m_kernel, m_bias = 0.9 * m_kernel + d_kernel, 0.9 * m_bias + d_bias
+    return {"kernel": kernel - 0.1 * m_kernel, "bias": bias - 0.1 * m_bias, "m_kernel": m_kernel, "m_bias": m_bias}
+
+
 def write_all(folder: Path) -> None:
     model = Perceptron()
     head = {"kernel": KERNEL, "bias": BIAS}
-    step = {"d_kernel": KERNEL, "d_bias": BIAS, "rate": spec([])}
+    gradients = {"d_kernel": KERNEL, "d_bias": BIAS}
     functions = {
         "four_files_initialize": function(initialize),
         "four_files_bottleneck": bottleneck(model),
         "four_files_train_head": function(train_head, bottleneck=spec([20, HIDDEN]), y=of_y(rows=20), **head),
-        "four_files_optimizer": function(optimizer, **head, **step),
+        "four_files_optimizer": function(optimizer, **head, **gradients, rate=spec([])),
+        "four_files_momentum": function(momentum, **head, **gradients, m_kernel=KERNEL, m_bias=BIAS),
     }
     for name, own in functions.items():
         path = folder / f"{name}.tflite"

@@ -1,0 +1,48 @@
+"""The command `odt-sim join`: write one trainable `.tflite` of a model in several files without signatures."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from odt_sim.errors import ModelError
+from odt_sim.files import write_file
+from odt_sim.model.joining import join as joined
+from odt_sim.model.trainable import TrainableModel
+
+ROLES = ("bottleneck", "train_head", "optimizer", "initialize")
+
+
+def join(arguments: Sequence[str]) -> int:
+    """Write the joined file and return the exit code."""
+    description = "Join a model in several .tflite files without signatures into one trainable file."
+    parser = argparse.ArgumentParser("odt-sim join", description=description)
+    parser.add_argument("output", type=Path, metavar="OUT", help="the file to write; it must not exist yet")
+    parser.add_argument(
+        "parts",
+        nargs="+",
+        metavar="ROLE=FILE",
+        help="bottleneck=FILE train_head=FILE optimizer=FILE, and initialize=FILE for weights that are not zero at first",
+    )
+    options = parser.parse_args(arguments)
+    files = _files(options.parts)
+    if options.output.exists():
+        raise ModelError(f"{options.output}: exists already; give another name, or remove it first")
+    write_file(options.output, joined(**files))
+    model = TrainableModel.load(options.output)
+    shapes = ", ".join(f"{p.name} {list(p.shape)}" for p in model.parameters)
+    print(f"{options.output}: {options.output.stat().st_size:,} bytes, signatures {', '.join(model.signatures)}")
+    print(f"weights: {shapes}")
+    return 0
+
+
+def _files(parts: Sequence[str]) -> dict[str, Path]:
+    files = {}
+    for text in parts:
+        role, equals, path = text.partition("=")
+        if role not in ROLES or not equals or not path or role in files:
+            raise ModelError(f"join: expected each of {', '.join(ROLES)} once, as ROLE=FILE; found {text!r}")
+        files[role] = Path(path)
+    missing = [role for role in ROLES[:3] if role not in files]
+    if missing:
+        raise ModelError(f"join: no {missing[0]}; add {missing[0]}=FILE")
+    return files
