@@ -20,14 +20,19 @@ from odt_sim.model.joining import join
 
 RATE = np.float32(0.1)
 ROLES = ("bottleneck", "train_head", "optimizer", "initialize")
-FILES = {role: generated(f"four_files_{role}").path for role in ROLES}
 
 
 @pytest.fixture(scope="module")
-def joined(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def files() -> dict[str, Path]:
+    """Return the four files by role."""
+    return {role: generated(f"four_files_{role}").path for role in ROLES}
+
+
+@pytest.fixture(scope="module")
+def joined(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the joined file, by the command."""
     path = tmp_path_factory.mktemp("join") / "joined.tflite"
-    assert main(["join", str(path), *(f"{role}={file}" for role, file in FILES.items())]) == 0
+    assert main(["join", str(path), *(f"{role}={file}" for role, file in files.items())]) == 0
     return path
 
 
@@ -73,11 +78,11 @@ def test_steps_equal_those_of_the_four_files(joined: Path) -> None:
         np.testing.assert_allclose(weights["a1"], kernel, rtol=0, atol=1e-6)
 
 
-def test_optimizer_with_a_state_of_its_own(tmp_path: Path) -> None:
+def test_optimizer_with_a_state_of_its_own(files: dict[str, Path], tmp_path: Path) -> None:
     """Momentum with a constant rate: the weights start at zero, and the state goes on from step to step."""
     momentum = generated("four_files_momentum").path
     path = tmp_path / "momentum.tflite"
-    path.write_bytes(join(FILES["bottleneck"], FILES["train_head"], momentum))
+    path.write_bytes(join(files["bottleneck"], files["train_head"], momentum))
     assert [slot.shape for slot in TrainableModel.load(path).slots] == [(5, 3), (3,)]
     call = Interpreter(str(path), num_threads=1).get_signature_runner
     bottleneck, train_head, optimizer = (ByHand(role) for role in ("bottleneck", "train_head", "momentum"))
@@ -114,14 +119,14 @@ def test_inspect_and_doctor_say_that_it_trains(joined: Path, capsys: pytest.Capt
     assert not diagnosis.prevented
 
 
-def test_single_file_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    print_model(FILES["optimizer"])
+def test_single_file_names_the_command(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    print_model(files["optimizer"])
     assert "join them: odt-sim join" in capsys.readouterr().out.splitlines()[0]
 
 
-def test_output_is_not_overwritten(joined: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_is_not_overwritten(joined: Path, files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     content = joined.read_bytes()
-    assert main(["join", str(joined), *(f"{role}={file}" for role, file in FILES.items())]) == 1
+    assert main(["join", str(joined), *(f"{role}={file}" for role, file in files.items())]) == 1
     assert capsys.readouterr().err == f"error: {joined}: exists already; give another name, or remove it first\n"
     assert joined.read_bytes() == content
 
@@ -142,15 +147,15 @@ def test_output_is_not_overwritten(joined: Path, capsys: pytest.CaptureFixture[s
         ({"bottleneck": "nowhere"}, "cannot read the model"),
     ],
 )
-def test_files_that_do_not_chain_are_refused(changed: dict[str, str], message: str) -> None:
-    files = {role: FILES.get(changed.get(role, role), Path("nowhere.tflite")) for role in ROLES}
+def test_files_that_do_not_chain_are_refused(files: dict[str, Path], changed: dict[str, str], message: str) -> None:
+    given = {role: files.get(changed.get(role, role), Path("nowhere.tflite")) for role in ROLES}
     with pytest.raises(ModelError, match=message):
-        join(**files)
+        join(**given)
 
 
-def test_file_with_variables_is_refused() -> None:
+def test_file_with_variables_is_refused(files: dict[str, Path]) -> None:
     with pytest.raises(ModelError, match="expected a bottleneck of one function without variables"):
-        join(**{**FILES, "bottleneck": generated("numbered").path})
+        join(**{**files, "bottleneck": generated("numbered").path})
 
 
 @pytest.mark.parametrize(
