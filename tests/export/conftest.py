@@ -98,7 +98,10 @@ class Twins:
     def restore(self) -> None:
         """Copy the weights and slots of Keras to LiteRT."""
         self.call("restore", **{f"a{i}": v.numpy() for i, v in enumerate(self.model.weights)})
-        self.call("restore_optimizer_state", **{f"s{i}": value for i, value in enumerate(self.slots()[1])})
+        pairs = zip(*self.slots(), strict=True)
+        self.call(
+            "restore_optimizer_state", **{f"s{i}": value.astype(own.dtype) for i, (own, value) in enumerate(pairs)}
+        )
 
     def slots(self) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
         """Return the optimizer's slots in LiteRT and in Keras, without those that no update reads, such as SGD's count."""
