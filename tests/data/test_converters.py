@@ -78,6 +78,7 @@ for wrong, message in (
 """
 
 
+@pytest.mark.slow
 def test_tf_data_elements_become_a_data_set():
     environment = {**os.environ, **QUIET, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False)

@@ -95,6 +95,7 @@ def test_key_covers_the_files_named_by_build_arguments(spec: dict[str, Any], tmp
         assert len(set(keys)) == 3
 
 
+@pytest.mark.slow
 def test_options_of_the_specification_reach_the_export(tmp_path: Path) -> None:
     options = {"class_weight": {0: 1.0, 1: 3.0}, "train_groups": ["head"]}
     path = exported({**SHIPPED, **options, "embed": True, "gradient_offset": True}, tmp_path / "cache")
@@ -108,6 +109,7 @@ def test_options_of_the_specification_reach_the_export(tmp_path: Path) -> None:
     assert float(loss) == pytest.approx(3 * float(np.log(np.exp(logits).sum()) - logits[1]), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_build_error_is_reported_in_one_line(spec: dict[str, Any], tmp_path: Path) -> None:
     failing = {**spec, "build": {"_target_": "tiny_models.tiny", "width": -1}}
     with pytest.raises(ExportError, match=r"model\.build: tiny_models\.tiny failed: ValueError") as error:

@@ -233,6 +233,7 @@ def dropped() -> Any:
     )
 
 
+@pytest.mark.slow
 def test_int64_at_the_border_loads_and_trains_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of odt_sim 0.1 have int64 words, step counts and random states at the border."""
     random = np.random.default_rng(0)

@@ -30,6 +30,7 @@ SLOW = {
     "max-pools that leave a rest",
     "max-pools that overlap, lie apart and fit",
     "recurrent layers of cells, with dropout",
+    "recurrent layers",
     "shapes of images",
     "transposed convolutions",
 }

@@ -13,6 +13,7 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 from own_models import BATCH
+from slow import slow_except
 
 from odt_sim.device.device import Device
 from odt_sim.errors import ExportError, FileError
@@ -106,7 +107,7 @@ def slots_of(model: Any) -> list[NDArray[Any]]:
     return [v.numpy() for v in (*random, *(v for v in optimizer.variables if not any(v is s for s in skipped)))]
 
 
-@pytest.mark.parametrize("name", ["Pictures", "Keras2", pytest.param("Custom", marks=pytest.mark.slow), "Plain"])
+@pytest.mark.parametrize("name", slow_except(["Keras2", "Plain"], ["Pictures", "Keras2", "Custom", "Plain"]))
 def test_five_steps_agree_with_tensorflow(name: str, pair: Any) -> None:
     """Compare each step's loss, every weight, and all slots."""
     both = pair(name)

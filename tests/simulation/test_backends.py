@@ -153,7 +153,8 @@ def killed(user, folder, times, **settings):
     return {"strategy": user.KillsItsWorker(folder, times), **settings}
 
 
-@pytest.mark.parametrize("dedicated", slow_except([False], [False, True]))
+@pytest.mark.slow
+@pytest.mark.parametrize("dedicated", [False, True])
 def test_worker_killed_within_a_block_changes_no_bit(dedicated, user, results, tmp_path):
     """All kills happen at one device; one more would exclude it."""
     backend = RayBackend(devices_per_actor=1) if dedicated else RayBackend(actors=2)
