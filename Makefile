@@ -27,7 +27,7 @@ test-flex: .venv-flex/.installed  ## run the tests of the Flex flavour, with Ten
 test-phone: .venv/.dev-installed tests/phone/node_modules/.installed  ## lint the page, check its types, and drive it in Chromium
 	tests/phone/node_modules/.bin/eslint --config tests/phone/eslint.config.js --max-warnings 0 odt_sim/phone/page tests/phone
 	tests/phone/node_modules/.bin/tsc --project tests/phone
-	$(BIN)/pytest tests/phone
+	$(BIN)/pytest --numprocesses auto --dist loadfile tests/phone
 
 check: .venv/.dev-installed  ## lint, check the formatting and the types
 	$(BIN)/ruff check
