@@ -152,7 +152,7 @@ def _described(content: bytes, manifest: Manifest) -> bytes:
     except ModelError:
         return content
     if manifest.loss is None:
-        manifest = replace(manifest, loss=known.loss, from_logits=known.from_logits)
+        manifest = replace(manifest, loss=known.loss, from_logits=known.from_logits, outputs=())
     return with_metadata(content, METADATA_NAME, replace(manifest, fingerprint=fingerprint(content)).to_json().encode())
 
 

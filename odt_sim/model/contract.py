@@ -6,14 +6,15 @@ from math import prod
 
 from odt_sim.errors import ModelError
 from odt_sim.model.flatbuffer import FlatModel, Signature, TensorInfo
-from odt_sim.model.manifest import Parameter
+from odt_sim.model.manifest import LOSSES, Manifest, Parameter
+from odt_sim.model.names import ROW_INPUTS, full, is_one_of, parts
 
 REQUIRED = ("train", "infer", "parameters", "restore")
 OPTIONAL = (
     *("optimizer_state", "restore_optimizer_state", "set_gradient_offset"),
-    *("embed", "head_train", "head_infer"),
+    *("embed", "head_train", "head_infer", "loss"),
 )
-TRAIN_INPUTS = ("x", "y", "sample_weight", "learning_rate", "mu")  # the first two are required
+TRAIN_INPUTS = ("x", "y", "sample_weight", "learning_rate", "mu")  # the first two are required, or x_<name>, y_<name>
 _NUMBERS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "bool")
 _EXPORT = "export it with odt_sim.export.export_model"
 
@@ -45,13 +46,46 @@ def check_signatures(flat: FlatModel, where: str, *, flex: bool = False) -> None
         raise ModelError(f"{where}: {count} of its variables have no initial values, the first is {first}; {_EXPORT}")
     _check_rows(flat, "train", ("x", "y"), where)
     _check_rows(flat, "infer", ("x",), where)
-    for name, known in (("train", TRAIN_INPUTS), ("infer", ("x",))):
-        unknown = sorted(set(flat.signatures[name].inputs) - set(known))
-        if unknown:
-            raise ModelError(
-                f"{where}: signature {name!r} has an unknown input {unknown[0]!r}; expected only {', '.join(known)}"
-            )
+    _check_known(flat, "train", TRAIN_INPUTS, where)
+    _check_known(flat, "infer", ("x",), where)
     check_answer(flat, "infer", where)
+    taken, inferred = (set(parts(flat.signatures[name].inputs, "x")) for name in ("train", "infer"))
+    if taken != inferred:
+        raise ModelError(
+            f"{where}: 'train' takes {_texts('x', taken)}, 'infer' {_texts('x', inferred)}; expected the same inputs"
+        )
+    if "loss" in flat.signatures:
+        _check_losses(flat, where)
+    elif (targets := set(parts(flat.signatures["train"].inputs, "y"))) != (
+        outputs := set(answers_of(flat.signatures["infer"]))
+    ):
+        raise ModelError(
+            f"{where}: 'train' takes {_texts('y', targets)}, 'infer' returns {_texts('logits', outputs)}, and no signature "
+            f"'loss' says how they belong together; {_EXPORT}"
+        )
+
+
+def check_described(flat: FlatModel, manifest: Manifest, where: str) -> None:
+    """Check that the manifest names the inputs and outputs of the signatures.
+
+    Raises:
+        ModelError: A name, the signature `loss` or a mask is missing.
+    """
+    inputs, outputs = set(parts(flat.signatures["train"].inputs, "x")), set(answers_of(flat.signatures["infer"]))
+    described = {"" if name == "x" and len(manifest.inputs) == 1 else name for name in manifest.inputs}
+    if described != inputs:
+        raise ModelError(
+            f"{where}: 'train' takes {_texts('x', inputs)}, its manifest {_texts('x', described)}; {_EXPORT}"
+        )
+    if (named := {output.name for output in manifest.outputs}) != outputs:
+        raise ModelError(
+            f"{where}: 'infer' returns {_texts('logits', outputs)}, its manifest {_texts('logits', named)}; {_EXPORT}"
+        )
+    for output in manifest.outputs:
+        if output.loss not in (None, *LOSSES) and "loss" not in flat.signatures:
+            raise ModelError(f"{where}: its loss {output.loss} needs the signature 'loss', which is missing; {_EXPORT}")
+        if output.mask and full("mask", output.name) not in flat.signatures["infer"].outputs:
+            raise ModelError(f"{where}: 'infer' returns no {full('mask', output.name)!r}; {_EXPORT}")
 
 
 def check_parameters(flat: FlatModel, parameters: tuple[Parameter, ...], where: str) -> None:
@@ -132,30 +166,64 @@ def check_loss(flat: FlatModel, signature: str, where: str) -> None:
         )
 
 
+def answers_of(signature: Signature) -> dict[str, TensorInfo]:
+    """Return the main outputs of an inference signature by their names in the manifest.
+
+    These are `{"": output}` for `logits`, `embedding` or the only output, or one for each `logits_<name>`.
+    """
+    outputs = {name: tensor for name, tensor in signature.outputs.items() if not is_one_of(name, ("mask",))}
+    if several := parts(outputs, "logits"):
+        return several
+    return {"": outputs.get("embedding") or next(iter(outputs.values()))}
+
+
 def answer_of(signature: Signature) -> TensorInfo:
-    """Return the main output of an inference signature: `logits`, `embedding`, or the only one."""
-    outputs = signature.outputs
-    return outputs.get("logits") or outputs.get("embedding") or next(iter(outputs.values()))
+    """Return the main output of an inference signature; the first one of several."""
+    return next(iter(answers_of(signature).values()))
 
 
 def check_answer(flat: FlatModel, signature: str, where: str) -> None:
-    """Check that an inference signature has one main output, with one row for each example.
+    """Check that an inference signature has a main output, or several, with one row for each example.
 
     Raises:
         ModelError: The main output is ambiguous or missing, or has another form.
     """
-    outputs = flat.signatures[signature].outputs
-    if "logits" not in outputs and len(outputs) != 1:
+    outputs = [name for name in flat.signatures[signature].outputs if not is_one_of(name, ("mask",))]
+    if len(outputs) != 1 and not any(is_one_of(name, ("logits",)) for name in outputs):
         found = ", ".join(outputs) or "none"
         raise ModelError(
             f"{where}: signature {signature!r} should have an output 'logits' or a single one, found {found}"
         )
-    answer = answer_of(flat.signatures[signature])
-    if answer.dtype != "float32" or not answer.shape:
-        raise ModelError(
-            f"{where}: signature {signature!r} returns {answer.dtype} {shape_text(answer.shape)}; "
-            "expected float32 with the batch as first axis"
-        )
+    for answer in answers_of(flat.signatures[signature]).values():
+        if answer.dtype != "float32" or not answer.shape:
+            raise ModelError(
+                f"{where}: signature {signature!r} returns {answer.dtype} {shape_text(answer.shape)}; "
+                "expected float32 with the batch as first axis"
+            )
+
+
+def _check_losses(flat: FlatModel, where: str) -> None:
+    """Check the signature `loss`, which returns each example's loss of the outputs of `infer`."""
+    signature, infer, train = flat.signatures["loss"], flat.signatures["infer"], flat.signatures["train"]
+    given = {**infer.outputs, **{name: t for name, t in train.inputs.items() if is_one_of(name, ROW_INPUTS)}}
+    for name, tensor in signature.inputs.items():
+        if name not in given:
+            raise ModelError(
+                f"{where}: signature 'loss' has an unknown input {name!r}; expected outputs of 'infer' and x and y of 'train'"
+            )
+        if (tensor.shape[1:], tensor.dtype) != (given[name].shape[1:], given[name].dtype):
+            raise ModelError(
+                f"{where}: input {name!r} of 'loss' is {tensor.dtype} {shape_text(tensor.shape)}, elsewhere "
+                f"{given[name].dtype} {shape_text(given[name].shape)}; {_EXPORT}"
+            )
+    losses = signature.outputs.get("losses")
+    if losses is None or losses.dtype != "float32" or len(losses.shape) != 1:
+        found = ", ".join(f"{t.name} {t.dtype} {shape_text(t.shape)}" for t in signature.outputs.values()) or "none"
+        raise ModelError(f"{where}: signature 'loss' should return 'losses', float32 [batch], found {found}; {_EXPORT}")
+
+
+def _texts(prefix: str, names: Iterable[str]) -> str:
+    return ", ".join(full(prefix, name) for name in sorted(names)) or "none"
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
@@ -180,17 +248,29 @@ def _check_ops(flat: FlatModel, where: str) -> None:
 def _check_rows(flat: FlatModel, signature: str, names: tuple[str, ...], where: str) -> None:
     inputs = flat.signatures[signature].inputs
     for name in names:
-        if name not in inputs:
+        tensors = parts(inputs, name)
+        if not tensors:
             found = ", ".join(inputs) or "none"
             raise ModelError(
                 f"{where}: signature {signature!r} has no input {name!r}, found {found}; rename its inputs"
             )
-        tensor = inputs[name]
-        if not tensor.shape or tensor.dtype not in _NUMBERS:
-            raise ModelError(
-                f"{where}: input {name!r} of {signature!r} is {tensor.dtype} {shape_text(tensor.shape)}; "
-                "expected numbers with the batch as first axis"
-            )
+        for part, tensor in tensors.items():
+            if not tensor.shape or tensor.dtype not in _NUMBERS:
+                raise ModelError(
+                    f"{where}: input {full(name, part)!r} of {signature!r} is {tensor.dtype} {shape_text(tensor.shape)}; "
+                    "expected numbers with the batch as first axis"
+                )
+
+
+def _check_known(flat: FlatModel, signature: str, known: tuple[str, ...], where: str) -> None:
+    """Check that a signature takes known inputs only, and x or x_<name>, not both."""
+    inputs = flat.signatures[signature].inputs
+    rows = {full(prefix, part) for prefix in ROW_INPUTS if prefix in known for part in parts(inputs, prefix)}
+    unknown = sorted(set(inputs) - rows - set(known))
+    if unknown:
+        raise ModelError(
+            f"{where}: signature {signature!r} has an unknown input {unknown[0]!r}; expected only {', '.join(known)}"
+        )
 
 
 def _check_pair(flat: FlatModel, reader: str, writer: str, where: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from odt_sim.errors import ModelError
 
 METADATA_NAME = "odt_sim.manifest"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # a file that a reader of version 1 understands is written as version 1
 DEFAULT_BATCH_SIZE = 32  # for a file of another tool that takes any number of rows
 ROLES = ("trainable", "statistic", "frozen")
 GROUPS = ("body", "head", "norm")
@@ -20,6 +20,7 @@ LOSSES = (
     "kl_divergence",
     *REGRESSIONS,
 )
+TASKS = ("classification", "regression", "multi_label", "ranking", "other")
 _MORE_THAN_SGD = (  # settings of Keras' SGD that change its step, and constraints that project the weights after it
     "constraints",
     "momentum",
@@ -59,6 +60,38 @@ class Parameter:
         return self.role != "frozen"
 
 
+def task_of(loss: str | None) -> str:
+    """Return the task that a loss implies: `classification` or `regression` for one of `LOSSES`, else `other`."""
+    if loss not in LOSSES:
+        return "other"
+    return "regression" if loss in REGRESSIONS else "classification"
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of a model: its loss, and how its figures are computed.
+
+    Attributes:
+        name: The name in `y_<name>` and `logits_<name>`, an identifier; empty for a model with one output.
+        loss: The loss of this output; None for a function of the author's own.
+        from_logits: Whether the loss takes the output as logits rather than as probabilities.
+        delta: The error at which Huber's loss turns from quadratic to linear.
+        loss_weight: The factor of its loss in the sum over the outputs.
+        task: One of `TASKS`; `other` if its loss is the only figure.
+        metrics: The names of additional metrics.
+        mask: Whether `infer` also returns `mask`, or `mask_<name>`: 1 where a position counts.
+    """
+
+    name: str = ""
+    loss: str | None = None
+    from_logits: bool = True
+    delta: float = 1.0
+    loss_weight: float = 1.0
+    task: str = "other"
+    metrics: tuple[str, ...] = ()
+    mask: bool = False
+
+
 @dataclass(frozen=True)
 class Manifest:
     """The self-description of a trainable `.tflite` file.
@@ -66,15 +99,18 @@ class Manifest:
     Attributes:
         name: The model's name.
         parameters: The weights in the order of the signature `parameters`: `a0..aN`.
-        loss: The loss that `train` minimizes, one of `LOSSES`; None for a loss function of the author's own.
-        from_logits: Whether the loss takes the output of `infer` as logits rather than as probabilities.
+        loss: The loss of the first output: one of `LOSSES`, or another name if the file has the signature `loss`; None for
+            a function of the author's own.
+        from_logits: Whether that loss takes the output of `infer` as logits rather than as probabilities.
         optimizer: The optimizer's name and settings, from Keras' `get_config`, and `constraints` if weights have any.
             Empty if unknown.
         batch_size: The rows of one call of `train` and `infer`; for a file that takes any number, the rows of a step.
         fingerprint: SHA-256 of the file's content without its metadata, in hexadecimal.
         random_states: The numbers i of the slots `s<i>` that hold the state of a random layer, such as Dropout: `[2]`
             int32, a seed from 0 to 2^31 - 2 and a count of draws. Equal states draw equal masks.
-        delta: The error at which Huber's loss turns from quadratic to linear.
+        delta: The error at which that loss turns from quadratic to linear, if it is Huber's.
+        inputs: `("x",)` for one input, which is `x` in the signatures; else the names in `x_<name>`, identifiers.
+        outputs: The outputs; by default one with the loss above.
     """
 
     name: str
@@ -86,6 +122,22 @@ class Manifest:
     fingerprint: str
     random_states: tuple[int, ...] = ()
     delta: float = 1.0
+    inputs: tuple[str, ...] = ("x",)
+    outputs: tuple[Output, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Describe one output by the loss, unless outputs are given."""
+        if not self.outputs:
+            object.__setattr__(self, "outputs", self._one_output())
+
+    def _one_output(self) -> tuple[Output, ...]:
+        return (Output("", self.loss, self.from_logits, self.delta, task=task_of(self.loss)),)
+
+    @property
+    def version(self) -> int:
+        """The oldest format version that describes this model."""
+        known = self.loss is None or self.loss in LOSSES
+        return 1 if known and self.inputs == ("x",) and self.outputs == self._one_output() else 2
 
     @property
     def plain_sgd(self) -> bool:
@@ -95,7 +147,10 @@ class Manifest:
 
     def to_json(self) -> str:
         """Return the manifest as JSON."""
-        return json.dumps({"format_version": FORMAT_VERSION, **asdict(self)}, sort_keys=True)
+        fields = {"format_version": self.version, **asdict(self)}
+        if self.version == 1:
+            del fields["inputs"], fields["outputs"]
+        return json.dumps(fields, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str) -> "Manifest":
@@ -118,14 +173,16 @@ class Manifest:
                 )
             parameters = tuple(Parameter(**{**p, "shape": tuple(p["shape"])}) for p in fields.pop("parameters"))
             random_states = tuple(int(i) for i in fields.pop("random_states", ()))
-            manifest = cls(parameters=parameters, random_states=random_states, **fields)
-            manifest._check()
+            inputs = tuple(fields.pop("inputs", ("x",)))
+            outputs = tuple(Output(**{**o, "metrics": tuple(o["metrics"])}) for o in fields.pop("outputs", ()))
+            manifest = cls(parameters=parameters, random_states=random_states, inputs=inputs, outputs=outputs, **fields)
+            manifest._check(version)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise ModelError(f"{where}: its manifest is damaged ({reason}); export the model again") from error
         return manifest
 
-    def _check(self) -> None:
+    def _check(self, version: int) -> None:
         for name, kind in _KINDS.items():
             if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected a {kind.__name__}")
@@ -138,9 +195,33 @@ class Manifest:
                 raise ValueError(
                     f"{p.name} has role {p.role!r}, group {p.group!r}, dtype {p.dtype!r}; expected {ROLES}, {GROUPS}, float32"
                 )
-        if self.loss is not None and self.loss not in LOSSES:
+        if version == 1 and self.loss is not None and self.loss not in LOSSES:
             raise ValueError(f"its loss is {self.loss!r}, expected one of {', '.join(LOSSES)}")
         if not isinstance(self.delta, float | int) or not self.delta > 0:
             raise ValueError(f"its delta is {self.delta!r}, expected a number above 0")
         if self.batch_size < 1:
             raise ValueError(f"its batch_size is {self.batch_size}, expected at least 1")
+        self._check_outputs()
+
+    def _check_outputs(self) -> None:
+        first = self.outputs[0]
+        if (first.loss, first.from_logits, first.delta) != (self.loss, self.from_logits, self.delta):
+            raise ValueError(f"its loss is {self.loss!r}, that of its first output {first.loss!r}")
+        names = [output.name for output in self.outputs]
+        for side, given in (("inputs", [*self.inputs]), ("outputs", names)):
+            single = given == ["x"] if side == "inputs" else given == [""]
+            if not single and (len(given) < 2 or len({*given}) < len(given) or not all(map(_is_identifier, given))):
+                raise ValueError(f"its {side} are {given!r}, expected different identifiers")
+        for output in self.outputs:
+            if output.task not in TASKS:
+                raise ValueError(
+                    f"its output {output.name!r} has task {output.task!r}, expected one of {', '.join(TASKS)}"
+                )
+            if not isinstance(output.loss, str | None) or not isinstance(output.loss_weight, float | int):
+                raise ValueError(
+                    f"its output {output.name!r} has loss {output.loss!r} of weight {output.loss_weight!r}"
+                )
+
+
+def _is_identifier(name: object) -> bool:
+    return isinstance(name, str) and name.isascii() and name.isidentifier()

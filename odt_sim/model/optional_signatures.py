@@ -3,7 +3,7 @@
 | signature | inputs | outputs |
 |---|---|---|
 | `train_<group>` | as `train` | as `train`; trains one group of parameters, or several joined by `_` |
-| `embed` | `x` | `embedding`, the input of the head |
+| `embed` | `x` | `embedding`, the input of the head; several inputs are `x_<name>` here, too |
 | `head_train` | as `train`, with `embedding` in place of `x` | as `train`; trains the head |
 | `head_infer` | `embedding` | as `infer` |
 | `set_gradient_offset` | `b0..bK`, one for each trainable parameter | any |
@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from odt_sim.errors import ModelError
-from odt_sim.model.contract import answer_of, check_answer, check_loss, ordered, shape_text
+from odt_sim.model.contract import answers_of, check_answer, check_loss, ordered, shape_text
 from odt_sim.model.flatbuffer import FlatModel, Signature, TensorInfo
 from odt_sim.model.manifest import GROUPS, Parameter
+from odt_sim.model.names import is_one_of, parts
 
 ON_EMBEDDINGS = ("embed", "head_train", "head_infer")
 
@@ -66,21 +67,26 @@ def _check_embeddings(flat: FlatModel, where: str) -> None:
         raise ModelError(f"{where}: signature 'embed' has no output 'embedding', found {_names(embed.outputs)}")
     if missing:
         return
-    others = {name: tensor for name, tensor in train.inputs.items() if name != "x"}
-    expected = {"embedding": _in_place_of(train.inputs["x"], embedding), **others}
+    rows = next(iter(parts(train.inputs, "x").values()))
+    others = {name: tensor for name, tensor in train.inputs.items() if not is_one_of(name, ("x",))}
+    expected = {"embedding": _in_place_of(rows, embedding), **others}
     rule = f"{where}: signature 'head_train' should take what 'train' takes, with the embedding in place of x"
     _check_inputs(flat.signatures["head_train"], expected, rule)
     check_loss(flat, "head_train", where)
-    expected = {"embedding": _in_place_of(infer.inputs["x"], embedding)}
+    expected = {"embedding": _in_place_of(next(iter(parts(infer.inputs, "x").values())), embedding)}
     rule = f"{where}: signature 'head_infer' should take the embedding alone"
     _check_inputs(flat.signatures["head_infer"], expected, rule)
     check_answer(flat, "head_infer", where)
-    found, answer = answer_of(flat.signatures["head_infer"]), answer_of(infer)
-    if (found.shape[1:], found.dtype) != (answer.shape[1:], answer.dtype):
-        raise ModelError(
-            f"{where}: 'head_infer' returns {found.dtype} {shape_text(found.shape)}, 'infer' {answer.dtype} "
-            f"{shape_text(answer.shape)}; expected equal shapes"
-        )
+    of_head, of_all = answers_of(flat.signatures["head_infer"]), answers_of(infer)
+    if of_head.keys() != of_all.keys():
+        raise ModelError(f"{where}: 'head_infer' and 'infer' return different outputs; expected the same")
+    for name, answer in of_all.items():
+        found = of_head[name]
+        if (found.shape[1:], found.dtype) != (answer.shape[1:], answer.dtype):
+            raise ModelError(
+                f"{where}: 'head_infer' returns {found.dtype} {shape_text(found.shape)}, 'infer' {answer.dtype} "
+                f"{shape_text(answer.shape)}; expected equal shapes"
+            )
 
 
 def _in_place_of(x: TensorInfo, embedding: TensorInfo) -> TensorInfo:

@@ -1,7 +1,7 @@
 """A trainable `.tflite` file: its signatures and its parameters."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +9,8 @@ from pathlib import Path
 from odt_sim.errors import ModelError
 from odt_sim.model import flatbuffer
 from odt_sim.model.contract import (
-    answer_of,
+    answers_of,
+    check_described,
     check_loss,
     check_parameters,
     check_random_states,
@@ -19,7 +20,8 @@ from odt_sim.model.contract import (
 from odt_sim.model.flatbuffer import Signature, TensorInfo
 from odt_sim.model.layers import Groups
 from odt_sim.model.manifest import DEFAULT_BATCH_SIZE as DEFAULT_BATCH_SIZE
-from odt_sim.model.manifest import GROUPS, LOSSES, METADATA_NAME, REGRESSIONS, Manifest, Parameter
+from odt_sim.model.manifest import GROUPS, LOSSES, METADATA_NAME, Manifest, Output, Parameter, task_of
+from odt_sim.model.names import ROW_INPUTS, is_one_of, parts
 from odt_sim.model.optional_signatures import ON_EMBEDDINGS, check_optional
 from odt_sim.model.roles import Corrections
 from odt_sim.model.trial import loaded
@@ -37,7 +39,8 @@ class TrainableModel:
         operators: By signature, the number of ops of each kind.
         layout: The parameters in the order `a0..aN`.
         manifest: The file's self-description; None for a file of another tool.
-        loss: The loss that `train` minimizes, one of `manifest.LOSSES`; None if unknown.
+        loss: The loss of the first output that `train` minimizes: one of `manifest.LOSSES`, or another name if the file
+            has the signature `loss`; None if it has no name.
         from_logits: Whether the loss takes the output of `infer` as logits.
         fingerprint: SHA-256 of the content, in hexadecimal.
     """
@@ -107,6 +110,8 @@ class TrainableModel:
             check_loss(flat, "train", where)
         declared = ordered(flat.signatures["parameters"].outputs.values(), "a", where)
         parameters = manifest.parameters if manifest else tuple(Parameter(t.name, t.shape) for t in declared)
+        if manifest:
+            check_described(flat, manifest, where)
         check_parameters(flat, parameters, where)
         check_optional(flat, parameters, where)
         check_random_states(flat, manifest.random_states if manifest else (), where)
@@ -160,30 +165,73 @@ class TrainableModel:
         return self.signatures.keys() >= set(ON_EMBEDDINGS)
 
     @cached_property
+    def inputs(self) -> dict[str, TensorInfo]:
+        """The inputs `[batch, ...]` by name, in the manifest's order: `{"": x}`, or one for each `x_<name>`."""
+        found = parts(self.signatures["train"].inputs, "x")
+        return found if "" in found or not self.manifest else {name: found[name] for name in self.manifest.inputs}
+
+    @cached_property
+    def targets(self) -> dict[str, TensorInfo]:
+        """The targets `[batch, ...]` by name: `{"": y}`, or one for each `y_<name>`, in the order of the outputs."""
+        found = parts(self.signatures["train"].inputs, "y")
+        return {name: found[name] for name in sorted(found, key=[*self.answers, *found].index)}
+
+    @cached_property
+    def answers(self) -> dict[str, TensorInfo]:
+        """The outputs of `infer` by name: `{"": logits}`, or one for each `logits_<name>`, in the manifest's order."""
+        found = answers_of(self.signatures["infer"])
+        return found if "" in found or not self.manifest else {o.name: found[o.name] for o in self.manifest.outputs}
+
+    @cached_property
+    def outputs(self) -> tuple[Output, ...]:
+        """The losses, tasks and metrics of the outputs, in the order of `answers`."""
+        if self.manifest and (self.manifest.loss or self.loss is None):
+            return self.manifest.outputs
+        if len(self.answers) == 1:
+            return (Output("", self.loss, self.from_logits, self.delta, task=task_of(self.loss)),)
+        return tuple(Output(name, self.loss, self.from_logits, task=task_of(self.loss)) for name in self.answers)
+
+    @property
+    def returns_losses(self) -> bool:
+        """Whether the signature `loss` computes each example's loss."""
+        return "loss" in self.signatures
+
+    @property
     def x(self) -> TensorInfo:
-        """The input `x` of `train`: `[batch, ...]`."""
-        return self.signatures["train"].inputs["x"]
+        """The input `x` of `train`, for a model with one input: `[batch, ...]`."""
+        return self._only(self.inputs, "inputs")
 
-    @cached_property
+    @property
     def y(self) -> TensorInfo:
-        """The input `y` of `train`: `[batch, ...]`."""
-        return self.signatures["train"].inputs["y"]
+        """The input `y` of `train`, for a model with one target: `[batch, ...]`."""
+        return self._only(self.targets, "targets")
 
-    @cached_property
+    @property
     def output(self) -> TensorInfo:
-        """The main output of `infer`: `logits`, or the only one."""
-        return answer_of(self.signatures["infer"])
+        """The main output of `infer`, for a model with one output: `logits`, or the only one."""
+        return self._only(self.answers, "outputs")
+
+    def _only(self, tensors: Mapping[str, TensorInfo], what: str) -> TensorInfo:
+        if len(tensors) > 1:
+            raise ModelError(
+                f"{self.where}: has the {what} {', '.join(tensors)}; expected a model with one, export it with one"
+            )
+        return next(iter(tensors.values()))
 
     @property
     def fixed_batch(self) -> bool:
         """Whether `train` takes a fixed number of rows."""
-        return self.x.shape[0] > 0
+        return self._rows > 0
+
+    @cached_property
+    def _rows(self) -> int:
+        return next(iter(self.inputs.values())).shape[0]
 
     @cached_property
     def batch_size(self) -> int:
         """The rows of one training step."""
         if self.fixed_batch:
-            return self.x.shape[0]
+            return self._rows
         return self.manifest.batch_size if self.manifest else DEFAULT_BATCH_SIZE
 
     @property
@@ -193,11 +241,14 @@ class TrainableModel:
 
     @property
     def classes(self) -> int | None:
-        """The number of classes: two for binary cross-entropy; None for regression or an unknown loss."""
-        if self.loss == "binary_crossentropy":
-            return 2
-        classifies = self.loss is not None and self.loss not in REGRESSIONS
-        return self.output.shape[-1] if classifies else None
+        """The number of classes of the first target, see `classes_by_target`."""
+        return next(iter(self.classes_by_target.values()))
+
+    @cached_property
+    def classes_by_target(self) -> dict[str, int | None]:
+        """The number of classes by target: two for binary cross-entropy; None for regression or an unknown loss."""
+        known = {output.name: _classes(output, self.answers[output.name]) for output in self.outputs}
+        return {name: known.get(name) for name in self.targets}
 
     @cached_property
     def slots(self) -> tuple[TensorInfo, ...]:
@@ -218,7 +269,8 @@ class TrainableModel:
         groups of the parameters, `plain_sgd`, `gradient_offset` if `Device.set_gradient_offset` works, and
         `train_<group>` for each group that `Device.train` can train alone.
         """
-        names = {*self.signatures, *self.signatures["train"].inputs, *(p.group for p in self.parameters)} - {"x", "y"}
+        options = {name for name in self.signatures["train"].inputs if not is_one_of(name, ROW_INPUTS)}
+        names = {*self.signatures, *options, *(p.group for p in self.parameters)}
         plain = {"plain_sgd"} if self.manifest and self.manifest.plain_sgd else set()
         on_host = plain and "learning_rate" in names
         offset = {"gradient_offset"} if on_host or "set_gradient_offset" in names else set()
@@ -239,6 +291,14 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
         raise ModelError(
             f"{path}: cannot read the model ({error.strerror}); give the path of a .tflite file"
         ) from error
+
+
+def _classes(output: Output, answer: TensorInfo) -> int | None:
+    if output.loss == "binary_crossentropy" or output.task == "multi_label":
+        return 2
+    if output.task != "classification" and task_of(output.loss) != "classification":
+        return None
+    return 2 if answer.shape[-1] == 1 and output.loss not in LOSSES else answer.shape[-1]
 
 
 def _rebuild(content: bytes, where: str, loss: str | None, from_logits: bool) -> TrainableModel:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odt_sim.errors import ModelError
-from odt_sim.model.manifest import GROUPS, LOSSES, ROLES, Manifest, Parameter
+from odt_sim.model.manifest import GROUPS, LOSSES, ROLES, Manifest, Output, Parameter
 
 MANIFEST = Manifest(
     name="small",
@@ -19,6 +19,16 @@ MANIFEST = Manifest(
     optimizer={"name": "SGD", "learning_rate": 0.01, "momentum": 0.0, "weight_decay": None},
     batch_size=4,
     fingerprint="ab" * 32,
+)
+
+SEVERAL = replace(
+    MANIFEST,
+    loss="sparse_categorical_crossentropy",
+    inputs=("user", "item"),
+    outputs=(
+        Output("rating", "sparse_categorical_crossentropy", from_logits=False, task="classification", mask=True),
+        Output("price", "log_cosh", loss_weight=0.5, task="regression", metrics=("mae",)),
+    ),
 )
 
 parameters = st.builds(
@@ -82,10 +92,36 @@ def changed(**fields: Any) -> str:
     return json.dumps({**json.loads(MANIFEST.to_json()), **fields})
 
 
+def changed_outputs(**values: Any) -> str:
+    fields = json.loads(SEVERAL.to_json())
+    fields["outputs"][0].update(values)
+    if "name" in values:
+        fields["outputs"][1]["name"] = values["name"]
+    return json.dumps(fields)
+
+
 def without(field: str) -> str:
     fields = json.loads(MANIFEST.to_json())
     del fields[field]
     return json.dumps(fields)
+
+
+def test_several_inputs_and_outputs_are_version_2() -> None:
+    assert Manifest.from_json(SEVERAL.to_json(), "m.tflite") == SEVERAL
+    assert json.loads(SEVERAL.to_json())["format_version"] == 2
+
+
+def test_one_input_and_output_are_version_1_as_ever() -> None:
+    fields = json.loads(MANIFEST.to_json())
+    assert fields["format_version"] == 1
+    assert not {"inputs", "outputs"} & fields.keys()
+    assert MANIFEST.outputs == (Output("", "mean_squared_error", from_logits=False, task="regression"),)
+
+
+def test_another_loss_is_version_2() -> None:
+    manifest = replace(MANIFEST, loss="hinge", outputs=(Output("", "hinge", False, task="classification"),))
+    assert Manifest.from_json(manifest.to_json(), "m.tflite") == manifest
+    assert manifest.version == 2
 
 
 @pytest.mark.parametrize(
@@ -98,7 +134,7 @@ def without(field: str) -> str:
         (without("loss"), "loss"),
         (without("format_version"), "format_version"),
         (changed(surplus=1), "surplus"),
-        (changed(format_version=2), "format version 2, this odt_sim reads up to 1; upgrade"),
+        (changed(format_version=3), "format version 3, this odt_sim reads up to 2; upgrade"),
         (changed(loss="hinge"), "its loss is 'hinge', expected one of sparse_categorical_crossentropy"),
         (changed(batch_size="4"), "batch_size is '4', expected a int"),
         (changed(batch_size=0), "its batch_size is 0, expected at least 1"),
@@ -108,6 +144,13 @@ def without(field: str) -> str:
         (changed(parameters=[{"name": "a", "shape": [1], "role": "spare"}]), "a has role 'spare'"),
         (changed(parameters=[{"name": "a", "shape": [1], "dtype": "int8"}]), "dtype 'int8'"),
         (changed(parameters=[{"name": "a", "shape": [1], "group": "tail"}]), "group 'tail'"),
+        (changed_outputs(name="a"), r"its outputs are \['a', 'b'\]|its outputs are \['a', 'a'\]"),
+        (changed_outputs(task="guess"), "output 'rating' has task 'guess'"),
+        (
+            changed_outputs(loss="hinge"),
+            "its loss is 'sparse_categorical_crossentropy', that of its first output 'hinge'",
+        ),
+        (changed_outputs(metrics=1), "damaged"),
     ],
 )
 def test_other_json_is_refused(text: str | bytes, message: str) -> None:

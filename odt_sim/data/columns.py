@@ -1,0 +1,156 @@
+"""Several named arrays with a common first axis, used like one array of rows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.errors import DataError
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Read-only arrays by name: the inputs or the targets of a model with several.
+
+    `len(columns)` is the number of rows, and `columns[rows]` selects rows of all arrays. Arrays of a tuple have no names
+    yet, but the positions `0`, `1`, ... in their place.
+
+    Attributes:
+        names: The names, in order.
+        arrays: `[rows, ...]` each, in the same order.
+    """
+
+    names: tuple[str, ...]
+    arrays: tuple[Array, ...]
+
+    def __post_init__(self) -> None:
+        """Make the arrays read-only."""
+        object.__setattr__(self, "arrays", tuple(map(read_only_array, self.arrays)))
+
+    @classmethod
+    def of(cls, values: "Columns | Mapping[str, Any] | Sequence[Any]", where: str) -> "Columns":
+        """Return columns of a mapping, or of a tuple by position.
+
+        Args:
+            values: The arrays, `[rows, ...]` each.
+            where: The name for errors, such as `data ratings, x`.
+
+        Raises:
+            DataError: There is none, a name is not a string, or the lengths differ.
+        """
+        if isinstance(values, Columns):
+            return values
+        pairs = dict(values) if isinstance(values, Mapping) else {str(i): value for i, value in enumerate(values)}
+        if not pairs or not all(isinstance(name, str) for name in pairs):
+            raise DataError(f"{where}: expected arrays by name, found {', '.join(map(repr, pairs)) or 'none'}")
+        arrays = tuple(_array(value, f"{where}, {name}") for name, value in pairs.items())
+        columns = cls(tuple(pairs), arrays)
+        if any(array.ndim == 0 for array in arrays) or len({len(array) for array in arrays}) > 1:
+            raise DataError(f"{where}: lengths differ: {columns.shapes}; each example needs one row in each array")
+        return columns
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.arrays[0])
+
+    def __getitem__(self, rows: Any) -> "Columns":
+        """Return the selected rows of all arrays."""
+        return Columns(self.names, tuple(array[rows] for array in self.arrays))
+
+    def items(self) -> Iterator[tuple[str, Array]]:
+        """Yield names and arrays, in order."""
+        return zip(self.names, self.arrays, strict=True)
+
+    def column(self, name: str) -> Array:
+        """Return the array of a name."""
+        return self.arrays[self.names.index(name)]
+
+    def named(self, names: Sequence[str], where: str) -> "Columns":
+        """Return the columns in the order of a model's names; those of a tuple get the names by position.
+
+        Raises:
+            DataError: Names are missing or unknown, or the numbers differ.
+        """
+        if self.names == tuple(names):
+            return self
+        if self.positional and len(self.names) == len(names):
+            return Columns(tuple(names), self.arrays)
+        if set(self.names) != set(names):
+            found = f"{len(self.names)} without names" if self.positional else ", ".join(self.names)
+            raise DataError(f"{where}: expected the arrays {', '.join(names)}, found {found}; name them alike")
+        return Columns(tuple(names), tuple(self.column(name) for name in names))
+
+    @property
+    def positional(self) -> bool:
+        """Whether the arrays have positions in place of names."""
+        return self.names == tuple(str(i) for i in range(len(self.names)))
+
+    @property
+    def shapes(self) -> str:
+        """The names and shapes, for messages."""
+        return ", ".join(f"{name} {list(array.shape)}" for name, array in self.items())
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays)
+
+
+Rows = Array | Columns
+"""One array `[rows, ...]`, or several."""
+
+
+def several(values: Any) -> bool:
+    """Return whether values are several arrays: columns, a mapping, or a tuple of arrays."""
+    return isinstance(values, Columns | Mapping) or (
+        isinstance(values, tuple) and any(hasattr(value, "shape") for value in values)
+    )
+
+
+def arrays_of(rows: Rows) -> dict[str, Array]:
+    """Return the arrays by name; one array has the empty name."""
+    return dict(rows.items()) if isinstance(rows, Columns) else {"": rows}
+
+
+def only(rows: Rows, where: str, advice: str) -> Array:
+    """Return one array.
+
+    Raises:
+        DataError: There are several; the advice says what to do.
+    """
+    if isinstance(rows, Columns):
+        raise DataError(f"{where} has the arrays {', '.join(rows.names)}, expected a single array; {advice}")
+    return rows
+
+
+def concatenated(parts: Sequence[Rows]) -> Rows:
+    """Return the rows of all parts, one after the other; the parts are alike, and at least one."""
+    first = parts[0]
+    if not isinstance(first, Columns):
+        return np.concatenate(parts)  # type: ignore[arg-type]
+    columns = [part.arrays for part in parts if isinstance(part, Columns)]
+    return Columns(first.names, tuple(np.concatenate(column) for column in zip(*columns, strict=True)))
+
+
+def read_only(rows: Rows) -> Rows:
+    """Return read-only rows; read-only rows themselves."""
+    return rows if isinstance(rows, Columns) else read_only_array(rows)
+
+
+def read_only_array(array: Array) -> Array:
+    """Return a read-only view of an array; a read-only array itself."""
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+def _array(values: Any, where: str) -> Array:
+    try:
+        return np.asarray(values)
+    except ValueError as error:  # rows of different lengths
+        raise DataError(f"{where}: {error}") from error
