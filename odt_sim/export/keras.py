@@ -10,9 +10,10 @@ import tensorflow as tf
 
 from odt_sim.export.convert import convert
 from odt_sim.export.flex import checkpoint_of, flex_signatures
+from odt_sim.export.interface import Interface, interface_of
 from odt_sim.export.lowering import Trace
 from odt_sim.export.model_checks import check_flavour, check_groups, check_model
-from odt_sim.export.objective import class_weight_of, objective_of, optimizer_of, settings_of
+from odt_sim.export.objective import class_weight_of, objectives_of, optimizer_of, settings_of
 from odt_sim.export.parameters import (
     group_of_layers,
     leaf_layers,
@@ -24,7 +25,7 @@ from odt_sim.export.parameters import (
 from odt_sim.export.signatures import Program, emit_signatures
 from odt_sim.export.sources import model_of
 from odt_sim.export.split_model import check_not_random, split_before_head
-from odt_sim.export.steps import Training, ending_of, only, trace_infer, trace_train
+from odt_sim.export.steps import Training, endings_of, only, trace_infer, trace_losses, trace_train
 from odt_sim.files import write_file
 from odt_sim.model.flatbuffer import fingerprint, with_metadata
 from odt_sim.model.manifest import METADATA_NAME, Manifest
@@ -37,6 +38,7 @@ def export_model(
     *,
     loss: Any,
     optimizer: Any,
+    loss_weights: Any = None,
     batch_size: int | None = DEFAULT_BATCH_SIZE,
     name: str | None = None,
     head: str | Sequence[str] | None = None,
@@ -56,10 +58,13 @@ def export_model(
             file, or a SavedModel directory from `model.export` or an older `model.save`. A SavedModel trains its trainable
             variables through its serving signature: BatchNormalization keeps its statistics, Dropout is inactive.
         path: The file to write.
-        loss: A name from `odt_sim.model.manifest.LOSSES`, or a Keras loss object of these. By name, a cross-entropy takes the
-            model's output as logits unless the model ends in a softmax (binary: a sigmoid).
+        loss: A name of a loss in `keras.losses`, `{"name": ..., **settings}`, a Keras loss object, or a function
+            `(y_true, y_pred)` that returns a value per example. By name, a cross-entropy takes the model's output as logits
+            unless the model ends in a softmax (binary: a sigmoid). For several outputs: one for all, a list, or a mapping by
+            the output's name.
         optimizer: A Keras optimizer or its name. Its learning rate becomes the default in the manifest; the rate is an
             input of `train`.
+        loss_weights: A factor of each output's loss: a list, or a mapping by the output's name; None for 1.
         batch_size: Rows per call of `train` and `infer`; None accepts any number and records `DEFAULT_BATCH_SIZE` as the
             rows of a device's step.
         name: The model's name in the manifest; None uses Keras' name.
@@ -90,41 +95,49 @@ def export_model(
     check_groups(model, groups, train_groups)
     optimizer = optimizer_of(optimizer)
     optimizer.build(model.trainable_variables)
-    infer = trace_infer(model, batch_size)
-    objective = objective_of(loss, ending_of(infer))
+    interface = interface_of(model)
+    infer = trace_infer(model, interface, batch_size)
+    objectives = objectives_of(loss, interface, endings_of(infer), batch_size, loss_weights)
     offsets = {id(v): tf.Variable(tf.zeros(v.shape)) for v in model.weights if v.trainable} if gradient_offset else {}
     flex = flavour == "flex"
     names = dict(zip(map(id, weights_of(model)), parameter_names(model), strict=True)) if flex else {}
-    factors = class_weight_of(class_weight, objective, model.output_shape)
-    training = Training(objective, optimizer, offsets, factors, names)
-    traces = {"infer": infer, **_trace_steps(model, groups, training, batch_size, train_groups)}
+    factors = class_weight_of(class_weight, objectives, interface)
+    training = Training(objectives, optimizer, offsets, factors, names)
+    traces = {"infer": infer, **_trace_steps(model, interface, groups, training, batch_size, train_groups)}
     traces |= _trace_halves(model, groups, training, batch_size) if embed else {}
+    if len(objectives) > 1 or not objectives[0].on_host:
+        traces["loss"] = trace_losses(model, interface, training, batch_size)
     program = _program(model, training, traces)
     signatures = flex_signatures(program, checkpoint_of(model, optimizer)) if flex else emit_signatures(program)
     content = convert(signatures, flex=flex)
     manifest = Manifest(
         name=name or model.name,
         parameters=parameters_of(model, groups),
-        loss=objective.name,
-        from_logits=objective.from_logits,
+        loss=objectives[0].name,
+        from_logits=objectives[0].from_logits,
         optimizer={**settings_of(optimizer), **_constraints(model)},
         batch_size=DEFAULT_BATCH_SIZE if batch_size is None else batch_size,
         fingerprint=fingerprint(content),
         random_states=signatures.random_states,
-        delta=objective.delta,
+        delta=objectives[0].delta,
     )
     write_file(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
     return Path(path)
 
 
 def _trace_steps(
-    model: keras.Model, groups: Mapping[int, str], training: Training, batch_size: int | None, alone: Sequence[str]
+    model: keras.Model,
+    interface: Interface,
+    groups: Mapping[int, str],
+    training: Training,
+    batch_size: int | None,
+    alone: Sequence[str],
 ) -> dict[str, Trace]:
     """Trace the step of the whole model, and one for each group that trains alone."""
-    traces = {"train": trace_train(model, training, batch_size)}
+    traces = {"train": trace_train(model, interface, training, batch_size)}
     for group in alone:
         with only(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) in group.split("_")]):
-            traces[f"train_{group}"] = trace_train(model, training, batch_size)
+            traces[f"train_{group}"] = trace_train(model, interface, training, batch_size)
     return traces
 
 
@@ -151,11 +164,12 @@ def _trace_halves(
 ) -> dict[str, Trace]:
     """Trace the embedding of examples, and training and inference of the head on embeddings."""
     body, head = split_before_head(model, groups)
+    features, classifier = interface_of(body), interface_of(head)
     with only(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) == "head"]):
-        check_not_random(body, trace_infer(body, batch_size, training=True))
-        head_train = trace_train(head, training, batch_size, x="embedding")
+        check_not_random(body, trace_infer(body, features, batch_size, training=True))
+        head_train = trace_train(head, classifier, training, batch_size, x="embedding")
     return {
-        "embed": trace_infer(body, batch_size, output="embedding"),
+        "embed": trace_infer(body, features, batch_size, output="embedding"),
         "head_train": head_train,
-        "head_infer": trace_infer(head, batch_size, x="embedding"),
+        "head_infer": trace_infer(head, classifier, batch_size, x="embedding"),
     }

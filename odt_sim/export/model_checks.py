@@ -22,15 +22,8 @@ def check_model(model: Any, batch_size: int | None) -> None:
             "model class: x = keras.Input(shape); keras.Model(x, model(x))"
         )
     where = f"model {model.name!r}"
-    if len(model.inputs) != 1 or len(model.outputs) != 1:
-        found = f"{len(model.inputs)} and {len(model.outputs)}"
-        raise ExportError(f"{where}: expected one input and one output, found {found}; export a part with one of each")
-    if model.inputs[0].dtype == "string":
-        advice = "apply StringLookup or TextVectorization before the model"
-        raise ExportError(f"{where}: expected an input of numbers, found strings; {advice}")
-    if None in model.inputs[0].shape[1:]:
-        found = model.inputs[0].shape[1:]
-        raise ExportError(f"{where}: expected an input of fixed shape, found {found}; give Input the full shape")
+    for tensor in model.inputs:
+        _check_input(tensor, where, f" {tensor.name!r}" if len(model.inputs) > 1 else "")
     if not model.trainable_weights:
         raise ExportError(f"{where}: nothing to train; it needs a layer with trainable weights")
     whole = isinstance(batch_size, int) and not isinstance(batch_size, bool)
@@ -40,6 +33,15 @@ def check_model(model: Any, batch_size: int | None) -> None:
         )
     for layer in leaf_layers(model):
         _check_layer(layer)
+
+
+def _check_input(tensor: keras.KerasTensor, where: str, name: str) -> None:
+    if tensor.dtype == "string":
+        advice = "apply StringLookup or TextVectorization before the model"
+        raise ExportError(f"{where}: expected an input{name} of numbers, found strings; {advice}")
+    if None in tensor.shape[1:]:
+        found = tensor.shape[1:]
+        raise ExportError(f"{where}: expected an input{name} of fixed shape, found {found}; give Input the full shape")
 
 
 def check_flavour(model: keras.Model, flavour: str) -> None:

@@ -1,8 +1,8 @@
-"""Losses and optimizers of a training step, as the caller gives them."""
+"""The losses of all outputs and the optimizer of a training step, as the caller gives them."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -11,80 +11,56 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError
-from odt_sim.model.manifest import REGRESSIONS
-
-_LOSSES = {
-    "sparse_categorical_crossentropy": keras.losses.SparseCategoricalCrossentropy,
-    "categorical_crossentropy": keras.losses.CategoricalCrossentropy,
-    "binary_crossentropy": keras.losses.BinaryCrossentropy,
-    "kl_divergence": keras.losses.KLDivergence,
-    "mean_squared_error": keras.losses.MeanSquaredError,
-    "mean_absolute_error": keras.losses.MeanAbsoluteError,
-    "huber": keras.losses.Huber,
-    "cosine_similarity": keras.losses.CosineSimilarity,
-}
-_SHORT = {"mse": "mean_squared_error", "mae": "mean_absolute_error"}
-_PROBABILITIES = {  # the op before an output of probabilities
-    "sparse_categorical_crossentropy": "Softmax",
-    "categorical_crossentropy": "Softmax",
-    "binary_crossentropy": "Sigmoid",
-}
-_FIXED = {"reduction": "sum_over_batch_size", "axis": -1}  # settings that evaluation does not support
+from odt_sim.export.interface import Interface, identifier, joined
+from odt_sim.export.losses import CLASSIFIERS, Objective, objective_of
 
 
-@dataclass(frozen=True)
-class Objective:
-    """A loss, and its description in the manifest and the signatures.
-
-    Attributes:
-        function: The Keras loss; takes `sample_weight` and returns the mean over the batch, `[]`.
-        name: One of `manifest.LOSSES`.
-        from_logits: Whether the loss takes the model's output as logits.
-        delta: The error at which Huber's loss turns from quadratic to linear.
-    """
-
-    function: keras.losses.Loss
-    name: str
-    from_logits: bool
-    delta: float = 1.0
-
-    def target(self, output: tf.TensorShape) -> tf.TensorSpec:
-        """Return the shape and dtype of `y` for a model output `[batch, ...]`."""
-        if self.name == "sparse_categorical_crossentropy":
-            return tf.TensorSpec(output[:-1], tf.int32, name="y")
-        return tf.TensorSpec(output, tf.float32, name="y")
-
-
-def objective_of(loss: Any, ending: Sequence[str]) -> Objective:
-    """Return the objective of a loss name or a Keras loss object.
+def objectives_of(
+    loss: Any,
+    interface: Interface,
+    endings: Sequence[Sequence[str]],
+    batch_size: int | None,
+    loss_weights: Any = None,
+) -> tuple[Objective, ...]:
+    """Return the objective of each output.
 
     Args:
-        loss: One of `manifest.LOSSES` (or `mse`, `mae`), or a Keras loss object of these.
-        ending: The types of the ops that end the model, the last one first. For a loss by name, they decide whether the
-            output is logits: not behind a softmax, or behind a sigmoid for binary cross-entropy.
+        loss: The loss of the only output or of every output (see `losses.objective_of`), a list, or a mapping by the name of
+            the output.
+        interface: The model's inputs and outputs.
+        endings: The types of the ops that end each output, the last one first.
+        batch_size: The rows of a batch; None for any number.
+        loss_weights: A factor of each output's loss in the sum: a list or a mapping; None for 1.
     """
-    if isinstance(loss, str):
-        name = _SHORT.get(loss, loss)
-        if name not in _LOSSES:
-            raise ExportError(f"loss: expected {', '.join(_LOSSES)} or a Keras loss object of these, found {loss!r}")
-        from_logits = name in _PROBABILITIES and ending[:1] != [_PROBABILITIES[name]]
-        doubtful = next((op for op in ending if op in _PROBABILITIES.values()), None)
-        if from_logits and doubtful:
-            raise ExportError(
-                f"loss {name}: the model ends in a {doubtful.lower()} that is not its last op or belongs to another "
-                "loss, so its output may be logits or not; pass a Keras loss object with from_logits=True or False"
-            )
-        settings = {"from_logits": from_logits} if name in _PROBABILITIES else {}
-        return Objective(_LOSSES[name](**settings), name, from_logits)
-    name = next((name for name, kind in _LOSSES.items() if type(loss) is kind), "")
-    if not name:
-        raise ExportError(f"loss: expected a Keras loss object of {', '.join(_LOSSES)}, found {type(loss).__name__}")
-    settings = {**loss.get_config(), **loss._fn_kwargs}  # Huber's config lacks its delta
-    for setting, expected in _FIXED.items():
-        found = settings.get(setting, expected)
-        if found != expected:
-            raise ExportError(f"loss {name}: expected {setting}={expected!r} (the default), found {found!r}")
-    return Objective(loss, name, bool(settings.get("from_logits", False)), float(settings.get("delta", 1.0)))
+    names = interface.output_names
+    losses = _per_output("loss", loss, names)
+    weights = _per_output("loss_weights", 1.0 if loss_weights is None else loss_weights, names)
+    return tuple(
+        replace(objective_of(own, ending, shape, name=joined("y", name)), weight=_weight(weight))
+        for own, ending, shape, name, weight in zip(
+            losses, endings, interface.output_shapes(batch_size), names, weights, strict=True
+        )
+    )
+
+
+def _per_output(setting: str, given: Any, names: Sequence[str]) -> list[Any]:
+    """Return a setting for each output: the same, or from a list or a mapping by name."""
+    if isinstance(given, list | tuple):
+        if len(given) != len(names):
+            raise ExportError(f"{setting}: expected one for each of {len(names)} outputs, found {len(given)}")
+        return list(given)
+    if not isinstance(given, Mapping) or names == ("",) or "name" in given:
+        return [given] * len(names)
+    by_name = {identifier(key): value for key, value in given.items()}
+    if set(by_name) != set(names):
+        raise ExportError(f"{setting}: expected the outputs {', '.join(names)}, found {', '.join(map(str, given))}")
+    return [by_name[name] for name in names]
+
+
+def _weight(given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float | np.number) or not math.isfinite(given):
+        raise ExportError(f"loss_weights: expected numbers, found {given!r}")
+    return float(given)
 
 
 def compiled_objective(model: keras.Model) -> Objective | None:
@@ -92,29 +68,31 @@ def compiled_objective(model: keras.Model) -> Objective | None:
 
     A loss by name takes probabilities, as in Keras.
     """
-    given = model.loss
-    name = given if isinstance(given, str) else getattr(given, "__name__", "")
-    name = _SHORT.get(name, name)
     try:
-        return objective_of(_LOSSES[name]() if name in _LOSSES else given, ending=())
-    except ExportError:
+        objective = objective_of(model.loss, None, tf.TensorShape(model.output_shape))
+    except (ExportError, AttributeError, ValueError):
         return None
+    return objective if objective.on_host else None
 
 
 def class_weight_of(
-    given: Mapping[int, float] | None, objective: Objective, output: tuple[int | None, ...]
+    given: Mapping[int, float] | None, objectives: Sequence[Objective], interface: Interface
 ) -> NDArray[np.float32] | None:
     """Return the factor of each class, `[classes]`; None if none is given.
 
     Args:
         given: The factors by class; missing classes get 1.
-        objective: The loss.
-        output: The shape of the model's output, `[batch, ..., classes]`, or `[batch, ..., 1]` for a binary loss.
+        objectives: The loss of each output.
+        interface: The model's outputs: `[batch, ..., classes]`, or `[batch, ..., 1]` for a binary loss.
     """
     if given is None:
         return None
+    if len(objectives) > 1:
+        raise ExportError(f"class_weight: expected a model with one output, found {len(objectives)}; leave it out")
+    objective, output = objectives[0], interface.output_shapes(None)[0]
     classes = 2 if output[-1] == 1 else int(output[-1] or 0)
-    if objective.name in REGRESSIONS or (objective.name == "binary_crossentropy" and output[-1] != 1):
+    binary = (objective.name or "").startswith("binary_")
+    if objective.name not in (*CLASSIFIERS, None) or (binary and output[-1] != 1):
         raise ExportError(
             f"class_weight: the loss {objective.name} of {output[-1]} outputs has no classes; leave it out"
         )

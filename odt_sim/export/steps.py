@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError
 from odt_sim.export.inlining import inlined
+from odt_sim.export.interface import Interface, joined
+from odt_sim.export.losses import Objective
 from odt_sim.export.lowering import Trace
-from odt_sim.export.objective import Objective
 from odt_sim.export.padding_rows import real_activity_only, real_rows_only
 from odt_sim.export.parameters import all_layers, leaf_layers
 from odt_sim.export.tracing import traced, unrolled
@@ -25,7 +26,7 @@ class Training:
     """How a model is trained.
 
     Attributes:
-        objective: The loss.
+        objectives: The loss of each output.
         optimizer: A built optimizer; its learning rate stays a variable in the traces.
         offsets: A variable b per trainable weight, by the weight's `id`: a step then uses g + mu w + b instead of the
             gradient g. Empty for steps without offsets.
@@ -34,11 +35,54 @@ class Training:
             empty for steps that return the loss alone.
     """
 
-    objective: Objective
+    objectives: tuple[Objective, ...]
     optimizer: keras.optimizers.Optimizer
     offsets: Mapping[int, tf.Variable] = field(default_factory=dict)
     class_weight: NDArray[np.float32] | None = None
     gradient_names: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> list[tf.TensorSpec]:
+        """The targets of each output."""
+        return [objective.target for objective in self.objectives]
+
+    def weights(
+        self, targets: Sequence[tf.Tensor], sample_weight: tf.Tensor, outputs: Sequence[tf.TensorShape]
+    ) -> list[tf.Tensor]:
+        """Return the weight of each value of each output's loss, per example or per position."""
+        factors, rows = self.class_weight, [-1]
+        weights = [tf.reshape(sample_weight, rows + [1] * (objective.rank - 1)) for objective in self.objectives]
+        if factors is None:
+            return weights
+        given = zip(weights, targets, outputs, strict=True)
+        return [weight * tf.gather(factors, _classes(y, output)) for weight, y, output in given]
+
+    def loss(
+        self,
+        targets: Sequence[tf.Tensor],
+        outputs: Sequence[tf.Tensor],
+        weights: Sequence[tf.Tensor],
+        sample_weight: tf.Tensor,
+    ) -> tf.Tensor:
+        """Return the sum of the outputs' losses with their factors, `[]`."""
+        real = tf.cast(tf.not_equal(sample_weight, 0.0), tf.float32)
+        losses = [
+            objective.loss(y, output, weight, real)
+            for objective, y, output, weight in zip(self.objectives, targets, outputs, weights, strict=True)
+        ]
+        return self.total(losses)
+
+    def total(self, losses: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Return the sum of losses with the factors of their outputs."""
+        own = zip(losses, self.objectives, strict=True)
+        weighted = [loss if objective.weight == 1.0 else loss * objective.weight for loss, objective in own]
+        return tf.add_n(weighted) if len(weighted) > 1 else weighted[0]
+
+    def losses(self, targets: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return each example's loss for each output, `[batch]`, without the factors of the outputs."""
+        return [
+            objective.losses(y, output) for objective, y, output in zip(self.objectives, targets, outputs, strict=True)
+        ]
 
     def gradient(self, gradient: tf.Tensor, weight: keras.Variable, mu: tf.Tensor | None) -> tf.Tensor:
         """Return the gradient of a step; with an offset it is dense, also for an Embedding."""
@@ -53,11 +97,6 @@ class Training:
         named = [(gradient, self.gradient_names.get(id(weight))) for gradient, weight in gradients]
         return {name: tf.convert_to_tensor(gradient) / factor for gradient, name in named if name is not None}
 
-    def sample_weight(self, y: tf.Tensor, sample_weight: tf.Tensor, output: tf.TensorShape) -> tf.Tensor:
-        """Return the weight of each loss, per example or per position."""
-        weight = tf.reshape(sample_weight, [-1] + [1] * (len(output) - 2))
-        return weight if self.class_weight is None else weight * tf.gather(self.class_weight, _classes(y, output))
-
 
 def _classes(y: tf.Tensor, output: tf.TensorShape) -> tf.Tensor:
     """Return the class of each example or position."""
@@ -67,40 +106,62 @@ def _classes(y: tf.Tensor, output: tf.TensorShape) -> tf.Tensor:
 
 
 def trace_infer(
-    model: keras.Model, batch_size: int | None, *, x: str = "x", output: str = "logits", training: bool = False
+    model: keras.Model,
+    interface: Interface,
+    batch_size: int | None,
+    *,
+    x: str = "x",
+    output: str = "logits",
+    training: bool = False,
 ) -> Trace:
     """Trace `infer(x) -> logits`, optionally with other names; `training` is Keras' argument."""
 
-    def infer(x: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {output: model(x, training=training)}
+    def infer(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs = keras.tree.flatten(model(interface.arguments(flat), training=training))
+        return {joined(output, name): value for name, value in zip(interface.output_names, outputs, strict=True)}
 
     with unrolled(model):
-        return inlined(traced(infer, [_input(model, batch_size, x)], names_of(model)))
+        return inlined(traced(infer, interface.specs(batch_size, x), names_of(model)))
 
 
-def trace_train(model: keras.Model, training: Training, batch_size: int | None, *, x: str = "x") -> Trace:
+def trace_losses(model: keras.Model, interface: Interface, training: Training, batch_size: int | None) -> Trace:
+    """Trace `loss(logits, y) -> losses`: each example's loss, `[batch]`, without regularization."""
+    shapes = zip(interface.output_names, interface.output_shapes(batch_size), strict=True)
+    arguments = [tf.TensorSpec(shape, name=joined("logits", name)) for name, shape in shapes]
+
+    def loss(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs, targets = flat[: len(arguments)], flat[len(arguments) :]
+        losses = training.losses(targets, outputs)
+        named = {joined("losses", name): own for name, own in zip(interface.output_names, losses, strict=True)}
+        return {**named, "losses": training.total(losses)}
+
+    return inlined(traced(loss, [*arguments, *training.targets], names_of(model)))
+
+
+def trace_train(
+    model: keras.Model, interface: Interface, training: Training, batch_size: int | None, *, x: str = "x"
+) -> Trace:
     """Trace `train(x, y, sample_weight) -> loss`, which changes the trainable weights; with offsets, also `mu`.
 
     If the training names gradients, they are returned, too.
     """
-    output = tf.TensorShape([batch_size, *model.outputs[0].shape[1:]])
-    arguments = [_input(model, batch_size, x), training.objective.target(output)]
-    arguments += [tf.TensorSpec(output[:1], name="sample_weight")]
+    inputs, targets = interface.specs(batch_size, x), training.targets
+    arguments = [*inputs, *targets, tf.TensorSpec([batch_size], name="sample_weight")]
     arguments += [tf.TensorSpec([], name="mu")] if training.offsets else []
     optimizer, variables = training.optimizer, model.trainable_variables
 
-    def train(
-        x: tf.Tensor, y: tf.Tensor, sample_weight: tf.Tensor, mu: tf.Tensor | None = None
-    ) -> dict[str, tf.Tensor]:
-        weight = training.sample_weight(y, sample_weight, output)
+    def train(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
+        features, labels = interface.arguments(flat[: len(inputs)]), flat[len(inputs) : len(inputs) + len(targets)]
+        sample_weight, mu = flat[len(inputs) + len(targets)], flat[-1] if training.offsets else None
+        weights = training.weights(labels, sample_weight, interface.output_shapes(batch_size))
         with (
             tf.GradientTape() as tape,
             real_rows_only(model, sample_weight),
             real_activity_only(model, sample_weight),
         ):
-            outputs = model(x, training=True)
+            outputs = keras.tree.flatten(model(features, training=True))
             _check_unmasked(outputs)
-            loss = training.objective.function(y, outputs, sample_weight=weight)
+            loss = training.loss(labels, outputs, weights, sample_weight)
             loss = tf.add_n([loss, *model.losses]) if model.losses else loss
             scaled = optimizer.scale_loss(loss)
         pairs = zip(tape.gradient(scaled, variables), variables, strict=True)
@@ -113,8 +174,8 @@ def trace_train(model: keras.Model, training: Training, batch_size: int | None, 
         return inlined(traced(train, arguments, names_of(model)))
 
 
-def _check_unmasked(outputs: tf.Tensor) -> None:
-    if getattr(outputs, "_keras_mask", None) is not None:
+def _check_unmasked(outputs: Sequence[tf.Tensor]) -> None:
+    if any(getattr(output, "_keras_mask", None) is not None for output in outputs):
         raise ExportError(
             "the model's output carries a mask, so Keras would weight a padded batch differently from its real rows; "
             "set mask_zero=False, or return_sequences=False in the last recurrent layer"
@@ -141,14 +202,13 @@ def names_of(model: keras.Model) -> list[str]:
     return [layer.name for layer in leaf_layers(model)]
 
 
-def _input(model: keras.Model, batch_size: int | None, name: str) -> tf.TensorSpec:
-    (x,) = model.inputs
-    return tf.TensorSpec([batch_size, *x.shape[1:]], x.dtype, name=name)
+def endings_of(infer: Trace) -> list[list[str]]:
+    """Return for each output of a traced model the types of the ops back to its last products with weights."""
+    return [_ending(output) for output in infer.concrete.structured_outputs.values()]
 
 
-def ending_of(infer: Trace) -> list[str]:
-    """Return the types of the ops from a traced model's output back to its last product with weights."""
-    pending, seen, types = [infer.concrete.structured_outputs["logits"].op], set(), []
+def _ending(output: tf.Tensor) -> list[str]:
+    pending, seen, types = [output.op], set(), []
     while pending:
         op = pending.pop(0)
         if op.name not in seen and op.type not in PRODUCTS:

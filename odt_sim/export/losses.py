@@ -1,0 +1,261 @@
+"""The loss of one output: by name, a Keras loss, or a function of the author's."""
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from odt_sim.errors import ExportError
+from odt_sim.model.manifest import LOSSES
+
+KINDS: Mapping[str, Any] = {
+    kind().fn.__name__: kind
+    for kind in vars(keras.losses).values()
+    if inspect.isclass(kind) and kind is not keras.losses.Loss
+}
+"""Keras' losses by the name of their function."""
+
+PROBABILITIES = {  # the op before an output of probabilities
+    "sparse_categorical_crossentropy": "Softmax",
+    "categorical_crossentropy": "Softmax",
+    "categorical_focal_crossentropy": "Softmax",
+    "binary_crossentropy": "Sigmoid",
+    "binary_focal_crossentropy": "Sigmoid",
+}
+CLASSIFIERS = (*PROBABILITIES, "categorical_hinge", "categorical_generalized_cross_entropy", "kl_divergence")
+"""Losses whose targets are classes, as numbers or one-hot; binary ones of a single output."""
+
+OVERLAPS = ("dice", "tversky")
+"""Losses that are one number for the batch unless they have an axis; rows of zeros add nothing to them."""
+
+PAIRS = ("circle",)
+"""Losses that compare the examples of a batch with each other."""
+
+REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight", "sum")
+PROBE = 5  # the rows of a batch that the shapes of a loss are probed with
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The loss of one output, and its description in the manifest and the signatures.
+
+    Attributes:
+        function: The `keras.losses.Loss`.
+        name: Keras' name of it, such as `hinge`; None for a function of the author's.
+        target: The targets, `[batch, ...]`, under their name in signatures.
+        rank: The axes of the loss's values before their mean, `[batch, ...]`; 0 for one number for the batch.
+        from_logits: Whether the loss takes the model's output as logits.
+        delta: The error at which Huber's loss turns from quadratic to linear.
+        weight: The factor of this loss in the sum over all outputs.
+    """
+
+    function: Any
+    name: str | None
+    target: tf.TensorSpec
+    rank: int
+    from_logits: bool = False
+    delta: float = 1.0
+    weight: float = 1.0
+
+    @property
+    def on_host(self) -> bool:
+        """Whether evaluation has a formula of this loss; a file with another one gets the signature `loss`."""
+        settings = _settings(self.function)
+        return self.name in LOSSES and settings.get("axis", -1) == -1 and settings.get("ignore_class") is None
+
+    def loss(self, y: tf.Tensor, output: tf.Tensor, weight: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
+        """Return the loss of a batch, `[]`, as Keras reduces it over the real rows.
+
+        Args:
+            y: The targets.
+            output: The model's output.
+            weight: The weight of each value, `[batch, ...]`; those of a padded batch are 0 and `batch / real rows`.
+            real: 1 for real rows and 0 for padding, `[batch]`.
+        """
+        if self.rank == 0 and self.name in OVERLAPS:
+            y, output = (tf.cast(t, tf.float32) * _per_row(real, len(t.shape)) for t in (y, output))
+        if _settings(self.function).get("ignore_class") is not None or self.name in PAIRS:
+            values = self.function.call(tf.cast(y, tf.float32), output)
+            return _masked(values, weight, real, self.function.reduction)
+        loss = self.function(y, output, sample_weight=weight)
+        return loss * tf.reduce_mean(real) if self.function.reduction == "sum" else loss
+
+    def losses(self, y: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
+        """Return each example's loss, `[batch]`; that of the whole batch for each if the loss is one number."""
+        function = self.function
+        if self.rank == 0 and self.name in OVERLAPS:
+            function = type(function)(**{**function._fn_kwargs, "axis": tuple(range(1, len(output.shape)))})
+        values = function.call(tf.cast(y, tf.float32), output)
+        if not values.shape.rank:
+            return values + tf.zeros_like(tf.reshape(output, [tf.shape(output)[0], -1])[:, 0])
+        mask, axes = getattr(values, "_keras_mask", None), list(range(1, len(values.shape)))
+        if mask is None or not axes:
+            return tf.reduce_mean(values, axes) if axes else values
+        valid = tf.cast(mask, tf.float32)
+        return tf.math.divide_no_nan(tf.reduce_sum(values * valid, axes), tf.reduce_sum(valid, axes))
+
+
+def _per_row(values: tf.Tensor, rank: int) -> tf.Tensor:
+    return tf.reshape(values, [-1] + [1] * (rank - 1))
+
+
+def _masked(values: tf.Tensor, weight: tf.Tensor, real: tf.Tensor, reduction: str) -> tf.Tensor:
+    """Return Keras' reduction of values with a mask, which would count the padding's valid positions."""
+    mask = tf.cast(values._keras_mask, tf.float32)
+    total = tf.reduce_sum(values * mask * weight)
+    if reduction == "mean_with_sample_weight":
+        return tf.math.divide_no_nan(total, tf.reduce_sum(mask * weight))
+    share = tf.reduce_mean(real)
+    if reduction == "sum":
+        return total * share
+    return tf.math.divide_no_nan(total * share, tf.reduce_sum(mask * _per_row(real, len(values.shape))))
+
+
+def objective_of(
+    loss: Any,
+    ending: Sequence[str] | None,
+    output: tf.TensorShape,
+    *,
+    name: str = "y",
+    example: tf.TensorSpec | None = None,
+) -> Objective:
+    """Return the objective of an output.
+
+    Args:
+        loss: A name of a loss of Keras, `{"name": ..., **settings}`, a Keras loss object, or a function of the targets and
+            the output that returns a value per example.
+        ending: The types of the ops that end the output, the last one first. For a loss by name, they decide whether the
+            output is logits: not behind a softmax, or behind a sigmoid for a binary loss. None leaves Keras' default.
+        output: The output's shape, `[batch, ...]`.
+        name: The name of the targets in signatures.
+        example: The shape and dtype of the targets, if they are known.
+    """
+    function = _function(loss, ending)
+    kind = next((key for key, kind in KINDS.items() if type(function) is kind), None)
+    if function.reduction not in REDUCTIONS:
+        raise ExportError(
+            f"loss {kind or function.name}: expected one of {', '.join(REDUCTIONS)} as reduction, found "
+            f"{function.reduction!r}; leave it out"
+        )
+    settings = _settings(function)
+    target, rank = _probed(function, kind, output, example)
+    return Objective(
+        function,
+        kind,
+        tf.TensorSpec([output[0], *target.shape[1:]], target.dtype, name=name),
+        rank,
+        bool(settings.get("from_logits", False)),
+        float(settings.get("delta", 1.0)),
+    )
+
+
+def _settings(function: Any) -> dict[str, Any]:
+    """Return the settings of a Keras loss; `get_config` lacks Huber's delta."""
+    return dict(getattr(function, "_fn_kwargs", {}))
+
+
+def _function(loss: Any, ending: Sequence[str] | None) -> Any:
+    """Return a loss as a `keras.losses.Loss`."""
+    settings: dict[str, Any] = {}
+    if isinstance(loss, Mapping):
+        settings = dict(loss)
+        loss = settings.pop("name", None)
+    if isinstance(loss, str):
+        return _named(loss, settings, ending)
+    if isinstance(loss, keras.losses.Loss):
+        return loss
+    own = next((kind for kind in KINDS.values() if kind().fn is loss), None)
+    if own:
+        return own()
+    if not callable(loss) or inspect.isclass(loss):
+        raise ExportError(
+            f"loss: expected a name, a Keras loss or a function (y_true, y_pred), found {loss!r}; see keras.losses"
+        )
+    return _wrapped(loss)
+
+
+def _wrapped(function: Any) -> Any:
+    """Return a function of the author's as Keras wraps it."""
+    from keras.src.losses.losses import LossFunctionWrapper  # has no public name
+
+    return LossFunctionWrapper(function, name=getattr(function, "__name__", type(function).__name__))
+
+
+def _named(given: str, settings: dict[str, Any], ending: Sequence[str] | None) -> Any:
+    try:
+        known = keras.losses.get(given)
+    except ValueError as error:
+        raise ExportError(
+            f"loss: expected {', '.join(KINDS)}, a Keras loss object or a function, found {given!r}"
+        ) from error
+    name = known.__name__ if inspect.isfunction(known) else known.fn.__name__
+    if ending is not None and name in PROBABILITIES and "from_logits" not in settings:
+        settings = {**settings, "from_logits": _from_logits(name, ending)}
+    try:
+        return KINDS[name](**settings)
+    except TypeError as error:
+        raise ExportError(
+            f"loss {name}: {str(error).rpartition('() ')[2]}; see keras.losses.{KINDS[name].__name__}"
+        ) from error
+
+
+def _from_logits(name: str, ending: Sequence[str]) -> bool:
+    from_logits = ending[:1] != [PROBABILITIES[name]]
+    doubtful = next((op for op in ending if op in PROBABILITIES.values()), None)
+    if from_logits and doubtful:
+        raise ExportError(
+            f"loss {name}: the model ends in a {doubtful.lower()} that is not its last op or belongs to another "
+            "loss, so its output may be logits or not; pass a Keras loss object with from_logits=True or False"
+        )
+    return from_logits
+
+
+def _probed(
+    function: Any, kind: str | None, output: tf.TensorShape, example: tf.TensorSpec | None
+) -> tuple[tf.TensorSpec, int]:
+    """Return the targets that a loss takes, and the rank of its values."""
+    problem = ""
+    for target in _targets(function, kind, output, example):
+        try:
+            shape = _values_shape(function, target, output)
+        except (ValueError, TypeError, IndexError, NotImplementedError, tf.errors.OpError) as error:
+            problem = problem or str(error).strip().partition("\n")[0]
+            continue
+        if not shape.rank or shape[0] == PROBE:
+            return target, shape.rank or 0
+        problem = problem or f"it returns {list(shape)} for {PROBE} examples"
+    raise ExportError(
+        f"loss {kind or function.name}: expected one value for each example ({problem}); return values [batch, ...], or "
+        "give the shape of the targets by example=(x, y)"
+    )
+
+
+def _targets(
+    function: Any, kind: str | None, output: tf.TensorShape, example: tf.TensorSpec | None
+) -> Iterator[tf.TensorSpec]:
+    """Yield the targets that a loss may take, the likeliest first, for `PROBE` rows."""
+    shape = [PROBE, *output[1:]]
+    if kind == "sparse_categorical_crossentropy":
+        axis = _settings(function).get("axis", -1) % len(shape)
+        yield tf.TensorSpec(shape[:axis] + shape[axis + 1 :], tf.int32)
+    elif kind in PAIRS:
+        yield tf.TensorSpec([PROBE], tf.int32)
+    elif kind == "ctc" or (kind is None and example is not None):
+        if example is None:
+            raise ExportError("loss ctc: the length of the labels is open; give a batch by example=(x, y)")
+        yield tf.TensorSpec([PROBE, *example.shape[1:]], example.dtype)
+    else:
+        yield tf.TensorSpec(shape, tf.float32)
+        if kind is None:
+            yield tf.TensorSpec(shape[:-1], tf.int32)
+
+
+def _values_shape(function: Any, target: tf.TensorSpec, output: tf.TensorShape) -> tf.TensorShape:
+    def call(y: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
+        return function.call(tf.cast(y, tf.float32), output)
+
+    specs = [target, tf.TensorSpec([PROBE, *output[1:]], tf.float32)]
+    return tf.function(call, autograph=False).get_concrete_function(*specs).structured_outputs.shape
