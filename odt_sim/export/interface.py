@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from odt_sim.export.parameters import unique
+from odt_sim.model.names import full
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Interface:
     def specs(self, batch_size: int | None, prefix: str = "x") -> list[tf.TensorSpec]:
         """Return the arguments of a traced call of the model: `x`, or `x_<name>` for each of several inputs."""
         return [
-            tf.TensorSpec([batch_size, *tensor.shape[1:]], tensor.dtype, name=joined(prefix, name))
+            tf.TensorSpec([batch_size, *tensor.shape[1:]], tensor.dtype, name=full(prefix, name))
             for name, tensor in zip(self.input_names, self.flat_inputs, strict=True)
         ]
 
@@ -53,11 +54,6 @@ class Interface:
         if self.input_names == ("",) and not isinstance(self.inputs, dict):
             return flat[0]
         return keras.tree.pack_sequence_as(self.inputs, list(flat))
-
-
-def joined(prefix: str, name: str) -> str:
-    """Return the name of a tensor in a signature: the prefix alone for a single input or output."""
-    return f"{prefix}_{name}" if name else prefix
 
 
 def interface_of(model: keras.Model) -> Interface:
@@ -84,4 +80,5 @@ def _names(structure: Any, names: Sequence[str]) -> tuple[str, ...]:
 
 def identifier(name: Any) -> str:
     """Return a name of Keras as it is part of the names in signatures."""
-    return re.sub(r"\W", "_", str(name))
+    name = re.sub(r"[^a-zA-Z0-9_]", "_", str(name))
+    return name if name.isidentifier() else f"_{name}"

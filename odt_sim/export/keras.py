@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from odt_sim.export.flex import checkpoint_of, flex_signatures
 from odt_sim.export.interface import Interface, interface_of
 from odt_sim.export.lowering import Trace
 from odt_sim.export.model_checks import check_flavour, check_groups, check_model
-from odt_sim.export.objective import class_weight_of, objectives_of, optimizer_of, settings_of
+from odt_sim.export.objective import class_weight_of, objectives_of, optimizer_of, outputs_of, settings_of
 from odt_sim.export.parameters import (
     group_of_layers,
     leaf_layers,
@@ -54,9 +55,10 @@ def export_model(
     stay unchanged. Layers with `trainable=False` stay frozen in the file.
 
     Args:
-        source: A built Keras 3 Sequential or Functional model with one input and one output, or a path: a `.keras` or `.h5`
-            file, or a SavedModel directory from `model.export` or an older `model.save`. A SavedModel trains its trainable
-            variables through its serving signature: BatchNormalization keeps its statistics, Dropout is inactive.
+        source: A built Keras 3 Sequential or Functional model, or a path: a `.keras` or `.h5` file, or a SavedModel
+            directory from `model.export` or an older `model.save`. A SavedModel trains its trainable variables through its
+            serving signature: BatchNormalization keeps its statistics, Dropout is inactive. Several inputs and outputs are
+            `x_<name>`, `y_<name>` and `logits_<name>` in the signatures, with Keras' names.
         path: The file to write.
         loss: A name of a loss in `keras.losses`, `{"name": ..., **settings}`, a Keras loss object, or a function
             `(y_true, y_pred)` that returns a value per example. By name, a cross-entropy takes the model's output as logits
@@ -68,7 +70,8 @@ def export_model(
         batch_size: Rows per call of `train` and `infer`; None accepts any number and records `DEFAULT_BATCH_SIZE` as the
             rows of a device's step.
         name: The model's name in the manifest; None uses Keras' name.
-        head: The layer or layers of the head; None is the last layer with weights that is not a normalization.
+        head: The layer or layers of the head; None is the last layer with weights that is not a normalization,
+            for several outputs that of each.
         class_weight: A factor per class on its examples' training losses; missing classes get 1.
         train_groups: Parameter groups that get their own signature `train_<group>`: `head`, `body`, `norm`, or several
             joined by `_`, such as `body_norm`.
@@ -104,7 +107,7 @@ def export_model(
     factors = class_weight_of(class_weight, objectives, interface)
     training = Training(objectives, optimizer, offsets, factors, names)
     traces = {"infer": infer, **_trace_steps(model, interface, groups, training, batch_size, train_groups)}
-    traces |= _trace_halves(model, groups, training, batch_size) if embed else {}
+    traces |= _trace_halves(model, interface, groups, training, batch_size) if embed else {}
     if len(objectives) > 1 or not objectives[0].on_host:
         traces["loss"] = trace_losses(model, interface, training, batch_size)
     program = _program(model, training, traces)
@@ -120,6 +123,8 @@ def export_model(
         fingerprint=fingerprint(content),
         random_states=signatures.random_states,
         delta=objectives[0].delta,
+        inputs=interface.input_names if len(interface.input_names) > 1 else ("x",),
+        outputs=outputs_of(objectives, interface),
     )
     write_file(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
     return Path(path)
@@ -160,11 +165,12 @@ def _constraints(model: keras.Model) -> dict[str, bool]:
 
 
 def _trace_halves(
-    model: keras.Model, groups: Mapping[int, str], training: Training, batch_size: int | None
+    model: keras.Model, interface: Interface, groups: Mapping[int, str], training: Training, batch_size: int | None
 ) -> dict[str, Trace]:
     """Trace the embedding of examples, and training and inference of the head on embeddings."""
     body, head = split_before_head(model, groups)
-    features, classifier = interface_of(body), interface_of(head)
+    features = interface_of(body)
+    classifier = replace(interface_of(head), output_names=interface.output_names)
     with only(model, [layer for layer in leaf_layers(model) if groups.get(id(layer)) == "head"]):
         check_not_random(body, trace_infer(body, features, batch_size, training=True))
         head_train = trace_train(head, classifier, training, batch_size, x="embedding")

@@ -9,13 +9,10 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.model.manifest import LOSSES
+from odt_sim.model.manifest import LOSSES, task_of
 
-KINDS: Mapping[str, Any] = {
-    kind().fn.__name__: kind
-    for kind in vars(keras.losses).values()
-    if inspect.isclass(kind) and kind is not keras.losses.Loss
-}
+_CLASSES: list[Any] = [kind for kind in vars(keras.losses).values() if inspect.isclass(kind)]
+KINDS: Mapping[str, Any] = {kind().fn.__name__: kind for kind in _CLASSES if kind is not keras.losses.Loss}
 """Keras' losses by the name of their function."""
 
 PROBABILITIES = {  # the op before an output of probabilities
@@ -27,6 +24,10 @@ PROBABILITIES = {  # the op before an output of probabilities
 }
 CLASSIFIERS = (*PROBABILITIES, "categorical_hinge", "categorical_generalized_cross_entropy", "kl_divergence")
 """Losses whose targets are classes, as numbers or one-hot; binary ones of a single output."""
+
+CLASSES = ("categorical_focal_crossentropy", "binary_focal_crossentropy", "categorical_generalized_cross_entropy")
+NUMBERS = ("mean_absolute_percentage_error", "mean_squared_logarithmic_error", "log_cosh", "poisson")
+"""Losses beyond `manifest.LOSSES` that imply a task."""
 
 OVERLAPS = ("dice", "tversky")
 """Losses that are one number for the batch unless they have an axis; rows of zeros add nothing to them."""
@@ -65,6 +66,12 @@ class Objective:
         """Whether evaluation has a formula of this loss; a file with another one gets the signature `loss`."""
         settings = _settings(self.function)
         return self.name in LOSSES and settings.get("axis", -1) == -1 and settings.get("ignore_class") is None
+
+    def task(self, output: tf.TensorShape) -> str:
+        """Return what the manifest calls the task of an output `[batch, ...]`."""
+        if self.name in CLASSES:
+            return "classification"
+        return "regression" if self.name in NUMBERS else task_of(self.name)
 
     def loss(self, y: tf.Tensor, output: tf.Tensor, weight: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
         """Return the loss of a batch, `[]`, as Keras reduces it over the real rows.

@@ -11,8 +11,10 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError
-from odt_sim.export.interface import Interface, identifier, joined
+from odt_sim.export.interface import Interface, identifier
 from odt_sim.export.losses import CLASSIFIERS, Objective, objective_of
+from odt_sim.model.manifest import Output
+from odt_sim.model.names import full
 
 
 def objectives_of(
@@ -36,7 +38,7 @@ def objectives_of(
     losses = _per_output("loss", loss, names)
     weights = _per_output("loss_weights", 1.0 if loss_weights is None else loss_weights, names)
     return tuple(
-        replace(objective_of(own, ending, shape, name=joined("y", name)), weight=_weight(weight))
+        replace(objective_of(own, ending, shape, name=full("y", name)), weight=_weight(weight))
         for own, ending, shape, name, weight in zip(
             losses, endings, interface.output_shapes(batch_size), names, weights, strict=True
         )
@@ -61,6 +63,21 @@ def _weight(given: Any) -> float:
     if isinstance(given, bool) or not isinstance(given, int | float | np.number) or not math.isfinite(given):
         raise ExportError(f"loss_weights: expected numbers, found {given!r}")
     return float(given)
+
+
+def outputs_of(objectives: Sequence[Objective], interface: Interface) -> tuple[Output, ...]:
+    """Describe each output for the manifest."""
+    return tuple(
+        Output(
+            name=name,
+            loss=own.name,
+            from_logits=own.from_logits,
+            delta=own.delta,
+            loss_weight=own.weight,
+            task=own.task(output),
+        )
+        for own, output, name in zip(objectives, interface.output_shapes(None), interface.output_names, strict=True)
+    )
 
 
 def compiled_objective(model: keras.Model) -> Objective | None:

@@ -41,7 +41,7 @@ def random_states_of(model: keras.Model) -> list[keras.Variable]:
 def group_of_layers(model: keras.Model, head: str | Sequence[str] | None) -> dict[int, str]:
     """Return the group of each layer with weights, one of `manifest.GROUPS`, by the layer's `id`."""
     layers = [layer for layer in leaf_layers(model) if layer.weights]
-    heads = _heads(layers, head)
+    heads = _heads(layers, _last_layers(model) if head is None and len(model.outputs) > 1 else head)
     groups = {id(layer): "norm" if _normalizes(layer) else "body" for layer in layers}
     return groups | {id(layer): "head" for layer in layers if layer.name in heads}
 
@@ -77,6 +77,23 @@ def parameters_of(model: keras.Model, groups: Mapping[int, str]) -> tuple[Parame
 
 def _normalizes(layer: keras.layers.Layer) -> bool:
     return isinstance(layer, NORMALIZATIONS) or getattr(layer, "normalizes", False)
+
+
+def _last_layers(model: keras.Model) -> list[str]:
+    """Return for each of several outputs the last layer with weights that is not a normalization."""
+    return [name for output in model.outputs for name in _last_before(output)]
+
+
+def _last_before(output: keras.KerasTensor) -> list[str]:
+    pending = [output]
+    while pending:
+        operation = pending.pop(0)._keras_history.operation
+        if isinstance(operation, keras.Model):
+            return [layer.name for layer in leaf_layers(operation) if layer.weights and not _normalizes(layer)][-1:]
+        if isinstance(operation, keras.layers.Layer) and operation.weights and not _normalizes(operation):
+            return [operation.name]
+        pending += [] if isinstance(operation, keras.layers.InputLayer) else keras.tree.flatten(operation.input)
+    return []
 
 
 def _heads(layers: Sequence[keras.layers.Layer], head: str | Sequence[str] | None) -> set[str]:

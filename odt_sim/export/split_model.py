@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import keras
 
 from odt_sim.errors import ExportError
+from odt_sim.export.interface import interface_of
 from odt_sim.export.lowering import Trace
 from odt_sim.export.parameters import leaf_layers, random_states_of
 from odt_sim.export.signatures import handle
@@ -14,26 +15,44 @@ ADVICE = "leave embed out, or name the last layers as the head"
 
 
 def split_before_head(model: keras.Model, groups: Mapping[int, str]) -> tuple[keras.Model, keras.Model]:
-    """Return the body, from the model's input to the embedding, and the head, from the embedding to the output.
+    """Return the body, from the model's inputs to the embedding, and the head, from the embedding to the outputs.
 
-    The embedding is the input of the head's first layer, or of a Dropout right before it.
+    The embedding is the input of the head's first layers, or of a Dropout right before them.
     """
-    first = next((layer for layer in model.layers if groups.get(id(layer)) == "head"), None)
-    if first is None:
-        raise ExportError(f"embed: the head of model {model.name!r} is inside a nested model; {ADVICE}")
-    embedding = first.input
-    while isinstance(embedding, keras.KerasTensor) and isinstance(embedding._keras_history.operation, RANDOM):
-        embedding = embedding._keras_history.operation.input
-    if not isinstance(embedding, keras.KerasTensor):
-        raise ExportError(f"embed: layer {first.name!r} has several inputs; {ADVICE}")
+    first = _first_of_head(model, groups)
+    embedding = _embedding(first[0])
+    if any(_embedding(layer) is not embedding for layer in first):
+        names = ", ".join(repr(layer.name) for layer in first)
+        raise ExportError(f"embed: the layers {names} of the head take different inputs; {ADVICE}")
     try:
-        head = keras.Model(embedding, model.outputs[0], name=f"{model.name}_head")
+        head = keras.Model(embedding, interface_of(model).outputs, name=f"{model.name}_head")
     except ValueError as error:
-        raise ExportError(f"embed: a path bypasses layer {first.name!r}; {ADVICE}") from error
+        raise ExportError(f"embed: a path bypasses layer {first[0].name!r}; {ADVICE}") from error
     others = [layer.name for layer in leaf_layers(head) if groups.get(id(layer), "head") != "head"]
     if others:
         raise ExportError(f"embed: layer {others[0]!r} follows the head but is not part of it; {ADVICE}")
-    return keras.Model(model.inputs[0], embedding, name=f"{model.name}_body"), head
+    return keras.Model(interface_of(model).inputs, embedding, name=f"{model.name}_body"), head
+
+
+def _first_of_head(model: keras.Model, groups: Mapping[int, str]) -> list[keras.layers.Layer]:
+    """Return the first layer of the head; with several outputs all of its layers that take no output of another."""
+    layers = [layer for layer in model.layers if groups.get(id(layer)) == "head"]
+    if not layers:
+        raise ExportError(f"embed: the head of model {model.name!r} is inside a nested model; {ADVICE}")
+    if len(model.outputs) == 1:
+        return layers[:1]
+    inside = {id(tensor) for layer in layers for tensor in keras.tree.flatten(layer.output)}
+    return [layer for layer in layers if not any(id(t) in inside for t in keras.tree.flatten(layer.input))]
+
+
+def _embedding(layer: keras.layers.Layer) -> keras.KerasTensor:
+    """Return the input of a layer of the head, before a Dropout."""
+    embedding = layer.input
+    while isinstance(embedding, keras.KerasTensor) and isinstance(embedding._keras_history.operation, RANDOM):
+        embedding = embedding._keras_history.operation.input
+    if not isinstance(embedding, keras.KerasTensor):
+        raise ExportError(f"embed: layer {layer.name!r} has several inputs; {ADVICE}")
+    return embedding
 
 
 def check_not_random(body: keras.Model, trained: Trace) -> None:

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError
 from odt_sim.export.inlining import inlined
-from odt_sim.export.interface import Interface, joined
+from odt_sim.export.interface import Interface
 from odt_sim.export.losses import Objective
 from odt_sim.export.lowering import Trace
 from odt_sim.export.padding_rows import real_activity_only, real_rows_only
 from odt_sim.export.parameters import all_layers, leaf_layers
 from odt_sim.export.tracing import traced, unrolled
+from odt_sim.model.names import full
 
 PRODUCTS = {"MatMul", "BatchMatMulV2", "Einsum", "Conv2D", "DepthwiseConv2dNative", "Conv2DBackpropInput"}
 
@@ -118,7 +119,7 @@ def trace_infer(
 
     def infer(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
         outputs = keras.tree.flatten(model(interface.arguments(flat), training=training))
-        return {joined(output, name): value for name, value in zip(interface.output_names, outputs, strict=True)}
+        return {full(output, name): value for name, value in zip(interface.output_names, outputs, strict=True)}
 
     with unrolled(model):
         return inlined(traced(infer, interface.specs(batch_size, x), names_of(model)))
@@ -127,12 +128,12 @@ def trace_infer(
 def trace_losses(model: keras.Model, interface: Interface, training: Training, batch_size: int | None) -> Trace:
     """Trace `loss(logits, y) -> losses`: each example's loss, `[batch]`, without regularization."""
     shapes = zip(interface.output_names, interface.output_shapes(batch_size), strict=True)
-    arguments = [tf.TensorSpec(shape, name=joined("logits", name)) for name, shape in shapes]
+    arguments = [tf.TensorSpec(shape, name=full("logits", name)) for name, shape in shapes]
 
     def loss(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
         outputs, targets = flat[: len(arguments)], flat[len(arguments) :]
         losses = training.losses(targets, outputs)
-        named = {joined("losses", name): own for name, own in zip(interface.output_names, losses, strict=True)}
+        named = {full("losses", name): own for name, own in zip(interface.output_names, losses, strict=True)}
         return {**named, "losses": training.total(losses)}
 
     return inlined(traced(loss, [*arguments, *training.targets], names_of(model)))
