@@ -46,7 +46,7 @@ COLOUR = re.compile(r"\x1b\[[\d;]*m")
 MODULES = {
     "reference/settings.md": "odt_sim.cli.settings_reference",
     "reference/records.md": "odt_sim.persistence.records_reference",
-    "reference/device-profiles.md": "odt_sim.phone.profile_reference",
+    "reference/device-profiles.md": "odt_sim.fleet.profile_reference",
 }
 """Pages that a module prints."""
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 from odt_sim.errors import ConfigurationError
 
@@ -129,8 +129,24 @@ class Settings:
 
     @classmethod
     def hints(cls) -> dict[str, Any]:
-        """Return the settings' types by key, such as `fleet.cohort`."""
-        return {key: hint for key, hint, _ in _declarations(cls)}  # type: ignore[arg-type]
+        """Return the settings' types by key, such as `fleet.cohort`, those of groups within it included."""
+        own = {key: hint for key, hint, _ in _declarations(cls)}  # type: ignore[arg-type]
+        return {**own, **{key: hint for kind in nested(cls).values() for key, hint in kind.hints().items()}}
+
+    @classmethod
+    def of(cls, value: Any) -> Self:
+        """Return the settings of a group within another: an instance, a mapping, or the value of the first setting.
+
+        Raises:
+            ConfigurationError: A key is unknown, or a value does not fit its declaration.
+        """
+        if isinstance(value, cls):
+            return value
+        names = [each.name for each in fields(cls)]  # type: ignore[arg-type]
+        values = dict(value) if isinstance(value, Mapping) else {names[0]: value}
+        if unknown := sorted(str(key) for key in values if key not in names):
+            raise ConfigurationError(f"{cls.group}.{unknown[0]}: unknown setting; expected one of {', '.join(names)}")
+        return cls(**values)
 
     def __post_init__(self) -> None:
         """Check types and ranges.
@@ -138,6 +154,8 @@ class Settings:
         Raises:
             ConfigurationError: A value does not fit its declaration.
         """
+        for name, kind in nested(type(self)).items():
+            object.__setattr__(self, name, kind.of(vars(self)[name]))
         check_values(type(self), vars(self))
 
 
@@ -169,6 +187,15 @@ def _declarations(kind: type[Settings]) -> list[tuple[str, Any, Field[Any]]]:
     return [(f"{prefix}{found.name}", hints[found.name], found) for found in fields(kind)]  # type: ignore[arg-type]
 
 
+def nested(kind: type[Settings]) -> dict[str, type[Settings]]:
+    """Return the groups within a group of settings, by field name."""
+    return {
+        found.name: hint
+        for _, hint, found in _declarations(kind)  # type: ignore[arg-type]
+        if isinstance(hint, type) and issubclass(hint, Settings)
+    }
+
+
 def check_values(kind: type[Settings], values: Mapping[str, Any]) -> None:
     """Check the types and ranges of those settings of a class that are given, by field name.
 
@@ -182,11 +209,15 @@ def check_values(kind: type[Settings], values: Mapping[str, Any]) -> None:
 
 
 def declared(kind: type[Settings]) -> list[Setting]:
-    """Return the settings that a class declares."""
-    return [
-        Setting(key, expected(hint, found.metadata["bounds"]), found.default, found.metadata["text"])
-        for key, hint, found in _declarations(kind)  # type: ignore[arg-type]
-    ]
+    """Return the settings that a class declares, in place of a group within it the settings of that."""
+    inner, listed = nested(kind), list[Setting]()
+    for key, hint, found in _declarations(kind):  # type: ignore[arg-type]
+        if found.name in inner:
+            listed += declared(inner[found.name])
+        else:
+            text, bounds = found.metadata["text"], found.metadata["bounds"]
+            listed.append(Setting(key, expected(hint, bounds), found.default, text))
+    return listed
 
 
 @dataclass(frozen=True)
@@ -225,6 +256,54 @@ class Run(Settings, group="run"):
 
 
 @dataclass(frozen=True)
+class Profiles(Settings, group="fleet.profiles"):
+    """What the devices are like; `fleet.profiles=phones` is short for `fleet.profiles.table=phones`."""
+
+    table: str | None = setting(
+        None,
+        "phones: the shipped table; a .csv or .yaml file with a table of your own; what phones measured: a .json file or a "
+        "folder of them; null for devices without time, energy and memory",
+    )
+    calibration: str | None = setting(
+        None, "calibration.json of another run, for the same times; null measures the model on this machine, once"
+    )
+
+
+@dataclass(frozen=True)
+class Availability(Settings, group="fleet.availability"):
+    """When devices are available; `fleet.availability=daily` is short for `fleet.availability.kind=daily`."""
+
+    kind: str | None = setting(
+        None,
+        "always; daily: a share of the devices, by local time; charging: those that charge, idle and on Wi-Fi; markov: on "
+        "and off at random; or a .csv file with device, from, to in seconds; null for always, without a clock",
+    )
+    time_zones: Mapping[str, float] | None = setting(
+        None, "share of each time zone, such as {Europe/Berlin:1,America/New_York:2}; null for UTC"
+    )
+    peak: float = setting(0.4, "daily: available share of the devices at 2 at night", above=0, most=1)
+    low: float = setting(0.1, "daily: available share at 14 h", least=0, most=1)
+    on_hours: float = setting(2.0, "markov: mean hours of a device's availability", above=0)
+    off_hours: float = setting(6.0, "markov: mean hours between two of them", above=0)
+    floor: float = setting(
+        0.2, "charge from 0 to 1 below which training does not take a battery; needs fleet.profiles", least=0, below=1
+    )
+
+    def __post_init__(self) -> None:
+        """Check types and ranges, the shares of the time zones, and that the low of a day is not above its peak."""
+        super().__post_init__()
+        if self.low > self.peak:
+            raise ConfigurationError(
+                f"fleet.availability.low: expected at most peak, {self.peak:g}, found {self.low:g}"
+            )
+        for zone, share in (self.time_zones or {}).items():
+            if not fits(share, float, Range(above=0)):
+                raise ConfigurationError(
+                    f"fleet.availability.time_zones: expected a share above 0 for {zone}, found {share!r}"
+                )
+
+
+@dataclass(frozen=True)
 class Fleet(Settings, group="fleet"):
     """Devices that take part in training and evaluation."""
 
@@ -251,6 +330,8 @@ class Fleet(Settings, group="fleet"):
     quarantine_after: int | None = setting(
         3, "consecutive excluded rounds after which a device is quarantined; null for never", least=1
     )
+    profiles: Profiles = setting(Profiles(), "what the devices are like")  # noqa: RUF009
+    availability: Availability = setting(Availability(), "when devices are available")  # noqa: RUF009
 
     def check_size(self, devices: int) -> None:
         """Check the settings that depend on the number of devices.

@@ -7,7 +7,7 @@ import pytest
 
 from odt_sim import Fleet, TrainingPlan
 from odt_sim.errors import ConfigurationError
-from odt_sim.settings import General, Run, Split, declared
+from odt_sim.settings import Availability, General, Profiles, Run, Split, declared
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ def test_numpy_numbers_and_bounds_are_accepted():
 
 
 def test_declared_settings_have_one_line_of_documentation():
-    for kind in (General, Run, Fleet, Split, TrainingPlan):
-        for setting in declared(kind):
+    for kind in (General, Run, Fleet, Profiles, Availability, Split, TrainingPlan):
+        for setting in (each for each in declared(kind) if each.key.rpartition(".")[0] == kind.group):
             assert setting.kind, setting.key
             assert setting.text[-1] != ".", setting.key
             assert f"    {setting.key.rpartition('.')[2]}: {setting.text}" in kind.__doc__

@@ -113,7 +113,7 @@ def _simulation(
         strategy,
         rounds=config.run.rounds,
         directory=directory,
-        fleet=ConfiguredFleet(**config.fleet),
+        fleet=ConfiguredFleet(**_plain(config.fleet, "fleet")),
         plan=TrainingPlan(**config.train),
         evaluate_every=config.run.evaluate_every,
         target=config.run.target,

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -13,7 +14,7 @@ from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Overrid
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
 
-from odt_sim.cli.settings import COMPONENTS, DECLARED, GROUPS, component
+from odt_sim.cli.settings import COMPONENTS, DECLARED, GROUPS, NESTED, component
 from odt_sim.errors import ConfigurationError
 from odt_sim.export.cache import OPTIONS
 from odt_sim.settings import ExportedModel, ModelFile
@@ -45,7 +46,7 @@ def composed(overrides: Sequence[str], folder: str | None = None) -> DictConfig:
         others = [each for each in overrides if not (unknown and _key(each) == unknown[1])]
         if unknown and len(others) < len(overrides):
             key = str(getattr(error.__cause__, "full_key", None) or unknown[1])
-            if key.count(".") > 1:
+            if key.count(".") > 1 and key.rpartition(".")[0] not in NESTED:
                 raise ConfigurationError(f"{key}: expected +, since the key is new; use +{key}=...") from error
             known = known_keys(composed(others, folder), COMPONENTS)
             raise ConfigurationError(unknown_key(key, known)) from error
@@ -135,11 +136,21 @@ def check_keys(config: DictConfig, components: Collection[str] = ()) -> None:
     known = known_keys(config, components)
     for name, node in config.items_ex(resolve=False):
         group = str(name)
-        keys = [f"{group}.{key}" for key in map(str, node)] if isinstance(node, DictConfig) else [group]
+        keys = list(_keys(group, node))
         checked = group not in OWN and (group not in COMPONENTS or group in known)
         for key in keys if checked else ():
             if key not in known and not key.rpartition(".")[2].startswith("_"):
                 raise ConfigurationError(unknown_key(key, known_keys(config, COMPONENTS)))
+
+
+def _keys(group: str, node: Any) -> Iterator[str]:
+    """Yield the keys of a group that are checked, with those of the groups within it."""
+    if not isinstance(node, DictConfig):
+        yield group
+        return
+    for name, value in node.items_ex(resolve=False):
+        key = f"{group}.{name!s}"
+        yield from _keys(key, value) if key in NESTED else [key]
 
 
 def known_keys(config: DictConfig, components: Collection[str]) -> set[str]:
@@ -211,7 +222,11 @@ def sweepable(arguments: Sequence[str]) -> list[str]:
 
 
 def _with_plus(arguments: Sequence[str]) -> list[str]:
-    """Return overrides with ++ for keys that the chosen option's file lacks: of an export, or of a `_target_` of the user."""
+    """Return overrides with ++ for keys that the chosen option's file lacks: of an export, or of a `_target_` of the user.
+
+    The short form of a group within a group becomes the long one: `fleet.profiles=phones` sets `fleet.profiles.table`.
+    """
+    arguments = [_lengthened(argument) for argument in arguments]
     keys = [_key(argument) or "" for argument in arguments]
     replaced = {key.removesuffix("_target_") for key in keys if key.endswith("._target_")}
 
@@ -222,6 +237,11 @@ def _with_plus(arguments: Sequence[str]) -> list[str]:
         f"++{each}" if each.startswith(f"{key}=") and lacks(key) else each
         for each, key in zip(arguments, keys, strict=True)
     ]
+
+
+def _lengthened(argument: str) -> str:
+    key, equals, value = argument.partition("=")
+    return f"{NESTED[key]}={value}" if equals and key in NESTED and not value.startswith("{") else argument
 
 
 def _as_choice(argument: str, override: Override | None, groups: tuple[str, ...]) -> str:

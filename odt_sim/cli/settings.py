@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_type_hints
 from hydra.core.config_store import ConfigStore
 
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.settings import REQUIRED, ConfiguredFleet, General, Run, Setting, Settings, Split, expected
+from odt_sim.settings import REQUIRED, ConfiguredFleet, General, Run, Setting, Settings, Split, expected, nested
 
 DECLARED: tuple[type[Settings], ...] = (General, Run, ConfiguredFleet, Split, TrainingPlan)
 COMPONENTS = ("strategy", "aggregator", "data", "partition", "drift", "backend", "tracker")
@@ -28,6 +28,12 @@ def defaults() -> dict[str, Any]:
     """Return the defaults of the declared settings, nested by group."""
     groups = {kind.group: asdict(kind()) for kind in DECLARED}  # type: ignore[call-overload]
     return {**groups.pop(""), **groups}
+
+
+NESTED: dict[str, str] = {
+    inner.group: next(iter(inner.hints())) for kind in DECLARED for inner in nested(kind).values()
+}
+"""The groups within a group, each with the key that its short form sets: `fleet.profiles=phones`."""
 
 
 ConfigStore.instance().store(name="settings", node=defaults())  # the first entry of conf/config.yaml

@@ -195,7 +195,7 @@ class Device:
         runtime = self._model_state.runtime(changes=True)
         if not step.only_head:
             self._inference.body_changed()
-        self.calls.train += 1
+        self.calls.add_step(step.signature, batch.examples)
         return run_step(runtime, step, batch, learning_rate, self._offset)
 
     def begin_again(self) -> None:

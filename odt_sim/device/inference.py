@@ -1,7 +1,8 @@
 """Inference on any number of rows, and embeddings of a device's examples."""
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,28 @@ class Calls:
     Attributes:
         train: Training steps.
         infer: Batches of inference or embedding. Cached embeddings count as computed, so that every backend counts alike.
+        by_signature: The same calls by signature.
+        rows: The examples of these calls, without padding.
     """
 
     train: int = 0
     infer: int = 0
+    by_signature: Counter[str] = field(default_factory=Counter)
+    rows: Counter[str] = field(default_factory=Counter)
+
+    def add_step(self, signature: str, rows: int) -> None:
+        """Count a training step on some examples."""
+        self.train += 1
+        self._add(signature, 1, rows)
+
+    def add_inference(self, signature: str, calls: int, rows: int) -> None:
+        """Count calls of inference or embedding on some examples in all."""
+        self.infer += calls
+        self._add(signature, calls, rows)
+
+    def _add(self, signature: str, calls: int, rows: int) -> None:
+        self.by_signature[signature] += calls
+        self.rows[signature] += rows
 
 
 class Inference:
@@ -52,7 +71,7 @@ class Inference:
 
     def outputs(self, signature: str, x: Array) -> Array:
         """Return the outputs `[rows, ...]` of a signature for `x` `[rows, ...]`."""
-        self._calls.infer += _call_count(self._pool.model, signature, len(x))
+        self._calls.add_inference(signature, _call_count(self._pool.model, signature, len(x)), len(x))
         return self._run(signature, x)
 
     def embedded(self, split: str, examples: Examples) -> Examples:
@@ -60,7 +79,8 @@ class Inference:
         if self._body is None:
             self._body = digest_of_body(self._state.weights)
         if self._embedded.get(split) != self._body:
-            self._calls.infer += _call_count(self._pool.model, "embed", len(examples))
+            calls = _call_count(self._pool.model, "embed", len(examples))
+            self._calls.add_inference("embed", calls, len(examples))
             self._embedded[split] = self._body
         embeddings = self._pool.embeddings.get(
             self._device, split, examples, self._body, lambda: self._run("embed", examples.take()[0])

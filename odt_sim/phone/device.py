@@ -85,7 +85,8 @@ class PhoneDevice(Device):
 
     def _steps(self, step: Step, batches: Iterable[Batch], learning_rate: float) -> list[float]:
         losses = self._state.on_phone(changes=True).train(step, batches, learning_rate, self._offset)
-        self.calls.train += len(losses)
+        for _ in losses:
+            self.calls.add_step(step.signature, self.model.batch_size)
         return [float(loss) for loss in losses]
 
     def train_step(self, batch: Batch, learning_rate: float | None = None, group: str | None = None) -> float:
@@ -123,7 +124,7 @@ class PhoneDevice(Device):
         ):  # those of other devices, by which a run measures what was forgotten
             given, split = tensors_of(self.model, *examples.take()), "given"
         figures, calls = self._state.on_phone().evaluate(split, only_loss, given)
-        self.calls.infer += calls
+        self.calls.add_inference("infer", calls, len(examples))
         return figures
 
 

@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from odt_sim.errors import ConfigurationError, FileError
+from odt_sim.fleet.profile import DeviceProfile, Timing
 from odt_sim.phone.app import body_of
-from odt_sim.phone.profile import DeviceProfile, Timing
 from odt_sim.phone.recording import Recording
 from odt_sim.phone.subject import Subject
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from odt_sim.device.runtime import Runtime
-from odt_sim.phone.profile import Timing
+from odt_sim.fleet.profile import Timing
 from odt_sim.phone.recording import training_inputs
 from odt_sim.phone.subject import Subject
 

@@ -15,8 +15,8 @@ from safetensors.numpy import load_file
 
 from odt_sim import TrainableModel
 from odt_sim.data import digits
+from odt_sim.fleet.profile import DeviceProfile, Timing
 from odt_sim.phone.app import phone_app
-from odt_sim.phone.profile import DeviceProfile, Timing
 from odt_sim.phone.recording import Recording, record
 from odt_sim.phone.routes import phone_routes
 from odt_sim.phone.server import Server, address_of, listen

@@ -20,7 +20,7 @@ import pytest
 
 from odt_sim import TrainableModel
 from odt_sim.cli.main import main
-from odt_sim.phone.profile import DeviceProfile, Timing
+from odt_sim.fleet.profile import DeviceProfile, Timing
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.phone.profile import DeviceProfile, Timing, slug
+from odt_sim.fleet.profile import DeviceProfile, Timing, slug
 
 TIMINGS = {"train": Timing(16, 2.0, 1.5, 2.5, 100), "infer": Timing(16, 1.0, 0.5, 1.5, 100)}
 PROFILE = DeviceProfile("Pixel 8", "digits_cnn", "f" * 64, TIMINGS, 12.5, cores=9, battery=0.5, charging=False)

@@ -1,6 +1,6 @@
-"""Print the reference of device profiles as Markdown: `python -m odt_sim.phone.profile_reference`."""
+"""Print the reference of device profiles as Markdown: `python -m odt_sim.fleet.profile_reference`."""
 
-from odt_sim.phone.profile import FORMAT_VERSION, DeviceProfile, Timing
+from odt_sim.fleet.profile import FORMAT_VERSION, DeviceProfile, Timing
 from odt_sim.settings import Settings, declared
 
 
@@ -11,7 +11,7 @@ def page() -> str:
             "# Device profiles",
             "",
             "`odt-sim phone` writes what a phone measured to `profiles/NAME.json`: one object with `format_version` "
-            f"{FORMAT_VERSION} and the keys below. `odt_sim.phone.profile.DeviceProfile` reads and checks it.",
+            f"{FORMAT_VERSION} and the keys below. `odt_sim.fleet.profile.DeviceProfile` reads and checks it.",
             "",
             *_table(DeviceProfile),
             "",

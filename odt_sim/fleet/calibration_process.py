@@ -1,0 +1,128 @@
+"""The subprocess of `odt_sim.fleet.calibration`: `python -m odt_sim.fleet.calibration_process NAME`.
+
+It reads a `.tflite` file from standard input, times its signatures and prints a calibration. A process of its own has no
+other threads, and its peak memory is that of one interpreter.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.device.native_output import quiet
+from odt_sim.device.runtime import Runtime
+from odt_sim.errors import OdtSimError
+from odt_sim.fleet.calibration import Calibration, CallTime, this_machine
+from odt_sim.memory import peak_memory
+from odt_sim.model.flatbuffer import Signature, TensorInfo
+from odt_sim.model.trainable import TrainableModel
+
+WARM_UP = 3
+SECONDS = 0.25
+"""How long a signature is timed with one number of rows."""
+FEWEST, MOST = 5, 400
+PARTS = (0.25, 1, 2)
+"""The numbers of rows of a file that takes any, in batches."""
+
+
+def measure(content: bytes, where: str) -> Calibration:
+    """Time the signatures of a file.
+
+    Raises:
+        ModelError: LiteRT cannot run it.
+    """
+    model = TrainableModel.from_content(content, where=where)
+    before = peak_memory()
+    with quiet():
+        runtime = Runtime(model)
+        calls = {name: _call_time(runtime, name) for name, each in model.signatures.items() if _is_numeric(each)}
+    memory = peak_memory() - before + len(content)
+    return Calibration(model.fingerprint, this_machine(), calls, memory)
+
+
+def _is_numeric(signature: Signature) -> bool:
+    return all(tensor.dtype != "string" for tensor in (*signature.inputs.values(), *signature.outputs.values()))
+
+
+def _call_time(runtime: Runtime, name: str) -> CallTime:
+    inputs, batch = runtime.model.signatures[name].inputs, runtime.model.batch_size
+    features = [tensor for tensor in inputs.values() if _is_feature(tensor.name)]
+    if not any(tensor.shape[0] < 0 for tensor in features):
+        return CallTime(_seconds(runtime, name, 1), 0.0, features[0].shape[0] if features else 1)
+    sizes = sorted({max(1, round(part * batch)) for part in PARTS})
+    times = [_seconds(runtime, name, rows) for rows in sizes]
+    return CallTime(*_line(np.array(sizes, float), np.array(times)), batch)
+
+
+def _is_feature(name: str) -> bool:
+    return name in ("x", "embedding") or name.startswith("x_")
+
+
+def _line(rows: NDArray[np.float64], seconds: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the line through times, by least squares of the relative errors; neither part is below 0."""
+    if len(rows) == 1:
+        return float(seconds[0]), 0.0
+    design = np.stack([1 / seconds, rows / seconds], axis=1)
+    per_call, per_row = np.linalg.lstsq(design, np.ones(len(rows)), rcond=None)[0]
+    if per_row < 0:
+        return float(seconds.mean()), 0.0
+    if per_call < 0:
+        return 0.0, float((seconds / rows).mean())
+    return float(per_call), float(per_row)
+
+
+def _seconds(runtime: Runtime, name: str, rows: int) -> float:
+    """Return the median seconds of a call."""
+    random, state = np.random.default_rng(0), _state(runtime)
+    tensors = runtime.model.signatures[name].inputs.values()
+    inputs = {tensor.name: state.get(tensor.name, _values(tensor, rows, random)) for tensor in tensors}
+
+    def call() -> None:
+        runtime.call(name, **inputs)
+
+    _repeat(call, WARM_UP)
+    taken: list[float] = []
+    end = time.perf_counter() + SECONDS
+    while len(taken) < FEWEST or (time.perf_counter() < end and len(taken) < MOST):
+        taken.append(_repeat(call, 1))
+    return float(np.median(taken))
+
+
+def _state(runtime: Runtime) -> Mapping[str, NDArray[Any]]:
+    """Return the inputs of `restore` and `restore_optimizer_state`."""
+    weights = {f"a{i}": tensor for i, tensor in enumerate(runtime.initial.tensors())}
+    return {**weights, **{f"s{i}": slot for i, slot in enumerate(runtime.initial_slots)}}
+
+
+def _values(tensor: TensorInfo, rows: int, random: np.random.Generator) -> NDArray[Any]:
+    """Return inputs that a model takes: normal features, weights of 1, labels, masks and step sizes of 0."""
+    shape = [rows if size < 0 else size for size in tensor.shape]
+    if tensor.name == "sample_weight":
+        return np.ones(shape, tensor.dtype)
+    if tensor.dtype.startswith("float") and _is_feature(tensor.name):
+        return random.normal(size=shape).astype(tensor.dtype)
+    return np.zeros(shape, tensor.dtype)
+
+
+def _repeat(call: Callable[[], None], times: int) -> float:
+    started = time.perf_counter()
+    for _ in range(times):
+        call()
+    return time.perf_counter() - started
+
+
+def main() -> int:
+    """Print the calibration, or why there is none; return the exit code."""
+    try:
+        print(measure(sys.stdin.buffer.read(), sys.argv[1]).to_json())
+        return 0
+    except OdtSimError as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""When people charge their phones and are on Wi-Fi: pure functions of seed, device and time.
+
+Time is in seconds; 0 is Monday, 5 January 2026, 00:00 UTC. A device lives in a time zone and charges once a night. The hour
+at which it is plugged in and for how long are drawn anew for each night, around the device's own habit. Outside these hours
+it is on Wi-Fi for `wifi_share` of its class, drawn anew each hour; while it charges it is at home, on Wi-Fi.
+
+That most phones charge at night, once a day, is the finding of Ferreira, Dey and Kostakos, "Understanding human-smartphone
+concerns: a study of battery life", Pervasive 2011; the hours below are an estimate from it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.errors import ConfigurationError
+from odt_sim.fleet.classes import SHORTEST_NIGHT, Floats, Ids, Population
+from odt_sim.fleet.hashing import uniform
+
+Flags = NDArray[np.bool_]
+Times = float | Floats
+
+HOUR, DAY = 3600.0, 86400.0
+START = datetime(2026, 1, 5)
+"""What time 0 is, in UTC."""
+
+PLUGGED_IN = 22.5
+"""The mean local hour of the day at which a device begins to charge."""
+OWN_HABIT, EACH_NIGHT = 2.0, 1.0
+"""The hours by which the devices' habits, and the nights of one device, differ at most."""
+LONGEST_NIGHT = 9.0
+"""The most hours that a device charges in a night."""
+
+
+@dataclass(frozen=True, eq=False)
+class Habits:
+    """The habits of a fleet's users.
+
+    Attributes:
+        seed: The run's seed.
+        population: The devices' classes.
+        offsets: Hours ahead of UTC of each time zone.
+        zones: `[devices]`, the number of each device's time zone.
+    """
+
+    seed: int
+    population: Population
+    offsets: Floats = field(default_factory=lambda: np.zeros(1))
+    zones: NDArray[np.int16] | None = None
+
+    @classmethod
+    def of(cls, seed: int, population: Population, time_zones: Mapping[str, float] | None = None) -> "Habits":
+        """Draw the time zone of each device.
+
+        Args:
+            seed: The run's seed.
+            population: The devices' classes.
+            time_zones: The share of each time zone by its name, such as `Europe/Berlin`; None for UTC alone.
+
+        Raises:
+            ConfigurationError: A time zone is unknown, or a share is not above 0.
+        """
+        if not time_zones:
+            return cls(seed, population)
+        shares = np.cumsum(list(time_zones.values()))
+        drawn = uniform(seed, "time zone", np.arange(len(population))) * shares[-1]
+        zones = np.searchsorted(shares[:-1], drawn, side="right").astype(np.int16)
+        return cls(seed, population, np.array([offset_of(name) for name in time_zones]), zones)
+
+    def local(self, ids: Ids, time: Times) -> Floats:
+        """Return `[devices]`: the seconds of local time since the Monday's midnight."""
+        offsets = self.offsets[0] if self.zones is None else self.offsets[self.zones[ids]]
+        return np.asarray(time + HOUR * offsets + np.zeros(len(ids)))
+
+    def charging(self, ids: Ids, time: Times) -> Flags:
+        """Return `[devices]`: whether each device charges."""
+        begin, end = self.night(ids, time)
+        return np.asarray((begin <= time) & (time < end))
+
+    def night(self, ids: Ids, time: Times) -> tuple[Floats, Floats]:
+        """Return `[devices]` each: the begin and the end of the charging that is in progress, or of the last one."""
+        local = self.local(ids, time)
+        night = np.floor((local - HOUR * EARLIEST) / DAY).astype(np.int64)
+        begin, end = self._plugged(ids, night)
+        earlier = begin > local
+        if earlier.any():
+            before = self._plugged(ids[earlier], night[earlier] - 1)
+            begin[earlier], end[earlier] = before
+        shift = local - time
+        return begin - shift, end - shift
+
+    def next_night(self, ids: Ids, time: Times) -> Floats:
+        """Return `[devices]`: when each device next begins to charge, after `time`."""
+        local = self.local(ids, time)
+        night = np.floor((local - HOUR * EARLIEST) / DAY).astype(np.int64)
+        begin, _ = self._plugged(ids, night)
+        late = begin <= local
+        if late.any():
+            begin[late] = self._plugged(ids[late], night[late] + 1)[0]
+        return begin - (local - time)
+
+    def _plugged(self, ids: Ids, night: Ids) -> tuple[Floats, Floats]:
+        """Return the local begin and end of the charging of numbered nights."""
+        own = OWN_HABIT * (2 * uniform(self.seed, "plugged in", ids) - 1)
+        each = EACH_NIGHT * (2 * uniform(self.seed, "night", ids, night) - 1)
+        hours = SHORTEST_NIGHT + (LONGEST_NIGHT - SHORTEST_NIGHT) * uniform(self.seed, "hours", ids, night)
+        begin = night * DAY + HOUR * (PLUGGED_IN + own + each)
+        return begin, begin + HOUR * hours
+
+    def wifi(self, ids: Ids, time: Times) -> Flags:
+        """Return `[devices]`: whether each device is on Wi-Fi."""
+        hour = np.floor(self.local(ids, time) / HOUR).astype(np.int64)
+        share = self.population.of("wifi_share", ids)
+        return np.asarray(self.charging(ids, time) | (uniform(self.seed, "wifi", ids, hour) < share))
+
+
+EARLIEST = PLUGGED_IN - OWN_HABIT - EACH_NIGHT
+"""The earliest local hour at which a device begins to charge."""
+
+
+def offset_of(zone: str) -> float:
+    """Return the hours that a time zone is ahead of UTC at time 0; later changes of the clocks are left out.
+
+    Raises:
+        ConfigurationError: There is no such time zone.
+    """
+    try:
+        offset = START.replace(tzinfo=ZoneInfo(zone)).utcoffset()
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ConfigurationError(
+            f"fleet.availability.time_zones: expected names such as Europe/Berlin, found {zone!r}, which is unknown here"
+        ) from error
+    return (offset or timedelta()) / timedelta(hours=1)
