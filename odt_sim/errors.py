@@ -38,6 +38,10 @@ class ExportError(ModelError):
     """A Keras model cannot be exported to a trainable `.tflite`."""
 
 
+class ExportWarning(UserWarning):
+    """An exported file differs from the Keras model in a way that its user should know."""
+
+
 class InvocationError(ModelError):
     """LiteRT fails while it runs a signature; the cause is LiteRT's exception."""
 

@@ -410,9 +410,12 @@ class ExportedModel(Settings, group="model"):
     path: str | None = setting(None, "the .keras or .h5 file, or the SavedModel's folder, of model=keras_file")
     build: Mapping[str, Any] = setting(REQUIRED, "function that returns the model as _target_, and its arguments")
     loss: str = setting(REQUIRED, "sparse_categorical_crossentropy, mean_squared_error, huber, ...")
-    optimizer: Mapping[str, Any] = setting(REQUIRED, "name of a class of keras.optimizers, and its settings")
+    optimizer: Mapping[str, Any] = setting(
+        REQUIRED,
+        "name of a class of keras.optimizers, or the path of your own, and its settings; learning_rate may be a schedule",
+    )
     default_rates: Mapping[str, float] | None = setting(
-        None, "learning rate by optimizer, where it is not Keras's default; +model.optimizer.learning_rate overrides it"
+        None, "learning rate by optimizer, where it is not Keras's default; model.optimizer.learning_rate overrides it"
     )
     batch_size: int | None = setting(16, "examples in a training step; null exports a file for any number", least=1)
     seed: int = setting(0, "decides the initial weights", least=0)

@@ -226,7 +226,7 @@ def check(config: DictConfig) -> None:
     model = _plain(config.model, "model")
     check_values(ExportedModel if "build" in model else ModelFile, model)
     given, own = config.train.learning_rate, model.get("optimizer", {}).get("learning_rate")
-    if None not in (given, own) and given != own:
+    if given is not None and isinstance(own, int | float) and given != own:  # a schedule may be overridden
         raise ConfigurationError(
             f"train.learning_rate: expected null or model.optimizer.learning_rate, {own}, found {given}; set one of the two"
         )

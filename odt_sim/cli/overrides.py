@@ -21,6 +21,7 @@ from odt_sim.settings import ExportedModel, ModelFile
 
 CONFIG = {"version_base": "1.3", "config_name": "config"}
 OWN = ("hydra", "user")  # groups with keys that are not checked
+OPTIMIZER = "model.optimizer"  # takes the settings of any optimizer
 OPTIONAL = frozenset(f"model.{name}" for name in OPTIONS)
 CLOSE = 0.75  # similarity, 0 to 1, above which a name is suggested
 NOISE = ("full_key:", "object_type=", "reference_type=")  # beginnings of useless lines in Hydra's errors
@@ -196,10 +197,10 @@ def _similarity(key: str, known: str) -> float:
 def sweepable(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of `odt-sim run` in a form that Hydra accepts.
 
-    Options of an export and settings of a `_target_` of the user need no +. A sweep may set keys of the options that it
-    chooses from: Hydra composes a sweep's own configuration with the default option of a swept group, in which a key
-    such as that of `strategy=ditto,mr_mtl strategy.regularization=1` need not exist. It leaves out swept keys, also with
-    a single choice.
+    Options of an export, and settings of an optimizer or of a `_target_` of the user, need no +. A sweep may set keys of
+    the options that it chooses from: Hydra composes a sweep's own configuration with the default option of a swept
+    group, in which a key such as that of `strategy=ditto,mr_mtl strategy.regularization=1` need not exist. It leaves out
+    swept keys, also with a single choice.
 
     Raises:
         ConfigurationError: A group is given a list.
@@ -231,7 +232,11 @@ def _with_plus(arguments: Sequence[str]) -> list[str]:
     replaced = {key.removesuffix("_target_") for key in keys if key.endswith("._target_")}
 
     def lacks(key: str) -> bool:
-        return key in OPTIONAL or (key.startswith(tuple(replaced)) and not key.endswith("._target_"))
+        return (
+            key in OPTIONAL
+            or key.startswith(OPTIMIZER)
+            or (key.startswith(tuple(replaced)) and not key.endswith("._target_"))
+        )
 
     return [
         f"++{each}" if each.startswith(f"{key}=") and lacks(key) else each

@@ -34,19 +34,21 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
     return unpacked(Folder(path.parent).read(path.name), str(path))
 
 
-def write_checkpoint(path: Path, model: TrainableModel, weights: Weights, slots: Sequence[Array], epochs: int) -> None:
-    """Write a device's weights, optimizer slots, and epochs trained in its round.
+def write_checkpoint(
+    path: Path, model: TrainableModel, weights: Weights, slots: Sequence[Array], epochs: int, steps: int
+) -> None:
+    """Write a device's weights, optimizer slots, and epochs and steps trained in its round.
 
     Raises:
         FileError: The file cannot be written.
     """
     tensors = dict(zip(weights.layout.names, weights.tensors(), strict=True))
     tensors |= {f"optimizer.{i}": slot for i, slot in enumerate(slots)}
-    write_tensors(path, tensors, {"fingerprint": model.fingerprint, "epochs": str(epochs)})
+    write_tensors(path, tensors, {"fingerprint": model.fingerprint, "epochs": str(epochs), "steps": str(steps)})
 
 
-def read_checkpoint(path: Path, model: TrainableModel) -> tuple[Weights, list[Array], int]:
-    """Read weights, slots and epochs that `write_checkpoint` wrote.
+def read_checkpoint(path: Path, model: TrainableModel) -> tuple[Weights, list[Array], int, int]:
+    """Read weights, slots, epochs and steps that `write_checkpoint` wrote.
 
     Raises:
         CheckpointError: The file is missing, damaged, of another model, or not a device's checkpoint.
@@ -58,4 +60,5 @@ def read_checkpoint(path: Path, model: TrainableModel) -> tuple[Weights, list[Ar
     if set(tensors) != {*model.layout.names, *slots}:
         raise CheckpointError(f"{path}: is not a device checkpoint; use a file that `Device.save` wrote")
     weights = Weights.from_tensors(model.layout, [tensors[name] for name in model.layout.names])
-    return weights, [tensors[name] for name in slots], int(texts["epochs"])
+    steps = int(texts.get("steps", 0))  # none in files of odt_sim 0.1
+    return weights, [tensors[name] for name in slots], int(texts["epochs"]), steps

@@ -95,7 +95,9 @@ class Device:
         self._pool = pool or RuntimePool(model)
         self._model_state = ModelState(self._pool, self.initial, self._initial_slots())
         self._inference = Inference(id, self._model_state, self._pool, self.calls)
-        self._epochs = 0
+        self._epochs = self._steps_done = 0
+        rows = len(self.train_examples)
+        self._first_step = max(round - 1, 0) * self.plan.steps_of(rows, model.batch_size)
         self._offset: GradientOffset | None = None
 
     def _examples(self, given: Pair | Examples | None, split: str) -> Examples:
@@ -138,8 +140,19 @@ class Device:
         """
         step = step_for(self.model, group)
         plan = self.plan if epochs is None else TrainingPlan(epochs)
-        rate = self.learning_rate(learning_rate)
-        return np.asarray(self._steps(step, self._next_batches(step, plan), rate), np.float32)
+        self.learning_rate(learning_rate)
+        losses = self._steps(step, self._next_batches(step, plan), learning_rate)
+        self.finish()
+        return np.asarray(losses, np.float32)
+
+    def finish(self) -> None:
+        """End a training as Keras' `fit` does: weights with moving averages (`use_ema`) are set to them.
+
+        `train` does so by itself; call it after the last `train_step`.
+        """
+        if self.model.finalizes and self._steps_done:
+            self._model_state.runtime(changes=True).finalize()
+            self._inference.body_changed()
 
     def _next_batches(self, step: Step, plan: TrainingPlan) -> Iterator[Batch]:
         rows = self.embedded("train") if step.on_embeddings else self.train_examples
@@ -170,7 +183,7 @@ class Device:
         step = step_for(self.model, group)
         if step.on_embeddings:
             batch = batch._replace(x=self._inference.outputs("embed", batch.x))
-        [loss] = self._steps(step, [batch], self.learning_rate(learning_rate))
+        [loss] = self._steps(step, [batch], learning_rate)
         return loss
 
     def train_batch(self, x: Any, y: Any, learning_rate: float | None = None, group: str | None = None) -> float:
@@ -187,14 +200,16 @@ class Device:
             )
         return self.train_step(next(batches(self.model, rows.x, rows.y)), learning_rate, group)
 
-    def _steps(self, step: Step, batches: Iterable[Batch], learning_rate: float) -> list[float]:
+    def _steps(self, step: Step, batches: Iterable[Batch], learning_rate: float | None) -> list[float]:
         """Run a step on each batch and return the losses."""
         return [self._step(step, batch, learning_rate) for batch in batches]
 
-    def _step(self, step: Step, batch: Batch, learning_rate: float) -> float:
+    def _step(self, step: Step, batch: Batch, given: float | None) -> float:
+        learning_rate = self.learning_rate(given)
         runtime = self._model_state.runtime(changes=True)
         if not step.only_head:
             self._inference.body_changed()
+        self._steps_done += 1
         self.calls.add_step(step.signature, batch.examples)
         return run_step(runtime, step, batch, learning_rate, self._offset)
 
@@ -203,7 +218,7 @@ class Device:
 
         Batch orders, masks and optimizer slots start over, and no gradient offset is set.
         """
-        self._epochs, self._offset = 0, None
+        self._epochs, self._steps_done, self._offset = 0, 0, None
         self._replace(self.weights, self._initial_slots())
 
     def set_gradient_offset(self, offset: Weights | None, mu: float = 0.0) -> None:
@@ -222,8 +237,21 @@ class Device:
         self._offset = GradientOffset.checked(self.model, offset, mu)
 
     def learning_rate(self, given: float | None = None) -> float:
-        """Return the step size of a step: the given one, else the plan's, else the model's own."""
-        return learning_rate_of(self.model, self.plan, given, f"device {self.id}")
+        """Return the step size of the next step: the given one, else the plan's, else the model's own.
+
+        The model's own may be a schedule. Its steps are counted over the rounds of a simulation as if the device had trained
+        in each of them, so that the rate follows the run and not how often a device was drawn.
+        """
+        step = self._first_step + self._steps_done
+        what = f"device {self.id}"
+        return learning_rate_of(self.model, self.plan, given, what, lambda: self._pool.scheduled_rate(step))
+
+    def sum_of_rates(self, steps: int) -> float:
+        """Return the sum of the default step sizes of the last `steps` steps."""
+        if not self.model.scheduled or self.plan.learning_rate is not None:
+            return steps * self.learning_rate()
+        last = self._first_step + self._steps_done
+        return sum(self._pool.scheduled_rate(step) for step in range(last - steps, last))
 
     def infer(self, x: Any) -> Array:
         """Return the model's outputs, `[rows, ...]` float32, for any number of rows `[rows, ...]`.
@@ -290,28 +318,29 @@ class Device:
 
         Args:
             weights: All or some of the model's weights; or the path of a checkpoint of `save`, which also restores the
-                optimizer's slots and the epoch counter. Whatever is not given stays unchanged.
+                optimizer's slots and the counts of epochs and steps. Whatever is not given stays unchanged.
 
         Raises:
             ModelError: The weights do not belong to this model.
             CheckpointError: The checkpoint is missing, damaged or of another model.
         """
         if not isinstance(weights, Weights):
-            saved, slots, self._epochs = read_checkpoint(Path(weights), self.model)
+            saved, slots, self._epochs, self._steps_done = read_checkpoint(Path(weights), self.model)
             return self._replace(saved, slots)
         complete = weights.layout == self.model.layout
         restored = weights.select(weights.layout) if complete else self.weights.replace(weights)
         self._replace(restored, self._model_state.slots)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write weights, optimizer slots and the epoch counter to a checkpoint.
+        """Write weights, optimizer slots and the counts of epochs and steps to a checkpoint.
 
         A device with the same data, seed, id and round that restores it trains exactly as this one would.
 
         Raises:
             FileError: The file cannot be written; an earlier file stays intact.
         """
-        write_checkpoint(Path(path), self.model, self.weights, self._model_state.slots, self._epochs)
+        slots = self._model_state.slots
+        write_checkpoint(Path(path), self.model, self.weights, slots, self._epochs, self._steps_done)
 
     def optimizer_state(self) -> list[Array]:
         """Return a copy of the optimizer's slots `s0..sM`; empty if it has none."""

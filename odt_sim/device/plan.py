@@ -1,7 +1,7 @@
 """The epochs, steps and learning rate of local training."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import repeat
 
@@ -42,13 +42,19 @@ class TrainingPlan(Settings, group="train"):
         if rest:
             yield rest * batch_size
 
+    def steps_of(self, examples: int, batch_size: int) -> int:
+        """Return the number of steps in a round on a device's examples."""
+        return self.epochs * math.ceil(examples / batch_size) if self.steps is None else self.steps
+
     def part(self, random: np.random.Generator) -> "TrainingPlan":
         """Return the partial work of a straggler: a uniform number of steps or epochs below the plan's, at least 1."""
         amount = int(random.integers(1, self.amount))
         return replace(self, epochs=amount) if self.steps is None else replace(self, steps=amount)
 
 
-def learning_rate_of(model: TrainableModel, plan: TrainingPlan, given: float | None, what: str) -> float:
+def learning_rate_of(
+    model: TrainableModel, plan: TrainingPlan, given: float | None, what: str, scheduled: Callable[[], float]
+) -> float:
     """Return the step size: the given one, else the plan's, else the model's own.
 
     Args:
@@ -56,6 +62,7 @@ def learning_rate_of(model: TrainableModel, plan: TrainingPlan, given: float | N
         plan: The device's plan.
         given: The step size of a call; None for none.
         what: The name for errors, such as `device 3`.
+        scheduled: Returns the step size of the model's schedule; called only if it has one.
 
     Raises:
         ConfigurationError: The given step size is not finite.
@@ -68,13 +75,13 @@ def learning_rate_of(model: TrainableModel, plan: TrainingPlan, given: float | N
     if given is not None and "learning_rate" not in model.capabilities:
         raise ModelError(f"{model.where}: has a fixed step size; leave the learning rate out or export the model again")
     if given is None:
-        given = own_learning_rate(model)
+        given = scheduled() if model.scheduled else own_learning_rate(model)
     if given is None and "learning_rate" in model.capabilities:
         raise ModelError(f"{model.where}: has no learning rate of its own; give one")
     return 0.0 if given is None else float(given)
 
 
 def own_learning_rate(model: TrainableModel) -> float | None:
-    """Return the learning rate of the model's optimizer; None if its file names none."""
+    """Return the learning rate of the model's optimizer, the first of a schedule; None if its file names none."""
     rate = model.manifest.optimizer.get("learning_rate") if model.manifest else None
     return None if rate is None else float(rate)

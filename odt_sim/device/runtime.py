@@ -101,6 +101,11 @@ class Runtime:
         self.call("set_gradient_offset", **{f"b{i}": tensor for i, tensor in enumerate(tensors)})
         self._offset = b
 
+    def finalize(self) -> None:
+        """End a training: set the weights to their moving averages."""
+        self._weights = None
+        self.call("finalize")
+
     def infer(self, x: Array, signature: str = "infer") -> Array:
         """Return the outputs of `infer`, `embed` or `head_infer` for one batch."""
         declared = self.model.signatures[signature]

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.embedding_cache import EmbeddingCache
@@ -40,6 +41,7 @@ class RuntimePool:
         self._lent: OrderedDict[ModelState, Runtime] = OrderedDict()
         self._free: list[Runtime] = []
         self._first: Runtime | None = None
+        self._rates: dict[int, float] = {}
 
     @property
     def first(self) -> Runtime:
@@ -48,6 +50,12 @@ class RuntimePool:
             self._first = Runtime(self.model, self._start)
             self._free.append(self._first)
         return self._first
+
+    def scheduled_rate(self, step: int) -> float:
+        """Return the learning rate of a step by the model's signature `schedule`."""
+        if step not in self._rates:
+            self._rates[step] = float(self.first.call("schedule", step=np.int32(step))["learning_rate"].item())
+        return self._rates[step]
 
     def acquire(self, state: "ModelState") -> Runtime:
         """Return a runtime that holds a device's state."""

@@ -14,7 +14,9 @@ from odt_sim.export.flex import checkpoint_of, flex_signatures
 from odt_sim.export.interface import Interface, interface_of
 from odt_sim.export.lowering import Trace
 from odt_sim.export.model_checks import check_flavour, check_groups, check_model
-from odt_sim.export.objective import class_weight_of, objectives_of, optimizer_of, outputs_of, settings_of
+from odt_sim.export.objective import class_weight_of, objectives_of, outputs_of
+from odt_sim.export.optimizers import optimizer_of, schedule_of, settings_of
+from odt_sim.export.option_signatures import trace_options
 from odt_sim.export.parameters import (
     group_of_layers,
     leaf_layers,
@@ -64,8 +66,9 @@ def export_model(
             `(y_true, y_pred)` that returns a value per example. By name, a cross-entropy takes the model's output as logits
             unless the model ends in a softmax (binary: a sigmoid). For several outputs: one for all, a list, or a mapping by
             the output's name.
-        optimizer: A Keras optimizer or its name. Its learning rate becomes the default in the manifest; the rate is an
-            input of `train`.
+        optimizer: A Keras optimizer, its name, or a mapping of `name` and settings. Its learning rate becomes the default in
+            the manifest; the rate is an input of `train`. A schedule becomes the signature `schedule`, from `step` to
+            `learning_rate`; moving averages (`use_ema`) become the signature `finalize`, which ends a training.
         loss_weights: A factor of each output's loss: a list, or a mapping by the output's name; None for 1.
         batch_size: Rows per call of `train` and `infer`; None accepts any number and records `DEFAULT_BATCH_SIZE` as the
             rows of a device's step.
@@ -96,7 +99,7 @@ def export_model(
     check_flavour(model, flavour)
     groups = group_of_layers(model, head)
     check_groups(model, groups, train_groups)
-    optimizer = optimizer_of(optimizer)
+    schedule, optimizer = schedule_of(optimizer), optimizer_of(optimizer)
     optimizer.build(model.trainable_variables)
     interface = interface_of(model)
     infer = trace_infer(model, interface, batch_size)
@@ -108,6 +111,7 @@ def export_model(
     training = Training(objectives, optimizer, offsets, factors, names)
     traces = {"infer": infer, **_trace_steps(model, interface, groups, training, batch_size, train_groups)}
     traces |= _trace_halves(model, interface, groups, training, batch_size) if embed else {}
+    traces |= trace_options(model, optimizer, schedule)
     if len(objectives) > 1 or not objectives[0].on_host:
         traces["loss"] = trace_losses(model, interface, training, batch_size)
     program = _program(model, training, traces)
@@ -118,7 +122,7 @@ def export_model(
         parameters=parameters_of(model, groups),
         loss=objectives[0].name,
         from_logits=objectives[0].from_logits,
-        optimizer={**settings_of(optimizer), **_constraints(model)},
+        optimizer={**settings_of(optimizer, schedule), **_constraints(model)},
         batch_size=DEFAULT_BATCH_SIZE if batch_size is None else batch_size,
         fingerprint=fingerprint(content),
         random_states=signatures.random_states,

@@ -1,4 +1,4 @@
-"""The losses of all outputs and the optimizer of a training step, as the caller gives them."""
+"""The losses of all outputs of a training step, as the caller gives them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -121,34 +121,3 @@ def class_weight_of(
             )
         weights[key] = value
     return weights
-
-
-def optimizer_of(optimizer: Any) -> keras.optimizers.Optimizer:
-    """Return a new Keras optimizer from a name, a specification or an optimizer object."""
-    try:
-        if isinstance(optimizer, dict):
-            settings = dict(optimizer)
-            new = keras.optimizers.get({"class_name": settings.pop("name"), "config": settings})
-        elif isinstance(optimizer, str):
-            new = keras.optimizers.get(optimizer)
-        else:
-            new = type(optimizer).from_config(optimizer.get_config())
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        line = str(error).strip().partition("\n")[0]
-        raise ExportError(f"optimizer {optimizer!r}: not a Keras optimizer with these settings ({line})") from error
-    if not isinstance(new.learning_rate, keras.Variable):
-        raise ExportError(
-            f"optimizer {new.name}: a learning-rate schedule cannot be exported; "
-            "give a number, and pass each step's rate to `train`"
-        )
-    return new
-
-
-def settings_of(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
-    """Return an optimizer's name and settings for JSON, `learning_rate` among them; numbers as they were written."""
-    config = {key: _plain(value) for key, value in optimizer.get_config().items()}
-    return config | {"name": type(optimizer).__name__}
-
-
-def _plain(value: Any) -> Any:
-    return float(str(np.float32(value))) if isinstance(value, float | np.floating) else value

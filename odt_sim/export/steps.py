@@ -16,6 +16,7 @@ from odt_sim.export.losses import Objective
 from odt_sim.export.lowering import Trace
 from odt_sim.export.padding_rows import real_activity_only, real_rows_only
 from odt_sim.export.parameters import all_layers, leaf_layers
+from odt_sim.export.sparse_gradients import fixed_shapes
 from odt_sim.export.tracing import traced, unrolled
 from odt_sim.model.names import full
 
@@ -86,9 +87,9 @@ class Training:
         ]
 
     def gradient(self, gradient: tf.Tensor, weight: keras.Variable, mu: tf.Tensor | None) -> tf.Tensor:
-        """Return the gradient of a step; with an offset it is dense, also for an Embedding."""
+        """Return the gradient of a step; an Embedding's becomes dense with an offset or a loss scale."""
         if mu is None:
-            return gradient
+            return gradient if self.optimizer.loss_scale_factor is None else tf.convert_to_tensor(gradient)
         scale = self.optimizer.loss_scale_factor or 1.0
         return tf.convert_to_tensor(gradient) + scale * (mu * weight.value + self.offsets[id(weight)])
 
@@ -168,7 +169,8 @@ def trace_train(
         pairs = zip(tape.gradient(scaled, variables), variables, strict=True)
         gradients = [(g, v) for g, v in pairs if g is not None]
         named = training.named_gradients(gradients)
-        optimizer.apply_gradients([(training.gradient(g, v, mu), v) for g, v in gradients])
+        with fixed_shapes():
+            optimizer.apply_gradients([(training.gradient(g, v, mu), v) for g, v in gradients])
         return {**named, "loss": loss}
 
     with unrolled(model):

@@ -13,6 +13,7 @@ REQUIRED = ("train", "infer", "parameters", "restore")
 OPTIONAL = (
     *("optimizer_state", "restore_optimizer_state", "set_gradient_offset"),
     *("embed", "head_train", "head_infer", "loss"),
+    *("schedule", "finalize"),
 )
 TRAIN_INPUTS = ("x", "y", "sample_weight", "learning_rate", "mu")  # the first two are required, or x_<name>, y_<name>
 _NUMBERS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "bool")

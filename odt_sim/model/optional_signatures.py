@@ -7,9 +7,11 @@
 | `head_train` | as `train`, with `embedding` in place of `x` | as `train`; trains the head |
 | `head_infer` | `embedding` | as `infer` |
 | `set_gradient_offset` | `b0..bK`, one for each trainable parameter | any |
+| `schedule` | `step`, counted from 0 | `learning_rate` of the step |
+| `finalize` | | any; ends a training: sets the weights to their moving averages |
 
-With `set_gradient_offset`, every training step takes `mu` and uses g + mu w + b in place of the gradient g. Signatures with
-other names are not checked.
+With `set_gradient_offset`, every training step takes `mu` and uses g + mu w + b in place of the gradient g. The last two
+count only if the manifest's optimizer has a `schedule`, or `use_ema`. Signatures with other names are not checked.
 """
 
 from collections.abc import Mapping, Sequence

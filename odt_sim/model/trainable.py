@@ -256,6 +256,16 @@ class TrainableModel:
         signature = self.signatures.get("optimizer_state")
         return tuple(ordered(signature.outputs.values(), "s", self.where)) if signature else ()
 
+    @cached_property
+    def scheduled(self) -> bool:
+        """Whether the learning rate of a step is that of the signature `schedule`."""
+        return "schedule" in self.signatures and bool(self.manifest and self.manifest.optimizer.get("schedule"))
+
+    @cached_property
+    def finalizes(self) -> bool:
+        """Whether the signature `finalize` ends a training: it sets the weights to their moving averages."""
+        return "finalize" in self.signatures and bool(self.manifest and self.manifest.optimizer.get("use_ema"))
+
     @property
     def random_states(self) -> tuple[int, ...]:
         """The numbers of the slots that hold the state of a random layer, see `Manifest`."""

@@ -1,6 +1,6 @@
 """A device of the fleet that is a phone: its examples and its model are in a browser."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,15 +83,29 @@ class PhoneDevice(Device):
         order = self.random(purpose, epoch).permutation(len(rows))[:examples]
         return cut(self.model, order, order)
 
-    def _steps(self, step: Step, batches: Iterable[Batch], learning_rate: float) -> list[float]:
+    def _steps(self, step: Step, batches: Iterable[Batch], learning_rate: float | None) -> list[float]:
+        parts = [[batch] for batch in batches] if self.model.scheduled else [list(batches)]  # a request has one rate
+        return [loss for part in parts for loss in self._at_one_rate(step, part, self.learning_rate(learning_rate))]
+
+    def _at_one_rate(self, step: Step, batches: Sequence[Batch], learning_rate: float) -> list[float]:
         losses = self._state.on_phone(changes=True).train(step, batches, learning_rate, self._offset)
         for _ in losses:
             self.calls.add_step(step.signature, self.model.batch_size)
+        self._steps_done += len(losses)
         return [float(loss) for loss in losses]
+
+    def finish(self) -> None:
+        """End a training as Keras' `fit` does, in this process; see `Device.finish`."""
+        if self.model.finalizes and self._steps_done:
+            runtime = self._pool.first
+            runtime.write(self.weights)
+            runtime.write_slots(self._model_state.slots)
+            runtime.finalize()
+            self._replace(runtime.read(), self._model_state.slots)
 
     def train_step(self, batch: Batch, learning_rate: float | None = None, group: str | None = None) -> float:
         """Run one step on a batch of `batches` and return its loss."""
-        [loss] = self._steps(step_for(self.model, group), [batch], self.learning_rate(learning_rate))
+        [loss] = self._steps(step_for(self.model, group), [batch], learning_rate)
         return loss
 
     def train_batch(self, x: Any, y: Any, learning_rate: float | None = None, group: str | None = None) -> float:

@@ -86,7 +86,8 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
         raise ConfigurationError(
             f"train.learning_rate: expected null, the step size of {model.where} is fixed, found {plan.learning_rate}"
         )
-    if "learning_rate" in model.capabilities and not (plan.learning_rate or own_learning_rate(model)):
+    own = model.scheduled or own_learning_rate(model)
+    if "learning_rate" in model.capabilities and not (plan.learning_rate or own):
         raise ConfigurationError(
             f"train.learning_rate: expected a number above 0, since {model.where} names no learning rate, found null"
         )

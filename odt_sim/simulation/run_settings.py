@@ -32,7 +32,8 @@ def settings(job: Job) -> dict[str, str]:
         "fleet.largest_update": fleet.largest_update,
         "fleet.quarantine_after": fleet.quarantine_after,
         "train.epochs": plan.epochs,
-        "train.learning_rate": plan.learning_rate or own_learning_rate(job.model),
+        "train.learning_rate": plan.learning_rate
+        or ("schedule" if job.model.scheduled else own_learning_rate(job.model)),
         "train.steps": plan.steps,
     }
     return {name: str(value) for name, value in values.items()}

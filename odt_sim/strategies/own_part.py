@@ -63,6 +63,8 @@ def train_own_part(device: Device, shared: Weights, steps: Iterable[Batch]) -> N
     for batch in steps:
         device.train_step(batch)
         device.restore(shared)
+    device.finish()
+    device.restore(shared)
 
 
 def body_group(model: TrainableModel) -> str:

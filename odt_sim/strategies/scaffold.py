@@ -9,6 +9,7 @@ Travels: all weights, and in both directions `c`, as large as the trainable weig
 Stays: `c_i`, initially 0. BatchNorm statistics are averaged as in FedAvg without a control variate; Dropout draws as in
 FedAvg.
 Deviations: devices are weighted by examples, as in FedAvg; the paper weights them equally.
+A learning-rate schedule is followed, with the sum of its rates in place of `K r`.
 Plain SGD only, without slots: with another optimizer `(w - y) / (K r)` is not the mean gradient.
 Unseen devices get the global weights.
 Hyper-parameters: none of its own; `train.epochs`, `train.learning_rate`. A correction is one round old and the same for
@@ -43,9 +44,9 @@ class Scaffold(Strategy):
         device.set_gradient_offset(Weights.zeros(device.model.trainable_layout).replace(control - own))
         update = super().local(device, broadcast)
         change = Weights.zeros(control.layout)
-        if steps := len(update.losses):
+        if rates := device.sum_of_rates(len(update.losses)):  # 0 where a schedule has ended
             moved = weights_of(update.tensors).select(control.layout)
-            change = -control - moved / (steps * device.learning_rate())
+            change = -control - moved / rates
         device.state["control"] = own + change
         return Update({**update.tensors, "control": change}, update.weight, update.losses)
 

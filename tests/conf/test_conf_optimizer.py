@@ -58,3 +58,13 @@ def test_adam_learns_at_its_own_learning_rate(tmp_path, monkeypatch):
     summary = RunFolder(tmp_path / "run").summary()
     assert summary.settings["train.learning_rate"] == "0.001"
     assert summary.metrics["accuracy"]["weighted_mean"] > 0.8
+
+
+def test_run_follows_a_schedule(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    schedule = "{name: CosineDecay, initial_learning_rate: 0.1, decay_steps: 30}"
+    overrides = [f"model.optimizer={{name: SGD, learning_rate: {schedule}}}", "strategy=scaffold", "fleet.devices=5"]
+    assert main(["run", "model=softmax", *overrides, "backend=serial", "run.rounds=3", "hydra.run.dir=run"]) == 0
+    folder = RunFolder(tmp_path / "run")
+    assert folder.summary().settings["train.learning_rate"] == "schedule"
+    assert folder.summary().metrics["accuracy"]["weighted_mean"] > 0.6

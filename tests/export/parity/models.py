@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 from hydra.utils import get_method
 
-from odt_sim.export.objective import optimizer_of
+from odt_sim.export.optimizers import optimizer_of
 from parity.case import Case, Family
 
 CONFIGURED = Path(__file__).parents[3] / "conf" / "model"

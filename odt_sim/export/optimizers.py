@@ -1,0 +1,167 @@
+"""Optimizers and learning-rate schedules, as the caller gives them."""
+
+import warnings
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from odt_sim.errors import ExportError, ExportWarning
+
+Schedule = Any
+"""A `keras.optimizers.schedules.LearningRateSchedule`."""
+
+EXCLUSIONS = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")  # no part of an optimizer's config
+EXCLUDED = "exclude_from_weight_decay"
+
+
+def optimizer_of(given: Any) -> keras.optimizers.Optimizer:
+    """Return a new Keras optimizer with a number as its learning rate: of a schedule, its first.
+
+    Args:
+        given: A Keras optimizer; its name; or a mapping with `name` and settings, see `from_settings`. A
+            `LossScaleOptimizer` becomes its inner optimizer.
+    """
+    given = _without_loss_scaling(given)
+    schedule = schedule_of(given)
+    rate = {} if schedule is None else {"learning_rate": first_rate(schedule)}
+    try:
+        new = from_settings({**given, **rate}) if isinstance(given, Mapping) else _rebuilt(given, rate)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        line = str(error).strip().partition("\n")[0]
+        raise ExportError(f"optimizer {given!r}: not a Keras optimizer with these settings ({line})") from error
+    if isinstance(new, keras.optimizers.MultiOptimizer):
+        raise ExportError(f"optimizer {new.name}: has no single learning rate; give one optimizer for all weights")
+    return new
+
+
+def _rebuilt(given: Any, rate: Mapping[str, float]) -> keras.optimizers.Optimizer:
+    if isinstance(given, str):
+        return from_settings({"name": given})
+    new = type(given).from_config({**_config_of_optimizer(given, rate), **rate})
+    for name in EXCLUSIONS:
+        if hasattr(given, name):
+            setattr(new, name, getattr(given, name))
+    return new
+
+
+def _config_of_optimizer(given: Any, rate: Mapping[str, float]) -> dict[str, Any]:
+    """Return an optimizer's config without its schedule, which may have none."""
+    if not rate:
+        return dict(given.get_config())
+    schedule, given._learning_rate = given._learning_rate, tf.constant(0.0)
+    try:
+        return dict(given.get_config())
+    finally:
+        given._learning_rate = schedule
+
+
+def from_settings(given: Mapping[str, Any]) -> keras.optimizers.Optimizer:
+    """Return the optimizer of a mapping.
+
+    Args:
+        given: `name`, the name of a class of Keras or the path of any class, such as `my_package.MyOptimizer`; its
+            settings; and `exclude_from_weight_decay`, a list of parts of names.
+    """
+    settings = dict(given)
+    name, excluded = settings.pop("name"), settings.pop(EXCLUDED, None)
+    if "." in name:
+        new = class_at(name, keras.optimizers.Optimizer)(**settings)
+    else:
+        new = keras.optimizers.get({"class_name": name, "config": settings})
+    if excluded:
+        new.exclude_from_weight_decay(var_names=list(excluded))
+    return new
+
+
+def schedule_of(given: Any) -> Schedule | None:
+    """Return the learning-rate schedule of an optimizer as `optimizer_of` takes it; None for a fixed rate."""
+    given = _without_loss_scaling(given, quiet=True)
+    rate = given.get("learning_rate") if isinstance(given, Mapping) else getattr(given, "_learning_rate", None)
+    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+        return rate
+    if callable(rate) and not isinstance(rate, keras.Variable):
+        raise ExportError(
+            f"optimizer: expected a number or a keras.optimizers.schedules.LearningRateSchedule as its learning rate, found "
+            f"{type(rate).__name__}; make it a subclass of that"
+        )
+    if not isinstance(rate, Mapping):
+        return None
+    settings, schedules = dict(rate), keras.optimizers.schedules
+    name = str(settings.pop("name", ""))
+    kind = class_at(name, schedules.LearningRateSchedule) if "." in name else getattr(schedules, name, None)
+    if kind is None:
+        known = [known for known in dir(schedules) if known[0].isupper()]
+        raise ExportError(f"learning_rate: expected a name from {', '.join(known)} or a class's path, found {name!r}")
+    try:
+        return kind(**settings)
+    except (TypeError, ValueError) as error:
+        raise ExportError(f"learning_rate: {name} does not take these settings ({error}); correct them") from error
+
+
+def first_rate(schedule: Schedule) -> float:
+    """Return the learning rate of a schedule's first step."""
+    return float(np.asarray(schedule(tf.constant(0, tf.int64))))
+
+
+def class_at(path: str, base: type) -> Any:
+    """Return the class at a path such as `my_package.MyOptimizer`, a subclass of `base`."""
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ExportError(f"{path}: cannot be imported ({error}); give the path of a class") from error
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ExportError(
+            f"{path}: expected a subclass of keras' {base.__name__}, found {found!r}; give the path of one"
+        )
+    return found
+
+
+def _without_loss_scaling(given: Any, *, quiet: bool = False) -> Any:
+    """Return the inner optimizer of a `LossScaleOptimizer`: steps in float32 need no scale."""
+    if isinstance(given, Mapping) and str(given.get("name")) == "LossScaleOptimizer":
+        inner = given.get("inner_optimizer", {"name": "missing inner_optimizer"})
+    elif isinstance(given, keras.optimizers.LossScaleOptimizer):
+        inner = given.inner_optimizer
+    else:
+        return given
+    if not quiet:
+        warnings.warn(
+            "optimizer: LossScaleOptimizer is exported as its inner optimizer, since steps compute in float32; steps with "
+            "infinite gradients are not skipped",
+            ExportWarning,
+            stacklevel=4,
+        )
+    return inner
+
+
+def settings_of(optimizer: keras.optimizers.Optimizer, schedule: Schedule | None = None) -> dict[str, Any]:
+    """Return an optimizer's name and settings for JSON, `learning_rate` among them; numbers as they were written.
+
+    With a schedule, `learning_rate` is the first rate, and `schedule` the class of the schedule and its settings.
+    """
+    config = {key: _plain(value) for key, value in optimizer.get_config().items()}
+    described = {} if schedule is None else {"schedule": {"name": type(schedule).__name__, **_config_of(schedule)}}
+    pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
+    excluded = {} if pattern is None else {EXCLUDED: sorted(pattern.pattern.split("|"))}
+    return config | excluded | described | {"name": type(optimizer).__name__}
+
+
+def _config_of(schedule: Schedule) -> dict[str, Any]:
+    """Return the numbers and texts of a schedule's config; an own schedule may have no config."""
+    try:
+        config = schedule.get_config()
+    except NotImplementedError:
+        return {}
+    plain = (bool, int, float, str, list, tuple)
+    return {key: _plain(value) for key, value in config.items() if key != "name" and isinstance(value, plain)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return float(str(np.float32(value))) if isinstance(value, float | np.floating) else value

@@ -1,0 +1,37 @@
+"""Divide the sparse gradient of an Embedding, as RMSprop, Adagrad, Adadelta, Adafactor and ScheduleFreeAdamW do.
+
+Keras' division of `tf.IndexedSlices` looks for rows of the divisor with 0 or NaN, to spread them. Their number has no fixed
+shape, which LiteRT needs. Optimizers add an epsilon to the divisor, so there are none.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+from keras.src.backend.tensorflow import numpy as keras_numpy  # `keras.ops.divide` has no other place to extend
+
+
+@contextmanager
+def fixed_shapes() -> Iterator[None]:
+    """Divide sparse gradients with the indices that they have, while a training step is traced."""
+    own = keras_numpy.divide
+    keras_numpy.divide = _division(own)
+    try:
+        yield
+    finally:
+        keras_numpy.divide = own
+
+
+def _division(own: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def divide(x1: Any, x2: Any) -> Any:
+        """Return the rows S_i / D[i] of S / D for sparse S and dense D."""
+        if (
+            not isinstance(x1, tf.IndexedSlices)
+            or isinstance(x2, tf.IndexedSlices)
+            or not len(getattr(x2, "shape", ()))
+        ):
+            return own(x1, x2)
+        return tf.IndexedSlices(own(x1.values, tf.gather(x2, x1.indices)), x1.indices, x1.dense_shape)
+
+    return divide

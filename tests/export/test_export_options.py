@@ -1,0 +1,181 @@
+"""A device follows a schedule, averages and accumulates as Keras' own training does."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, optimizers
+
+from odt_sim.device.device import Device
+from odt_sim.device.plan import TrainingPlan
+from odt_sim.errors import ExportError, ExportWarning
+from odt_sim.export import export_model
+from odt_sim.export.optimizers import optimizer_of, schedule_of, settings_of
+from odt_sim.export.option_signatures import trace_schedule
+from odt_sim.export.signatures import Program, emit_signatures
+from odt_sim.model.trainable import TrainableModel
+
+schedules = optimizers.schedules
+
+
+class Ramp(schedules.LearningRateSchedule):  # type: ignore[misc]  # Keras has no types
+    """A schedule of a user, without a config."""
+
+    def __call__(self, step: Any) -> Any:
+        return 0.02 * keras.ops.minimum(keras.ops.cast(step, "float32") + 1.0, 4.0)
+
+
+class Halved(optimizers.SGD):  # type: ignore[misc]
+    """An optimizer of a user."""
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        super().update_step(gradient * 0.5, variable, learning_rate)
+
+
+def adam() -> Any:
+    chosen = optimizers.Adam(
+        Ramp(), use_ema=True, ema_momentum=0.5, gradient_accumulation_steps=2, weight_decay=0.1, clipnorm=1.0
+    )
+    chosen.exclude_from_weight_decay(var_names=["bias"])
+    return chosen
+
+
+def perceptron() -> Any:
+    keras.utils.set_random_seed(3)
+    return keras.Sequential([layers.Input((6,)), layers.Dense(8, activation="relu"), layers.Dense(3)])
+
+
+@pytest.fixture(scope="module")
+def averaged(tmp_path_factory: pytest.TempPathFactory) -> TrainableModel:
+    """A perceptron under Adam with a schedule, averages, accumulation, decay and clipping."""
+    path = tmp_path_factory.mktemp("options") / "averaged.tflite"
+    return TrainableModel.load(export_model(perceptron(), path, loss="mse", optimizer=adam(), batch_size=4))
+
+
+def device_of(model: TrainableModel, **settings: Any) -> Device:
+    random = np.random.default_rng(5)
+    rows = random.normal(size=(11, 6)).astype(np.float32), random.normal(size=(11, 3)).astype(np.float32)
+    return Device(model, rows, **settings)
+
+
+def test_a_training_ends_as_fit_of_keras_does(averaged: TrainableModel, tmp_path: Path) -> None:
+    device, model, optimizer = device_of(averaged, plan=TrainingPlan(epochs=3)), perceptron(), adam()
+    model.compile(optimizer, "mse", run_eagerly=True)
+    optimizer.build(model.trainable_variables)
+    parts = [device_of(averaged).batches(TrainingPlan(epochs=1), purpose) for purpose in ("batches", "second")]
+    for batch in (
+        batch for part in parts for batch in part
+    ):  # nine calls of Adam's accumulator, five of them unapplied
+        device.train_step(batch)
+        model.train_on_batch(batch.x, batch.y, sample_weight=batch.sample_weight)
+    device.save(tmp_path / "before.ckpt")
+    device.finish()
+    raw = [v.numpy() for v in model.trainable_variables]
+    optimizer.finalize_variable_values(model.trainable_variables)
+    for found, expected, other in zip(device.weights.tensors(), model.trainable_variables, raw, strict=True):
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-7)
+        assert np.abs(expected.numpy() - other).max() > 1e-3  # the averages differ from the weights
+
+    again = device_of(averaged, plan=TrainingPlan(epochs=3))
+    again.restore(str(tmp_path / "before.ckpt"))
+    assert again.learning_rate() == device.learning_rate()
+    again.finish()
+    np.testing.assert_array_equal(again.weights.vector, device.weights.vector)
+
+
+def test_train_follows_the_schedule_and_finishes(averaged: TrainableModel) -> None:
+    trained, stepped = device_of(averaged), device_of(averaged)
+    trained.train()
+    for batch in stepped.batches():
+        stepped.train_step(batch)
+    stepped.finish()
+    np.testing.assert_array_equal(trained.weights.vector, stepped.weights.vector)
+    assert trained.learning_rate() == pytest.approx(0.08)  # that of the fourth step
+    trained.begin_again()
+    assert trained.learning_rate() == pytest.approx(0.02)
+
+
+def test_rounds_continue_the_schedule(averaged: TrainableModel) -> None:
+    """A round has three steps here; a straggler's shorter plan changes no step's number."""
+    rates = [device_of(averaged, round=round).learning_rate() for round in (0, 1, 2, 3)]
+    assert rates == pytest.approx([0.02, 0.02, 0.08, 0.08])
+    fixed = device_of(averaged, round=2, plan=TrainingPlan(learning_rate=0.5))
+    assert (fixed.learning_rate(), fixed.learning_rate(0.25)) == (0.5, 0.25)
+
+
+def test_sum_of_rates(averaged: TrainableModel) -> None:
+    device = device_of(averaged)
+    device.train()
+    assert device.sum_of_rates(3) == pytest.approx(0.02 + 0.04 + 0.06)
+    assert device_of(averaged, plan=TrainingPlan(learning_rate=0.5)).sum_of_rates(3) == 1.5
+
+
+def test_manifest_describes_the_options(averaged: TrainableModel) -> None:
+    assert averaged.manifest is not None
+    settings = averaged.manifest.optimizer
+    assert settings["learning_rate"] == pytest.approx(0.02)
+    assert settings["schedule"] == {"name": "Ramp"}
+    assert settings["exclude_from_weight_decay"] == ["bias"]
+    assert not averaged.manifest.plain_sgd
+
+
+SCHEDULES = [
+    {"name": "CosineDecay", "initial_learning_rate": 0.0, "decay_steps": 4, "warmup_target": 0.1, "warmup_steps": 3},
+    {"name": "CosineDecayRestarts", "initial_learning_rate": 0.1, "first_decay_steps": 3},
+    {"name": "ExponentialDecay", "initial_learning_rate": 0.1, "decay_steps": 3, "decay_rate": 0.5, "staircase": True},
+    {"name": "InverseTimeDecay", "initial_learning_rate": 0.1, "decay_steps": 3, "decay_rate": 0.5},
+    {"name": "PolynomialDecay", "initial_learning_rate": 0.1, "decay_steps": 4, "power": 2.0, "cycle": True},
+    {"name": "PiecewiseConstantDecay", "boundaries": [2, 5], "values": [0.1, 0.05, 0.01]},
+    {"name": f"{__name__}.Ramp"},
+]
+
+
+@pytest.mark.parametrize("settings", SCHEDULES, ids=[str(settings["name"]) for settings in SCHEDULES])
+def test_schedules_from_settings_are_those_of_keras(settings: dict[str, Any]) -> None:
+    given = {"name": "SGD", "learning_rate": settings}
+    schedule = schedule_of(given)
+    assert schedule is not None
+    emitted = emit_signatures(Program({"schedule": trace_schedule(schedule)}, weights=())).functions["schedule"]
+    expected = [float(schedule(np.int64(step))) for step in range(9)]
+    found = [float(emitted(step=np.int32(step))["learning_rate"]) for step in range(9)]
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+    assert settings_of(optimizer_of(given), schedule)["learning_rate"] == pytest.approx(expected[0])
+
+
+def test_optimizers_from_settings() -> None:
+    own = optimizer_of(
+        {"name": f"{__name__}.Halved", "learning_rate": 0.2, "exclude_from_weight_decay": ["bias", "gamma"]}
+    )
+    assert type(own) is Halved
+    assert settings_of(own)["exclude_from_weight_decay"] == ["bias", "gamma"]
+    with pytest.warns(ExportWarning, match=r"LossScaleOptimizer is exported as its inner optimizer"):
+        assert type(optimizer_of(optimizers.LossScaleOptimizer(optimizers.Lion()))) is optimizers.Lion
+    with pytest.warns(ExportWarning):
+        assert (
+            type(optimizer_of({"name": "LossScaleOptimizer", "inner_optimizer": {"name": "Lion"}})) is optimizers.Lion
+        )
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (
+            {"name": "SGD", "learning_rate": {"name": "Cosine"}},
+            r"learning_rate: expected a name from CosineDecay, ",
+        ),
+        ({"name": "SGD", "learning_rate": {"name": "CosineDecay"}}, r"learning_rate: CosineDecay does not take"),
+        ({"name": "no_such.Optimizer"}, r"no_such\.Optimizer: cannot be imported"),
+        ({"name": "collections.OrderedDict"}, r"expected a subclass of keras' Optimizer"),
+        (optimizers.SGD(lambda: 0.1), r"expected a number or a keras.*LearningRateSchedule .* found function"),
+        (
+            optimizers.MultiOptimizer(optimizers.OptimizerMap(optimizers.SGD())),
+            r"has no single learning rate; give one optimizer",
+        ),
+    ],
+)
+def test_optimizers_are_refused(optimizer: Any, message: str) -> None:
+    with pytest.raises(ExportError, match=message) as error:
+        optimizer_of(optimizer)
+    assert "\n" not in str(error.value)
