@@ -1,0 +1,185 @@
+"""The answers of a model beside the targets, with a method per metric; a metric is None where it is undefined."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.metrics.classes import Decisions, mean_iou, top_k
+from odt_sim.metrics.losses import labels_of, log_softmax
+from odt_sim.metrics.ranking import Ranking
+from odt_sim.metrics.scores import auc, balanced_accuracy, r2
+
+Array = NDArray[Any]
+
+
+class Values:
+    """Predicted values, `[examples, ...]`, beside targets of the same shape; Keras' formulas."""
+
+    def __init__(self, outputs: Array, y: Array, from_logits: bool = False) -> None:
+        """Take outputs `[examples, ...]` and targets."""
+        self.outputs, self.y = outputs, y.reshape(outputs.shape)
+        self._errors = outputs.astype(np.float64) - self.y
+
+    def mse(self) -> float:
+        """Return the mean squared error."""
+        return float((self._errors**2).mean())
+
+    def rmse(self) -> float:
+        """Return the root of the mean squared error."""
+        return float(np.sqrt(self.mse()))
+
+    def mae(self, target: int | None = None) -> float:
+        """Return the mean absolute error, of all targets or of one."""
+        return float(np.abs(self._errors if target is None else self._errors[..., target]).mean())
+
+    def mape(self) -> float:
+        """Return the mean of 100 |error| / |target|."""
+        return float(100 * (np.abs(self._errors) / np.maximum(np.abs(self.y), 1e-7)).mean())
+
+    def msle(self) -> float:
+        """Return the mean squared difference of log(1 + value)."""
+        logarithms = [np.log1p(np.maximum(v.astype(np.float64), 1e-7)) for v in (self.outputs, self.y)]
+        return float(((logarithms[0] - logarithms[1]) ** 2).mean())
+
+    def log_cosh(self) -> float:
+        """Return the mean of log(cosh(error))."""
+        size = np.abs(self._errors)
+        return float((size + np.log1p(np.exp(-2 * size)) - np.log(2)).mean())
+
+    def cosine(self) -> float:
+        """Return the mean cosine of the angle between output and target, over the last axis."""
+        vectors = [v.astype(np.float64) for v in (self.outputs, self.y)]
+        lengths = [np.maximum(np.linalg.norm(v, axis=-1), 1e-7) for v in vectors]
+        return float(((vectors[0] * vectors[1]).sum(axis=-1) / (lengths[0] * lengths[1])).mean())
+
+    def r2(self) -> float | None:
+        """Return the coefficient of determination."""
+        return r2(self.outputs, self.y)
+
+
+class Classes:
+    """A class per example or position, beside its scores; NaN predicts no class."""
+
+    def __init__(self, outputs: Array, y: Array, from_logits: bool, *, binary: bool = False) -> None:
+        """Take answers and labels.
+
+        Args:
+            outputs: `[..., classes]`, or `[..., 1]` for one score of two classes.
+            y: `[...]` labels, `[..., classes]` probabilities, or `[..., 1]` for one score.
+            from_logits: Whether the outputs are logits rather than probabilities.
+            binary: Whether the outputs are one score of two classes.
+        """
+        self.outputs, self._from_logits, self._binary = outputs, from_logits, binary
+        self._known = ~np.isnan(outputs) if binary else ~np.isnan(outputs).any(axis=-1)
+        self.predicted: Array
+        if binary:
+            self.labels: Array = y.reshape(outputs.shape) > 0.5
+            self.predicted = outputs > (0.0 if from_logits else 0.5)
+        else:
+            hot = y.ndim == outputs.ndim and y.dtype.kind == "f" and y.shape == outputs.shape
+            self.labels = y.argmax(axis=-1) if hot else labels_of(outputs, y)
+            self.predicted = outputs.argmax(axis=-1)
+        self.right: NDArray[np.bool_] = (self.predicted == self.labels) & self._known
+        self.classes = 2 if binary else outputs.shape[-1]
+
+    def accuracy(self) -> float:
+        """Return the fraction of right predictions."""
+        return float(self.right.mean())
+
+    def balanced_accuracy(self) -> float | None:
+        """Return the mean recall of the classes that occur."""
+        return balanced_accuracy(self.right, self.labels)
+
+    def auc(self) -> float | None:
+        """Return the area under the ROC curve, each class against the rest."""
+        # Logits of different examples have no common scale.
+        scores = log_softmax(self.outputs) if self._from_logits and not self._binary else self.outputs
+        columns = self.outputs.shape[-1]
+        return auc(scores.reshape(-1, columns), self._positive.reshape(-1, columns))
+
+    @cached_property
+    def _positive(self) -> NDArray[np.bool_]:
+        """`[..., classes]`, or `[..., 1]` for one score."""
+        if self._binary:
+            return np.asarray(self.labels, np.bool_)
+        return np.asarray(self.labels[..., np.newaxis] == np.arange(self.classes))
+
+    def perplexity(self) -> float | None:
+        """Return exp of the mean negative logarithm of the label's probability."""
+        if self._binary:
+            return None
+        logarithms = log_softmax(self.outputs) if self._from_logits else np.log(np.clip(self.outputs, 1e-7, 1.0))
+        own = np.take_along_axis(logarithms, self.labels[..., np.newaxis], axis=-1)
+        return float(np.exp(-own.mean(dtype=np.float64)))
+
+    def iou(self) -> float | None:
+        """Return the mean over classes of intersection / union; None if an output is NaN."""
+        return mean_iou(self.predicted, self.labels, self.classes) if self._known.all() else None
+
+    def top(self, k: int) -> float | None:
+        """Return the fraction of labels among the `k` classes of the highest scores."""
+        return None if self._binary or not self._known.all() else top_k(self.outputs, self.labels, k)
+
+    def precision(self) -> float:
+        """Return the fraction of right ones among the classes of a probability above one half."""
+        return self._confident.precision()
+
+    def recall(self) -> float:
+        """Return the fraction of labels that have a probability above one half."""
+        return self._confident.recall()
+
+    @property
+    def _confident(self) -> Decisions:
+        if self._binary:
+            return self._decisions
+        chances = np.exp(log_softmax(self.outputs)) if self._from_logits else self.outputs
+        return Decisions((chances > 0.5).reshape(-1, self.classes), self._positive.reshape(-1, self.classes))
+
+    def micro_f1(self) -> float:
+        """Return the F1 of all classes together: the accuracy, unless there are two classes with one score."""
+        return self._decisions.micro_f1()
+
+    def macro_f1(self) -> float:
+        """Return the plain mean of the classes' F1; of two classes with one score that of the second."""
+        return self._decisions.macro_f1()
+
+    @property
+    def _decisions(self) -> Decisions:
+        columns = self.outputs.shape[-1]
+        chosen = self.predicted if self._binary else self.predicted[..., np.newaxis] == np.arange(columns)
+        return Decisions(np.asarray(chosen).reshape(-1, columns), self._positive.reshape(-1, columns))
+
+
+class Labels(Classes):
+    """Several labels per example, each of which applies or not, `[examples, ..., labels]`."""
+
+    def __init__(self, outputs: Array, y: Array, from_logits: bool) -> None:
+        """Take a score per label; see `Classes`."""
+        super().__init__(outputs, y, from_logits, binary=True)
+
+    def exact_match(self) -> float:
+        """Return the fraction of examples of which every label is right."""
+        return float(self.right.reshape(-1, self.right.shape[-1]).all(axis=1).mean())
+
+
+class Ranked(Classes):
+    """Scores of candidates that are relevant or not."""
+
+    def __init__(self, outputs: Array, y: Array, from_logits: bool) -> None:
+        """Take a score per candidate; a row `[examples, candidates]` is a query, `[examples, 1]` are one query's."""
+        super().__init__(outputs, y, from_logits, binary=True)
+        self._ranking = Ranking(outputs.astype(np.float64), y)
+
+    def auc(self) -> float | None:
+        """Return the area under the ROC curve over all candidates."""
+        return auc(self.outputs.reshape(-1, 1), self._positive.reshape(-1, 1))
+
+    def hit_rate(self, k: int) -> float | None:
+        """Return the fraction of queries with a relevant candidate among the first `k`."""
+        return self._ranking.hit_rate(k)
+
+    def ndcg(self, k: int) -> float | None:
+        """Return the mean normalized discounted cumulative gain of the first `k`."""
+        return self._ranking.ndcg(k)

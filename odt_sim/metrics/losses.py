@@ -1,0 +1,99 @@
+"""The losses of examples, by the formulas that the host has; a file with another loss has the signature `loss`."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.errors import ModelError
+from odt_sim.model.manifest import LOSSES, REGRESSIONS
+
+Array = NDArray[Any]
+
+_EPSILON = 1e-7  # as in Keras: a probability of zero has a finite loss
+
+
+def log_softmax(logits: Array) -> Array:
+    """Return the logarithm of the softmax over the last axis, in float64."""
+    with np.errstate(invalid="ignore"):  # infinite logits of a diverged model give NaN
+        shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+        return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+def example_losses(
+    outputs: Array, y: Array, loss: str | None, from_logits: bool, delta: float = 1.0, mask: Array | None = None
+) -> Array:
+    """Return each example's loss as Keras defines it by default, without label smoothing.
+
+    Args:
+        outputs: `[examples, ...]` float32, the outputs of `infer`.
+        y: `[examples, ...]` labels, one per row of the outputs, or targets of the outputs' shape.
+        loss: One of `odt_sim.model.manifest.LOSSES`.
+        from_logits: Whether the outputs are logits rather than probabilities.
+        delta: The error at which Huber's loss turns from quadratic to linear.
+        mask: `[examples, positions]`, 1 where a position counts; None if all do.
+
+    Returns:
+        `[examples]` float64: the mean over the positions that count, 0 without any.
+
+    Raises:
+        ModelError: The loss is unknown, or another one.
+    """
+    if loss is None:
+        raise ModelError(
+            "the model has no manifest, so its loss is unknown; pass it: TrainableModel.load(path, loss=...)"
+        )
+    if loss not in LOSSES:
+        raise ModelError(f"the model's loss {loss!r} needs the signature 'loss', which the file lacks; export it again")
+    losses = _losses(outputs, y, loss, from_logits, delta)
+    if mask is None:
+        return np.asarray(losses.reshape(len(y), -1).mean(axis=1))
+    by_position = losses.reshape(*mask.shape, -1).mean(axis=-1)
+    return np.asarray((by_position * (mask != 0)).sum(axis=1) / np.maximum(np.count_nonzero(mask, axis=1), 1))
+
+
+def _losses(outputs: Array, y: Array, loss: str, from_logits: bool, delta: float) -> Array:
+    """Return the losses before their mean: an entry per example, position or output."""
+    if loss in REGRESSIONS:
+        return _regression_losses(
+            outputs.astype(np.float64), y.reshape(outputs.shape).astype(np.float64), loss, delta
+        )
+    if loss == "binary_crossentropy":
+        return _binary_losses(outputs.astype(np.float64), y.reshape(outputs.shape), from_logits)
+    if loss == "kl_divergence":
+        target = np.clip(_one_hot(outputs, y).astype(np.float64), _EPSILON, 1.0)
+        return np.asarray((target * np.log(target / np.clip(outputs, _EPSILON, 1.0))).sum(axis=-1))
+    logarithms = log_softmax(outputs) if from_logits else _log_probabilities(outputs)
+    if loss == "categorical_crossentropy":
+        return np.asarray(-(_one_hot(outputs, y) * logarithms).sum(axis=-1))
+    return np.asarray(-np.take_along_axis(logarithms, labels_of(outputs, y)[..., np.newaxis], axis=-1))
+
+
+def _regression_losses(outputs: Array, y: Array, loss: str, delta: float) -> Array:
+    if loss == "cosine_similarity":
+        lengths = [np.maximum(np.linalg.norm(v, axis=-1), _EPSILON) for v in (outputs, y)]
+        return np.asarray(-(outputs * y).sum(axis=-1) / (lengths[0] * lengths[1]))
+    errors = np.abs(outputs - y)
+    if loss == "huber":
+        return np.asarray(np.where(errors <= delta, 0.5 * errors**2, delta * errors - 0.5 * delta**2))
+    return np.asarray(errors if loss == "mean_absolute_error" else errors**2)
+
+
+def _binary_losses(outputs: Array, y: Array, from_logits: bool) -> Array:
+    if not from_logits:
+        return np.asarray(-y * _log_probabilities(outputs) - (1 - y) * _log_probabilities(1.0 - outputs))
+    return np.asarray(np.maximum(outputs, 0.0) - outputs * y + np.log1p(np.exp(-np.abs(outputs))))
+
+
+def labels_of(outputs: Array, y: Array) -> NDArray[np.int64]:
+    """Return a label per row of the outputs, for labels `[examples]`, `[examples, 1]` and of positions."""
+    return y.reshape(outputs.shape[:-1]).astype(np.int64)
+
+
+def _one_hot(outputs: Array, y: Array) -> Array:
+    """Return a probability per output; labels become one-hot rows."""
+    return y if y.ndim == outputs.ndim else np.eye(outputs.shape[-1], dtype=np.float32)[labels_of(outputs, y)]
+
+
+def _log_probabilities(outputs: Array) -> Array:
+    return np.asarray(np.log(np.clip(outputs.astype(np.float64), _EPSILON, 1.0 - _EPSILON)))

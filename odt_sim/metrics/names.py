@@ -1,0 +1,114 @@
+"""The names of metrics: which values are better, how they are written, and the names that Keras gives them."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from odt_sim.errors import ModelError
+
+
+class Kind(NamedTuple):
+    """A kind of metric.
+
+    Attributes:
+        higher_is_better: Whether a larger value is better.
+        percent: Whether reports write it in percent of a fraction from 0 to 1.
+        title: The name in a sentence; None for the name itself, with spaces.
+        bounded: Whether it is at most 1.
+    """
+
+    higher_is_better: bool
+    percent: bool = False
+    title: str | None = None
+    bounded: bool = True
+
+
+_ERROR = Kind(higher_is_better=False, bounded=False)
+
+KINDS: Mapping[str, Kind] = {
+    "accuracy": Kind(True, percent=True),
+    "loss": _ERROR,
+    "balanced_accuracy": Kind(True, percent=True),
+    "auc": Kind(True, title="AUC"),
+    "mse": _ERROR._replace(title="MSE"),
+    "mae": _ERROR._replace(title="MAE"),
+    "r2": Kind(True, title="R²"),
+    "perplexity": _ERROR,
+    "iou": Kind(True, percent=True, title="IoU"),
+    "micro_f1": Kind(True, title="micro F1"),
+    "macro_f1": Kind(True, title="macro F1"),
+    "exact_match": Kind(True, percent=True),
+    "precision": Kind(True),
+    "recall": Kind(True),
+    "hit_rate": Kind(True, percent=True),
+    "ndcg": Kind(True, title="NDCG"),
+    "top": Kind(True, percent=True),
+    "rmse": _ERROR._replace(title="RMSE"),
+    "mape": _ERROR._replace(title="MAPE"),
+    "msle": _ERROR._replace(title="MSLE"),
+    "log_cosh": _ERROR,
+    "cosine": Kind(True, title="cosine similarity"),
+}
+"""The kinds of metrics. A metric is of the kind that its name begins with: `ndcg_at_10`, `accuracy_digit`, `mae_0`."""
+
+_KERAS = {  # names of Keras' metrics, and of ours for the same
+    **dict.fromkeys(("acc", "binary_accuracy", "categorical_accuracy", "sparse_categorical_accuracy"), "accuracy"),
+    **dict.fromkeys(("top_k_categorical_accuracy", "sparse_top_k_categorical_accuracy"), "top_5"),
+    **dict.fromkeys(("mean_io_u", "one_hot_mean_io_u", "one_hot_io_u", "io_u", "binary_io_u", "mean_iou"), "iou"),
+    **dict.fromkeys(("f1", "f1_score"), "macro_f1"),
+    "mean_squared_error": "mse",
+    "mean_absolute_error": "mae",
+    "root_mean_squared_error": "rmse",
+    "mean_absolute_percentage_error": "mape",
+    "mean_squared_logarithmic_error": "msle",
+    "logcosh": "log_cosh",
+    "log_cosh_error": "log_cosh",
+    "cosine_similarity": "cosine",
+    "r2_score": "r2",
+    "hit_rate": "hit_rate_at_10",
+    "ndcg": "ndcg_at_10",
+}
+_NUMBERED = re.compile(r"(top_|hit_rate_at_|ndcg_at_)[1-9]\d*")
+_UNNUMBERED = {*KINDS} - {"top", "hit_rate", "ndcg"}
+
+
+def canonical(name: str) -> str:
+    """Return our name of a metric that a manifest names: `MeanSquaredError`, `mean_squared_error` and `mse` give `mse`.
+
+    Raises:
+        ModelError: It is none that odt_sim computes.
+    """
+    plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    found = _KERAS.get(plain, plain)
+    if found not in _UNNUMBERED and not _NUMBERED.fullmatch(found):
+        known = ", ".join(sorted({*_UNNUMBERED, *_KERAS, "top_<k>", "hit_rate_at_<k>", "ndcg_at_<k>"}))
+        raise ModelError(f"metric {name!r}: expected one of {known}; leave it out, or compute it from the records")
+    return found
+
+
+def parted(metric: str) -> tuple[str, int | None]:
+    """Return a metric without its number, and the number: `hit_rate_at_10` gives `hit_rate` and 10, `mae_0` `mae` and 0."""
+    match = re.fullmatch(r"(.+?)(?:_at)?_(\d+)", metric)
+    return (match[1], int(match[2])) if match else (metric, None)
+
+
+def kind_of(metric: str) -> Kind:
+    """Return the kind of a metric of a run, such as `accuracy`, `ndcg_at_10`, or `accuracy_digit` of the output `digit`."""
+    matching = [name for name in KINDS if metric == name or metric.startswith(f"{name}_")]
+    return KINDS[max(matching, key=len)]
+
+
+def is_metric(column: str) -> bool:
+    """Return whether a column of a record has a metric's name."""
+    return any(column == name or column.startswith(f"{name}_") for name in KINDS)
+
+
+def higher_is_better(metric: str) -> bool:
+    """Return whether a larger value of a metric is better."""
+    return kind_of(metric).higher_is_better
+
+
+def first_metric(columns: Iterable[str], prefix: str = "") -> str | None:
+    """Return the first metric among columns `<prefix><metric>`, by which runs are compared; None without one."""
+    named = (column.removeprefix(prefix) for column in columns if column.startswith(prefix))
+    return next((name for name in named if is_metric(name)), None)

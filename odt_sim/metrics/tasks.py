@@ -1,0 +1,91 @@
+"""The task of a model's output and its metrics."""
+
+from collections.abc import Mapping, Sequence
+
+from odt_sim.errors import ModelError
+from odt_sim.metrics.answers import Classes, Labels, Ranked, Values
+from odt_sim.metrics.names import canonical, parted
+from odt_sim.model.manifest import REGRESSIONS
+from odt_sim.model.trainable import TrainableModel
+
+MOST_TARGETS = 10  # targets of a regression that get an error of their own
+
+TASK_METRICS: Mapping[str, tuple[str, ...]] = {
+    "classification": ("accuracy", "loss", "balanced_accuracy", "auc"),
+    "segmentation": ("iou", "loss", "accuracy", "balanced_accuracy"),
+    "multi_label": ("micro_f1", "loss", "macro_f1", "exact_match", "accuracy", "auc"),
+    "regression": ("mse", "mae", "loss", "r2"),
+    "ranking": ("ndcg_at_10", "loss", "hit_rate_at_10", "auc"),
+    "other": ("loss",),
+}
+"""The metrics of a task; strategies are compared by the first."""
+
+ANSWERS: Mapping[str, type[Values | Classes]] = {
+    "classification": Classes,
+    "segmentation": Classes,
+    "multi_label": Labels,
+    "regression": Values,
+    "ranking": Ranked,
+    "other": Values,
+}
+
+
+def task_of_output(task: str | None, loss: str | None, shape: Sequence[int]) -> str:
+    """Return the task of an output, a key of `TASK_METRICS`.
+
+    Args:
+        task: The manifest's; None to derive it from the loss.
+        loss: The loss, one of `odt_sim.model.manifest.LOSSES` or another name; None if unknown.
+        shape: The output's shape with the batch as first axis.
+
+    Returns:
+        A classification by binary cross-entropy of several outputs is `multi_label`; one of images is `segmentation`.
+    """
+    if task is None:
+        task = "regression" if loss in REGRESSIONS else "classification"
+    if task != "classification":
+        return task
+    if loss == "binary_crossentropy" and shape[-1] > 1:
+        return "multi_label"
+    return "segmentation" if len(shape) > 3 else "classification"
+
+
+def output_metrics(task: str, shape: Sequence[int], named: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the metrics of one output.
+
+    Args:
+        task: A key of `TASK_METRICS`.
+        shape: The output's shape with the batch as first axis.
+        named: The names of additional metrics, of ours or of Keras.
+
+    Returns:
+        The task's metrics; `perplexity` of a class per position; `mae_0`, `mae_1`, ... of 2 to 10 targets; the named ones.
+
+    Raises:
+        ModelError: A name is unknown, or its metric is not defined for the task.
+    """
+    metrics = [*TASK_METRICS[task]]
+    if task == "classification" and len(shape) == 3 and shape[-1] > 1:
+        metrics.append("perplexity")
+    if task == "regression" and len(shape) == 2 and 1 < shape[-1] <= MOST_TARGETS:
+        metrics += [f"mae_{target}" for target in range(shape[-1])]
+    for name in map(canonical, named):
+        if name != "loss" and not hasattr(ANSWERS[task], parted(name)[0]):
+            raise ModelError(f"metric {name!r}: is not defined for {task.replace('_', ' ')}; leave it out")
+        metrics.append(name)
+    return tuple(dict.fromkeys(metrics))
+
+
+def model_metrics(model: TrainableModel) -> tuple[str, ...]:
+    """Return the metrics of a model; strategies are compared by the first.
+
+    Raises:
+        ModelError: The manifest names a metric that is unknown or not defined.
+    """
+    shape = model.output.shape
+    return output_metrics(task_of_output(None, model.loss, shape), shape)
+
+
+def model_task(model: TrainableModel) -> str:
+    """Return the task of a model."""
+    return task_of_output(None, model.loss, model.output.shape)
