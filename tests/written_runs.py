@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from omegaconf import OmegaConf
 
-from odt_sim.metrics.fleet import HIGHER_IS_BETTER, TASK_METRICS, evaluation_columns
+from odt_sim.metrics.fleet import evaluation_columns
+from odt_sim.metrics.names import higher_is_better
+from odt_sim.metrics.tasks import TASK_METRICS
 from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.run_folder import RunFolder
@@ -87,7 +89,7 @@ def write_run(
         line |= {"train_loss": 2.3 * np.exp(-number / 4), "bytes_down": 40_000 * seen, "bytes_up": 40_000 * seen}
         line |= {"excluded_reasons": {"3": "timed out"} if number == 2 else {}}
         line |= {"seconds": 0.8 + rng.random() / 10}
-        lines.append(RoundRecord.of(line | evaluation_columns(rows, task)))
+        lines.append(RoundRecord.of(line | evaluation_columns(rows, TASK_METRICS[task])))
         folder.append_round(lines[-1])
     for row, shift in zip(rows, rng.normal(-0.06, 0.06, devices), strict=True):
         for metric in TASK_METRICS[task]:
@@ -97,7 +99,9 @@ def write_run(
         if strategy == "fedavg_finetune":
             row["epochs"] = int(rng.integers(0, 5))
     folder.write_devices(map(DeviceRecord.of, rows))
-    summary = summarize(lines, rows, strategy=strategy, seed=seed, task=task, cohort=None, settings=settings)
+    summary = summarize(
+        lines, rows, strategy=strategy, seed=seed, task=task, metrics=TASK_METRICS[task], cohort=None, settings=settings
+    )
     folder.write_summary(summary)
     if hydra:
         write_hydra(path, [f"strategy={strategy}", f"seed={seed}", *overrides], devices, unseen, rounds)
@@ -142,4 +146,4 @@ def _device(index: int, value: float, examples: int, seen: bool, task: str) -> d
 
 
 def _worsen(value: float, shift: float, metric: str) -> float:
-    return float(np.clip(value + shift, 0, 1)) if HIGHER_IS_BETTER[metric] else float(value * np.exp(-3 * shift))
+    return float(np.clip(value + shift, 0, 1)) if higher_is_better(metric) else float(value * np.exp(-3 * shift))

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from odt_sim.deploy.formats import FORMATS
 from odt_sim.errors import ConfigurationError
+from odt_sim.metrics.names import first_metric
 from odt_sim.persistence.run import find_runs, one_run
 
 
@@ -70,8 +71,9 @@ def _check_examples(folder: Path) -> None:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the rows, with the first two metrics of the task."""
-    metrics = [name for name in ("accuracy", "mse", "loss") if name in rows[0]]
+    """Return the rows, with the first metric of the model and the loss."""
+    first = first_metric(rows[0])
+    metrics = [name for name in dict.fromkeys((first, "loss")) if name is not None and name in rows[0]]
     table = Table("file", "bytes", *metrics, "ms", "rows", title="Files", title_justify="left", box=None)
     for column in table.columns[1:]:
         column.justify = "right"

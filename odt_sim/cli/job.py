@@ -21,7 +21,6 @@ from odt_sim.cli.resume import settle
 from odt_sim.cli.saved_config import claim, save_changes, saved_overrides
 from odt_sim.data.leakage import find_leakage
 from odt_sim.errors import ConfigurationError, FileError, OdtSimError
-from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.observers.base import Observer, Observers, RunInfo
 from odt_sim.observers.display import Display
 from odt_sim.observers.early_stopping import EarlyStopping
@@ -142,7 +141,7 @@ def _early_stopping(config: DictConfig) -> list[EarlyStopping]:
 
 
 def _validated(summary: Summary) -> float:
-    figures = (summary.metrics_validation or {})[TASK_METRICS[summary.task][0]]
+    figures = (summary.metrics_validation or {})[next(iter(summary.metrics))]
     return figures["weighted_mean"] if figures else math.nan
 
 

@@ -14,7 +14,7 @@ from odt_sim.device.batches import padded
 from odt_sim.device.examples import Examples
 from odt_sim.device.native_output import quiet
 from odt_sim.errors import ModelError
-from odt_sim.metrics.device import figures
+from odt_sim.metrics.device import model_figures
 from odt_sim.model.trainable import TrainableModel
 
 CALLS = 10
@@ -62,7 +62,7 @@ def measured(content: bytes, model: TrainableModel, examples: Examples, where: s
         raise ModelError(
             f"{where}: LiteRT cannot run it ({' '.join(str(error).split())}); leave its format out"
         ) from error
-    found = figures(outputs[: len(x)], y, model.loss, model.from_logits, model.delta)
+    found = model_figures(model, {"": outputs[: len(x)]}, {"": y})
     return Measured(len(content), found, rows, 1000 * median(seconds))
 
 

@@ -17,7 +17,7 @@ from odt_sim.device.random import generator_for
 from odt_sim.device.runtime_pool import ModelState, RuntimePool
 from odt_sim.device.training_step import GradientOffset, Step, run_step, step_for
 from odt_sim.errors import ConfigurationError, DataError, ModelError
-from odt_sim.metrics.device import figures, mean_loss
+from odt_sim.metrics.device import model_figures, model_loss
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 
@@ -268,13 +268,13 @@ class Device:
         return self._inference.embedded(split, self._split(split))
 
     def evaluate(self, split: str = "test") -> dict[str, float]:
-        """Return the metrics of `test`, `validation` or `train`: `examples`, `loss`, `accuracy` or `mse`, and others.
+        """Return the metrics of `test`, `validation` or `train`: `examples`, `loss`, and others by task.
 
         Raises:
             DataError: The device has no such examples.
         """
         outputs, y = self._outputs_and_targets(split)
-        return figures(outputs, y, self.model.loss, self.model.from_logits, self.model.delta)
+        return model_figures(self.model, {"": outputs}, {"": y})
 
     def loss(self, split: str) -> float:
         """Return the mean loss of a split, without the other metrics of `evaluate`.
@@ -283,7 +283,7 @@ class Device:
             DataError: The device has no such examples.
         """
         outputs, y = self._outputs_and_targets(split)
-        return mean_loss(outputs, y, self.model.loss, self.model.from_logits, self.model.delta)
+        return model_loss(self.model, {"": outputs}, {"": y})
 
     def _outputs_and_targets(self, split: str) -> Pair:
         examples = self._split(split)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-
 Array = NDArray[Any]
 
 
@@ -71,5 +70,3 @@ class Decisions:
     def macro_f1(self) -> float:
         """Return the plain mean of the labels' F1; a label without yes and positives has 0."""
         return float((2 * self.right / np.maximum(self.predicted + self.positive, 1)).mean())
-
-

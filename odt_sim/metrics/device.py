@@ -1,6 +1,6 @@
 """The figures of one device, from the outputs of its model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,11 @@ from odt_sim.metrics.losses import example_losses as example_losses
 from odt_sim.metrics.losses import log_softmax as log_softmax
 from odt_sim.metrics.names import parted
 from odt_sim.metrics.tasks import ANSWERS, output_metrics, task_of_output
+from odt_sim.model.manifest import Output, task_of
+from odt_sim.model.trainable import TrainableModel
 
 Array = NDArray[Any]
+Arrays = Mapping[str, Array]
 
 
 def mean_loss(
@@ -45,22 +48,25 @@ def figures(
     from_logits: bool,
     delta: float = 1.0,
     *,
-    task: str | None = None,
-    metrics: Sequence[str] = (),
     losses: Array | None = None,
     mask: Array | None = None,
 ) -> dict[str, float]:
-    """Return the figures of one device.
+    """Return the figures of one device, for a model with one output; see `output_figures`."""
+    output = Output("", loss, from_logits, delta, task=task_of(loss))
+    return output_figures(output, outputs, y, losses=losses, mask=mask)
+
+
+def output_figures(
+    output: Output, outputs: Array, y: Array, *, losses: Array | None = None, mask: Array | None = None
+) -> dict[str, float]:
+    """Return the figures of one device and one output.
 
     Args:
-        outputs: `[examples, ...]` float32, the outputs of `infer`; at least one example.
+        output: The loss, the task and the named metrics.
+        outputs: `[examples, ...]` float32, as `infer` returns them; at least one example.
         y: The labels or targets.
-        loss: The loss of the exported model.
-        from_logits: Whether the outputs are logits rather than probabilities.
-        delta: The error at which Huber's loss turns from quadratic to linear.
-        task: The manifest's task; None to derive it from the loss.
-        metrics: The names of additional metrics.
-        losses: `[examples]`, the mean loss of each example, or of its positions that count; None to compute it from `loss`.
+        losses: `[examples]`, the mean loss of each example, or of its positions that count; None to compute it by the
+            host's formula.
         mask: `[examples, positions]`, 1 where a position counts; None if all do.
 
     Returns:
@@ -70,11 +76,11 @@ def figures(
     Raises:
         ModelError: The loss is unknown, or a metric.
     """
-    mean = mean_loss(outputs, y, loss, from_logits, delta, losses=losses, mask=mask)
-    kind = task_of_output(task, loss, outputs.shape)
-    answers = _answers(kind, outputs, y, from_logits, mask)
+    mean = mean_loss(outputs, y, output.loss, output.from_logits, output.delta, losses=losses, mask=mask)
+    task = task_of_output(output, outputs.shape)
+    answers = _answers(task, outputs, y, output.from_logits, mask)
     found: dict[str, float] = {}
-    for metric in output_metrics(kind, outputs.shape, metrics):
+    for metric in output_metrics(task, outputs.shape, output.metrics):
         if metric == "loss":
             found |= {"loss": mean, "examples": len(y)}
         elif answers is not None and (value := _value(answers, metric)) is not None:
@@ -82,18 +88,81 @@ def figures(
     return found
 
 
-def _answers(kind: str, outputs: Array, y: Array, from_logits: bool, mask: Array | None) -> Values | Classes | None:
+def model_figures(
+    model: TrainableModel,
+    answers: Arrays,
+    y: Arrays,
+    *,
+    losses: Arrays | None = None,
+    masks: Arrays | None = None,
+) -> dict[str, float]:
+    """Return the figures of one device for all outputs of its model.
+
+    Args:
+        model: The model.
+        answers: The outputs of `infer` by name, `{"": outputs}` for one: `[examples, ...]`.
+        y: The targets by name.
+        losses: `[examples]` by name, as of the signature `loss`; None to compute them by the host's formulas.
+        masks: `[examples, positions]` by name, for the outputs that have a mask.
+
+    Returns:
+        Those of `output_figures`. With several outputs, `loss` is the weighted sum of their losses, and the others have
+        the output's name: `accuracy_digit`.
+
+    Raises:
+        ModelError: A loss is unknown, or a metric.
+    """
+    losses, masks = losses or {}, masks or {}
+    each = {
+        output.name: output_figures(
+            output,
+            answers[output.name],
+            y[output.name],
+            losses=losses.get(output.name),
+            mask=masks.get(output.name),
+        )
+        for output in model.outputs
+    }
+    if len(each) == 1:
+        return next(iter(each.values()))
+    total = sum(output.loss_weight * each[output.name]["loss"] for output in model.outputs)
+    examples = {"examples": next(iter(each.values()))["examples"]}
+    named = {f"{m}_{name}": value for name, found in each.items() for m, value in found.items() if m != "examples"}
+    return {"loss": total, **examples, **named}
+
+
+def model_loss(
+    model: TrainableModel, answers: Arrays, y: Arrays, *, losses: Arrays | None = None, masks: Arrays | None = None
+) -> float:
+    """Return the mean loss of one device, the weighted sum over the outputs; see `model_figures`."""
+    losses, masks = losses or {}, masks or {}
+    return sum(
+        output.loss_weight
+        * mean_loss(
+            answers[output.name],
+            y[output.name],
+            output.loss,
+            output.from_logits,
+            output.delta,
+            losses=losses.get(output.name),
+            mask=masks.get(output.name),
+        )
+        for output in model.outputs
+    )
+
+
+def _answers(task: str, outputs: Array, y: Array, from_logits: bool, mask: Array | None) -> Values | Classes | None:
     """Return the answers that count; None if none does, or the outputs have no task."""
-    if kind == "other":
+    if task == "other":
         return None
     if mask is not None:
         counts = mask.reshape(mask.shape[:2]) != 0
         outputs, y = outputs[counts], y.reshape(*counts.shape, *y.shape[2:])[counts]
     if not len(outputs):
         return None
-    if kind in ("classification", "segmentation") and outputs.shape[-1] == 1:
+    if task in ("classification", "segmentation") and outputs.shape[-1] == 1:
         return Classes(outputs, y, from_logits, binary=True)
-    return ANSWERS[kind](outputs, y, from_logits)
+    return ANSWERS[task](outputs, y, from_logits)
 
 
 def _value(answers: Values | Classes, metric: str) -> float | None:

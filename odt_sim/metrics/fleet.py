@@ -7,24 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.metrics.names import higher_is_better
+
 Row = Mapping[str, Any]
-
-HIGHER_IS_BETTER: Mapping[str, bool] = {
-    "accuracy": True,
-    "loss": False,
-    "balanced_accuracy": True,
-    "auc": True,
-    "mse": False,
-    "mae": False,
-    "r2": True,
-}
-"""Whether a larger value is better, for every metric."""
-
-TASK_METRICS: Mapping[str, tuple[str, ...]] = {
-    "classification": ("accuracy", "loss", "balanced_accuracy", "auc"),
-    "regression": ("mse", "mae", "loss", "r2"),
-}
-"""The metrics of a task; strategies are compared by the first, and the last may be unknown of a device."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +42,7 @@ def fleet_figures(rows: Sequence[Row], metric: str) -> FleetFigures | None:
 
     Args:
         rows: One mapping per device, with `examples` (of its test split, at least 0) and the metric's value.
-        metric: A key of `HIGHER_IS_BETTER`.
+        metric: A metric's name.
 
     Returns:
         None if no device with an example has a finite value.
@@ -67,7 +52,7 @@ def fleet_figures(rows: Sequence[Row], metric: str) -> FleetFigures | None:
         return None
     values = _column(known, metric)
     low, high = np.quantile(values, [0.1, 0.9]).tolist()
-    best_high = HIGHER_IS_BETTER[metric]
+    best_high = higher_is_better(metric)
     return FleetFigures(
         devices=len(known),
         weighted_mean=float(np.average(values, weights=_column(known, "examples"))),
@@ -84,11 +69,11 @@ def gains(rows: Sequence[Row], metric: str, reference: str) -> NDArray[np.float6
 
     Args:
         rows: One mapping per device.
-        metric: A key of `HIGHER_IS_BETTER`.
+        metric: A metric's name.
         reference: The column to compare with, such as `local_accuracy`.
     """
     difference = _column(rows, metric) - _column(rows, reference)
-    return difference if HIGHER_IS_BETTER[metric] else -difference
+    return difference if higher_is_better(metric) else -difference
 
 
 def fraction_hurt(gained: NDArray[np.float64]) -> float | None:
@@ -97,13 +82,13 @@ def fraction_hurt(gained: NDArray[np.float64]) -> float | None:
     return float(np.mean(known < 0)) if known.size else None
 
 
-def evaluation_columns(rows: Sequence[Row], task: str) -> dict[str, float]:
+def evaluation_columns(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str, float]:
     """Return the columns of a round's record on a round that was evaluated.
 
     Args:
-        rows: One mapping per device, with `seen`, `examples`, the task's metrics, and `validation_examples` and the metrics
+        rows: One mapping per device, with `seen`, `examples`, the metrics, and `validation_examples` and the metrics
             on them if it has any.
-        task: A key of `TASK_METRICS`.
+        metrics: The metrics of the run's model, the one to compare by first.
 
     Returns:
         For each metric m: `m` (example-weighted mean over seen devices), `m_unweighted`, `m_unseen` (unweighted mean over
@@ -112,30 +97,30 @@ def evaluation_columns(rows: Sequence[Row], task: str) -> dict[str, float]:
         validation examples.
     """
     seen, unseen = split_seen(rows)
-    validated = [measured_as(row, "validation", task, "validation_examples") for row in seen]
+    validated = [measured_as(row, "validation", metrics, "validation_examples") for row in seen]
     columns: dict[str, float] = {}
-    for metric in TASK_METRICS[task]:
+    for metric in metrics:
         if figures := fleet_figures(seen, metric):
             columns |= {metric: figures.weighted_mean, f"{metric}_unweighted": figures.mean}
         if figures := fleet_figures(unseen, metric):
             columns[f"{metric}_unseen"] = figures.mean
         if figures := fleet_figures(validated, metric):
             columns[f"validation_{metric}"] = figures.weighted_mean
-    if figures := fleet_figures(validated, TASK_METRICS[task][0]):
+    if figures := fleet_figures(validated, metrics[0]):
         columns["validation_devices"] = figures.devices
     return columns
 
 
-def measured_as(row: Row, prefix: str, task: str, examples: str = "examples") -> Row:
+def measured_as(row: Row, prefix: str, metrics: Sequence[str], examples: str = "examples") -> Row:
     """Return the figures of a device under a prefix, as `fleet_figures` takes them.
 
     Args:
         row: The figures of one device.
         prefix: `validation`, `train`, `others` and so on.
-        task: A key of `TASK_METRICS`.
+        metrics: The names of the metrics.
         examples: The column that weights the device; 0 if it has none.
     """
-    figures = {metric: row.get(f"{prefix}_{metric}") for metric in TASK_METRICS[task]}
+    figures = {metric: row.get(f"{prefix}_{metric}") for metric in metrics}
     return {"examples": row.get(examples, 0), **figures}
 
 

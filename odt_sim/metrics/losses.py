@@ -55,9 +55,7 @@ def example_losses(
 def _losses(outputs: Array, y: Array, loss: str, from_logits: bool, delta: float) -> Array:
     """Return the losses before their mean: an entry per example, position or output."""
     if loss in REGRESSIONS:
-        return _regression_losses(
-            outputs.astype(np.float64), y.reshape(outputs.shape).astype(np.float64), loss, delta
-        )
+        return _regression_losses(outputs.astype(np.float64), y.reshape(outputs.shape).astype(np.float64), loss, delta)
     if loss == "binary_crossentropy":
         return _binary_losses(outputs.astype(np.float64), y.reshape(outputs.shape), from_logits)
     if loss == "kl_divergence":

@@ -78,7 +78,7 @@ def canonical(name: str) -> str:
     Raises:
         ModelError: It is none that odt_sim computes.
     """
-    plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    plain = re.sub(r"([a-z])([A-Z])", r"\1_\2", re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)).lower()
     found = _KERAS.get(plain, plain)
     if found not in _UNNUMBERED and not _NUMBERED.fullmatch(found):
         known = ", ".join(sorted({*_UNNUMBERED, *_KERAS, "top_<k>", "hit_rate_at_<k>", "ndcg_at_<k>"}))
@@ -94,13 +94,34 @@ def parted(metric: str) -> tuple[str, int | None]:
 
 def kind_of(metric: str) -> Kind:
     """Return the kind of a metric of a run, such as `accuracy`, `ndcg_at_10`, or `accuracy_digit` of the output `digit`."""
-    matching = [name for name in KINDS if metric == name or metric.startswith(f"{name}_")]
-    return KINDS[max(matching, key=len)]
+    return KINDS[_base(metric) or metric]
 
 
 def is_metric(column: str) -> bool:
     """Return whether a column of a record has a metric's name."""
-    return any(column == name or column.startswith(f"{name}_") for name in KINDS)
+    return _base(column) is not None
+
+
+def _base(metric: str) -> str | None:
+    return max((name for name in KINDS if metric == name or metric.startswith(f"{name}_")), key=len, default=None)
+
+
+def title_of(metric: str) -> str:
+    """Return a metric's name for a sentence: `MSE`, `NDCG at 10`, `top 5 accuracy`, `MAE of target 0`, `accuracy of age`."""
+    base = _base(metric)
+    if base is None:
+        return metric.replace("_", " ")
+    name, rest = KINDS[base].title or base.replace("_", " "), metric[len(base) + 1 :]
+    if number := re.match(r"(at_)?(\d+)(?:_|$)", rest):
+        rest, at = rest[number.end() :], number[1]
+        end = f"at {number[2]}" if at else f"of target {number[2]}"
+        name = f"{base} {number[2]} accuracy" if base == "top" else f"{name} {end}"
+    return f"{name} of {rest}" if rest else name
+
+
+def is_percent(metric: str) -> bool:
+    """Return whether reports write a metric in percent."""
+    return is_metric(metric) and kind_of(metric).percent
 
 
 def higher_is_better(metric: str) -> bool:

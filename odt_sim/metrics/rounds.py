@@ -4,10 +4,11 @@ import math
 from collections.abc import Sequence
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.metrics.fleet import HIGHER_IS_BETTER, TASK_METRICS, Row
+from odt_sim.metrics.fleet import Row
+from odt_sim.metrics.names import higher_is_better, kind_of
 
 
-def reported_round(rounds: Sequence[Row], task: str) -> int | None:
+def reported_round(rounds: Sequence[Row], metric: str) -> int | None:
     """Return the round to report: the one that validates best, without regard to test examples.
 
     More devices with a finite figure come first: a round must not win because diverged devices drop out of its mean. Then
@@ -15,13 +16,12 @@ def reported_round(rounds: Sequence[Row], task: str) -> int | None:
 
     Args:
         rounds: Lines of `rounds.jsonl`, ascending, with `evaluation_columns` if evaluated.
-        task: A key of `TASK_METRICS`; its first metric decides.
+        metric: The metric that decides, the first of the run's model.
 
     Returns:
         None if no round was evaluated on validation examples.
     """
-    metric = TASK_METRICS[task][0]
-    sign = 1 if HIGHER_IS_BETTER[metric] else -1
+    sign = 1 if higher_is_better(metric) else -1
     figures = [(row["round"], row.get("validation_devices"), row.get(f"validation_{metric}")) for row in rounds]
     known = [(devices, sign * value, -round) for round, devices, value in figures if value is not None and devices]
     finite = [candidate for candidate in known if math.isfinite(candidate[1])]
@@ -33,15 +33,16 @@ def check_target(target: float | None, metric: str, name: str) -> None:
 
     Args:
         target: The value to reach; None for none.
-        metric: A task's first metric.
+        metric: The first metric of the run's model.
         name: The setting, for the error.
 
     Raises:
         ConfigurationError: The target is out of range.
     """
-    high = 1.0 if metric == "accuracy" else math.inf
-    if target is not None and not (math.isfinite(target) and 0 <= target <= high):
-        expected = "an accuracy from 0 to 1" if metric == "accuracy" else f"a value of {metric} at least 0"
+    bounded = kind_of(metric).bounded
+    if target is not None and not (math.isfinite(target) and 0 <= target <= (1.0 if bounded else math.inf)):
+        article = "an" if metric[0] in "aeiou" else "a"
+        expected = f"{article} {metric} from 0 to 1" if bounded else f"a value of {metric} at least 0"
         raise ConfigurationError(f"{name}: expected {expected}, found {target}")
 
 
@@ -50,9 +51,9 @@ def rounds_to_target(rounds: Sequence[Row], metric: str, target: float) -> int |
 
     Args:
         rounds: Lines of `rounds.jsonl`, ascending.
-        metric: A key of `HIGHER_IS_BETTER`.
+        metric: A metric's name.
         target: In the metric's own unit.
     """
-    sign = 1 if HIGHER_IS_BETTER[metric] else -1
+    sign = 1 if higher_is_better(metric) else -1
     known = ((row["round"], row[metric]) for row in rounds if row.get(metric) is not None)
     return next((round for round, value in known if sign * value >= sign * target), None)

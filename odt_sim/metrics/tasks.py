@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from odt_sim.errors import ModelError
 from odt_sim.metrics.answers import Classes, Labels, Ranked, Values
 from odt_sim.metrics.names import canonical, parted
-from odt_sim.model.manifest import REGRESSIONS
+from odt_sim.model.manifest import Output
 from odt_sim.model.trainable import TrainableModel
 
 MOST_TARGETS = 10  # targets of a regression that get an error of their own
@@ -30,22 +30,20 @@ ANSWERS: Mapping[str, type[Values | Classes]] = {
 }
 
 
-def task_of_output(task: str | None, loss: str | None, shape: Sequence[int]) -> str:
+def task_of_output(output: Output, shape: Sequence[int]) -> str:
     """Return the task of an output, a key of `TASK_METRICS`.
 
     Args:
-        task: The manifest's; None to derive it from the loss.
-        loss: The loss, one of `odt_sim.model.manifest.LOSSES` or another name; None if unknown.
+        output: The manifest's description.
         shape: The output's shape with the batch as first axis.
 
     Returns:
-        A classification by binary cross-entropy of several outputs is `multi_label`; one of images is `segmentation`.
+        The manifest's task. But a classification by binary cross-entropy of several outputs is `multi_label`, one of
+        images is `segmentation`.
     """
-    if task is None:
-        task = "regression" if loss in REGRESSIONS else "classification"
-    if task != "classification":
-        return task
-    if loss == "binary_crossentropy" and shape[-1] > 1:
+    if output.task != "classification":
+        return output.task
+    if output.loss == "binary_crossentropy" and shape[-1] > 1:
         return "multi_label"
     return "segmentation" if len(shape) > 3 else "classification"
 
@@ -79,13 +77,19 @@ def output_metrics(task: str, shape: Sequence[int], named: Sequence[str] = ()) -
 def model_metrics(model: TrainableModel) -> tuple[str, ...]:
     """Return the metrics of a model; strategies are compared by the first.
 
+    With several outputs, the first is `loss`, the weighted sum, and those of an output have its name: `accuracy_digit`.
+
     Raises:
         ModelError: The manifest names a metric that is unknown or not defined.
     """
-    shape = model.output.shape
-    return output_metrics(task_of_output(None, model.loss, shape), shape)
+    shapes = {name: answer.shape for name, answer in model.answers.items()}
+    each = {o.name: output_metrics(task_of_output(o, shapes[o.name]), shapes[o.name], o.metrics) for o in model.outputs}
+    if len(each) == 1:
+        return next(iter(each.values()))
+    return ("loss", *(f"{metric}_{name}" for name, metrics in each.items() for metric in metrics))
 
 
 def model_task(model: TrainableModel) -> str:
-    """Return the task of a model."""
-    return task_of_output(None, model.loss, model.output.shape)
+    """Return the task of a model; those of several outputs are joined by `+`."""
+    tasks = [task_of_output(output, model.answers[output.name].shape) for output in model.outputs]
+    return "+".join(dict.fromkeys(tasks))

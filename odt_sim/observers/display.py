@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Column
 from rich.text import Text
 
+from odt_sim.metrics.names import first_metric
 from odt_sim.observers.base import Observer, RunInfo, in_notebook
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run_folder import RunFolder
@@ -62,9 +63,8 @@ class Display(Observer):
     def on_round(self, record: RoundRecord) -> None:
         """Show a round's figures, and name newly quarantined devices."""
         self._count(record)
-        for metric in ("accuracy", "mse"):
-            if metric in record:
-                self._metric = [f"{metric} {record[metric]:.3f}"]
+        if (metric := first_metric(record.figures)) is not None and metric in record:
+            self._metric = [f"{metric} {record[metric]:.3f}"]
         excluded = [f"[red]{record.excluded} excluded[/red]"] if record.excluded else []
         loss = [f"train loss {record.train_loss:.4g}"] if record.train_loss is not None else []
         figures = [*self._metric, *excluded, *loss]

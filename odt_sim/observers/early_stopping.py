@@ -3,15 +3,13 @@
 from typing import Literal
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.metrics.fleet import HIGHER_IS_BETTER, TASK_METRICS
+from odt_sim.metrics.names import first_metric, higher_is_better
 from odt_sim.observers.base import Observer, RunInfo
 from odt_sim.persistence.records import RoundRecord
 
-METRICS = tuple(metrics[0] for metrics in TASK_METRICS.values())
-
 
 class EarlyStopping(Observer):
-    """Stops a run by its validation figures, which are means of the task's first metric over the seen devices.
+    """Stops a run by its validation figures, which are means of the first metric over the seen devices.
 
     The decision depends on the rounds' records alone, so that a resumed run stops after the same round.
     """
@@ -22,7 +20,7 @@ class EarlyStopping(Observer):
         Args:
             until: `target` stops at the first evaluation that reaches the target; `plateau` stops when `patience`
                 evaluations in a row have not improved on the best one.
-            target: Accuracy from 0 to 1, or mean squared error.
+            target: The value of the first metric to reach: an accuracy from 0 to 1, or a mean squared error.
             patience: Number of evaluations, at least 1.
 
         Raises:
@@ -47,12 +45,12 @@ class EarlyStopping(Observer):
 
     def on_round(self, record: RoundRecord) -> bool:
         """Stop after a round whose evaluation meets the condition."""
-        metric = next((name for name in METRICS if f"validation_{name}" in record.figures), None)
+        metric = first_metric(record.figures, "validation_")
         if metric is None:
-            if any(name in record.figures for name in METRICS):
+            if first_metric(record.figures) is not None:
                 raise ConfigurationError("early stopping: no validation examples; set split.validation above 0")
             return False
-        value, sign = record.figures[f"validation_{metric}"], 1 if HIGHER_IS_BETTER[metric] else -1
+        value, sign = record.figures[f"validation_{metric}"], 1 if higher_is_better(metric) else -1
         if self._target is not None:
             stop, why = sign * value >= sign * self._target, f"reached {self._target:g} ({value:.4g})"
         else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from odt_sim.errors import CheckpointError, ConfigurationError
-from odt_sim.metrics.fleet import TASK_METRICS
+from odt_sim.metrics.tasks import TASK_METRICS
 from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.run_folder import RunFolder, is_run_folder
 from odt_sim.persistence.summary import Summary
@@ -48,8 +48,8 @@ class Run:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics of a complete run's task; strategies are compared by the first."""
-        return TASK_METRICS[self.complete.task]
+        """The metrics of a complete run; strategies are compared by the first."""
+        return tuple(self.complete.metrics) or TASK_METRICS.get(self.complete.task, ())
 
     @property
     def settings(self) -> Mapping[str, str] | None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from odt_sim.metrics.fleet import TASK_METRICS, Row, fleet_figures, fraction_hurt, gains, measured_as, split_seen
+from odt_sim.metrics.fleet import Row, fleet_figures, fraction_hurt, gains, measured_as, split_seen
 from odt_sim.metrics.rounds import rounds_to_target
 from odt_sim.persistence.records import Record
 
@@ -21,7 +21,9 @@ class Summary(Record):
 
     strategy: Annotated[str, "name of the strategy"]
     seed: Annotated[int, "seed of the run"]
-    task: Annotated[str, "`classification` or `regression`"]
+    task: Annotated[
+        str, "`classification`, `regression`, `segmentation`, `multi_label`, `ranking`, `other`; several by `+`"
+    ]
     rounds: Annotated[int, "rounds that were run"]
     reported_round: Annotated[int | None, "round of the models behind all figures of devices: it validates best"] = None
     devices: Annotated[int, "devices of the fleet"]
@@ -67,6 +69,7 @@ def summarize(
     strategy: str,
     seed: int,
     task: str,
+    metrics: Sequence[str],
     cohort: int | None,
     fleet: tuple[int, int] | None = None,
     reported_round: int | None = None,
@@ -82,7 +85,8 @@ def summarize(
         devices: The lines of `devices.jsonl`.
         strategy: The strategy's name.
         seed: The run's seed.
-        task: A key of `TASK_METRICS`: `classification` or `regression`.
+        task: The task of the model, see `odt_sim.metrics.tasks`.
+        metrics: Its metrics, the one to compare by first.
         cohort: How many devices take part in a round; None for all seen devices.
         fleet: Numbers of all devices and of the unseen ones, if only some were evaluated; None if `devices` are all.
         reported_round: The round after which the devices were evaluated; None for the last one.
@@ -105,16 +109,16 @@ def summarize(
         evaluated=len(devices),
         train_examples=_total(devices, "train_examples"),
         examples=_total(devices, "examples"),
-        metrics=_figures(seen, task),
-        metrics_train=_figures(seen, task, "train", "train_examples"),
-        metrics_validation=_figures(seen, task, "validation", "validation_examples"),
-        metrics_others=_figures(seen, task, "others"),
-        metrics_unseen=_figures(unseen, task),
-        metrics_unseen_adapted=_figures(unseen, task, "adapted"),
-        fraction_hurt_global=_fraction_hurt(seen, task, "global"),
-        fraction_hurt_local=_fraction_hurt(seen, task, "local"),
+        metrics=_figures(seen, metrics),
+        metrics_train=_figures(seen, metrics, "train", "train_examples"),
+        metrics_validation=_figures(seen, metrics, "validation", "validation_examples"),
+        metrics_others=_figures(seen, metrics, "others"),
+        metrics_unseen=_figures(unseen, metrics),
+        metrics_unseen_adapted=_figures(unseen, metrics, "adapted"),
+        fraction_hurt_global=_fraction_hurt(seen, metrics[0], "global"),
+        fraction_hurt_local=_fraction_hurt(seen, metrics[0], "local"),
         target=target,
-        rounds_to_target=None if target is None else rounds_to_target(rounds, TASK_METRICS[task][0], target),
+        rounds_to_target=None if target is None else rounds_to_target(rounds, metrics[0], target),
         excluded=_total(rounds, "excluded"),
         excluded_reasons=_reasons(rounds),
         quarantined=[device for row in rounds for device in row.get("newly_quarantined", ())],
@@ -132,15 +136,16 @@ def summarize(
     )
 
 
-def _figures(rows: Sequence[Row], task: str, prefix: str | None = None, examples: str = "examples") -> Metrics:
+def _figures(
+    rows: Sequence[Row], metrics: Sequence[str], prefix: str | None = None, examples: str = "examples"
+) -> Metrics:
     if prefix is not None:
-        rows = [measured_as(row, prefix, task, examples) for row in rows]
-    figures = {metric: fleet_figures(rows, metric) for metric in TASK_METRICS[task]}
+        rows = [measured_as(row, prefix, metrics, examples) for row in rows]
+    figures = {metric: fleet_figures(rows, metric) for metric in metrics}
     return {metric: asdict(figure) if figure else None for metric, figure in figures.items()}
 
 
-def _fraction_hurt(rows: Sequence[Row], task: str, reference: str) -> float | None:
-    metric = TASK_METRICS[task][0]
+def _fraction_hurt(rows: Sequence[Row], metric: str, reference: str) -> float | None:
     return fraction_hurt(gains(rows, metric, f"{reference}_{metric}"))
 
 

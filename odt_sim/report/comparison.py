@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from odt_sim.errors import CheckpointError, ConfigurationError
-from odt_sim.metrics.fleet import TASK_METRICS
+from odt_sim.metrics.names import is_metric
 from odt_sim.metrics.rounds import check_target
 from odt_sim.persistence.run import Run, find_runs, load_run
 from odt_sim.report.baseline import join_local, training_key
@@ -82,7 +82,7 @@ class Comparison:
     @property
     def metrics(self) -> tuple[str, ...]:
         """All metrics of the runs' task."""
-        return next(metrics for metrics in TASK_METRICS.values() if metrics[0] == self.metric)
+        return tuple(dict.fromkeys([self.metric, *(metric for run in self.runs for metric in run.metrics)]))
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -173,16 +173,18 @@ def _failed_label(run: Run, keys: Sequence[str]) -> str:
 
 
 def _common_metric(runs: Sequence[Run]) -> str:
-    tasks = [run.complete.task for run in runs]
-    for run, task in zip(runs, tasks, strict=True):
-        if task not in TASK_METRICS:
-            known = " or ".join(TASK_METRICS)
-            raise CheckpointError(f"{run.path}: its task is {task!r}, expected {known}; run it again")
-        if task != tasks[0]:
-            raise ConfigurationError(
-                f"{run.path} is {task} and {runs[0].path} is {tasks[0]}: they have no metric in common; report them apart"
+    for run in runs:
+        if unknown := [metric for metric in run.metrics or ("no metric",) if not is_metric(metric)]:
+            raise CheckpointError(
+                f"{run.path}: has {unknown[0]}, expected metrics that this odt_sim knows; upgrade odt_sim"
             )
-    return TASK_METRICS[tasks[0] if tasks else "classification"][0]
+        if run.metrics[0] != runs[0].metrics[0]:
+            first, other = run.metrics[0], runs[0].metrics[0]
+            raise ConfigurationError(
+                f"{run.path} is {run.complete.task}, by {first}, and {runs[0].path} is {runs[0].complete.task}, by {other}: "
+                "they have no metric in common; report them apart"
+            )
+    return runs[0].metrics[0] if runs else "accuracy"
 
 
 def _values(runs: Sequence[Run], target: float | None) -> dict[str, Spread | None]:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from odt_sim.metrics.fleet import HIGHER_IS_BETTER, fraction_hurt, split_seen
+from odt_sim.metrics.fleet import fraction_hurt, split_seen
+from odt_sim.metrics.names import higher_is_better
 from odt_sim.metrics.rounds import rounds_to_target
 from odt_sim.persistence.run import Run
 from odt_sim.report.baseline import known_gains
@@ -56,7 +57,7 @@ def _served(metric: str) -> list[Column]:
         **{"weighted_mean": "weighted\nmean", "mean": "plain\nmean", "std": "std of\ndevices"},
         **{"bottom_decile": "bottom\ndecile", "top_decile": "top\ndecile", "worst": "worst\ndevice"},
     }
-    unit, high = metric_unit(metric), HIGHER_IS_BETTER[metric]
+    unit, high = metric_unit(metric), higher_is_better(metric)
     return [
         *(
             Column(key, title, SERVED, unit, _fleet_figure("metrics", metric, key), high if key != "std" else False)
@@ -69,7 +70,7 @@ def _served(metric: str) -> list[Column]:
 
 
 def _new_users(metric: str) -> list[Column]:
-    adapted, unit, high = "metrics_unseen_adapted", metric_unit(metric), HIGHER_IS_BETTER[metric]
+    adapted, unit, high = "metrics_unseen_adapted", metric_unit(metric), higher_is_better(metric)
     hurt = _hurt("local", unseen=True)
     return [
         Column("unseen", "unseen\nmean", NEW_USERS, unit, _fleet_figure("metrics_unseen", metric, "mean"), high),
@@ -115,7 +116,7 @@ def _cost(metric: str, target: float | None) -> list[Column]:
 
 def _other(metrics: tuple[str, ...]) -> list[Column]:
     first, *others = metrics
-    name, unit, high = metric_name(first), metric_unit(first), HIGHER_IS_BETTER[first]
+    name, unit, high = metric_name(first), metric_unit(first), higher_is_better(first)
     train, validation = (
         _fleet_figure(part, first, "weighted_mean") for part in ("metrics_train", "metrics_validation")
     )
@@ -127,7 +128,7 @@ def _other(metrics: tuple[str, ...]) -> list[Column]:
                 OTHER,
                 metric_unit(metric),
                 _fleet_figure("metrics", metric, "weighted_mean"),
-                HIGHER_IS_BETTER[metric],
+                higher_is_better(metric),
             )
             for metric in others
         ),

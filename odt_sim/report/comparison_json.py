@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from odt_sim.metrics.fleet import HIGHER_IS_BETTER
+from odt_sim.metrics.names import higher_is_better
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.comparison_columns import Column
 from odt_sim.report.significance import CONFIDENCE, RESAMPLES
@@ -37,7 +37,7 @@ def comparison_document(comparison: Comparison, folder: Path) -> dict[str, Any]:
     paired = {row.label: asdict(row) for row in comparison.paired}
     return {
         "metric": comparison.metric,
-        "higher_is_better": HIGHER_IS_BETTER[comparison.metric],
+        "higher_is_better": higher_is_better(comparison.metric),
         "target": comparison.target,
         "columns": {column.key: _column(column) for column in comparison.columns},
         "interval": {"confidence": CONFIDENCE, "resamples": RESAMPLES},

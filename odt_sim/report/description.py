@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from odt_sim.metrics.fleet import HIGHER_IS_BETTER
+from odt_sim.metrics.names import higher_is_better, is_percent
 from odt_sim.persistence.records import by_reason
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.summary import Summary
@@ -62,7 +62,7 @@ def result(comparison: Comparison) -> str:
     if len(ranked) == 1:
         mean = f"The mean test {metric} of the seen devices is {value}, weighted by test examples."
         return f"{mean} {_worst(best, comparison)}"
-    superlative = "highest" if HIGHER_IS_BETTER[comparison.metric] else "lowest"
+    superlative = "highest" if higher_is_better(comparison.metric) else "lowest"
     return (
         f"{best.label} has the {superlative} mean test {metric} of the seen devices, {value}, weighted by test examples; "
         f"{_runner_up(figure, *ranked[1], comparison)}. {_worst(best, comparison)}"
@@ -109,9 +109,9 @@ def against(comparison: Comparison) -> str:
 
 def pairs_unit(comparison: Comparison) -> str:
     """Return the unit of the differences, and which sign is good."""
-    if comparison.metric == "accuracy":
-        return "percentage points of accuracy"
-    sign = "above" if HIGHER_IS_BETTER[comparison.metric] else "below"
+    if is_percent(comparison.metric):
+        return f"percentage points of {metric_name(comparison.metric)}"
+    sign = "above" if higher_is_better(comparison.metric) else "below"
     return f"{metric_name(comparison.metric)}, {sign} zero is better"
 
 
@@ -156,7 +156,7 @@ def _interval(seeds: int) -> str:
 
 
 def _is_gain(row: Paired, metric: str) -> bool:
-    return row.difference is not None and (row.difference > 0) == HIGHER_IS_BETTER[metric]
+    return row.difference is not None and (row.difference > 0) == higher_is_better(metric)
 
 
 def _excluded(row: Configuration) -> str | None:
@@ -186,7 +186,7 @@ def _ranked(comparison: Comparison) -> list[tuple[Configuration, Spread]]:
     """Return the configurations by test figure; of a strategy's several only the selected one."""
     candidates = [row for row in comparison.rows if row.selection.label in (None, row.label)]
     known = [(row, figure) for row in candidates if (figure := row.values["weighted_mean"])]
-    return sorted(known, key=lambda pair: pair[1].mean, reverse=HIGHER_IS_BETTER[comparison.metric])
+    return sorted(known, key=lambda pair: pair[1].mean, reverse=higher_is_better(comparison.metric))
 
 
 def _runner_up(best: Spread, second: Configuration, figure: Spread, comparison: Comparison) -> str:
@@ -208,7 +208,7 @@ def _worst(row: Configuration, comparison: Comparison) -> str:
 
 
 def _score(value: float, comparison: Comparison) -> str:
-    return score(value, comparison.metric) + ("\N{NO-BREAK SPACE}%" if comparison.metric == "accuracy" else "")
+    return score(value, comparison.metric) + ("\N{NO-BREAK SPACE}%" if is_percent(comparison.metric) else "")
 
 
 def _epsilon(promise: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from odt_sim.metrics.fleet import split_seen
+from odt_sim.metrics.names import is_percent
 from odt_sim.report.baseline import known_gains
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.formatting import metric_name
@@ -100,7 +101,7 @@ def draw_gains(figure: Figure, comparison: Comparison) -> None:
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
     figure.supxlabel("seen devices, from the largest gain to the largest loss (%)", fontsize="medium")
-    unit = "percentage points" if comparison.metric == "accuracy" else metric_name(comparison.metric)
+    unit = "percentage points" if is_percent(comparison.metric) else metric_name(comparison.metric)
     figure.supylabel(f"gain ({unit})", fontsize="medium")
 
 

@@ -5,13 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from odt_sim.metrics.names import is_percent, title_of
+
 UNKNOWN = "–"
 MINUS = "\N{MINUS SIGN}"
-
-PERCENT = ("accuracy", "balanced_accuracy")
-"""The metrics that are written in percent."""
-
-_NAMES = {"mse": "MSE", "mae": "MAE", "auc": "AUC", "r2": "R²"}
 
 
 @dataclass(frozen=True)
@@ -36,10 +33,10 @@ def over_seeds(values: Sequence[float | None]) -> Spread | None:
 
 
 def score(value: float | None, metric: str) -> str:
-    """Return a metric's value: accuracies in percent with one decimal, others with three significant digits."""
+    """Return a metric's value: accuracies and the like in percent with one decimal, others with three significant digits."""
     if value is None:
         return UNKNOWN
-    return f"{100 * value:.1f}" if metric in PERCENT else significant(value)
+    return f"{100 * value:.1f}" if is_percent(metric) else significant(value)
 
 
 def significant(value: float) -> str:
@@ -51,12 +48,12 @@ def significant(value: float) -> str:
 
 def metric_name(metric: str) -> str:
     """Return a metric's name for a sentence."""
-    return _NAMES.get(metric, metric.replace("_", " "))
+    return title_of(metric)
 
 
 def metric_unit(metric: str) -> str:
     """Return the unit of a metric's column."""
-    return "percent" if metric in PERCENT else "number"
+    return "percent" if is_percent(metric) else "number"
 
 
 def cell(spread: Spread | None, unit: str) -> tuple[str, str]:

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from odt_sim.metrics.fleet import HIGHER_IS_BETTER
+from odt_sim.metrics.names import is_metric, is_percent
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.comparison_columns import Column
 from odt_sim.report.formatting import (
-    PERCENT,
     UNKNOWN,
     cell,
     metric_name,
@@ -109,7 +108,7 @@ def device_heading(column: str) -> str:
     if metric is None:
         return {"train_examples": "train examples", "examples": "test examples"}.get(column, column.replace("_", " "))
     model = column.removesuffix(metric).replace("_", " ")
-    return f"{model}{metric_name(metric)}" + (", %" if metric in PERCENT else "")
+    return f"{model}{metric_name(metric)}" + (", %" if is_percent(metric) else "")
 
 
 def device_text(value: Any, column: str) -> str:
@@ -151,5 +150,5 @@ def _paired_cells(row: Paired, metric: str) -> list[Cell]:
 
 def _metric(column: str) -> str | None:
     """Return the metric in a column's name: `balanced_accuracy` of `local_balanced_accuracy`; None without one."""
-    matching = [metric for metric in HIGHER_IS_BETTER if column == metric or column.endswith(f"_{metric}")]
-    return max(matching, key=len, default=None)
+    words = column.split("_")
+    return next((metric for i in range(len(words)) if is_metric(metric := "_".join(words[i:]))), None)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.metrics.fleet import HIGHER_IS_BETTER, gains
+from odt_sim.metrics.fleet import gains
+from odt_sim.metrics.names import higher_is_better
 from odt_sim.persistence.records import DeviceRecord
 from odt_sim.persistence.run import Run
 from odt_sim.report.data_settings import data_difference, data_key, same_data
@@ -113,7 +114,7 @@ def _compare(label: str, reference: str | None, groups: Mapping[str, Sequence[Ru
         return Paired(label, reference, f"not the same devices as {reference}: {error}")
     if not gained:
         return Paired(label, reference, "no device has a figure under both")
-    sign = 1 if HIGHER_IS_BETTER[mine[0].metrics[0]] else -1
+    sign = 1 if higher_is_better(mine[0].metrics[0]) else -1
     return _figures(Paired(label, reference, seeds=len(both)), [sign * values for values in gained], sign)
 
 

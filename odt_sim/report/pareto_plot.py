@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from odt_sim.metrics.fleet import HIGHER_IS_BETTER
+from odt_sim.metrics.names import higher_is_better, is_percent
 from odt_sim.persistence.run import Run
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.comparison_columns import megabytes_moved
@@ -80,7 +80,7 @@ def fronts(drawn: Sequence[Point], metric: str) -> list[list[Point]]:
     groups: dict[object, list[Point]] = {}
     for point in drawn:
         groups.setdefault(data_key(point.row.runs[0]), []).append(point)
-    sign = 1 if HIGHER_IS_BETTER[metric] else -1
+    sign = 1 if higher_is_better(metric) else -1
     return [
         sorted(
             (point for point in group if not any(_dominates(other, point, sign) for other in group)),
@@ -148,8 +148,8 @@ def _scale(axes: Axes, drawn: Sequence[Point], metric: str) -> None:
             axes.set_xscale("symlog", linthresh=min(positive), linscale=0.5)
     else:
         axes.xaxis.set_major_formatter("{x:,g}")
-    if not scale_axis(axes, "y", metric, np.array([point.score.mean for point in drawn])) and metric == "accuracy":
-        axes.set_ylim(top=min(axes.get_ylim()[1], 101.0))  # no accuracy is above 100 %
+    if not scale_axis(axes, "y", metric, np.array([point.score.mean for point in drawn])) and is_percent(metric):
+        axes.set_ylim(top=min(axes.get_ylim()[1], 101.0))  # no fraction is above 100 %
 
 
 def _draw_names(

@@ -8,6 +8,7 @@ from io import BytesIO
 import matplotlib
 from matplotlib.figure import Figure
 
+from odt_sim.metrics.names import higher_is_better, is_percent
 from odt_sim.report.comparison import Comparison
 from odt_sim.report.devices_plot import draw_distribution, draw_gains, gain_reference
 from odt_sim.report.formatting import metric_name
@@ -91,7 +92,11 @@ def _distribution_caption(comparison: Comparison) -> str:
 
 
 def _gain_caption(comparison: Comparison, reference: str) -> str:
-    unit = "percentage points of accuracy" if comparison.metric == "accuracy" else metric_name(comparison.metric)
+    unit = (
+        f"percentage points of {metric_name(comparison.metric)}"
+        if is_percent(comparison.metric)
+        else metric_name(comparison.metric)
+    )
     return (
         f"Each bar is the gain of a seen device in {unit}. Above zero the strategy serves the device better than "
         f"{_model(reference)}, below zero worse."
@@ -114,7 +119,7 @@ def _several_seeds(comparison: Comparison, subject: str) -> str:
 
 
 def _direction(comparison: Comparison) -> str:
-    return "higher is better" if comparison.metric == "accuracy" else "lower is better"
+    return "higher is better" if higher_is_better(comparison.metric) else "lower is better"
 
 
 def _model(reference: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from odt_sim.errors import ConfigurationError
-from odt_sim.metrics.fleet import HIGHER_IS_BETTER
+from odt_sim.metrics.names import higher_is_better
 from odt_sim.persistence.run import Run
 from odt_sim.report.data_settings import data_key, same_data
 
@@ -78,4 +78,4 @@ def _rank(runs: Sequence[Run]) -> tuple[int, int, float] | None:
         return None
     mean = float(np.mean([figures["weighted_mean"] for figures in known]))
     devices = sum(figures["devices"] for figures in known)
-    return len(known), devices, mean if HIGHER_IS_BETTER[metric] else -mean
+    return len(known), devices, mean if higher_is_better(metric) else -mean

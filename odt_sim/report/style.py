@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from odt_sim.metrics.names import is_percent, kind_of
 from odt_sim.report.comparison import Configuration
 from odt_sim.report.formatting import metric_name
 
@@ -95,13 +96,13 @@ def strokes(rows: Sequence[Configuration]) -> Mapping[str, Stroke]:
 
 
 def percent_factor(metric: str) -> float:
-    """Return the factor of a metric on an axis: accuracies are shown in percent."""
-    return 100.0 if metric == "accuracy" else 1.0
+    """Return the factor of a metric on an axis: accuracies and the like are shown in percent."""
+    return 100.0 if is_percent(metric) else 1.0
 
 
 def axis_unit(metric: str) -> str:
     """Return a metric's name and unit for an axis."""
-    return "accuracy (%)" if metric == "accuracy" else metric_name(metric)
+    return f"{metric_name(metric)} (%)" if is_percent(metric) else metric_name(metric)
 
 
 def wrap_label(label: str) -> str:
@@ -111,7 +112,7 @@ def wrap_label(label: str) -> str:
 
 def scale_axis(axes: Axes, direction: Literal["x", "y"], metric: str, values: Array) -> bool:
     """Make the axis of a widely spread error logarithmic, and return whether it is."""
-    wide = metric != "accuracy" and values.size > 0 and values.min() > 0 and values.max() > WIDE * values.min()
+    wide = not kind_of(metric).bounded and values.size > 0 and values.min() > 0 and values.max() > WIDE * values.min()
     if wide:
         (axes.set_xscale if direction == "x" else axes.set_yscale)("log")
     return bool(wide)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
+from odt_sim.metrics.names import is_percent
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.comparison_columns import Column
 from odt_sim.report.description import against, pairs_unit, privacy
@@ -51,7 +52,7 @@ def comparison_table(comparison: Comparison, width: int = 100) -> Table | Text:
     if not comparison.rows:
         return Text("\n").join(_failures(comparison))
     shown = _fitting(comparison, width)
-    percent = ", %" if comparison.metric == "accuracy" else ""
+    percent = ", %" if is_percent(comparison.metric) else ""
     table = _empty_table(f"Test {metric_name(comparison.metric)} by strategy{percent}")
     table.add_column("\nstrategy", overflow="fold")
     for column in shown:

@@ -17,7 +17,6 @@ from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.memory import hand_back
-from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.metrics.rounds import check_target, reported_round
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.observers.base import Observer, Observers, RunInfo
@@ -108,7 +107,7 @@ class Simulation:
         runtime: RuntimeChoice = getattr(self._backend, "runtime", LITERT)
         self._job = Job(model, data, strategy, plan, seed, place, fleet, aggregator, runtime)
         check_aggregator(self._job)
-        check_target(target, TASK_METRICS[self._job.task][0], "run.target")
+        check_target(target, self._job.metrics[0], "run.target")
         self._settings = settings(self._job)
         self._privacy = promised(self._job, rounds)
         self._checkpoint = Checkpoint(place, model, identity(self._job, self._settings))
@@ -254,5 +253,5 @@ class Simulation:
         if rows:
             self._evaluated = [*self._evaluated, record]
             hand_back()  # the allocator keeps what rounds free, which looks like a leak
-        self._checkpoint.write(after, best=reported_round(self._evaluated, self._job.task) == after.round)
+        self._checkpoint.write(after, best=reported_round(self._evaluated, self._job.metrics[0]) == after.round)
         return after, record, following

@@ -7,7 +7,6 @@ from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ModelError
 from odt_sim.files import write_file
-from odt_sim.metrics.fleet import TASK_METRICS
 from odt_sim.model.initial_weights import with_initial_weights
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.commit import Commit
@@ -30,7 +29,7 @@ def write_results(
     stopped: str | None,
 ) -> Summary:
     """Write the devices' records and the summary; return the summary."""
-    metrics = TASK_METRICS[job.task]
+    metrics = job.metrics
     unknown = {f"{prefix}{metric}": None for prefix in ("", "global_", "local_") for metric in metrics}
     for row in rows:
         alone = {f"local_{metric}": row.get(metric) for metric in metrics} if job.strategy.alone else {}
@@ -42,6 +41,7 @@ def write_results(
         strategy=job.strategy.name,
         seed=job.seed,
         task=job.task,
+        metrics=metrics,
         fleet=(job.data.devices, job.fleet.unseen),
         cohort=job.fleet.cohort,
         reported_round=reported_round,

@@ -13,7 +13,7 @@ from odt_sim.data.federated import FederatedData
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import InvocationError, OdtSimError, SimulationError
-from odt_sim.model.manifest import REGRESSIONS
+from odt_sim.metrics.tasks import model_metrics, model_task
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout
 from odt_sim.persistence.storage import Storage
@@ -51,8 +51,13 @@ class Job:
 
     @property
     def task(self) -> str:
-        """The kind of task: `classification` or `regression`."""
-        return "regression" if self.model.loss in REGRESSIONS else "classification"
+        """The task of the model."""
+        return model_task(self.model)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of the model; strategies are compared by the first."""
+        return model_metrics(self.model)
 
     @property
     def effective_aggregator(self) -> Aggregator:

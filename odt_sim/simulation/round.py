@@ -155,7 +155,7 @@ class Rounds:
             train_calls=trained.train_calls,
             infer_calls=trained.infer_calls,
             seconds=seconds,
-            figures=evaluation_columns(rows, self._job.task),
+            figures=evaluation_columns(rows, self._job.metrics),
             not_evaluated=not_evaluated(rows),
         )
 

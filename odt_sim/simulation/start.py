@@ -99,8 +99,8 @@ def start(
         raise ConfigurationError(
             f"run.rounds: {folder.path} has {commit.round} rounds already, found {rounds}; ask for more"
         )
-    recorded = recorded[: commit.round]
-    checkpoint.begin(commit, reported_round(recorded, job.task), reported_round(recorded[:-1], job.task))
+    recorded, first_metric = recorded[: commit.round], job.metrics[0]
+    checkpoint.begin(commit, reported_round(recorded, first_metric), reported_round(recorded[:-1], first_metric))
     # Truncate the records first: they fit the checkpoint with later commits and without.
     folder.truncate_rounds(commit.round)
     checkpoint.clean()

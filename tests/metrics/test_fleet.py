@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odt_sim.metrics.fleet import evaluation_columns, fleet_figures, fraction_hurt, gains
+from odt_sim.metrics.tasks import TASK_METRICS
 
 NAN = float("nan")
 
@@ -100,7 +101,7 @@ def test_round_is_evaluated_over_seen_and_unseen_devices():
         {"seen": False, "examples": 9, "accuracy": 0.5, "loss": 1.0},
         {"seen": False, "examples": 1, "accuracy": 0.7, "loss": 3.0},
     ]
-    assert evaluation_columns(table, "classification") == {
+    assert evaluation_columns(table, TASK_METRICS["classification"]) == {
         "accuracy": 0.75,
         "accuracy_unweighted": 0.5,
         "accuracy_unseen": 0.6,
@@ -111,6 +112,8 @@ def test_round_is_evaluated_over_seen_and_unseen_devices():
 
 
 def test_columns_of_unseen_devices_are_absent_without_any():
-    columns = evaluation_columns([{"seen": True, "examples": 2, "mse": 0.5, "mae": 0.25, "loss": 0.5}], "regression")
+    columns = evaluation_columns(
+        [{"seen": True, "examples": 2, "mse": 0.5, "mae": 0.25, "loss": 0.5}], TASK_METRICS["regression"]
+    )
     assert set(columns) == {"mse", "mse_unweighted", "mae", "mae_unweighted", "loss", "loss_unweighted"}
     json.dumps(columns, allow_nan=False)

@@ -10,35 +10,35 @@ def evaluated(round, value, devices=4, metric="accuracy", **columns):
 
 def test_round_that_validates_best_is_reported():
     rounds = [evaluated(2, 0.5), evaluated(4, 0.75), {"round": 5}, evaluated(6, 0.625)]
-    assert reported_round(rounds, "classification") == 4
+    assert reported_round(rounds, "accuracy") == 4
     errors = [evaluated(2, 0.5, metric="mse"), evaluated(4, 0.25, metric="mse"), evaluated(6, 0.375, metric="mse")]
-    assert reported_round(errors, "regression") == 4
+    assert reported_round(errors, "mse") == 4
 
 
 def test_earliest_of_equals_is_reported():
-    assert reported_round([evaluated(2, 0.5), evaluated(4, 0.75), evaluated(6, 0.75)], "classification") == 4
+    assert reported_round([evaluated(2, 0.5), evaluated(4, 0.75), evaluated(6, 0.75)], "accuracy") == 4
 
 
 def test_test_examples_do_not_decide_the_reported_round():
     rounds = [evaluated(2, 0.75, accuracy=0.1, loss=9.0), evaluated(4, 0.5, accuracy=1.0, loss=0.0)]
-    assert reported_round(rounds, "classification") == 2
+    assert reported_round(rounds, "accuracy") == 2
 
 
 def test_round_does_not_win_because_devices_drop_out_of_its_mean():
     rounds = [evaluated(2, 3.0, 4, "mse"), evaluated(4, 0.5, 3, "mse"), evaluated(6, 2.0, 4, "mse")]
-    assert reported_round(rounds, "regression") == 6
-    assert reported_round(rounds[1:2], "regression") == 4
+    assert reported_round(rounds, "mse") == 6
+    assert reported_round(rounds[1:2], "mse") == 4
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
 def test_round_without_a_finite_figure_is_never_reported(value):
-    assert reported_round([evaluated(2, value), evaluated(4, 0.25)], "classification") == 4
-    assert reported_round([evaluated(2, value)], "classification") is None
+    assert reported_round([evaluated(2, value), evaluated(4, 0.25)], "accuracy") == 4
+    assert reported_round([evaluated(2, value)], "accuracy") is None
 
 
 def test_without_validation_no_round_is_better():
-    assert reported_round([{"round": 1, "accuracy": 0.5}, {"round": 2}], "classification") is None
-    assert reported_round([], "regression") is None
+    assert reported_round([{"round": 1, "accuracy": 0.5}, {"round": 2}], "accuracy") is None
+    assert reported_round([], "mse") is None
 
 
 def test_rounds_to_a_target():

@@ -4,7 +4,7 @@ import pytest
 from written_runs import round_record, write_hydra, write_run
 
 from odt_sim.errors import CheckpointError, ConfigurationError
-from odt_sim.metrics.fleet import TASK_METRICS
+from odt_sim.metrics.tasks import TASK_METRICS
 from odt_sim.persistence.run_folder import SUMMARY, RunFolder
 from odt_sim.report.comparison import compare
 from odt_sim.report.comparison_columns import comparison_columns
@@ -142,14 +142,14 @@ def test_seconds_have_no_best(tmp_path):
 def test_runs_of_different_tasks_are_refused(tmp_path):
     write_run(tmp_path / "0")
     write_run(tmp_path / "1", task="regression")
-    with pytest.raises(ConfigurationError, match=r"1 is regression and .*0 is classification"):
+    with pytest.raises(ConfigurationError, match=r"1 is regression, by mse, and .*0 is classification, by accuracy"):
         compare([tmp_path])
 
 
-def test_unknown_task_is_refused(tmp_path):
+def test_unknown_metric_is_refused(tmp_path):
     path = write_run(tmp_path / "0")
-    RunFolder(path).write_summary({**RunFolder(path).summary(), "task": "ranking"})
-    with pytest.raises(CheckpointError, match="its task is 'ranking', expected classification or regression"):
+    RunFolder(path).write_summary({**RunFolder(path).summary(), "metrics": {"glory": None}})
+    with pytest.raises(CheckpointError, match="has glory, expected metrics that this odt_sim knows; upgrade odt_sim"):
         compare([path])
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odt_sim import Device, Fleet, TrainingPlan
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import SimulationError
-from odt_sim.metrics.fleet import TASK_METRICS
+from odt_sim.metrics.tasks import TASK_METRICS
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.storage import storage_at
 from odt_sim.simulation.cohort import choose_unseen

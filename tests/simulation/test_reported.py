@@ -155,7 +155,7 @@ def improvements(simulation, settings, folder):
     """Return the records of the rounds that validate better than all before."""
     simulation(FedAvg(), folder, **settings).run()
     found = rows(folder, "rounds.jsonl")
-    return [row for row in found if reported_round(found[: row["round"]], "classification") == row["round"]]
+    return [row for row in found if reported_round(found[: row["round"]], "accuracy") == row["round"]]
 
 
 def test_leftovers_of_a_killed_commit_are_removed(user, simulation, settings, tmp_path):
