@@ -38,12 +38,12 @@ def task_of_output(output: Output, shape: Sequence[int]) -> str:
         shape: The output's shape with the batch as first axis.
 
     Returns:
-        The manifest's task. But a classification by binary cross-entropy of several outputs is `multi_label`, one of
+        The manifest's task. But a classification by a binary loss of several outputs is `multi_label`, one of
         images is `segmentation`.
     """
     if output.task != "classification":
         return output.task
-    if output.loss == "binary_crossentropy" and shape[-1] > 1:
+    if str(output.loss).startswith("binary_") and shape[-1] > 1:
         return "multi_label"
     return "segmentation" if len(shape) > 3 else "classification"
 

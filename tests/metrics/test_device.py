@@ -71,7 +71,8 @@ def test_mean_squared_error() -> None:
     outputs = np.array([[1, 2], [3, 4]], np.float32)
     y = np.array([[1, 4], [0, 3]], np.float32)  # errors 0, -2, 3, 1
     np.testing.assert_allclose(example_losses(outputs, y, MSE, False), [2, 5])
-    assert figures(outputs, y, MSE, False) == {"mse": 3.5, "mae": 1.5, "loss": 3.5, "examples": 2, "r2": -13.0}
+    each = {"mae_0": 1.5, "mae_1": 1.5}
+    assert figures(outputs, y, MSE, False) == {"mse": 3.5, "mae": 1.5, "loss": 3.5, "examples": 2, "r2": -13.0, **each}
 
 
 def test_mean_squared_error_of_one_value_per_example() -> None:
