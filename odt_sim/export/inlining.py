@@ -25,7 +25,7 @@ from odt_sim.export.lowering.calls import (
     write_where,
     written,
 )
-from odt_sim.export.lowering.constant_folding import copied, folded
+from odt_sim.export.lowering.constant_folding import copied, evaluated, folded
 from odt_sim.export.lowering.registry import Refusal, unknown
 from odt_sim.export.temporary_variables import TemporaryVariable
 from odt_sim.export.tracing import named
@@ -116,7 +116,12 @@ def _results(body: tf.Graph, inputs: list[Value], place: _Place) -> list[Value]:
 
 
 def _branches(branches: list[tf.Graph], condition: tf.Tensor, inputs: list[Value], place: _Place) -> list[Value]:
-    """Inline both branches of a condition and select each output."""
+    """Inline both branches of a condition and select each output; inline one if the condition is a constant."""
+    known = evaluated(condition)
+    if known is not None:  # the other branch may not fit the shapes
+        taken = int(not known)
+        results = _results(branches[taken], [of_branch(value, taken) for value in inputs], place)
+        return [Kept((value.value, value.value)) if isinstance(value, Optional) else value for value in results]
     conditions = [condition, tf.logical_not(condition)]
     if place.taken is not None:
         conditions = [tf.logical_and(place.taken, own) for own in conditions]

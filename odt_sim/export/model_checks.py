@@ -73,5 +73,5 @@ def _check_layer(layer: keras.layers.Layer) -> None:
     where = f"layer {layer.name!r}"
     if getattr(layer, "stateful", False):
         raise ExportError(f"{where}: keeps its state between batches; set stateful=False")
-    if layer.compute_dtype != "float32":
+    if keras.backend.is_float_dtype(layer.compute_dtype) and layer.compute_dtype != "float32":
         raise ExportError(f"{where}: expected float32 as compute dtype, found {layer.compute_dtype}; set its dtype")

@@ -114,15 +114,22 @@ class Twins:
         found = self.listed("optimizer_state", "s")
         expected: list[NDArray[Any]] = []
         for value in reversed(found):
-            while (last := candidates.pop().numpy()).shape != value.shape or last.dtype.kind != value.dtype.kind:
+            while not _same_slot(last := candidates.pop().numpy(), value):
                 pass
             expected.insert(0, last)
         return found, expected
 
     def differences(self) -> dict[str, float]:
         """Return the largest difference per weight."""
-        pairs = zip(self.model.weights, self.listed("parameters", "a"), strict=True)
+        floats = [v for v in self.model.weights if v.dtype == "float32"]
+        pairs = zip(floats, self.listed("parameters", "a"), strict=True)
         return {v.path: float(np.abs(v.numpy() - value).max()) for v, value in pairs}
+
+
+def _same_slot(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Return whether two values may be of one slot: one shape and kind, and for the state of a random layer one seed."""
+    alike = one.shape == other.shape and one.dtype.kind == other.dtype.kind
+    return alike and (one.shape != (2,) or one.dtype.kind != "i" or bool(one[0] == other[0]))
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parity.case import Family
 from parity.convolutions import CONVOLUTIONS, POOLINGS
-from parity.layers import DENSE, NORMALIZATIONS, RANDOM, WEIGHTS
+from parity.layers import DENSE, NORMALIZATIONS, PREPROCESSING, RANDOM, WEIGHTS
 from parity.losses import LOSSES
 from parity.models import MODELS
 from parity.optimizers import OPTIMIZERS, STEPS
@@ -22,6 +22,7 @@ FAMILIES = (
     CONVOLUTIONS,
     POOLINGS,
     NORMALIZATIONS,
+    PREPROCESSING,
     RANDOM,
     RECURRENT,
     ATTENTION,

@@ -23,7 +23,9 @@ SLOW = {
     "batch normalization along other axes",
     "convolutions along one axis",
     "convolutions with strides and dilation",
+    "colors of images",
     "dropout of images",
+    "further random images",
     "grouped convolutions",
     "masked positions",
     "masked values",
@@ -31,6 +33,7 @@ SLOW = {
     "max-pools that overlap, lie apart and fit",
     "recurrent layers of cells, with dropout",
     "recurrent layers",
+    "resized images",
     "shapes of images",
     "transposed convolutions",
 }

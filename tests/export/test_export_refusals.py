@@ -80,10 +80,6 @@ def stateful() -> Any:
 
 
 REFUSED: list[tuple[Any, str]] = [
-    (
-        lambda: model(layers.GaussianNoise(0.5, name="noise")),
-        r"layer 'noise': the op StatelessRandomNormalV2 .*Dropout",
-    ),
     (lambda: mapped(looped, "loop"), r"layer 'loop': the op StatelessWhile .*use a Keras layer.* in place of the loop"),
     (lambda: model(Repeating(name="own")), r"layer 'own': the op StatelessWhile .* in place of the loop"),
     (

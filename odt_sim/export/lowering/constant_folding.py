@@ -14,6 +14,7 @@ FOLDED = (tf.int32, tf.int64, tf.bool)  # types of shapes; a random generator's 
 def known(tensor: tf.Tensor) -> NDArray[Any]:
     """Return the value of a constant."""
     value = tf.get_static_value(tensor)
+    value = evaluated(tensor) if value is None else value
     if value is None:
         raise Refusal("depends on a shape or a number that is not fixed; use fixed ones")
     return np.asarray(value)
@@ -40,6 +41,22 @@ def folded(op: tf.Operation, inputs: list[Value]) -> list[tf.Tensor] | None:
     if len(constants) < len(inputs):
         return None
     return [tf.constant(value, t.dtype) for value, t in zip(computed(op, constants), op.outputs, strict=True)]
+
+
+def evaluated(tensor: tf.Tensor) -> NDArray[Any] | None:
+    """Return the value of a tensor of any type that is computed from constants alone; None for others."""
+    op = tensor.op
+    if op.type == "Const":
+        return np.asarray(tf.get_static_value(tensor))
+    if not op.inputs or op.op_def.is_stateful:
+        return None
+    values = []
+    for t in op.inputs:
+        value = evaluated(t)
+        if value is None:
+            return None
+        values.append(value)
+    return computed(op, values)[tensor.value_index]
 
 
 def computed(op: tf.Operation, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:

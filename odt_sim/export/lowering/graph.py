@@ -141,14 +141,21 @@ def argument(
     constants: Mapping[str, tf.Tensor],
 ) -> tf.Tensor:
     """Return the tensor for a placeholder: a variable's handle or value, a captured constant, or an argument."""
-    if op.name in trace.variables:
+    if op.name in trace.variables and not _is_table(op):
         variable = variables.get(trace.variables[op.name])
         if variable is None:
             raise ExportError(
                 f"{trace.where(op)}: reads a variable that is not a weight of the model; make it a weight of a layer"
             )
         return variable.handle if isinstance(variable, tf.Variable) else variable
-    return tf.constant(constants[op.name].numpy()) if op.name in constants else inputs[trace.arguments[op.name].name]
+    if op.name not in constants:
+        return inputs[trace.arguments[op.name].name]
+    return constants[op.name] if _is_table(op) else tf.constant(constants[op.name].numpy())
+
+
+def _is_table(op: tf.Operation) -> bool:
+    """Return whether a placeholder stands for a look-up table."""
+    return any(user.type == "LookupTableFindV2" for user in op.outputs[0].consumers())
 
 
 def _emit_operation(op: tf.Operation, values: dict[str, Emitted], emission: Emission) -> None:

@@ -5,6 +5,7 @@ the key k0, k1 to hi(M1 c2) ^ c1 ^ k0, lo(M1 c2), hi(M0 c0) ^ c3 ^ k1, lo(M0 c0)
 Here `even` holds (c0, c2) and `odd` (c1, c3) of all counters, `[2, counters]` int32. The 64 bits of a product are two int32.
 """
 
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -53,16 +54,32 @@ def key_and_counter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
 @lowers("StatelessRandomUniformV2", deferred=True)
 def uniform(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute numbers in [0, 1): the low 23 bits of each word over 2^23."""
+    return [drawn(inputs, fractions)]
+
+
+def fractions(words: tf.Tensor) -> tf.Tensor:
+    """Return the low 23 bits of words over 2^23, in [0, 1)."""
+    return tf.cast(words % 2**23, tf.float32) * 2.0**-23
+
+
+def drawn(inputs: list[Value], numbers: Callable[[tf.Tensor], tf.Tensor], words_each: int = 1) -> tf.Tensor:
+    """Return random numbers in a shape.
+
+    Args:
+        inputs: The shape, the key, the counter and the algorithm of an op.
+        numbers: Takes the words of whole groups, `[4 * groups]` int32, and returns a number for each `words_each` of them.
+        words_each: The words per number.
+    """
     shape, (key, counter, algorithm) = inputs[0], map(tensor_of, inputs[1:])
     if tf.get_static_value(algorithm) not in (AUTO_SELECT, PHILOX):
         raise Refusal("supports only the algorithm Philox; use that")
-    sizes = sizes_of(shape)
-    if isinstance(shape, Sizes):
-        words = _words_of_rows(shape, abs(prod(sizes)), key, counter)
-    else:
-        words = _words(tf.range(-(-prod(sizes) // 4)), key, counter)
-        words = words[: prod(sizes)] if prod(sizes) % 4 else words
-    return [tf.reshape(tf.cast(words % 2**23, tf.float32) * 2.0**-23, sizes)]
+    sizes, group = sizes_of(shape), 4 // words_each
+    if not isinstance(shape, Sizes):
+        values = numbers(_words(tf.range(-(-prod(sizes) // group)), key, counter))
+        return tf.reshape(values[: prod(sizes)] if prod(sizes) % group else values, sizes)
+    each = abs(prod(sizes)) * int(shape.per_row.max())  # a row that ends within a group leaves some numbers over
+    values = numbers(_words(shape.batch.numbers(-(-each // group)), key, counter))
+    return tf.reshape(tf.gather(values, shape.batch.numbers(each)) if each % group else values, sizes)
 
 
 def _words(groups: tf.Tensor, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
@@ -73,13 +90,3 @@ def _words(groups: tf.Tensor, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
     rest = [tf.fill(low.shape, n) if low.shape.is_fully_defined() else zeros + n for n in scalars]
     even, odd = tf.concat([low, rest[0]], 0), tf.concat([zeros, rest[1]], 0)
     return tf.reshape(tf.transpose(tf.stack(philox(even, odd, key), -1), [1, 0, 2]), [-1])
-
-
-def _words_of_rows(shape: Sizes, others: int, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
-    """Return a word per element of a shape that depends on the rows of the batch, `[elements]` int32.
-
-    If a row's elements are not a multiple of four, surplus words are generated and the elements gathered.
-    """
-    each = others * int(shape.per_row.max())
-    words = _words(shape.batch.numbers(-(-each // 4)), key, counter)
-    return words if each % 4 == 0 else tf.gather(words, shape.batch.numbers(each))

@@ -54,15 +54,18 @@ UNKNOWN_TYPES = (tf.float16, tf.bfloat16, tf.float64, tf.complex64, tf.complex12
 
 _LOOP = "use a Keras layer, or tf.vectorized_map, in place of the loop"
 _PYTHON = "write it in ops of TensorFlow or Keras in place of Python"
-_RANDOM = "use Dropout, or keras.random.uniform with a keras.random.SeedGenerator"
+_RANDOM = "use keras.random with a keras.random.SeedGenerator"
+_STRINGS = "do this before the model, in the data, and give the model the numbers"
 
 INSTEAD = {
+    "AsString": _STRINGS,
+    "SparseCross": _STRINGS,
+    "StringToHashBucketFast": _STRINGS,
     "EagerPyFunc": _PYTHON,
     "PyFunc": _PYTHON,
     "IsNan": "use SGD, Adam or another optimizer that does not divide the sparse gradient of an Embedding",
     "RandomStandardNormal": _RANDOM,
     "RandomUniform": _RANDOM,
-    "StatelessRandomNormalV2": _RANDOM,
     "StatelessWhile": _LOOP,
     "TensorListFromTensor": _LOOP,
     "TensorListReserve": _LOOP,

@@ -149,10 +149,13 @@ def batch_matmul(a: Any, b: Any, settings: Any) -> Any:
     return raw.BatchMatMulV2(x=a, y=b, **settings)
 
 
-def resizings(grad: Any, shape: Callable[..., Any]) -> list[Call]:
+BORDERS = ((False, False), (False, True), (True, False))  # align_corners, half_pixel_centers
+
+
+def resizings(grad: Any, shape: Callable[..., Any], borders: Any = BORDERS) -> list[Call]:
     sizes = [((3, 4), (6, 8)), ((5, 4), (3, 9)), ((1, 2), (4, 1))]
     calls = []
-    for (old, new), (corners, centers) in product(sizes, [(False, False), (False, True), (True, False)]):
+    for (old, new), (corners, centers) in product(sizes, borders):
         settings = {"align_corners": corners, "half_pixel_centers": centers}
         function = lambda dy, old=old, settings=settings: grad(dy, shape(old), settings)  # noqa: E731
         calls.append(Call(function, (whole(2, *new, 3),)))
@@ -225,12 +228,86 @@ def uniforms(seeds: list[tuple[int, int]], shapes: list[tuple[int, ...]]) -> lis
     ]
 
 
+def draws(function: Callable[..., Any], tolerance: float = 0.0) -> list[Call]:
+    """Return calls of a random op with a seed: numbers in groups of four, and not."""
+    seeds: list[tuple[int, int]] = [(3, 4), (2**31 - 3, 12345)]
+    return [
+        Call(lambda seed, shape=shape: function(shape, seed), (np.array(seed, np.int32),), tolerance)
+        for seed, shape in product(seeds, [(), (3,), (2, 3, 4)])
+    ]
+
+
+def moments(function: Callable[..., Any], tolerance: float) -> list[Call]:
+    """Return calls that answer with the mean and deviation of many numbers of a distribution, and the share below 1."""
+
+    def measured(seed: Any) -> list[Any]:
+        numbers = tf.cast(function([100, 200], seed), tf.float32)
+        return [
+            tf.reduce_mean(numbers),
+            tf.math.reduce_std(numbers),
+            tf.reduce_mean(tf.cast(numbers < 1.0, tf.float32)),
+        ]
+
+    return [Call(measured, (np.array(seed, np.int32),), tolerance) for seed in [(3, 4), (5, 0)]]
+
+
+def transforms(op: Any, fills: tuple[str, ...], **settings: Any) -> list[Call]:
+    """Return calls that turn, shift, stretch and tilt images beyond their borders, alike and each in its own way."""
+    rows = np.array(
+        [
+            [0.8, -0.6, 1.3, 0.6, 0.8, -2.2, 0.0, 0.0],
+            [1.7, 0.1, -9.6, 0.0, 2.3, 6.7, 0.01, -0.02],
+            [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
+        ],
+        np.float32,
+    )
+    return [
+        Call(
+            lambda x, t, given=given: op(images=x, transforms=t, output_shape=[4, 6], **settings, **given),
+            (whole(3, 5, 4, 2), own),
+            1e-5,
+        )
+        for own, interpolation, fill in product((rows, rows[:1]), ("NEAREST", "BILINEAR"), fills)
+        for given in [{"interpolation": interpolation, "fill_mode": fill}]
+    ]
+
+
+def equations(op: Any, inputs: int) -> list[Call]:
+    """Return linear equations, some with a zero where a pivot would be."""
+    tilted = np.array([[[0, 2, 1], [1, 0, 3], [4, 1, 0]], [[1, 2, 0], [2, 4, 1], [0, 1, 5]]], np.float32)
+    regular = whole(2, 8, 8) + 20 * np.eye(8, dtype=np.float32)
+    return [
+        Call(lambda *given, adjoint=adjoint: op(*given, adjoint), (a, whole(*a.shape[:-1], 2))[:inputs], 1e-5)
+        for a, adjoint in product((tilted, regular), (False, True))
+    ]
+
+
+def scalings(gradient: bool) -> list[Call]:
+    """Return calls that scale images with a kernel, smaller and larger, or the gradients of these."""
+    calls = []
+    for kernel, size in product(("triangle", "lanczos3"), ((3, 4), (9, 7))):
+        scale, zero = [size[0] / 6, size[1] / 5], [0.0, 0.0]
+        own = {"scale": scale, "translation": zero, "kernel_type": kernel, "antialias": True}
+        forward = lambda x, size=size, own=own: raw.ScaleAndTranslate(images=x, size=size, **own)  # noqa: E731
+        backward = lambda x, dy, own=own: raw.ScaleAndTranslateGrad(grads=dy, original_image=x, **own)  # noqa: E731
+        x = whole(2, 6, 5, 3)
+        calls.append(Call(backward if gradient else forward, (x, whole(2, *size, 3))[: 1 + gradient], 1e-5))
+    return calls
+
+
 def floor_divisions() -> list[Call]:
     numbers, divisors = np.array([[-7, -6, 0, 6, 7]] * 2), np.array([[2], [-3]])
     kinds = (np.int32, np.int64, np.float32)
     return [
         Call(lambda a, b: raw.FloorDiv(x=a, y=b), (numbers.astype(kind), divisors.astype(kind)), 0.0) for kind in kinds
     ]
+
+
+TABLE = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([3, 7, -2], [1, 0, 5], tf.int64, tf.int64), 9)
+
+
+def look_ups() -> list[Call]:
+    return [Call(lambda x: TABLE.lookup(tf.cast(x, tf.int64)), (np.array([[3, 4], [-2, 7]], np.int32),), 0.0)]
 
 
 def unit_matrices(*shapes: tuple[int, int]) -> list[Call]:
@@ -324,22 +401,35 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "FloorDiv": floor_divisions,
     "FusedBatchNormGradV3": lambda: fused_norms(gradient=True),
     "FusedBatchNormV3": lambda: fused_norms(gradient=False),
+    "HSVToRGB": lambda: [
+        Call(lambda x: raw.HSVToRGB(images=x), (RANDOM.uniform(size=(2, 5, 4, 3)).astype(np.float32),))
+    ],
     "IdentityN": lambda: each(lambda x, y: list(raw.IdentityN(input=[x, y])), 2),
+    "ImageProjectiveTransformV2": lambda: transforms(raw.ImageProjectiveTransformV2, ("CONSTANT", "REFLECT")),
+    "ImageProjectiveTransformV3": lambda: transforms(
+        raw.ImageProjectiveTransformV3, ("CONSTANT", "REFLECT", "WRAP", "NEAREST"), fill_value=7.0
+    ),
     "Inv": lambda: of_positive(lambda x: raw.Inv(x=x)),
     "InvGrad": lambda: of_positive(lambda y, dy: raw.InvGrad(y=y, dy=dy), 2),
     "IsFinite": lambda: each(lambda x: raw.IsFinite(x=raw.Log(x=x))),
     "L2Loss": lambda: each(lambda x: raw.L2Loss(t=x)),
     "LeakyReluGrad": lambda: each(lambda x, dy: raw.LeakyReluGrad(gradients=dy, features=x, alpha=0.3), 2),
     "Log1p": lambda: of_positive(lambda x: raw.Log1p(x=x)),
+    "LookupTableFindV2": look_ups,
     "MatMul": lambda: products(matmul, [((3, 4), (4, 5)), ((1, 4), (4, 1))], "transpose_a", "transpose_b"),
     "MatrixDiagV3": lambda: unit_matrices((4, 4)),
+    "MatrixInverse": lambda: equations(lambda a, adjoint: raw.MatrixInverse(input=a, adjoint=adjoint), 1),
     "MatrixSetDiagV3": lambda: unit_matrices((4, 3), (4, 6)),
+    "MatrixSolve": lambda: equations(lambda a, b, adjoint: raw.MatrixSolve(matrix=a, rhs=b, adjoint=adjoint), 2),
     "MaxPool": lambda: poolings(max_pool, max_pool, False, 0.0),
     "MaxPoolGrad": lambda: poolings(max_pool_grad, max_pool, True, 0.0),
     "Mean": lambda: reductions(raw.Mean),
     "OnesLike": lambda: each(lambda x: raw.OnesLike(x=x)),
     "PreventGradient": lambda: each(lambda x: raw.PreventGradient(input=x)),
     "Range": lambda: [Call(lambda x: raw.Range(start=x, limit=7, delta=2), (np.array(n, np.int32),)) for n in (-2, 3)],
+    "RGBToHSV": lambda: [
+        Call(lambda x: raw.RGBToHSV(images=x), (np.array(list(product((0.0, 0.25, 1.0), repeat=3)), np.float32),))
+    ],
     "Reciprocal": lambda: of_positive(lambda x: raw.Reciprocal(x=x)),
     "ReciprocalGrad": lambda: of_positive(lambda y, dy: raw.ReciprocalGrad(y=y, dy=dy), 2),
     "Relu": lambda: each(lambda x: raw.Relu(features=x)),
@@ -349,6 +439,18 @@ OPS: dict[str, Callable[[], list[Call]]] = {
         Call(lambda x, s=s: raw.Reshape(tensor=x, shape=s), (whole(2, 6),)) for s in ([12], [-1, 3, 2])
     ],
     "ReadVariableOp": lambda: writes(raw.AssignVariableOp),
+    "ResizeArea": lambda: [
+        Call(lambda x, size=size: raw.ResizeArea(images=x, size=size), (whole(2, 6, 5, 3),))
+        for size in ((3, 4), (9, 5))
+    ],
+    "ResizeBicubic": lambda: resizings(
+        lambda x, size, own: raw.ResizeBicubic(images=x, size=size, **own), list, ((False, False), (False, True))
+    ),
+    "ResizeBicubicGrad": lambda: resizings(
+        lambda dy, x, own: raw.ResizeBicubicGrad(grads=dy, original_image=x, **own),
+        lambda size: tf.zeros([2, *size, 3]),
+        ((False, False), (False, True)),
+    ),
     "ResizeBilinearGrad": lambda: resizings(bilinear_grad, lambda size: tf.zeros([2, *size, 3])),
     "ResizeNearestNeighborGrad": lambda: resizings(nearest_grad, list),
     "ResourceScatterAdd": lambda: scatters(raw.ResourceScatterAdd),
@@ -357,6 +459,8 @@ OPS: dict[str, Callable[[], list[Call]]] = {
         *of_positive(lambda y, dy: raw.RsqrtGrad(y=y, dy=dy), 2),
         Call(lambda y, dy: raw.RsqrtGrad(y=y, dy=dy), at_zero(np.inf)),
     ],
+    "ScaleAndTranslate": lambda: scalings(gradient=False),
+    "ScaleAndTranslateGrad": lambda: scalings(gradient=True),
     "Selu": lambda: each(lambda x: raw.Selu(features=x)),
     "SeluGrad": lambda: each(lambda x, dy: raw.SeluGrad(gradients=dy, outputs=tf.nn.selu(x - 0.1)), 2),
     "SigmoidGrad": lambda: each(lambda y, dy: raw.SigmoidGrad(y=y / 8, dy=dy), 2),
@@ -372,8 +476,31 @@ OPS: dict[str, Callable[[], list[Call]]] = {
         *of_positive(lambda y, dy: raw.SqrtGrad(y=y, dy=dy), 2),
         Call(lambda y, dy: raw.SqrtGrad(y=y, dy=dy), at_zero(0.0)),
     ],
+    "StatelessMultinomial": lambda: moments(
+        lambda shape, seed: tf.random.stateless_categorical(
+            np.log(np.float32([[0.1, 0.2, 0.7]] * 100)), shape[1], seed
+        ),
+        0.02,
+    ),
+    "StatelessRandomGammaV3": lambda: [
+        call
+        for alpha in (0.3, 1.0, 5.0)
+        for call in moments(lambda shape, seed, alpha=alpha: tf.random.stateless_gamma(shape, seed, alpha), 0.05)
+    ],
     "StatelessRandomGetKeyCounter": lambda: uniforms([(0, 0), (5, 7), (2**31 - 3, 12345), (-4, 9)], [(5,)]),
+    "StatelessRandomNormalV2": lambda: draws(lambda shape, seed: tf.random.stateless_normal(shape, seed), 2e-6),
+    "StatelessRandomUniformFullIntV2": lambda: draws(
+        lambda shape, seed: tf.random.stateless_uniform(shape, seed, None, None, tf.int32)
+    ),
+    "StatelessRandomUniformIntV2": lambda: [
+        call
+        for kind in (tf.int32, tf.int64)
+        for call in draws(lambda shape, seed, kind=kind: tf.random.stateless_uniform(shape, seed, -5, 1000, kind))
+    ],
     "StatelessRandomUniformV2": lambda: uniforms([(3, 4)], [(), (2, 3, 4)]),
+    "StatelessTruncatedNormalV2": lambda: moments(
+        lambda shape, seed: tf.random.stateless_truncated_normal(shape, seed), 0.02
+    ),
     "StopGradient": lambda: each(lambda x: tf.stop_gradient(x)),
     "StridedSliceGrad": slices,
     "Sum": lambda: reductions(raw.Sum),

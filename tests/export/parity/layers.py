@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import constraints, layers, regularizers
 
@@ -34,6 +35,54 @@ def regularized() -> Any:
     ]
     last = layers.Dense(CLASSES, kernel_regularizer=regularizers.L1L2(0.01, 0.02), activity_regularizer="l1")
     return perceptron(*(layers.Dense(7, **own) for own in settings), last)
+
+
+class Sampling(layers.Layer):  # type: ignore[misc]
+    """The sampling of a variational autoencoder: z = mean + exp(log variance / 2) n with normal n."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seed_generator = keras.random.SeedGenerator(3)
+
+    def call(self, x: Any) -> Any:
+        mean, log_variance = keras.ops.split(x, 2, -1)
+        noise = keras.random.normal(keras.ops.shape(mean), seed=self.seed_generator)
+        self.add_loss(keras.ops.mean(keras.ops.exp(log_variance) + mean**2 - log_variance - 1.0))
+        return mean + keras.ops.exp(0.5 * log_variance) * noise
+
+
+class Draws(layers.Layer):  # type: ignore[misc]
+    """A layer that multiplies by whole random numbers and adds uniform ones, both in another order each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seeds = [keras.random.SeedGenerator(seed) for seed in range(3)]
+
+    def call(self, x: Any) -> Any:
+        whole = keras.random.randint(keras.ops.shape(x), 1, 4, seed=self.seeds[0])
+        uniform = keras.random.uniform((3,), -1.0, 1.0, seed=self.seeds[1])
+        mixed = keras.random.shuffle(keras.ops.concatenate([uniform, uniform - 2.0]), seed=self.seeds[2])
+        return x * keras.ops.cast(whole, x.dtype) + mixed
+
+
+def augmented(*body: Any) -> Any:
+    """Return a classifier of images in color behind random layers."""
+    last = (layers.Conv2D(6, 3), layers.GlobalAveragePooling2D(), layers.Dense(CLASSES))
+    return keras.Sequential([layers.Input((8, 8, 3)), *body, *last])
+
+
+def preprocessed() -> Any:
+    """Return a classifier of four whole numbers that are normalized, looked up and encoded."""
+    numbers = layers.Input((4,), dtype="int32")
+    x = keras.ops.cast(numbers, "float32")
+    normal = layers.Normalization(mean=[0.1, 0.2, 0.3, 0.4], variance=[1.0, 2.0, 3.0, 4.0])
+    learnt = layers.Normalization()
+    learnt.adapt(np.random.default_rng(0).normal(2.0, 3.0, (50, 4)).astype(np.float32))
+    found = layers.IntegerLookup(vocabulary=[3, 1, 0])(numbers)
+    parts = [normal(x), learnt(x), layers.Embedding(4, 3)(found)]
+    parts.append(layers.CategoryEncoding(6, output_mode="one_hot")(numbers[:, 0]))
+    h = layers.Concatenate()([layers.Flatten()(part) for part in parts])
+    return keras.Model(numbers, layers.Dense(CLASSES)(h))
 
 
 def chosen(x: Any) -> Any:
@@ -127,6 +176,88 @@ RANDOM = Family(
             ("SpatialDropout1D", "Dropout: noise shape", "AlphaDropout"),
             lambda: sequences(
                 layers.SpatialDropout1D(0.4), layers.Dropout(0.3, noise_shape=(8, 1, 4)), layers.AlphaDropout(0.2)
+            ),
+        ),
+        Case(
+            "transforms of images",
+            ("RandomTranslation", "RandomZoom", "RandomShear"),
+            lambda: images(
+                layers.RandomTranslation(0.2, 0.3),
+                layers.RandomZoom(0.3, fill_mode="constant", fill_value=0.5),
+                layers.RandomShear(0.3, 0.2, fill_mode="wrap"),
+            ),
+        ),
+        Case(
+            "colors of images",
+            (
+                *(
+                    "RandomCrop",
+                    "RandomContrast",
+                    "RandomBrightness",
+                    "RandomGrayscale",
+                    "RandomHue",
+                    "RandomSaturation",
+                ),
+                *("RandomColorJitter", "RandomInvert", "RandomSharpness", "Solarization"),
+            ),
+            lambda: augmented(
+                layers.RandomCrop(6, 6),
+                layers.RandomContrast(0.3, value_range=(0, 1)),
+                layers.RandomBrightness(0.3, value_range=(0, 1)),
+                layers.RandomGrayscale(0.5),
+                layers.RandomHue(0.2, value_range=(0, 1)),
+                layers.RandomSaturation(0.3, value_range=(0, 1)),
+                layers.RandomColorJitter((0, 1), 0.2, 0.2, 0.2, 0.2),
+                layers.RandomInvert(value_range=(0, 1)),
+                layers.RandomSharpness(0.3, value_range=(0, 1)),
+                layers.Solarization(value_range=(0, 1)),
+            ),
+        ),
+        Case(
+            "further random images",
+            ("RandomErasing", "RandomGaussianBlur", "RandomPerspective"),
+            lambda: augmented(
+                layers.RandomErasing(value_range=(0, 1)),
+                layers.RandomGaussianBlur(value_range=(0, 1)),
+                layers.RandomPerspective(),
+            ),
+        ),
+        Case(
+            "noise",
+            ("GaussianNoise", "GaussianDropout", "SpatialDropout3D"),
+            lambda: images(
+                layers.GaussianNoise(0.3),
+                layers.GaussianDropout(0.3),
+                layers.Reshape((2, 4, 7, 6)),
+                layers.SpatialDropout3D(0.3),
+            ),
+        ),
+        Case(
+            "random numbers in own layers",
+            ("`keras.random`: normal, uniform, randint, shuffle",),
+            lambda: perceptron(layers.Dense(12), Sampling(), Draws(), layers.Dense(CLASSES)),
+        ),
+    ),
+)
+
+PREPROCESSING = Family(
+    "Preprocessing in the model",
+    "parity/layers.py",
+    (
+        Case(
+            "preprocessing",
+            (*("Normalization: given, adapted", "IntegerLookup", "CategoryEncoding: one-hot"),),
+            preprocessed,
+        ),
+        Case(
+            "resized images",
+            ("Resizing: bicubic, cropped, padded", "CenterCrop", "Rescaling"),
+            lambda: images(
+                layers.Rescaling(0.5, 0.1),
+                layers.Resizing(6, 9, interpolation="bicubic"),
+                layers.Resizing(7, 7, crop_to_aspect_ratio=True),
+                layers.Resizing(6, 8, pad_to_aspect_ratio=True),
+                layers.CenterCrop(5, 5),
             ),
         ),
     ),
