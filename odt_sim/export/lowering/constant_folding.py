@@ -56,7 +56,7 @@ def evaluated(tensor: tf.Tensor) -> NDArray[Any] | None:
         if value is None:
             return None
         values.append(value)
-    return computed(op, values)[tensor.value_index]
+    return np.asarray(computed(op, values)[tensor.value_index])
 
 
 def computed(op: tf.Operation, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
