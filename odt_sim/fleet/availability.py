@@ -3,6 +3,7 @@
 Time is in simulated seconds, of which 0 is a Monday, 00:00 UTC; see `odt_sim.fleet.habits`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -107,3 +108,79 @@ class Charging:
         """See `Availability`."""
         begin, end = self.habits.night(ids, time)
         return np.where((begin <= time) & (time < end), end, time)
+
+
+@dataclass(frozen=True, eq=False)
+class Markov:
+    """Devices that go on and off at random: a Markov chain in continuous time with two states, for each device its own.
+
+    With the rates `1 / on` and `1 / off` of leaving the states, the chain is the same as one that draws its state anew, on
+    with probability `on / (on + off)`, at the events of a Poisson process of rate `1 / on + 1 / off` (uniformization). These
+    events are drawn cell by cell of time, so that the state at any time needs no history.
+
+    Attributes:
+        seed: The run's seed.
+        on: The mean seconds of an availability.
+        off: The mean seconds between two.
+    """
+
+    seed: int
+    on: float
+    off: float
+
+    @property
+    def cell(self) -> float:
+        """The seconds of a cell, in which two events are expected."""
+        return 2 * self.on * self.off / (self.on + self.off)
+
+    def available(self, ids: Ids, time: Times) -> Flags:
+        """See `Availability`."""
+        times = np.broadcast_to(np.asarray(time, np.float64), len(ids))
+        cell = np.floor(times / self.cell).astype(np.int64)
+        state = np.zeros(len(ids), bool)
+        left = np.arange(len(ids))
+        while len(left):  # a cell without an event before the time needs the cell before
+            last = self._last_event(ids[left], cell[left], times[left])
+            found = last >= 0
+            known = left[found]
+            state[known] = self._is_on(ids[known], cell[known], last[found])
+            left = left[~found]
+            cell[left] -= 1
+        return state
+
+    def until(self, ids: Ids, time: Times) -> Floats:
+        """See `Availability`."""
+        times = np.broadcast_to(np.asarray(time, np.float64), len(ids)).copy()
+        left = np.flatnonzero(self.available(ids, times))
+        cell = np.floor(times / self.cell).astype(np.int64)
+        after = times.copy()
+        while len(left):  # the events of one cell after the other, until one turns the device off
+            for at, on in self._events(ids[left], cell[left]):
+                turned = ~on & np.isfinite(at) & (at > after[left]) & (times[left] == after[left])
+                times[left] = np.where(turned, at, times[left])
+            left = left[times[left] == after[left]]
+            cell[left] += 1
+        return times
+
+    def _events(self, ids: Ids, cell: Ids) -> Iterator[tuple[Floats, Flags]]:
+        """Yield the times of the events in a cell, in order, and the states that they draw; inf where there is none."""
+        at, number = cell * self.cell, 0
+        while True:
+            gap = uniform(self.seed, f"gap {number}", ids, cell)
+            at = at - np.log1p(-gap) * self.cell / 2
+            inside = at < (cell + 1) * self.cell
+            if not inside.any():
+                return
+            yield np.where(inside, at, np.inf), self._is_on(ids, cell, np.full(len(ids), number))
+            number += 1
+
+    def _last_event(self, ids: Ids, cell: Ids, time: Floats) -> Ids:
+        """Return the number of the last event in a cell before a time; -1 for none."""
+        last = np.full(len(ids), -1)
+        for number, (at, _) in enumerate(self._events(ids, cell)):
+            last = np.where(at <= time, number, last)
+        return last
+
+    def _is_on(self, ids: Ids, cell: Ids, number: Ids) -> Flags:
+        drawn = uniform(self.seed, "state", ids, 64 * cell + number)
+        return np.asarray(drawn < self.on / (self.on + self.off))

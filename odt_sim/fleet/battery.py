@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.fleet.classes import JOULES_PER_WATT_HOUR, Floats, Ids
-from odt_sim.fleet.habits import Habits, Times
+from odt_sim.fleet.habits import HOUR, LONGEST_DAY, Habits, Times
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +43,27 @@ class Batteries:
         begin, _ = self.habits.night(ids, times)
         full_since, full = self.habits.night(ids, begin - 1.0)  # the night before
         joules, since = self.capacity(ids), full.copy()
-        places = np.searchsorted(self.ids, ids)
-        known = np.zeros(len(ids), bool)
-        inside = places < len(self.ids)
-        known[inside] = self.ids[places[inside]] == ids[inside]
+        known, places = self._worked(ids)
         known[known] = self.times[places[known]] > full_since[known]
         joules[known], since[known] = self.joules[places[known]], self.times[places[known]]
         return self._advanced(ids, joules, since, times)
+
+    def usable(self, ids: Ids, time: float) -> NDArray[np.bool_]:
+        """Return `[devices]`: whether each battery is above the floor, that of most without computing its charge."""
+        idle = self.habits.population["idle_watts"] * HOUR * LONGEST_DAY
+        capacity = self.habits.population["battery_watt_hours"] * JOULES_PER_WATT_HOUR
+        lasts = capacity - idle > self.floor * capacity  # whatever its user does, if it never trains
+        usable = lasts[self.habits.population.of_device[ids]]
+        unsure = np.flatnonzero(self._worked(ids)[0] | ~usable)
+        usable[unsure] = self.level(ids[unsure], time) > self.floor
+        return np.asarray(usable)
+
+    def _worked(self, ids: Ids) -> tuple[NDArray[np.bool_], Ids]:
+        """Return `[devices]` each: whether it has worked since it was last full, and its place in `ids`."""
+        places = np.searchsorted(self.ids, ids)
+        known = places < len(self.ids)
+        known[known] = self.ids[places[known]] == ids[known]
+        return known, places
 
     def level(self, ids: Ids, time: Times) -> Floats:
         """Return `[devices]`: the part of each battery that is left, 0 to 1."""

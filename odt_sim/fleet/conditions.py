@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError
-from odt_sim.fleet.availability import Always, Availability, Charging, Daily
+from odt_sim.fleet.availability import Always, Availability, Charging, Daily, Markov
 from odt_sim.fleet.battery import Batteries
 from odt_sim.fleet.calibration import Calibration, calibrated
 from odt_sim.fleet.classes import DeviceClass, Ids, Population
 from odt_sim.fleet.costs import Costs
-from odt_sim.fleet.habits import Habits
+from odt_sim.fleet.habits import HOUR, Habits
 from odt_sim.fleet.tables import device_classes
+from odt_sim.fleet.trace import Trace
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.settings import Availability as AvailabilitySettings
 from odt_sim.settings import Fleet
@@ -95,15 +96,21 @@ def available_when(when: AvailabilitySettings, habits: Habits) -> Availability:
     """Return the availability of a fleet's devices.
 
     Raises:
-        ConfigurationError: There is no such kind.
+        ConfigurationError: There is no such kind, or the trace is unusable.
     """
-    if when.kind in (None, "always"):
+    if when.kind is None or when.kind == "always":
         return Always()
     if when.kind == "daily":
         return Daily(habits, when.peak, when.low)
     if when.kind == "charging":
         return Charging(habits)
-    raise ConfigurationError(f"fleet.availability.kind: expected always, daily, charging, or null, found {when.kind!r}")
+    if when.kind == "markov":
+        return Markov(habits.seed, HOUR * when.on_hours, HOUR * when.off_hours)
+    if when.kind.endswith(".csv"):
+        return Trace.read(Path(when.kind).expanduser(), len(habits.population))
+    raise ConfigurationError(
+        f"fleet.availability.kind: expected always, daily, charging, markov, a .csv file or null, found {when.kind!r}"
+    )
 
 
 def data_bytes(data: FederatedData) -> NDArray[np.int64]:

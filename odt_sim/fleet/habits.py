@@ -31,6 +31,8 @@ PLUGGED_IN = 22.5
 """The mean local hour of the day at which a device begins to charge."""
 OWN_HABIT, EACH_NIGHT = 2.0, 1.0
 """The hours by which the devices' habits, and the nights of one device, differ at most."""
+LONGEST_DAY = 24 + 2 * EACH_NIGHT - SHORTEST_NIGHT
+"""The most hours between two nights' charging."""
 LONGEST_NIGHT = 9.0
 """The most hours that a device charges in a night."""
 
@@ -72,8 +74,12 @@ class Habits:
 
     def local(self, ids: Ids, time: Times) -> Floats:
         """Return `[devices]`: the seconds of local time since the Monday's midnight."""
-        offsets = self.offsets[0] if self.zones is None else self.offsets[self.zones[ids]]
-        return np.asarray(time + HOUR * offsets + np.zeros(len(ids)))
+        return self.ahead(ids) + time
+
+    def ahead(self, ids: Ids) -> Floats:
+        """Return `[devices]`: the whole seconds by which local time is ahead of UTC."""
+        offsets = np.round(HOUR * self.offsets)
+        return np.full(len(ids), offsets[0]) if self.zones is None else offsets[self.zones[ids]]
 
     def charging(self, ids: Ids, time: Times) -> Flags:
         """Return `[devices]`: whether each device charges."""
@@ -82,33 +88,36 @@ class Habits:
 
     def night(self, ids: Ids, time: Times) -> tuple[Floats, Floats]:
         """Return `[devices]` each: the begin and the end of the charging that is in progress, or of the last one."""
-        local = self.local(ids, time)
-        night = np.floor((local - HOUR * EARLIEST) / DAY).astype(np.int64)
-        begin, end = self._plugged(ids, night)
-        earlier = begin > local
+        ahead = self.ahead(ids)
+        night = self._number(ahead + time)
+        begin, end = self._plugged(ids, ahead, night)
+        earlier = begin > time
         if earlier.any():
-            before = self._plugged(ids[earlier], night[earlier] - 1)
-            begin[earlier], end[earlier] = before
-        shift = local - time
-        return begin - shift, end - shift
+            begin[earlier], end[earlier] = self._plugged(ids[earlier], ahead[earlier], night[earlier] - 1)
+        return begin, end
 
     def next_night(self, ids: Ids, time: Times) -> Floats:
         """Return `[devices]`: when each device next begins to charge, after `time`."""
-        local = self.local(ids, time)
-        night = np.floor((local - HOUR * EARLIEST) / DAY).astype(np.int64)
-        begin, _ = self._plugged(ids, night)
-        late = begin <= local
+        ahead = self.ahead(ids)
+        night = self._number(ahead + time)
+        begin, _ = self._plugged(ids, ahead, night)
+        late = begin <= time
         if late.any():
-            begin[late] = self._plugged(ids[late], night[late] + 1)[0]
-        return begin - (local - time)
+            begin[late] = self._plugged(ids[late], ahead[late], night[late] + 1)[0]
+        return begin
 
-    def _plugged(self, ids: Ids, night: Ids) -> tuple[Floats, Floats]:
-        """Return the local begin and end of the charging of numbered nights."""
+    @staticmethod
+    def _number(local: Floats) -> Ids:
+        """Return the number of the night that has begun for the first devices."""
+        return np.floor((local - HOUR * EARLIEST) / DAY).astype(np.int64)
+
+    def _plugged(self, ids: Ids, ahead: Floats, night: Ids) -> tuple[Floats, Floats]:
+        """Return the begin and the end of the charging of numbered nights, in whole seconds."""
         own = OWN_HABIT * (2 * uniform(self.seed, "plugged in", ids) - 1)
         each = EACH_NIGHT * (2 * uniform(self.seed, "night", ids, night) - 1)
         hours = SHORTEST_NIGHT + (LONGEST_NIGHT - SHORTEST_NIGHT) * uniform(self.seed, "hours", ids, night)
-        begin = night * DAY + HOUR * (PLUGGED_IN + own + each)
-        return begin, begin + HOUR * hours
+        begin = np.floor(night * DAY + HOUR * (PLUGGED_IN + own + each)) - ahead
+        return begin, np.floor(begin + HOUR * hours)
 
     def wifi(self, ids: Ids, time: Times) -> Flags:
         """Return `[devices]`: whether each device is on Wi-Fi."""

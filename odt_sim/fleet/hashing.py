@@ -24,14 +24,24 @@ def uniform(seed: int, purpose: str, ids: Ids, count: int | Ids = 0) -> NDArray[
         ids: The devices' ids.
         count: Separates independent draws of a device, such as the number of a day: one for all devices, or `[ids]`.
     """
-    start = _mixed(np.array([seed & 0xFFFFFFFFFFFFFFFF], np.uint64) ^ np.uint64(crc32(purpose.encode()) << 32))
-    counts = np.asarray(count, np.int64).astype(np.uint64)
-    words = _mixed(start + np.asarray(ids, np.int64).astype(np.uint64) * GAMMA)
-    words = _mixed(words + (counts + np.uint64(1)) * GAMMA)
-    return np.asarray((words >> np.uint64(11)) * 2.0**-53)
+    start = _mix(np.array([seed & 0xFFFFFFFFFFFFFFFF], np.uint64) ^ np.uint64(crc32(purpose.encode()) << 32))
+    words = np.asarray(ids).astype(np.uint64)
+    words *= GAMMA
+    words += start
+    counts = np.atleast_1d(count).astype(np.uint64)
+    _mix(words)
+    words += (counts + np.uint64(1)) * GAMMA
+    _mix(words)
+    words >>= np.uint64(11)
+    return np.asarray(words * 2.0**-53, np.float64)
 
 
-def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    words = (words ^ (words >> np.uint64(30))) * FIRST
-    words = (words ^ (words >> np.uint64(27))) * SECOND
-    return words ^ (words >> np.uint64(31))
+def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix the bits of words in place, since new arrays would take most of the time; return them."""
+    shifted = words >> np.uint64(30)
+    words ^= shifted
+    words *= FIRST
+    words ^= np.right_shift(words, np.uint64(27), out=shifted)
+    words *= SECOND
+    words ^= np.right_shift(words, np.uint64(31), out=shifted)
+    return words

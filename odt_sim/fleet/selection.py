@@ -1,0 +1,53 @@
+"""A uniform choice among the devices of a large fleet that are eligible, without looking at all of them."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from odt_sim.fleet.classes import Ids
+
+SPARE = 1.5
+"""How many more devices are looked at than are expected to be needed."""
+
+
+def choose_eligible(candidates: Ids, size: int, eligible: Callable[[Ids], Ids], generator: np.random.Generator) -> Ids:
+    """Return `size` of the eligible candidates, ascending, each as likely as any other; all of them if there are fewer.
+
+    Candidates are drawn in a random order and looked at until enough are eligible, so a small cohort of a large fleet
+    takes time in proportion to the cohort.
+
+    Args:
+        candidates: The devices to choose from, ascending.
+        size: How many to choose.
+        eligible: Returns those of some devices, in their order, that are eligible.
+        generator: Decides the choice.
+    """
+    order, seen, chosen = _Order(len(candidates), generator), 0, np.zeros(0, np.int64)
+    while len(chosen) < size and seen < len(candidates):
+        share = len(chosen) / seen if len(chosen) else 1.0
+        wanted = int(SPARE * (size - len(chosen)) / share) + 16 if seen == 0 or len(chosen) else 4 * seen
+        drawn = order.take(wanted)
+        seen += len(drawn)
+        chosen = np.concatenate([chosen, eligible(candidates[drawn])])
+    return np.sort(chosen[:size])
+
+
+class _Order:
+    """A random order of the numbers below `count`, drawn part by part."""
+
+    def __init__(self, count: int, generator: np.random.Generator) -> None:
+        self._count, self._generator = count, generator
+        self._taken = np.zeros(0, np.int64)
+
+    def take(self, wanted: int) -> Ids:
+        """Return the next numbers of the order; fewer at its end."""
+        left = self._count - len(self._taken)
+        if 4 * (len(self._taken) + wanted) >= self._count:  # too many would be drawn twice
+            rest = np.setdiff1d(np.arange(self._count), self._taken, assume_unique=True)
+            found = self._generator.permutation(rest)[: min(wanted, left)]
+        else:
+            drawn = self._generator.integers(0, self._count, 2 * wanted + 16)
+            unique = drawn[np.sort(np.unique(drawn, return_index=True)[1])]
+            found = unique[~np.isin(unique, self._taken)][:wanted]
+        self._taken = np.concatenate([self._taken, found])
+        return found

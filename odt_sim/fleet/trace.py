@@ -1,0 +1,115 @@
+"""Availability from a trace: a CSV file with the columns device, from and to, in simulated seconds."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.errors import ConfigurationError, SimulationError
+from odt_sim.fleet.classes import Floats, Ids
+from odt_sim.fleet.habits import Times
+
+Flags = NDArray[np.bool_]
+
+COLUMNS = ("device", "from", "to")
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The times at which devices are available; a device without a line never is.
+
+    Attributes:
+        where: The file's name, for errors.
+        first: `[devices + 1]`, where each device's intervals begin in `begins` and `ends`.
+        begins: `[intervals]` seconds, ascending for each device.
+        ends: `[intervals]` seconds.
+    """
+
+    where: str
+    first: Ids
+    begins: Floats
+    ends: Floats
+
+    @classmethod
+    def read(cls, path: Path, devices: int) -> "Trace":
+        """Read a trace.
+
+        Args:
+            path: The CSV file.
+            devices: The number of devices of the fleet.
+
+        Raises:
+            ConfigurationError: The file cannot be read, lacks a column, or has a line that does not fit.
+        """
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            raise ConfigurationError(f"{path}: cannot read the trace ({reason}); check fleet.availability") from error
+        reader = csv.DictReader(lines)
+        if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
+            raise ConfigurationError(f"{path}: lacks the column {missing[0]!r}; expected {', '.join(COLUMNS)}")
+        rows = [_row(row, f"{path}, line {number}", devices) for number, row in enumerate(reader, 2)]
+        if not rows:
+            raise ConfigurationError(f"{path}: has no lines, so no device is ever available; add some")
+        return cls._of(rows, str(path), devices)
+
+    @classmethod
+    def _of(cls, rows: Sequence[tuple[int, float, float]], where: str, devices: int) -> "Trace":
+        table = np.array(rows, np.float64)
+        device, begins, ends = table[np.lexsort((table[:, 1], table[:, 0]))].T
+        overlaps = np.flatnonzero((device[1:] == device[:-1]) & (begins[1:] < ends[:-1]))
+        if len(overlaps):
+            at = overlaps[0]
+            raise ConfigurationError(
+                f"{where}: two intervals of device {device[at]:.0f} overlap: {begins[at]:g} to {ends[at]:g} and "
+                f"{begins[at + 1]:g} to {ends[at + 1]:g}; join them"
+            )
+        return cls(where, np.searchsorted(device, np.arange(devices + 1)).astype(np.int64), begins, ends)
+
+    def available(self, ids: Ids, time: Times) -> Flags:
+        """See `odt_sim.fleet.availability.Availability`.
+
+        Raises:
+            SimulationError: The trace ends before that time.
+        """
+        return self.until(ids, time) > time
+
+    def until(self, ids: Ids, time: Times) -> Floats:
+        """See `odt_sim.fleet.availability.Availability`.
+
+        Raises:
+            SimulationError: The trace ends before that time.
+        """
+        times = np.broadcast_to(np.asarray(time, np.float64), len(ids))
+        if len(ids) and times.max() >= self.ends.max():
+            raise SimulationError(
+                f"{self.where}: the trace ends after {self.ends.max() / 3600:g} h, the run is at {times.max() / 3600:g} h; "
+                "give a longer one, or fewer rounds"
+            )
+        low, high = self.first[ids], self.first[ids + 1]
+        start = low
+        while (low < high).any():  # bisect, for each device in its own intervals: the first that ends after the time
+            middle = (low + high) // 2
+            later = self.ends[np.minimum(middle, len(self.ends) - 1)] > times
+            low, high = np.where(later | (low >= high), low, middle + 1), np.where(later, middle, high)
+        found = (low < self.first[ids + 1]) & (start < self.first[ids + 1])
+        place = np.minimum(low, len(self.ends) - 1)
+        return np.where(found & (self.begins[place] <= times), self.ends[place], times)
+
+
+def _row(row: dict[str, str], where: str, devices: int) -> tuple[int, float, float]:
+    try:
+        device, begin, end = int(row["device"]), float(row["from"]), float(row["to"])
+    except (TypeError, ValueError):
+        raise ConfigurationError(
+            f"{where}: expected a device's number and two times in seconds, found {', '.join(map(str, row.values()))}"
+        ) from None
+    if not 0 <= device < devices:
+        raise ConfigurationError(f"{where}: expected a device from 0 to {devices - 1}, found {device}")
+    if not 0 <= begin < end < float("inf"):
+        raise ConfigurationError(f"{where}: expected 0 <= from < to, found {begin:g} and {end:g}")
+    return device, begin, end
