@@ -20,11 +20,16 @@ def real_rows_only(model: keras.Model, sample_weight: tf.Tensor) -> Iterator[Non
     """Make BatchNormalization ignore rows with weight 0 while a training step is traced."""
     layers = [layer for layer in all_layers(model) if isinstance(layer, keras.layers.BatchNormalization)]
     problems: list[str] = []  # inside a layer, Keras would wrap the error in pages of text
+    foreign = [layer for layer in all_layers(model) if hasattr(layer, "sample_weight")]
     for layer in layers:
         layer._moments = _moments_of(layer, sample_weight, problems)  # shadows the class's method
+    for layer in foreign:
+        layer.sample_weight = sample_weight
     try:
         yield
     finally:
+        for layer in foreign:
+            layer.sample_weight = None
         for layer in layers:
             del layer._moments
     if problems:

@@ -13,6 +13,7 @@ from odt_sim.export.lowering import (  # noqa: F401 - each registers its lowerin
     depthwise,
     distributions,
     image_transform,
+    joins,
     linear_equations,
     pooling,
     random,

@@ -1,0 +1,22 @@
+"""Joins of tensors that the converter would turn into something else."""
+
+import tensorflow as tf
+
+from odt_sim.export.lowering.registry import Memo, Value, lowers
+
+
+@lowers("ConcatV2")
+def concat(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y = [X_1 X_2 ...] along an axis.
+
+    TFLite's converter takes the join of all slices along an axis for a reshape of the whole, whatever the two axes are.
+    Where they differ, the slices are stacked instead.
+    """
+    *parts, axis = op.inputs
+    sliced, place = parts[0].op, int(tf.get_static_value(axis)) % len(op.outputs[0].shape)
+    whole = sliced.type == "Unpack" and [t.ref() for t in parts] == [t.ref() for t in sliced.outputs]
+    if not whole or sliced.get_attr("axis") % len(sliced.inputs[0].shape) == place:
+        return [tf.concat(inputs[:-1], place)]
+    stacked = tf.stack(inputs[:-1], place)
+    sizes = [-1 if size is None else size for size in op.outputs[0].shape]
+    return [tf.reshape(stacked, sizes)]

@@ -1,0 +1,197 @@
+"""Convolutions and pooling of ATen, which have the channels on axis 1; TensorFlow's have them last."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from odt_sim.export.pytorch.registry import OPS, Refusal, computes, expect, pair
+
+_CONVOLUTIONS = {1: tf.nn.conv1d, 2: tf.nn.conv2d, 3: tf.nn.conv3d}
+_LARGEST = {1: tf.nn.max_pool1d, 2: tf.nn.max_pool2d, 3: tf.nn.max_pool3d}
+_MEAN = {1: tf.nn.avg_pool1d, 2: tf.nn.avg_pool2d, 3: tf.nn.avg_pool3d}
+
+
+def last(x: tf.Tensor) -> tf.Tensor:
+    """Move the channels from axis 1 to the end."""
+    rank = len(x.shape)
+    return tf.transpose(x, [0, *range(2, rank), 1])
+
+
+def first(x: tf.Tensor) -> tf.Tensor:
+    """Move the channels from the end to axis 1."""
+    rank = len(x.shape)
+    return tf.transpose(x, [0, rank - 1, *range(1, rank - 1)])
+
+
+def on_last(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """Return a function of images with the channels on axis 1, given one with the channels last."""
+    return lambda x, *args, **kwargs: first(function(last(x), *args, **kwargs))
+
+
+@computes("conv1d", "conv2d", "conv3d")
+def convolve(
+    x: tf.Tensor,
+    weight: tf.Tensor,
+    bias: tf.Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> tf.Tensor:
+    """Return a convolution with a kernel `[filters, channels, ...]`."""
+    count = len(x.shape) - 2
+    stride, dilation, kernel = pair(stride, count), pair(dilation, count), weight.shape[2:]
+    reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    if padding in ("same", "valid"):
+        pads = [(r // 2, r - r // 2) if padding == "same" else (0, 0) for r in reach]
+    else:
+        pads = [(p, p) for p in pair(padding, count)]
+    image, same = last(x), all(s == 1 for s in stride) and pads == [(r // 2, r - r // 2) for r in reach]
+    if not same and any(map(any, pads)):
+        image = tf.pad(image, [(0, 0), *pads, (0, 0)])
+    result = _grouped(image, weight, stride, dilation, groups, "SAME" if same else "VALID")
+    return first(result if bias is None else result + bias)
+
+
+def _grouped(
+    image: tf.Tensor, weight: tf.Tensor, stride: list[int], dilation: list[int], groups: int, padding: str
+) -> tf.Tensor:
+    count, channels = len(stride), image.shape[-1]
+    spatial = list(range(2, count + 2))
+    if count == 2 and groups == channels and groups > 1:
+        if stride[0] != stride[1] or (max(stride) > 1 and max(dilation) > 1):
+            raise Refusal("is a depthwise convolution with a stride and a dilation, or two strides; use one of them")
+        multiplier = weight.shape[0] // groups
+        kernel = tf.reshape(
+            tf.transpose(tf.reshape(weight, [groups, multiplier, *weight.shape[2:]]), [2, 3, 0, 1]),
+            [*weight.shape[2:], groups, multiplier],
+        )
+        return tf.nn.depthwise_conv2d(image, kernel, [1, *stride, 1], padding, dilations=dilation)
+    kernel = tf.transpose(weight, [*spatial, 1, 0])
+    convolution = _CONVOLUTIONS[count]
+    settings: dict[str, Any] = {"padding": padding, "dilations": dilation}
+    strides: Any = stride
+    if count == 3:
+        strides, settings["dilations"] = [1, *stride, 1], [1, *dilation, 1]
+    parts = zip(tf.split(image, groups, -1), tf.split(kernel, groups, -1), strict=True)
+    return tf.concat([convolution(part, own, strides, **settings) for part, own in parts], -1)
+
+
+@computes("conv_transpose1d", "conv_transpose2d")
+def convolve_transposed(
+    x: tf.Tensor,
+    weight: tf.Tensor,
+    bias: tf.Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> tf.Tensor:
+    """Return a transposed convolution with a kernel `[channels, filters, ...]`."""
+    count = len(x.shape) - 2
+    expect("groups", groups, 1)
+    expect("dilation", pair(dilation, count), [1] * count)
+    image, kernel = last(x), tf.transpose(weight, [*range(2, count + 2), 1, 0])
+    stride, padding, extra = pair(stride, count), pair(padding, count), pair(output_padding, count)
+    if count == 1:
+        image, kernel, stride, padding, extra = image[:, None], kernel[None], [1, *stride], [0, *padding], [0, *extra]
+    full = [(n - 1) * s + k for n, s, k in zip(image.shape[1:-1], stride, kernel.shape[:2], strict=True)]
+    result = tf.nn.conv2d_transpose(image, kernel, [image.shape[0], *full, kernel.shape[2]], stride, "VALID")
+    result = tf.pad(result, [(0, 0), *((0, e) for e in extra), (0, 0)])
+    result = result[:, *(slice(p, f + e - p) for p, f, e in zip(padding, full, extra, strict=True))]
+    result = result[:, 0] if count == 1 else result
+    return first(result if bias is None else result + bias)
+
+
+@computes("max_pool1d", "max_pool2d", "max_pool3d")
+def max_pool(
+    x: tf.Tensor, size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+) -> tf.Tensor:
+    """Return the largest value of each window."""
+    count = len(x.shape) - 2
+    expect("dilation", pair(dilation, count), [1] * count)
+    return _pooled(x, size, stride, padding, ceil, _LARGEST[count], float(tf.float32.min))
+
+
+@computes("avg_pool1d", "avg_pool2d", "avg_pool3d")
+def average_pool(
+    x: tf.Tensor,
+    size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil: bool = False,
+    count_padding: bool = True,
+    divisor: int | None = None,
+) -> tf.Tensor:
+    """Return the mean of each window."""
+    expect("divisor_override", divisor, None)
+    count = len(x.shape) - 2
+    padded = any(pair(padding, count))
+    if padded and not count_padding:
+        weights = _pooled(tf.ones_like(x[:1, :1]), size, stride, padding, ceil, _MEAN[count], 0.0)
+        return _pooled(x, size, stride, padding, ceil, _MEAN[count], 0.0) / weights
+    return _pooled(x, size, stride, padding, ceil, _MEAN[count], 0.0)
+
+
+def _pooled(
+    x: tf.Tensor, size: Any, stride: Any, padding: Any, ceil: bool, pool: Callable[..., tf.Tensor], fill: float
+) -> tf.Tensor:
+    count = len(x.shape) - 2
+    size, padding = pair(size, count), pair(padding, count)
+    stride = pair(stride, count) if stride not in ((), [], None) else size
+    image = last(x)
+    rest = [(n + 2 * p - k) % s for n, p, k, s in zip(image.shape[1:-1], padding, size, stride, strict=True)]
+    if ceil and any(rest):
+        raise Refusal("has ceil_mode=True and windows that reach over the edge; set ceil_mode=False")
+    if any(padding):
+        image = tf.pad(image, [(0, 0), *((p, p) for p in padding), (0, 0)], constant_values=fill)
+    return first(pool(image, size, stride, "VALID"))
+
+
+@computes("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
+def adaptive_average_pool(x: tf.Tensor, size: Any) -> tf.Tensor:
+    """Return the means over a given number of equal windows."""
+    return _adaptive(x, size, tf.reduce_mean)
+
+
+@computes("adaptive_max_pool1d", "adaptive_max_pool2d")
+def adaptive_max_pool(x: tf.Tensor, size: Any) -> tuple[tf.Tensor]:
+    """Return the largest values of a given number of equal windows."""
+    return (_adaptive(x, size, tf.reduce_max),)
+
+
+def _adaptive(x: tf.Tensor, size: Any, reduce: Callable[..., tf.Tensor]) -> tf.Tensor:
+    spatial = x.shape.as_list()[2:]
+    size = [n if s is None else s for s, n in zip(pair(size, len(spatial)), spatial, strict=True)]
+    if any(n % s for n, s in zip(spatial, size, strict=True)):
+        raise Refusal(f"pools {spatial} to {size}, which cuts windows of different sizes; choose a divisor")
+    if all(s == 1 for s in size):
+        return reduce(x, axis=list(range(2, len(x.shape))), keepdims=True)
+    blocks = [part for n, s in zip(spatial, size, strict=True) for part in (s, n // s)]
+    inner = list(range(3, 3 + 2 * len(spatial), 2))
+    return reduce(tf.reshape(x, [*x.shape[:2], *blocks]), axis=inner)
+
+
+@computes("upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d")
+def upsample(x: tf.Tensor, method: str, size: Sequence[int] | None, scales: Sequence[float] | None) -> tf.Tensor:
+    """Return images of another size, without aligned corners."""
+    target = list(size) if size else [int(n * s) for n, s in zip(x.shape[2:], scales or (), strict=True)]
+    if len(target) == 1:
+        return tf.squeeze(first(tf.image.resize(last(x[:, :, None]), [1, *target], method)), 2)
+    return first(tf.image.resize(last(x), target, method))
+
+
+def _nearest(x: tf.Tensor, size: Any, scales: Any = None, *_: Any) -> tf.Tensor:
+    return upsample(x, "nearest", size, scales)
+
+
+def _smooth(x: tf.Tensor, size: Any, align: bool, scales: Any = None, *_: Any) -> tf.Tensor:
+    expect("align_corners", align, False)
+    return upsample(x, "bilinear", size, scales)
+
+
+OPS["upsample_nearest1d"] = OPS["upsample_nearest2d"] = _nearest
+OPS["upsample_bilinear2d"] = _smooth
+del OPS["upsample_bicubic2d"]

@@ -1,0 +1,217 @@
+"""Elementwise ATen ops."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from odt_sim.export.pytorch.registry import OPS, computes, expect, number
+
+_UNARY: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "abs": tf.abs, "ceil": tf.math.ceil, "cos": tf.cos, "erf": tf.math.erf, "exp": tf.exp, "expm1": tf.math.expm1,
+    "floor": tf.floor, "log": tf.math.log, "log1p": tf.math.log1p, "logical_not": tf.logical_not, "neg": tf.negative,
+    "reciprocal": tf.math.reciprocal, "relu": tf.nn.relu, "relu6": tf.nn.relu6, "round": tf.round,
+    "rsqrt": tf.math.rsqrt, "sigmoid": tf.sigmoid, "sign": tf.sign, "silu": tf.nn.silu, "sin": tf.sin,
+    "sqrt": tf.sqrt, "square": tf.square, "tan": tf.tan, "tanh": tf.tanh, "selu": tf.nn.selu, "atan": tf.atan,
+    "log_sigmoid": tf.math.log_sigmoid, "softsign": tf.nn.softsign, "isnan": tf.math.is_nan,
+    "contiguous": tf.identity, "clone": tf.identity, "detach": tf.stop_gradient, "alias": tf.identity,
+    "lift_fresh_copy": tf.identity, "detach_": tf.stop_gradient,
+}  # fmt: skip
+_COMPARE: dict[str, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
+    "eq": tf.equal, "ne": tf.not_equal, "gt": tf.greater, "ge": tf.greater_equal, "lt": tf.less, "le": tf.less_equal,
+    "maximum": tf.maximum, "minimum": tf.minimum, "logical_and": tf.logical_and, "logical_or": tf.logical_or,
+    "bitwise_and": tf.logical_and, "bitwise_or": tf.logical_or, "bitwise_not": tf.logical_not,
+}  # fmt: skip
+
+
+def _first(function: Callable[[tf.Tensor], tf.Tensor]) -> Callable[..., tf.Tensor]:
+    return lambda x, *_, **__: function(x)
+
+
+def _both(function: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> Callable[..., tf.Tensor]:
+    return lambda x, y: function(*alike(x, y))
+
+
+OPS.update({name: _first(function) for name, function in _UNARY.items()})
+OPS.update({name: _both(function) for name, function in _COMPARE.items()})
+
+
+def alike(x: Any, y: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return two operands with PyTorch's common type: floats before integers before booleans, tensors before numbers."""
+    if not isinstance(x, tf.Tensor):
+        y, x = alike(y, x)
+        return x, y
+    if not isinstance(y, tf.Tensor):
+        if x.dtype.is_floating or (isinstance(y, int) and x.dtype.is_integer):
+            return x, tf.cast(y, x.dtype)
+        y = tf.constant(y, tf.float32 if isinstance(y, float) else tf.int32)
+    wanted = next((d for d in (tf.float32, tf.int32) if d in (x.dtype, y.dtype)), x.dtype)
+    return tf.cast(x, wanted), tf.cast(y, wanted)
+
+
+@computes("add")
+def add(x: Any, y: Any, alpha: float = 1, *, sign: int = 1) -> tf.Tensor:
+    """Return `x + alpha y`."""
+    x, y = alike(x, y)
+    factor = alpha * sign
+    return x + y if factor == 1 else x - y if factor == -1 else x + number(factor, y) * y
+
+
+OPS["sub"] = lambda x, y, alpha=1: add(x, y, alpha, sign=-1)
+OPS["rsub"] = lambda x, y, alpha=1: add(y, x, alpha, sign=-1)
+
+
+@computes("mul")
+def multiply(x: Any, y: Any) -> tf.Tensor:
+    """Return the product."""
+    x, y = alike(x, y)
+    return tf.logical_and(x, y) if x.dtype == tf.bool else x * y
+
+
+@computes("div")
+def divide(x: Any, y: Any, rounding_mode: str | None = None) -> tf.Tensor:
+    """Return the quotient; integers become floats without rounding."""
+    x, y = alike(x, y)
+    expect("rounding_mode", rounding_mode, None, "floor")
+    if rounding_mode == "floor":
+        return tf.math.floordiv(x, y)
+    return x / y if x.dtype.is_floating else tf.cast(x, tf.float32) / tf.cast(y, tf.float32)
+
+
+@computes("floor_divide")
+def floor_divide(x: Any, y: Any) -> tf.Tensor:
+    """Return the quotient, rounded down."""
+    return tf.math.floordiv(*alike(x, y))
+
+
+@computes("remainder")
+def remainder(x: Any, y: Any) -> tf.Tensor:
+    """Return the remainder with the sign of the divisor."""
+    return tf.math.floormod(*alike(x, y))
+
+
+@computes("pow")
+def power(x: Any, y: Any) -> tf.Tensor:
+    """Return a power; whole exponents up to 4 as products, whose gradients are defined at 0."""
+    if isinstance(y, int | float) and y in (2, 3, 4):
+        square = tf.square(x)
+        return square if y == 2 else square * x if y == 3 else tf.square(square)
+    if isinstance(y, int | float) and y == 0.5:
+        return tf.sqrt(x)
+    return tf.pow(*alike(x, y))
+
+
+@computes("leaky_relu")
+def leaky_relu(x: tf.Tensor, negative_slope: float = 0.01) -> tf.Tensor:
+    """Return x, times a slope below 0."""
+    return tf.nn.leaky_relu(x, negative_slope)
+
+
+@computes("prelu")
+def prelu(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    """Return x, times a learned slope below 0, one for all channels or one for each of axis 1."""
+    shape = [1] * len(x.shape)
+    if weight.shape[0] != 1:
+        shape[1] = weight.shape[0]
+    return tf.nn.relu(x) - tf.reshape(weight, shape) * tf.nn.relu(-x)
+
+
+@computes("elu")
+def elu(x: tf.Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> tf.Tensor:
+    """Return x above 0, else `alpha (e^x - 1)`."""
+    expect("scale", (scale, input_scale), (1, 1), (1.0, 1.0))
+    return tf.nn.elu(x) if alpha == 1 else tf.where(x > 0, x, alpha * tf.nn.elu(tf.minimum(x, 0.0)))
+
+
+@computes("celu")
+def celu(x: tf.Tensor, alpha: float = 1.0) -> tf.Tensor:
+    """Return x above 0, else `alpha (e^(x / alpha) - 1)`."""
+    return tf.nn.relu(x) + alpha * tf.nn.elu(tf.minimum(x, 0.0) / alpha)
+
+
+@computes("gelu")
+def gelu(x: tf.Tensor, *, approximate: str = "none") -> tf.Tensor:
+    """Return x times the normal distribution's cumulative probability of x."""
+    return tf.nn.gelu(x, approximate=approximate == "tanh")
+
+
+@computes("hardsigmoid")
+def hardsigmoid(x: tf.Tensor) -> tf.Tensor:
+    """Return `relu6(x + 3) / 6`."""
+    return tf.nn.relu6(x + 3.0) / 6.0
+
+
+@computes("hardswish")
+def hardswish(x: tf.Tensor) -> tf.Tensor:
+    """Return `x relu6(x + 3) / 6`."""
+    return x * hardsigmoid(x)
+
+
+@computes("softplus")
+def softplus(x: tf.Tensor, beta: float = 1, threshold: float = 20) -> tf.Tensor:
+    """Return `log(1 + e^(beta x)) / beta`."""
+    return tf.math.softplus(x * beta) / beta
+
+
+@computes("mish")
+def mish(x: tf.Tensor) -> tf.Tensor:
+    """Return `x tanh(softplus(x))`."""
+    return x * tf.tanh(tf.math.softplus(x))
+
+
+@computes("clamp", "hardtanh", "clip")
+def clamp(x: tf.Tensor, least: Any = -1.0, most: Any = 1.0) -> tf.Tensor:
+    """Limit values to a range; None for no limit."""
+    x = x if least is None else tf.maximum(x, number(least, x))
+    return x if most is None else tf.minimum(x, number(most, x))
+
+
+@computes("clamp_min")
+def clamp_min(x: tf.Tensor, least: Any) -> tf.Tensor:
+    """Limit values from below."""
+    return clamp(x, least, None)
+
+
+@computes("clamp_max")
+def clamp_max(x: tf.Tensor, most: Any) -> tf.Tensor:
+    """Limit values from above."""
+    return clamp(x, None, most)
+
+
+@computes("threshold")
+def threshold(x: tf.Tensor, limit: float, value: float) -> tf.Tensor:
+    """Return x where it is above a limit, else a value."""
+    return tf.where(x > limit, x, number(value, x))
+
+
+@computes("where")
+def where(condition: tf.Tensor, x: Any, y: Any) -> tf.Tensor:
+    """Return x where a condition holds, else y."""
+    if not isinstance(x, tf.Tensor) and not isinstance(y, tf.Tensor):
+        x = tf.constant(x, tf.float32)
+    return tf.where(condition, *alike(x, y))
+
+
+@computes("masked_fill")
+def masked_fill(x: tf.Tensor, mask: tf.Tensor, value: Any) -> tf.Tensor:
+    """Replace the values under a mask."""
+    return tf.where(mask, number(_finite(value), x), x)
+
+
+@computes("addcmul")
+def addcmul(x: tf.Tensor, a: tf.Tensor, b: tf.Tensor, *, value: float = 1) -> tf.Tensor:
+    """Return `x + value a b`."""
+    return x + value * a * b
+
+
+@computes("lerp")
+def lerp(x: tf.Tensor, end: tf.Tensor, weight: Any) -> tf.Tensor:
+    """Return `x + weight (end - x)`."""
+    return x + weight * (end - x)
+
+
+def _finite(value: Any) -> Any:
+    """Return a number; an infinite one as the largest of float32: LiteRT's softmax gives NaN for infinite logits."""
+    infinite = isinstance(value, float) and math.isinf(value)
+    return math.copysign(float(tf.float32.max), value) if infinite else value

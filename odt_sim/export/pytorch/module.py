@@ -1,0 +1,172 @@
+"""A PyTorch module as a Keras model."""
+
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from odt_sim.errors import ExportError
+from odt_sim.export.pytorch.program import Mode, Program, Variables, decomposed, dtype_of
+
+STATISTICS = ("running_mean", "running_var")
+
+
+class Weights(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
+    """The parameters of one submodule under their own names; computes nothing."""
+
+    def __init__(self, path: str, tensors: Mapping[str, Any], *, normalizes: bool, trainable: bool) -> None:
+        super().__init__(trainable=trainable, name=path or "module")
+        self.module_path, self.normalizes = path, normalizes
+        with ExitStack() as scopes:
+            for part in filter(None, path.split(".")):
+                scopes.enter_context(keras.name_scope(part))
+            self.own = {name: _variable(name, tensor) for name, tensor in tensors.items()}
+        for variable in self.own.values():
+            self._track_variable(variable)
+        self.built = True
+
+
+class Module(keras.Model):  # type: ignore[misc]
+    """A model that runs the graphs of a PyTorch module: one for training, one for inference."""
+
+    def __init__(self, layers: Sequence[Weights], programs: Mapping[bool, Program], name: str) -> None:
+        super().__init__(name=name)
+        self.weights_of_layers, self._programs = list(layers), programs
+        self.generator = keras.random.SeedGenerator(0)
+        self.sample_weight: tf.Tensor | None = None
+        self.built = True
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        """Return the module's outputs."""
+        mode = Mode(training, self.generator, self.sample_weight)
+        given = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+        outputs = self._programs[training].run([tf.convert_to_tensor(x) for x in given], mode)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+
+def is_module(source: Any) -> bool:
+    """Return whether a source is a `torch.nn.Module`, without importing PyTorch."""
+    return any(
+        kind.__name__ == "Module" and kind.__module__ == "torch.nn.modules.module" for kind in type(source).__mro__
+    )
+
+
+def keras_model(module: Any, example: Any, batch_size: int) -> keras.Model:
+    """Return a PyTorch module as a Keras model with the same weights, for batches of one size.
+
+    Args:
+        module: A `torch.nn.Module` that `torch.export` can trace in both modes.
+        example: One of its inputs `[rows, ...]`, or a tuple of several, as tensors or arrays.
+        batch_size: The rows of every batch.
+
+    Raises:
+        ExportError: PyTorch cannot trace the module, or an op has no TensorFlow function.
+    """
+    given = [_rows(x, batch_size) for x in (example if isinstance(example, list | tuple) else [example])]
+    layers = _layers(module)
+    owners = {_join(layer.module_path, name): layer for layer in layers for name in layer.own}
+    shared = {name: owners[first] for name, first in _first_names(module).items()}
+    variables = Variables(
+        own={name: layer.own[_first_names(module)[name].rpartition(".")[2]] for name, layer in shared.items()},
+        layers=shared,
+        constants=_constants(module),
+    )
+    programs = {training: Program(_exported(module, given, training=training), variables) for training in (True, False)}
+    name = type(module).__name__.lower()
+    inputs = [keras.Input(batch_shape=tuple(x.shape), dtype=dtype_of(x.dtype).name, name=f"x{i}") for i, x in enumerate(given)]
+    return keras.Model(inputs, Module(layers, programs, name)(inputs), name=name)
+
+
+def _exported(module: Any, given: Sequence[Any], *, training: bool) -> Any:
+    """Return the graph of a module in one mode, which stays as it was."""
+    import torch
+
+    before = [(part, part.training) for part in module.modules()]
+    logging.disable(logging.CRITICAL)  # PyTorch logs pages about what it cannot trace
+    try:
+        module.train(training)
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), _masks_given():
+            warnings.simplefilter("ignore")
+            return decomposed(torch.export.export(module, tuple(given), strict=False))
+    except Exception as error:  # PyTorch raises many types
+        line = " ".join(str(error).split())[:300]
+        raise ExportError(f"torch: torch.export cannot trace {type(module).__name__} ({line})") from error
+    finally:
+        logging.disable(logging.NOTSET)
+        for part, mode in before:
+            part.training = mode
+
+
+@contextmanager
+def _masks_given() -> Iterator[None]:
+    """Let `nn.Transformer` use a mask as it is: whether its values are causal cannot be asked in a trace."""
+    from torch.nn.modules import transformer
+
+    own = transformer._detect_is_causal_mask
+    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: bool(is_causal)
+    try:
+        yield
+    finally:
+        transformer._detect_is_causal_mask = own
+
+
+def _rows(x: Any, count: int) -> Any:
+    """Return as many rows as a batch has; an example's rows are repeated."""
+    import torch
+
+    x = torch.as_tensor(x)
+    return x[torch.arange(count) % len(x)]
+
+
+def _layers(module: Any) -> list[Weights]:
+    """Return the parameters and statistics of a module as a layer for each submodule, in order."""
+    layers, seen = [], set[int]()
+    for path, part in module.named_modules():
+        tensors = {**dict(part.named_parameters(recurse=False)), **dict(part.named_buffers(recurse=False))}
+        floats = {n: t for n, t in tensors.items() if _is_weight(n, t) and id(t) not in seen}
+        seen |= set(map(id, floats.values()))
+        learned = {n: t for n, t in floats.items() if t.requires_grad}
+        statistics = {n: t for n, t in floats.items() if n in STATISTICS}
+        frozen = {n: t for n, t in floats.items() if n not in learned and n not in statistics}
+        follows = not frozen or bool(learned)
+        parts = [(True, {**learned, **(statistics if follows else {})}), (False, {**frozen, **({} if follows else statistics)})]
+        normalizes = "Norm" in type(part).__name__
+        layers += [Weights(path, own, normalizes=normalizes, trainable=trainable) for trainable, own in parts if own]
+    return layers
+
+
+def _first_names(module: Any) -> dict[str, str]:
+    """Return for each name of a weight the first name of the same weight: tied weights have several."""
+    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    first: dict[int, str] = {}
+    for name, tensor in named:
+        first.setdefault(id(tensor), name)
+    return {name: first[id(tensor)] for name, tensor in named if _is_weight(name.rpartition(".")[2], tensor)}
+
+
+def _is_weight(name: str, tensor: Any) -> bool:
+    """Return whether a tensor is a parameter or a running statistic; other buffers are constants."""
+    return tensor is not None and (tensor.requires_grad or name in STATISTICS or type(tensor).__name__ == "Parameter")
+
+
+def _variable(name: str, tensor: Any) -> keras.Variable:
+    if str(tensor.dtype) != "torch.float32":
+        raise ExportError(f"torch: expected float32 weights, found {tensor.dtype} in {name!r}; call module.float()")
+    values = tensor.detach().cpu().numpy()
+    return keras.Variable(values, trainable=tensor.requires_grad, dtype="float32", name=name)
+
+
+def _constants(module: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the buffers that are no weights, by name, as TensorFlow has their types."""
+    buffers = {n: b for n, b in module.named_buffers() if not _is_weight(n.rpartition(".")[2], b)}
+    return {n: b.detach().cpu().numpy().astype(dtype_of(b.dtype).as_numpy_dtype) for n, b in buffers.items()}
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

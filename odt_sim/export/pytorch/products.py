@@ -1,0 +1,86 @@
+"""ATen ops that multiply matrices: linear layers, attention, embeddings."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from odt_sim.export.pytorch.registry import computes, expect
+
+
+@computes("linear")
+def linear(x: tf.Tensor, weight: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
+    """Return `x weight^T + bias`."""
+    rows = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), weight, transpose_b=True)
+    rows = rows if bias is None else rows + bias
+    return rows if len(x.shape) == 2 else tf.reshape(rows, [*x.shape[:-1], weight.shape[0]])
+
+
+@computes("addmm")
+def addmm(bias: tf.Tensor, x: tf.Tensor, y: tf.Tensor, *, beta: float = 1, alpha: float = 1) -> tf.Tensor:
+    """Return `beta bias + alpha x y`."""
+    expect("(beta, alpha)", (beta, alpha), (1, 1))
+    return bias + tf.matmul(x, y)
+
+
+@computes("matmul", "mm", "bmm", "mv", "dot")
+def matmul(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """Return a product of matrices, or of vectors with one axis."""
+    left, right = len(x.shape) == 1, len(y.shape) == 1
+    product = tf.matmul(x[None] if left else x, y[:, None] if right else y)
+    product = tf.squeeze(product, -1) if right else product
+    return tf.squeeze(product, -1 if right else -2) if left else product
+
+
+@computes("einsum")
+def einsum(equation: str, tensors: Sequence[tf.Tensor], **_: Any) -> tf.Tensor:
+    """Return Einstein's sum."""
+    return tf.einsum(equation, *tensors)
+
+
+@computes("outer")
+def outer(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """Return the products of all pairs."""
+    return x[:, None] * y
+
+
+@computes("bilinear")
+def bilinear(x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
+    """Return `x^T weight_k y + bias_k`."""
+    product = tf.einsum("...i,kij,...j->...k", x, weight, y)
+    return product if bias is None else product + bias
+
+
+@computes("embedding")
+def embedding(weight: tf.Tensor, index: tf.Tensor, padding: int = -1, *_: Any) -> tf.Tensor:
+    """Return rows by number; the padding's row gets no gradient."""
+    if padding >= 0:
+        row = tf.one_hot(padding, weight.shape[0], dtype=weight.dtype)[:, None]
+        weight = tf.stop_gradient(weight) * row + weight * (1 - row)
+    return tf.gather(weight, index)
+
+
+@computes("scaled_dot_product_attention")
+def attention(
+    query: tf.Tensor,
+    key: tf.Tensor,
+    value: tf.Tensor,
+    mask: tf.Tensor | None = None,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tf.Tensor:
+    """Return `softmax(scale query key^T + mask) value` (arXiv:1706.03762)."""
+    expect("dropout_p", dropout, 0.0)
+    expect("enable_gqa", enable_gqa, False)
+    scores = tf.matmul(query, key, transpose_b=True) * (scale or 1 / math.sqrt(query.shape[-1]))
+    if causal:
+        mask = tf.constant(True) & (tf.range(scores.shape[-2])[:, None] >= tf.range(scores.shape[-1])[None])
+    if mask is not None and mask.dtype == tf.bool:
+        scores = tf.where(mask, scores, tf.constant(float(tf.float32.min)))
+    elif mask is not None:
+        scores = scores + tf.maximum(mask, float(tf.float32.min) / 2)  # an infinite logit is NaN in LiteRT's softmax
+    return tf.matmul(tf.nn.softmax(scores), value)

@@ -1,0 +1,273 @@
+"""A graph of `torch.export` as TensorFlow ops."""
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from odt_sim.errors import ExportError
+from odt_sim.export.pytorch import convolution, elementwise, products, recurrent, reductions, shapes
+from odt_sim.export.pytorch.normalization import batch_norm
+from odt_sim.export.pytorch.registry import OPS, Refusal
+
+FAMILIES = (convolution, elementwise, products, recurrent, reductions, shapes)
+"""The modules that register functions."""
+
+CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size")
+"""Ops without a result that check what `torch.export` assumed."""
+
+_VIEWS = ("alias", "expand", "narrow", "permute", "select", "slice", "split", "squeeze", "transpose", "unbind", "view")
+
+
+@dataclass(frozen=True)
+class Variables:
+    """What a graph's placeholders stand for.
+
+    Attributes:
+        own: The Keras variable of each parameter and buffer of floats, by its name in the module.
+        layers: The Keras layer of each of them, by the same name.
+        constants: The other buffers and constants, by name.
+    """
+
+    own: Mapping[str, Any]
+    layers: Mapping[str, keras.layers.Layer]
+    constants: Mapping[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How layers behave.
+
+    Attributes:
+        training: Whether BatchNorm uses the batch, and Dropout draws.
+        generator: A `keras.random.SeedGenerator` for random ops.
+        sample_weight: `[batch]`, 0 for padding rows; None if all rows are real.
+    """
+
+    training: bool
+    generator: Any
+    sample_weight: tf.Tensor | None
+
+
+class Program:
+    """A graph of ATen ops that runs as TensorFlow ops."""
+
+    def __init__(self, exported: Any, variables: Variables) -> None:
+        """Prepare a graph.
+
+        Args:
+            exported: A `torch.export.ExportedProgram`.
+            variables: Its parameters and buffers.
+        """
+        self._graph, self._variables = exported.graph, variables
+        signature = exported.graph_signature
+        self._names = {
+            **signature.inputs_to_parameters,
+            **signature.inputs_to_buffers,
+            **signature.inputs_to_lifted_tensor_constants,
+        }
+        self._inputs = signature.user_inputs
+
+    def run(self, inputs: list[tf.Tensor], mode: Mode) -> Any:
+        """Return the outputs of the graph.
+
+        Args:
+            inputs: The module's inputs.
+            mode: How its layers behave.
+
+        Raises:
+            ExportError: An op has no TensorFlow function.
+        """
+        values: dict[Any, Any] = {}
+        given = dict(zip(self._inputs, inputs, strict=True))
+        for node in self._graph.nodes:
+            if node.op == "placeholder":
+                values[node] = given[node.name] if node.name in given else self._stored(self._names[node.name])
+            elif node.op == "output":
+                return _filled(node.args[0], values)
+            elif node.op == "call_function":
+                self._call(node, values, mode)
+            else:
+                raise ExportError(f"torch: {node.name} is a {node.op}, which torch.export writes for no plain module")
+        raise ExportError("torch: the graph has no output")
+
+    def _stored(self, name: str) -> Any:
+        if name in self._variables.own:
+            return self._variables.own[name]
+        return tf.constant(self._variables.constants[name])
+
+    def _call(self, node: Any, values: dict[Any, Any], mode: Mode) -> None:
+        if node.target is operator.getitem:
+            values[node] = values[node.args[0]][node.args[1]]
+            return
+        name = _name(node)
+        if name in CHECKS:
+            return
+        try:
+            with tf.name_scope(_scope(node)):
+                values[node] = self._computed(node, name, values, mode)
+        except Refusal as refusal:
+            raise ExportError(f"torch: op {name}{_where(node)} {refusal}") from refusal
+        if name.endswith("_") and not name.startswith("_"):
+            self._written(node, values)
+
+    def _computed(self, node: Any, name: str, values: dict[Any, Any], mode: Mode) -> Any:
+        positional, keywords = _arguments(node, values)
+        plain = name.rstrip("_") if not name.startswith("_") else name
+        if plain == "batch_norm":
+            return self._batch_norm(node, positional, mode)
+        positional, keywords = (_filled_variables(v) for v in (positional, keywords))
+        if plain in RANDOM:
+            return RANDOM[plain](*positional, mode=mode)
+        if plain not in OPS:
+            raise Refusal("has no TensorFlow function; use other ops, or export the module's forward in Keras")
+        return OPS[plain](*positional, **keywords)
+
+    def _batch_norm(self, node: Any, arguments: list[Any], mode: Mode) -> tf.Tensor:
+        x, weight, bias, mean, variance, by_batch, momentum, eps = arguments[:8]
+        statistics = None if mean is None else (mean, variance)
+        frozen = statistics is not None and not self._variables.layers[self._names[node.args[3].name]].trainable
+        return batch_norm(
+            *(_filled_variables(v) for v in (x, weight, bias)),
+            statistics,
+            momentum,
+            eps,
+            by_batch=statistics is None or (bool(by_batch) and mode.training and not frozen),
+            sample_weight=mode.sample_weight,
+        )
+
+    def _written(self, node: Any, values: dict[Any, Any]) -> None:
+        """Let later ops see what an op changed in place."""
+        target = node.args[0]
+        if isinstance(values[target], keras.Variable) or self._names.get(target.name) in self._variables.constants:
+            return  # counts of batches, which nothing reads
+        if target.op == "call_function" and _name(target) in _VIEWS and len(target.args[0].users) > 1:
+            raise ExportError(
+                f"torch: op {_name(node)}{_where(node)} changes a view in place; use the op without the underscore"
+            )
+        values[target] = values[node]
+
+
+def decomposed(exported: Any) -> Any:
+    """Return a graph in which PyTorch's own decompositions replace ops that have no TensorFlow function here."""
+    from torch._decomp import core_aten_decompositions
+
+    table = core_aten_decompositions()
+    unknown = {n.target for n in exported.graph.nodes if n.op == "call_function" and not _is_known(n)}
+    known = {op: table[op] for op in unknown if op in table}
+    return exported.run_decompositions(known) if known else exported
+
+
+def _is_known(node: Any) -> bool:
+    name = _name(node)
+    plain = name if name.startswith("_") else name.rstrip("_")
+    return node.target is operator.getitem or plain in OPS or plain in RANDOM or plain in ("batch_norm", *CHECKS)
+
+
+def _dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode) -> tf.Tensor:
+    draws = train and mode.training and rate > 0
+    return keras.random.dropout(x, rate, seed=mode.generator) if draws else x
+
+
+def _channel_dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode) -> tf.Tensor:
+    shape = (*x.shape[:2], *[1] * (len(x.shape) - 2))
+    draws = train and mode.training and rate > 0
+    return keras.random.dropout(x, rate, noise_shape=shape, seed=mode.generator) if draws else x
+
+
+def _normal(x: Any, *_: Any, mode: Mode) -> tf.Tensor:
+    return keras.random.normal(tuple(x.shape if isinstance(x, tf.Tensor) else x), seed=mode.generator)
+
+
+def _uniform(x: Any, *_: Any, mode: Mode) -> tf.Tensor:
+    return keras.random.uniform(tuple(x.shape if isinstance(x, tf.Tensor) else x), seed=mode.generator)
+
+
+RANDOM: dict[str, Callable[..., tf.Tensor]] = {
+    "dropout": _dropout,
+    "feature_dropout": _channel_dropout,
+    "randn": _normal,
+    "randn_like": _normal,
+    "rand": _uniform,
+    "rand_like": _uniform,
+}
+
+
+def _name(node: Any) -> str:
+    """Return an op's name without its namespace and overload."""
+    target = node.target
+    return str(target._schema.name.partition("::")[2]) if hasattr(target, "_schema") else str(target)
+
+
+def _arguments(node: Any, values: Mapping[Any, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments in the order of the schema, defaults filled in; those by keyword only by name."""
+    positional, keywords = [], {}
+    for place, declared in enumerate(node.target._schema.arguments):
+        if place < len(node.args):
+            value = node.args[place]
+        elif declared.name in node.kwargs:
+            value = node.kwargs[declared.name]
+        elif declared.has_default_value():
+            value = declared.default_value
+        else:
+            continue
+        value = _filled(value, values)
+        if declared.kwarg_only:
+            if declared.name not in ("layout", "device", "pin_memory", "memory_format") and value is not None:
+                keywords[declared.name] = value
+        else:
+            positional.append(value)
+    return positional, keywords
+
+
+def _filled(value: Any, values: Mapping[Any, Any]) -> Any:
+    """Replace nodes by their values, and PyTorch's types by TensorFlow's."""
+    import torch
+
+    if isinstance(value, list | tuple):
+        return [_filled(v, values) for v in value]
+    if isinstance(value, torch.fx.Node):
+        return values[value]
+    if isinstance(value, torch.dtype):
+        return dtype_of(value)
+    return value
+
+
+def _filled_variables(value: Any) -> Any:
+    """Replace variables by their tensors."""
+    if isinstance(value, list):
+        return [_filled_variables(v) for v in value]
+    if isinstance(value, dict):
+        return {key: _filled_variables(v) for key, v in value.items()}
+    return tf.convert_to_tensor(value.value) if isinstance(value, keras.Variable) else value
+
+
+def dtype_of(dtype: Any) -> tf.DType:
+    """Return TensorFlow's type for PyTorch's; integers become int32, which LiteRT's borders have.
+
+    Raises:
+        ExportError: It is no type that trains here.
+    """
+    name = str(dtype).removeprefix("torch.")
+    kinds = {"float32": tf.float32, "int64": tf.int32, "int32": tf.int32, "int16": tf.int32, "int8": tf.int32}
+    kinds |= {"uint8": tf.int32, "bool": tf.bool}
+    if name not in kinds:
+        raise ExportError(f"torch: expected tensors of float32, integers or booleans, found {name}; call module.float()")
+    return kinds[name]
+
+
+def _scope(node: Any) -> str:
+    """Return a TensorFlow scope: the path of the module that an op belongs to."""
+    modules = list(node.meta.get("nn_module_stack", {}).values())
+    path = modules[-1][0] if modules else ""
+    cleaned = "".join(c if c.isalnum() or c in "_./" else "_" for c in path.removeprefix("L['self']"))
+    return cleaned.strip("._").replace(".", "/") or "module"
+
+
+def _where(node: Any) -> str:
+    modules = list(node.meta.get("nn_module_stack", {}).values())
+    return f" of module {modules[-1][0]!r}" if modules and modules[-1][0] else ""

@@ -1,0 +1,97 @@
+"""ATen's recurrent layers, unrolled over time."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from odt_sim.export.pytorch.registry import Refusal, computes
+
+State = tuple[tf.Tensor, ...]
+Cell = Callable[[tf.Tensor, tf.Tensor, State], State]
+"""Takes the products of the input and of the previous output, with biases, and the state; the output is its first."""
+
+
+def _lstm(x: tf.Tensor, h: tf.Tensor, state: State) -> State:
+    i, f, g, o = tf.split(x + h, 4, -1)
+    cell = tf.sigmoid(f) * state[1] + tf.sigmoid(i) * tf.tanh(g)
+    return tf.sigmoid(o) * tf.tanh(cell), cell
+
+
+def _gru(x: tf.Tensor, h: tf.Tensor, state: State) -> State:
+    (xr, xz, xn), (hr, hz, hn) = tf.split(x, 3, -1), tf.split(h, 3, -1)
+    z, new = tf.sigmoid(xz + hz), tf.tanh(xn + tf.sigmoid(xr + hr) * hn)
+    return (new + z * (state[0] - new),)
+
+
+@computes("lstm")
+def lstm(x: tf.Tensor, state: Sequence[tf.Tensor], weights: Sequence[tf.Tensor], *settings: Any) -> tuple[Any, ...]:
+    """Return the outputs, and the last outputs and cells, of LSTM layers."""
+    return _layers(_lstm, x, list(state), weights, *settings)
+
+
+@computes("gru")
+def gru(x: tf.Tensor, state: tf.Tensor, weights: Sequence[tf.Tensor], *settings: Any) -> tuple[Any, ...]:
+    """Return the outputs, and the last outputs, of GRU layers."""
+    return _layers(_gru, x, [state], weights, *settings)
+
+
+@computes("rnn_tanh")
+def rnn_tanh(x: tf.Tensor, state: tf.Tensor, weights: Sequence[tf.Tensor], *settings: Any) -> tuple[Any, ...]:
+    """Return the outputs, and the last outputs, of simple recurrent layers."""
+    return _layers(lambda x, h, _: (tf.tanh(x + h),), x, [state], weights, *settings)
+
+
+@computes("rnn_relu")
+def rnn_relu(x: tf.Tensor, state: tf.Tensor, weights: Sequence[tf.Tensor], *settings: Any) -> tuple[Any, ...]:
+    """Return the outputs, and the last outputs, of simple recurrent layers with ReLU."""
+    return _layers(lambda x, h, _: (tf.nn.relu(x + h),), x, [state], weights, *settings)
+
+
+def _layers(
+    cell: Cell,
+    x: tf.Tensor,
+    initial: Sequence[tf.Tensor],
+    weights: Sequence[tf.Tensor],
+    has_biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool = False,
+) -> tuple[Any, ...]:
+    """Run layers; `initial` has each state `[layers x directions, batch, units]`."""
+    if dropout and layers > 1:
+        raise Refusal("has dropout between its layers; use one layer each, with nn.Dropout between them")
+    steps = tf.unstack(x, axis=1 if batch_first else 0)
+    directions = 2 if bidirectional else 1
+    each = len(weights) // (layers * directions)
+    if each != (4 if has_biases else 2):
+        raise Refusal("has projections (proj_size), which are not supported")
+    finals = []
+    for layer in range(layers):
+        outputs = []
+        for direction in range(directions):
+            place = layer * directions + direction
+            own = weights[place * each : (place + 1) * each]
+            results, final = _direction(cell, steps, tuple(s[place] for s in initial), own, reverse=direction == 1)
+            outputs.append(results)
+            finals.append(final)
+        steps = [tf.concat(parts, -1) if len(parts) > 1 else parts[0] for parts in zip(*outputs, strict=True)]
+    lasts = [tf.stack(parts) for parts in zip(*finals, strict=True)]
+    return (tf.stack(steps, axis=1 if batch_first else 0), *lasts)
+
+
+def _direction(
+    cell: Cell, steps: Sequence[tf.Tensor], state: State, weights: Sequence[tf.Tensor], *, reverse: bool
+) -> tuple[list[tf.Tensor], State]:
+    w_x, w_h, b_x, b_h = (*weights, None, None)[:4]
+    count, rows = len(steps), steps[0].shape[0]
+    products = tf.matmul(tf.concat(list(steps), 0), w_x, transpose_b=True)  # one product for all steps
+    inputs = tf.split(products if b_x is None else products + b_x, [rows] * count)
+    outputs = []
+    for x in reversed(inputs) if reverse else inputs:
+        h = tf.matmul(state[0], w_h, transpose_b=True)
+        state = cell(x, h if b_h is None else h + b_h, state)
+        outputs.append(state[0])
+    return outputs[::-1] if reverse else outputs, state

@@ -1,0 +1,135 @@
+"""ATen ops that reduce axes, or normalize over them."""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import tensorflow as tf
+
+from odt_sim.export.pytorch.registry import OPS, axes_of, computes, expect
+
+_PLAIN: dict[str, Callable[..., tf.Tensor]] = {
+    "amax": tf.reduce_max, "amin": tf.reduce_min, "any": tf.reduce_any, "all": tf.reduce_all,
+    "logsumexp": tf.reduce_logsumexp, "mean": tf.reduce_mean, "prod": tf.reduce_prod, "sum": tf.reduce_sum,
+}  # fmt: skip
+
+
+def _reduce(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    def reduced(
+        x: tf.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: tf.DType | None = None
+    ) -> tf.Tensor:
+        x = x if dtype is None else tf.cast(x, dtype)
+        return function(x, axis=axes_of(dim, len(x.shape)), keepdims=keepdim)
+
+    return reduced
+
+
+OPS.update({name: _reduce(function) for name, function in _PLAIN.items()})
+
+
+@computes("max", "min")
+def largest(x: tf.Tensor, dim: Any = None, keepdim: bool = False, *, least: bool = False) -> Any:
+    """Return the largest value; along an axis with its position; of two tensors elementwise."""
+    reduce, position = (tf.reduce_min, tf.argmin) if least else (tf.reduce_max, tf.argmax)
+    if dim is None:
+        return reduce(x)
+    if isinstance(dim, tf.Tensor):
+        return (tf.minimum if least else tf.maximum)(x, dim)
+    place = position(x, axis=dim, output_type=tf.int32)
+    return reduce(x, axis=dim, keepdims=keepdim), tf.expand_dims(place, dim) if keepdim else place
+
+
+OPS["min"] = lambda x, dim=None, keepdim=False: largest(x, dim, keepdim, least=True)
+
+
+@computes("argmax", "argmin")
+def argmax(x: tf.Tensor, dim: int | None = None, keepdim: bool = False) -> tf.Tensor:
+    """Return the position of the largest value."""
+    flat = tf.reshape(x, [-1]) if dim is None else x
+    place = tf.argmax(flat, axis=dim or 0, output_type=tf.int32)
+    return tf.expand_dims(place, dim) if keepdim and dim is not None else place
+
+
+OPS["argmin"] = lambda x, dim=None, keepdim=False: argmax(-x, dim, keepdim)
+
+
+@computes("var", "std")
+def variance(
+    x: tf.Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: float | None = None
+) -> tf.Tensor:
+    """Return the variance; by default without bias."""
+    axes = axes_of(None if isinstance(dim, bool) else dim, len(x.shape))
+    if isinstance(dim, bool):
+        unbiased = dim
+    less = correction if correction is not None else 0 if unbiased is False else 1
+    count = float(prod(x.shape[a] for a in axes))
+    centered = tf.square(x - tf.reduce_mean(x, axis=axes, keepdims=True))
+    return tf.reduce_sum(centered, axis=axes, keepdims=keepdim) / (count - less)
+
+
+OPS["std"] = lambda *args, **kwargs: tf.sqrt(variance(*args, **kwargs))
+
+
+@computes("cumsum")
+def cumsum(x: tf.Tensor, dim: int, *, dtype: tf.DType | None = None) -> tf.Tensor:
+    """Return the running sum along an axis."""
+    return tf.cumsum(x if dtype is None else tf.cast(x, dtype), axis=dim)
+
+
+@computes("softmax", "_softmax", "_safe_softmax")
+def softmax(x: tf.Tensor, dim: int, *_: Any, **__: Any) -> tf.Tensor:
+    """Return the softmax over an axis."""
+    return _over_last(tf.nn.softmax, x, dim)
+
+
+@computes("log_softmax", "_log_softmax")
+def log_softmax(x: tf.Tensor, dim: int, *_: Any, **__: Any) -> tf.Tensor:
+    """Return the logarithm of the softmax over an axis."""
+    return _over_last(tf.nn.log_softmax, x, dim)
+
+
+def _over_last(function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor, dim: int) -> tf.Tensor:
+    rank = len(x.shape)
+    dim %= rank
+    if dim == rank - 1:
+        return function(x)
+    order = [*(d for d in range(rank) if d != dim), dim]
+    return tf.transpose(function(tf.transpose(x, order)), [order.index(d) for d in range(rank)])
+
+
+@computes("linalg_vector_norm", "norm")
+def vector_norm(
+    x: tf.Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> tf.Tensor:
+    """Return the L1 or L2 norm over axes; the gradient of L2 at 0 is 0."""
+    expect("ord", float(order), 1.0, 2.0)
+    axes = axes_of(dim, len(x.shape))
+    if order == 1:
+        return tf.reduce_sum(tf.abs(x), axis=axes, keepdims=keepdim)
+    squares = tf.reduce_sum(tf.square(x), axis=axes, keepdims=keepdim)
+    positive = squares > 0
+    return tf.where(positive, tf.sqrt(tf.where(positive, squares, tf.ones_like(squares))), tf.zeros_like(squares))
+
+
+@computes("cosine_similarity")
+def cosine_similarity(x: tf.Tensor, y: tf.Tensor, dim: int = 1, eps: float = 1e-8) -> tf.Tensor:
+    """Return the cosine between vectors along an axis."""
+    lengths = tf.maximum(vector_norm(x, 2, dim), eps) * tf.maximum(vector_norm(y, 2, dim), eps)
+    return tf.reduce_sum(x * y, axis=dim) / lengths
+
+
+@computes("topk")
+def topk(x: tf.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[tf.Tensor, ...]:
+    """Return the largest or least values along an axis, in order, and their positions."""
+    rank = len(x.shape)
+    dim %= rank
+    order = [*(d for d in range(rank) if d != dim), dim]
+    back = [order.index(d) for d in range(rank)]
+    values, places = tf.math.top_k(tf.transpose(x, order) * (1 if largest else -1), k)
+    return tf.transpose(values * (1 if largest else -1), back), tf.transpose(places, back)
+
+
+@computes("sort")
+def sort(x: tf.Tensor, dim: int = -1, descending: bool = False) -> tuple[tf.Tensor, ...]:
+    """Return the values along an axis in order, and their positions."""
+    return topk(x, int(x.shape[dim]), dim, largest=descending)

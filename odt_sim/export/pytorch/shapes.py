@@ -1,0 +1,265 @@
+"""ATen ops on shapes: views, joins, slices, and tensors of constant content."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from odt_sim.export.pytorch.registry import OPS, Refusal, axes_of, computes, expect
+
+
+@computes("view", "reshape", "_unsafe_view", "view_copy")
+def reshape(x: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """Return the values in another shape."""
+    return tf.reshape(x, list(shape))
+
+
+@computes("flatten")
+def flatten(x: tf.Tensor, start: int = 0, end: int = -1) -> tf.Tensor:
+    """Join neighbouring axes."""
+    shape, (first, last) = x.shape.as_list(), (start % len(x.shape), end % len(x.shape))
+    return tf.reshape(x, [*shape[:first], -1, *shape[last + 1 :]])
+
+
+@computes("unflatten")
+def unflatten(x: tf.Tensor, dim: int, sizes: Sequence[int]) -> tf.Tensor:
+    """Split an axis into several."""
+    shape, place = x.shape.as_list(), dim % len(x.shape)
+    return tf.reshape(x, [*shape[:place], *sizes, *shape[place + 1 :]])
+
+
+@computes("permute")
+def permute(x: tf.Tensor, dims: Sequence[int]) -> tf.Tensor:
+    """Reorder all axes."""
+    return tf.transpose(x, axes_of(list(dims), len(x.shape)))
+
+
+@computes("transpose", "swapaxes")
+def transpose(x: tf.Tensor, a: int, b: int) -> tf.Tensor:
+    """Swap two axes."""
+    order = list(range(len(x.shape)))
+    order[a], order[b] = order[b], order[a]
+    return tf.transpose(x, order)
+
+
+@computes("t", "numpy_T")
+def t(x: tf.Tensor) -> tf.Tensor:
+    """Reverse the axes."""
+    return tf.transpose(x)
+
+
+@computes("unsqueeze")
+def unsqueeze(x: tf.Tensor, dim: int) -> tf.Tensor:
+    """Insert an axis of one."""
+    return tf.expand_dims(x, dim)
+
+
+@computes("squeeze")
+def squeeze(x: tf.Tensor, dim: Any = None) -> tf.Tensor:
+    """Remove axes of one."""
+    axes = [d for d in axes_of(dim, len(x.shape)) if x.shape[d] == 1]
+    return tf.squeeze(x, axes) if axes else x
+
+
+@computes("expand", "broadcast_to")
+def expand(x: tf.Tensor, sizes: Sequence[int], *, implicit: bool = False) -> tf.Tensor:
+    """Broadcast to a shape; -1 keeps a size."""
+    known = [1] * (len(sizes) - len(x.shape)) + x.shape.as_list()
+    return tf.broadcast_to(x, [k if s == -1 else s for s, k in zip(sizes, known, strict=True)])
+
+
+@computes("expand_as")
+def expand_as(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """Broadcast to the shape of another tensor."""
+    return tf.broadcast_to(x, other.shape)
+
+
+@computes("repeat")
+def repeat(x: tf.Tensor, repeats: Sequence[int]) -> tf.Tensor:
+    """Repeat along each axis."""
+    return tf.tile(tf.reshape(x, [1] * (len(repeats) - len(x.shape)) + x.shape.as_list()), list(repeats))
+
+
+@computes("repeat_interleave")
+def repeat_interleave(x: tf.Tensor, repeats: int, dim: int | None = None, *, output_size: Any = None) -> tf.Tensor:
+    """Repeat each slice."""
+    return tf.repeat(tf.reshape(x, [-1]) if dim is None else x, repeats, axis=dim or 0)
+
+
+@computes("cat", "concat")
+def cat(tensors: Sequence[tf.Tensor], dim: int = 0) -> tf.Tensor:
+    """Join tensors along an axis."""
+    return tf.concat(list(tensors), dim)
+
+
+@computes("stack")
+def stack(tensors: Sequence[tf.Tensor], dim: int = 0) -> tf.Tensor:
+    """Join tensors along a new axis."""
+    return tf.stack(list(tensors), dim)
+
+
+@computes("chunk")
+def chunk(x: tf.Tensor, chunks: int, dim: int = 0) -> list[tf.Tensor]:
+    """Split an axis into a number of parts."""
+    return split(x, -(-int(x.shape[dim]) // chunks), dim)
+
+
+@computes("split", "split_with_sizes", "unsafe_split")
+def split(x: tf.Tensor, size: Any, dim: int = 0) -> list[tf.Tensor]:
+    """Split an axis into parts of a size, or of given sizes."""
+    length = int(x.shape[dim])
+    sizes = [min(size, length - i) for i in range(0, length, size)] if isinstance(size, int) else list(size)
+    return list(tf.split(x, sizes, axis=dim))
+
+
+@computes("unbind")
+def unbind(x: tf.Tensor, dim: int = 0) -> list[tf.Tensor]:
+    """Return the slices along an axis."""
+    return list(tf.unstack(x, axis=dim))
+
+
+@computes("select")
+def select(x: tf.Tensor, dim: int, index: int) -> tf.Tensor:
+    """Return one slice."""
+    return x[_at(x, dim, index)]
+
+
+@computes("slice")
+def slice_(x: tf.Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> tf.Tensor:
+    """Return every `step`-th slice of a range."""
+    end = None if end is not None and end >= int(x.shape[dim]) else end
+    return x[_at(x, dim, slice(start, end, step))]
+
+
+@computes("narrow")
+def narrow(x: tf.Tensor, dim: int, start: int, length: int) -> tf.Tensor:
+    """Return a range of slices."""
+    return x[_at(x, dim, slice(start, start + length))]
+
+
+def _at(x: tf.Tensor, dim: int, index: Any) -> tuple[Any, ...]:
+    return (*[slice(None)] * (dim % len(x.shape)), index)
+
+
+@computes("flip")
+def flip(x: tf.Tensor, dims: Sequence[int]) -> tf.Tensor:
+    """Reverse the order along axes."""
+    return tf.reverse(x, list(dims))
+
+
+@computes("roll")
+def roll(x: tf.Tensor, shifts: Any, dims: Any = ()) -> tf.Tensor:
+    """Shift values around along axes."""
+    if not dims:
+        return tf.reshape(tf.roll(tf.reshape(x, [-1]), shifts[0], 0), x.shape)
+    return tf.roll(x, list(shifts), list(dims))
+
+
+@computes("gather")
+def gather(x: tf.Tensor, dim: int, index: tf.Tensor, *, sparse_grad: bool = False) -> tf.Tensor:
+    """Return the values at an index of each position along an axis."""
+    rank = len(x.shape)
+    dim %= rank
+    order = [d for d in range(rank) if d != dim] + [dim]
+    back = [order.index(d) for d in range(rank)]
+    taken = tf.gather(tf.transpose(x, order), tf.transpose(index, order), axis=rank - 1, batch_dims=rank - 1)
+    return tf.transpose(taken, back)
+
+
+@computes("index_select")
+def index_select(x: tf.Tensor, dim: int, index: tf.Tensor) -> tf.Tensor:
+    """Return slices by number."""
+    return tf.gather(x, index, axis=dim)
+
+
+@computes("index")
+def index(x: tf.Tensor, indices: Sequence[tf.Tensor | None]) -> tf.Tensor:
+    """Return values by integer index along one axis, or along the leading ones."""
+    given = [i for i in indices if i is not None]
+    if any(i.dtype == tf.bool for i in given):
+        raise Refusal("indexes by a mask, whose result has no fixed shape; multiply by the mask, or use torch.where")
+    if len(given) == 1:
+        return tf.gather(x, given[0], axis=len(indices) - 1)
+    if len(given) != len(indices):
+        raise Refusal("indexes several axes behind others; transpose them to the front")
+    return tf.gather_nd(x, tf.stack([tf.broadcast_to(i, given[0].shape) for i in given], -1))
+
+
+@computes("pad", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d")
+def pad(x: tf.Tensor, pads: Sequence[int], mode: Any = "constant", value: float | None = None) -> tf.Tensor:
+    """Pad the last axes; the pads begin with the last one. Negative pads cut."""
+    if not isinstance(mode, str):
+        mode, value = "constant", mode
+    expect("mode", mode, "constant", "reflect")
+    behind = [(pads[i], pads[i + 1]) for i in range(0, len(pads), 2)][::-1]
+    widths = [(0, 0)] * (len(x.shape) - len(behind)) + behind
+    x = x[tuple(slice(max(-low, 0), size - max(-high, 0)) for size, (low, high) in zip(x.shape, widths, strict=True))]
+    widths = [(max(low, 0), max(high, 0)) for low, high in widths]
+    if mode == "reflect":
+        return tf.pad(x, widths, "REFLECT")
+    return tf.pad(x, widths, constant_values=tf.cast(value or 0, x.dtype))
+
+
+OPS["reflection_pad1d"] = OPS["reflection_pad2d"] = lambda x, pads: pad(x, pads, "reflect")
+
+
+@computes("pixel_shuffle")
+def pixel_shuffle(x: tf.Tensor, factor: int) -> tf.Tensor:
+    """Move channels into blocks of pixels."""
+    n, c, h, w = x.shape
+    x = tf.reshape(x, [n, c // factor**2, factor, factor, h, w])
+    return tf.reshape(tf.transpose(x, [0, 1, 4, 2, 5, 3]), [n, c // factor**2, h * factor, w * factor])
+
+
+@computes("zeros", "new_zeros", "zeros_like", "empty", "ones", "new_ones", "ones_like", "full", "full_like", "new_full")
+def full(shape: Any, value: Any = 0, *, dtype: tf.DType | None = None, **_: Any) -> tf.Tensor:
+    """Return a constant tensor."""
+    return tf.fill(list(shape), tf.cast(value, dtype or (tf.float32 if isinstance(value, float) else tf.int32)))
+
+
+OPS["zeros"] = lambda shape, *, dtype=None, **_: full(shape, 0, dtype=dtype or tf.float32)
+OPS["ones"] = lambda shape, *, dtype=None, **_: full(shape, 1, dtype=dtype or tf.float32)
+OPS["zeros_like"] = lambda x, *, dtype=None, **_: full(x.shape, 0, dtype=dtype or x.dtype)
+OPS["ones_like"] = lambda x, *, dtype=None, **_: full(x.shape, 1, dtype=dtype or x.dtype)
+OPS["full_like"] = lambda x, value, *, dtype=None, **_: full(x.shape, value, dtype=dtype or x.dtype)
+OPS["new_zeros"] = lambda x, shape, *, dtype=None, **_: full(shape, 0, dtype=dtype or x.dtype)
+OPS["new_ones"] = lambda x, shape, *, dtype=None, **_: full(shape, 1, dtype=dtype or x.dtype)
+OPS["new_full"] = lambda x, shape, value, *, dtype=None, **_: full(shape, value, dtype=dtype or x.dtype)
+del OPS["empty"]
+
+
+@computes("arange")
+def arange(*bounds: Any, dtype: tf.DType | None = None, **_: Any) -> tf.Tensor:
+    """Return a range of numbers."""
+    dtype = dtype or (tf.float32 if any(isinstance(b, float) for b in bounds) else tf.int32)
+    return tf.range(*bounds, dtype=dtype)
+
+
+@computes("linspace")
+def linspace(start: float, end: float, steps: int, *, dtype: tf.DType | None = None, **_: Any) -> tf.Tensor:
+    """Return evenly spaced numbers."""
+    return tf.cast(tf.linspace(float(start), float(end), steps), dtype or tf.float32)
+
+
+@computes("scalar_tensor", "tensor")
+def scalar(value: Any, *, dtype: tf.DType | None = None, **_: Any) -> tf.Tensor:
+    """Return a number as a tensor."""
+    return tf.constant(value, dtype or (tf.float32 if isinstance(value, float) else tf.int32))
+
+
+@computes("tril", "triu")
+def tril(x: tf.Tensor, diagonal: int = 0, *, upper: bool = False) -> tf.Tensor:
+    """Return the lower or upper triangle of matrices, and zeros elsewhere."""
+    rows, columns = tf.range(x.shape[-2])[:, None], tf.range(x.shape[-1])[None]
+    kept = columns - rows >= diagonal if upper else columns - rows <= diagonal
+    return tf.where(kept, x, tf.zeros([], x.dtype))
+
+
+OPS["triu"] = lambda x, diagonal=0: tril(x, diagonal, upper=True)
+
+
+@computes("to", "_to_copy", "type_as", "to_dtype")
+def to(x: tf.Tensor, *given: Any, dtype: tf.DType | None = None, **_: Any) -> tf.Tensor:
+    """Convert the type; devices and memory formats change nothing."""
+    kinds = [g if isinstance(g, tf.DType) else g.dtype for g in given if isinstance(g, tf.DType | tf.Tensor)]
+    return tf.cast(x, dtype or (kinds[0] if kinds else x.dtype))
