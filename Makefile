@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 FLEX_BIN := .venv-flex/bin
 
-.PHONY: demo docs test test-slow test-flex test-phone test-all fuzz torture check benchmarks clean
+.PHONY: demo docs test test-slow test-flex test-torch test-phone test-all fuzz torture check benchmarks clean
 
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
@@ -13,7 +13,7 @@ test: .venv/.dev-installed  ## run the fast tests on all cores: every feature, w
 test-slow: .venv/.dev-installed  ## run the slow tests: kills, clusters, fuzzing, every shipped model
 	$(BIN)/pytest --numprocesses auto --dist loadfile -m "slow and not phone"
 
-test-all: test test-slow test-flex test-phone  ## run all tests
+test-all: test test-slow test-flex test-torch test-phone  ## run all tests
 
 fuzz: .venv/.dev-installed  ## 2,000 damaged models, 500 checkpoints, 500 configurations: some minutes
 	FUZZ=long $(BIN)/pytest tests/fuzz
@@ -23,6 +23,9 @@ torture: .venv/.dev-installed  ## kill runs of 30 rounds 85 times each, remove n
 
 test-flex: .venv-flex/.installed  ## run the tests of the Flex flavour, with TensorFlow 2.19
 	$(FLEX_BIN)/pytest tests/flex
+
+test-torch: .venv/.torch-installed  ## run the tests of PyTorch modules
+	$(BIN)/pytest --numprocesses auto tests/pytorch
 
 test-phone: .venv/.dev-installed tests/phone/node_modules/.installed  ## lint the page, check its types, and drive it in Chromium
 	tests/phone/node_modules/.bin/eslint --config tests/phone/eslint.config.js --max-warnings 0 odt_sim/phone/page tests/phone
@@ -51,6 +54,10 @@ benchmarks: .venv/.dev-installed  ## measure; see benchmarks/README.md
 .venv/.dev-installed: pyproject.toml constraints.txt | .venv/bin/pip
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@ .venv/.demo-installed
+
+.venv/.torch-installed: .venv/.dev-installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,torch]'
+	touch $@
 
 .venv-flex/bin/pip:
 	$(PYTHON) -m venv .venv-flex

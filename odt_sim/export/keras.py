@@ -42,6 +42,7 @@ def export_model(
     loss: Any,
     optimizer: Any,
     loss_weights: Any = None,
+    example: Any = None,
     batch_size: int | None = DEFAULT_BATCH_SIZE,
     name: str | None = None,
     head: str | Sequence[str] | None = None,
@@ -60,7 +61,7 @@ def export_model(
         source: A built Keras 3 Sequential or Functional model, or a path: a `.keras` or `.h5` file, or a SavedModel
             directory from `model.export` or an older `model.save`. A SavedModel trains its trainable variables through its
             serving signature: BatchNormalization keeps its statistics, Dropout is inactive. Several inputs and outputs are
-            `x_<name>`, `y_<name>` and `logits_<name>` in the signatures, with Keras' names.
+            `x_<name>`, `y_<name>` and `logits_<name>` in the signatures, with Keras' names. Or a `torch.nn.Module`.
         path: The file to write.
         loss: A name of a loss in `keras.losses`, `{"name": ..., **settings}`, a Keras loss object, or a function
             `(y_true, y_pred)` that returns a value per example. By name, a cross-entropy takes the model's output as logits
@@ -70,6 +71,7 @@ def export_model(
             the manifest; the rate is an input of `train`. A schedule becomes the signature `schedule`, from `step` to
             `learning_rate`; moving averages (`use_ema`) become the signature `finalize`, which ends a training.
         loss_weights: A factor of each output's loss: a list, or a mapping by the output's name; None for 1.
+        example: For a `torch.nn.Module`: an example of its input `[rows, ...]`, or a tuple of several.
         batch_size: Rows per call of `train` and `infer`; None accepts any number and records `DEFAULT_BATCH_SIZE` as the
             rows of a device's step.
         name: The model's name in the manifest; None uses Keras' name.
@@ -94,7 +96,7 @@ def export_model(
         ExportError: The model, the loss or the optimizer cannot be exported.
         FileError: The file cannot be written.
     """
-    model = model_of(source)
+    model = model_of(source, example, batch_size)
     check_model(model, batch_size)
     check_flavour(model, flavour)
     groups = group_of_layers(model, head)

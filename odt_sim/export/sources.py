@@ -11,20 +11,26 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.parameters import NORMALIZING, unique
+from odt_sim.export.pytorch.module import is_module, keras_model
 from odt_sim.export.tracing import Function
 
 SUFFIXES = (".keras", ".h5", ".hdf5")
 
 
-def model_of(source: Any) -> Any:
-    """Return the Keras model of a source; a source that is no path is returned unchanged.
+def model_of(source: Any, example: Any = None, batch_size: int | None = None) -> Any:
+    """Return the Keras model of a source; a source that is neither a path nor a PyTorch module is returned unchanged.
 
     Args:
-        source: A Keras model, or the path of a `.keras` or `.h5` file of a whole model, or of a SavedModel directory.
+        source: A Keras model, the path of a `.keras` or `.h5` file of a whole model, or of a SavedModel directory, or a
+            `torch.nn.Module`.
+        example: An example of the PyTorch module's input `[rows, ...]`, or a tuple of several.
+        batch_size: The rows of a PyTorch module's batches.
 
     Raises:
-        ExportError: The path holds no readable model.
+        ExportError: The path holds no readable model, or the PyTorch module cannot be traced.
     """
+    if is_module(source):
+        return keras_model(source, example, batch_size)
     if not isinstance(source, str | os.PathLike):
         return source
     path = Path(source)

@@ -57,7 +57,7 @@ def is_module(source: Any) -> bool:
     )
 
 
-def keras_model(module: Any, example: Any, batch_size: int) -> keras.Model:
+def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Model:
     """Return a PyTorch module as a Keras model with the same weights, for batches of one size.
 
     Args:
@@ -66,8 +66,14 @@ def keras_model(module: Any, example: Any, batch_size: int) -> keras.Model:
         batch_size: The rows of every batch.
 
     Raises:
-        ExportError: PyTorch cannot trace the module, or an op has no TensorFlow function.
+        ExportError: There is no example or no batch size, PyTorch cannot trace the module, or an op has no TensorFlow
+            function.
     """
+    if example is None or batch_size is None:
+        missing = (
+            "example, one of its inputs with the rows first" if example is None else "batch_size, a number of rows"
+        )
+        raise ExportError(f"torch: module {type(module).__name__} has no fixed shapes of its own; give {missing}")
     given = [_rows(x, batch_size) for x in (example if isinstance(example, list | tuple) else [example])]
     layers = _layers(module)
     owners = {_join(layer.module_path, name): layer for layer in layers for name in layer.own}
@@ -79,7 +85,9 @@ def keras_model(module: Any, example: Any, batch_size: int) -> keras.Model:
     )
     programs = {training: Program(_exported(module, given, training=training), variables) for training in (True, False)}
     name = type(module).__name__.lower()
-    inputs = [keras.Input(batch_shape=tuple(x.shape), dtype=dtype_of(x.dtype).name, name=f"x{i}") for i, x in enumerate(given)]
+    inputs = [
+        keras.Input(batch_shape=tuple(x.shape), dtype=dtype_of(x.dtype).name, name=f"x{i}") for i, x in enumerate(given)
+    ]
     return keras.Model(inputs, Module(layers, programs, name)(inputs), name=name)
 
 
@@ -135,7 +143,7 @@ def _layers(module: Any) -> list[Weights]:
         statistics = {n: t for n, t in floats.items() if n in STATISTICS}
         frozen = {n: t for n, t in floats.items() if n not in learned and n not in statistics}
         follows = not frozen or bool(learned)
-        parts = [(True, {**learned, **(statistics if follows else {})}), (False, {**frozen, **({} if follows else statistics)})]
+        parts = ((True, learned | (statistics if follows else {})), (False, frozen | ({} if follows else statistics)))
         normalizes = "Norm" in type(part).__name__
         layers += [Weights(path, own, normalizes=normalizes, trainable=trainable) for trainable, own in parts if own]
     return layers

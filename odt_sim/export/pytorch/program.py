@@ -131,8 +131,11 @@ class Program:
         x, weight, bias, mean, variance, by_batch, momentum, eps = arguments[:8]
         statistics = None if mean is None else (mean, variance)
         frozen = statistics is not None and not self._variables.layers[self._names[node.args[3].name]].trainable
+        scale, shift = _filled_variables(weight), _filled_variables(bias)
         return batch_norm(
-            *(_filled_variables(v) for v in (x, weight, bias)),
+            x,
+            scale,
+            shift,
             statistics,
             momentum,
             eps,
@@ -256,7 +259,9 @@ def dtype_of(dtype: Any) -> tf.DType:
     kinds = {"float32": tf.float32, "int64": tf.int32, "int32": tf.int32, "int16": tf.int32, "int8": tf.int32}
     kinds |= {"uint8": tf.int32, "bool": tf.bool}
     if name not in kinds:
-        raise ExportError(f"torch: expected tensors of float32, integers or booleans, found {name}; call module.float()")
+        raise ExportError(
+            f"torch: expected tensors of float32, integers or booleans, found {name}; call module.float()"
+        )
     return kinds[name]
 
 

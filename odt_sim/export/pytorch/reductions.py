@@ -15,9 +15,7 @@ _PLAIN: dict[str, Callable[..., tf.Tensor]] = {
 
 
 def _reduce(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    def reduced(
-        x: tf.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: tf.DType | None = None
-    ) -> tf.Tensor:
+    def reduced(x: tf.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: tf.DType | None = None) -> tf.Tensor:
         x = x if dtype is None else tf.cast(x, dtype)
         return function(x, axis=axes_of(dim, len(x.shape)), keepdims=keepdim)
 
@@ -132,4 +130,5 @@ def topk(x: tf.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool
 @computes("sort")
 def sort(x: tf.Tensor, dim: int = -1, descending: bool = False) -> tuple[tf.Tensor, ...]:
     """Return the values along an axis in order, and their positions."""
-    return topk(x, int(x.shape[dim]), dim, largest=descending)
+    ordered: tuple[tf.Tensor, ...] = topk(x, int(x.shape[dim]), dim, largest=descending)
+    return ordered

@@ -5,15 +5,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from odt_sim.export.lowering.registry import Refusal as Refusal
+
 Function = Callable[..., Any]
 """Takes an op's arguments in the order of its schema, defaults included, and the keyword-only ones by name."""
 
 OPS: dict[str, Function] = {}
 """The function of each op, by its name without overload, such as `conv2d`."""
-
-
-class Refusal(Exception):
-    """An op or a combination of its arguments that has no TensorFlow function."""
 
 
 def computes(*names: str) -> Callable[[Function], Function]:

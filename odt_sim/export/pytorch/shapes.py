@@ -101,7 +101,8 @@ def stack(tensors: Sequence[tf.Tensor], dim: int = 0) -> tf.Tensor:
 @computes("chunk")
 def chunk(x: tf.Tensor, chunks: int, dim: int = 0) -> list[tf.Tensor]:
     """Split an axis into a number of parts."""
-    return split(x, -(-int(x.shape[dim]) // chunks), dim)
+    parts: list[tf.Tensor] = split(x, -(-int(x.shape[dim]) // chunks), dim)
+    return parts
 
 
 @computes("split", "split_with_sizes", "unsafe_split")

@@ -1,0 +1,198 @@
+"""PyTorch modules as people write them, small; each with an example of its inputs."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own convention
+from torch import nn
+
+MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[Any, ...]]] = {}
+
+
+def _images(channels: int = 3, size: int = 8) -> torch.Tensor:
+    return torch.randn(4, channels, size, size, generator=torch.Generator().manual_seed(1))
+
+
+def _tokens(length: int = 6) -> torch.Tensor:
+    return torch.randint(0, 11, (4, length), generator=torch.Generator().manual_seed(1))
+
+
+def _values(*shape: int) -> torch.Tensor:
+    return torch.randn(4, *shape, generator=torch.Generator().manual_seed(1))
+
+
+def module(*example: Any) -> Callable[[type[nn.Module]], type[nn.Module]]:
+    """Register a class with an example of its inputs."""
+
+    def register(cls: type[nn.Module]) -> type[nn.Module]:
+        MODULES[cls.__name__] = cls, example
+        return cls
+
+    return register
+
+
+@module(_images())
+class Residual(nn.Module):
+    """In-place ReLU and addition, BatchNorm, padded max-pooling, depthwise convolution, squeeze and excitation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(inplace=True))
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        self.inner = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, groups=4, bias=False), nn.BatchNorm2d(4), nn.ReLU6())
+        self.scale = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 2, 1), nn.Hardswish(), nn.Conv2d(2, 4, 1), nn.Hardsigmoid()
+        )
+        self.strided = nn.Conv2d(4, 6, 3, 2, 1)
+        self.classifier = nn.Sequential(nn.Flatten(), nn.Dropout(0.0), nn.Linear(24, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.pool(self.stem(x))
+        inner = self.inner(x)
+        inner += x
+        return self.classifier(self.strided(inner * self.scale(inner)))
+
+
+@module(_tokens())
+class Gpt(nn.Module):
+    """Causal attention by a mask of infinities, tied weights, positions by arange."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(11, 8), nn.Embedding(6, 8)
+        self.norm, self.attend, self.join = nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 8)
+        self.widen, self.narrow = nn.Linear(8, 32), nn.Linear(32, 8)
+        self.head = nn.Linear(8, 11, bias=False)
+        self.head.weight = self.words.weight
+        self.register_buffer("mask", torch.tril(torch.ones(6, 6)).view(1, 1, 6, 6))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        batch, length = tokens.size()
+        x = self.words(tokens) + self.places(torch.arange(0, length, device=tokens.device))
+        q, k, v = (p.view(batch, length, 2, 4).transpose(1, 2) for p in self.attend(self.norm(x)).split(8, dim=2))
+        scores = (q @ k.transpose(-2, -1)) / math.sqrt(4)
+        scores = scores.masked_fill(self.mask[:, :, :length, :length] == 0, float("-inf"))
+        x = x + self.join((F.softmax(scores, -1) @ v).transpose(1, 2).contiguous().view(batch, length, 8))
+        return self.head(x + self.narrow(F.gelu(self.widen(self.norm(x)), approximate="tanh")))
+
+
+@module(_tokens(7))
+class Recurrent(nn.Module):
+    """Two bidirectional LSTM layers, a GRU that begins in a given state, and an LSTM cell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(11, 6, padding_idx=0)
+        self.lstm = nn.LSTM(6, 5, num_layers=2, batch_first=True, bidirectional=True)
+        self.gru, self.cell = nn.GRU(10, 4, batch_first=True), nn.LSTMCell(6, 4)
+        self.classifier = nn.Linear(4, 3)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.words(tokens)
+        begin, _ = self.cell(x[:, 0])
+        return self.classifier(self.gru(self.lstm(x)[0], begin[None])[0][:, -1])
+
+
+@module(_values(5, 6), _values(3, 6))
+class Translator(nn.Module):
+    """PyTorch's transformer of encoder and decoder: two inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Transformer(6, 2, 1, 1, 12, 0.0, batch_first=True)
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        return self.head(self.body(source, target, tgt_mask=mask))
+
+
+@module(_images(1))
+class UNet(nn.Module):
+    """Transposed convolutions, joins, resizing, group and instance normalization."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.deep = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding="same", padding_mode="reflect")
+        self.up = nn.ConvTranspose2d(8, 4, 3, 2, 1, output_padding=1)
+        self.instance, self.group = nn.InstanceNorm2d(4, affine=True), nn.GroupNorm(2, 8)
+        self.out = nn.Conv2d(8, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        a = F.silu(self.instance(self.down(x)))
+        b = F.elu(self.group(self.deep(F.avg_pool2d(a, 2))))
+        coarse = F.interpolate(b, scale_factor=2, mode="bilinear") + F.interpolate(b, scale_factor=2)
+        return self.out(torch.cat([a, self.up(b)], 1) + coarse)
+
+
+@module(_values(2, 12))
+class Signals(nn.Module):
+    """Dilated causal convolutions with weight normalization, PReLU, 1-D pooling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(2, 4, 3, dilation=2)
+        self.second = nn.utils.parametrizations.weight_norm(nn.Conv1d(4, 4, 3))
+        self.norm, self.slope, self.head = nn.BatchNorm1d(4), nn.PReLU(4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(F.relu(self.first(F.pad(x, (4, 0)))))
+        x = F.max_pool1d(self.slope(self.second(F.pad(x, (2, 0)))), 2)
+        return F.log_softmax(self.head(x[:, :, -1] + x.amax(-1)), dim=-1)
+
+
+@module(_values(2, 4, 6, 6))
+class Volumes(nn.Module):
+    """3-D convolution, pooling and BatchNorm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv3d(2, 4, 3, padding=1), nn.BatchNorm3d(4), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.max_pool3d(F.relu(self.norm(self.conv(x))), 2)
+        return self.head(F.adaptive_avg_pool3d(x, 1).flatten(1))
+
+
+@module(_values(6), _values(6))
+class Mathematics(nn.Module):
+    """What people write by hand: sums, norms, sorting, triangles, masks, Einstein sums, experts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.both = nn.Linear(6, 6), nn.Bilinear(6, 6, 2)
+        self.gate, self.experts = nn.Linear(6, 3), nn.ModuleList([nn.Linear(6, 2) for _ in range(3)])
+
+    def forward(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        h = self.first(x)
+        largest, places = h.topk(2, -1)
+        positive = (h > 0).float()
+        parts = [
+            h.pow(2).sum(1), h.var(1), h.norm(dim=1), torch.logsumexp(h, 1), h.cumsum(1)[:, 2],
+            F.cosine_similarity(h, other), torch.tril(h[:, :, None] * h[:, None]).sum((1, 2)),
+            (h * positive).sum(1) / (positive.sum(1) + 1), largest.sum(1), h.sort(-1)[0][:, 0], h.min(1)[0],
+            torch.gather(h, 1, places)[:, 0], torch.where(h > 0, h, other).mean(1), h.clamp(-0.5, 0.5).abs().std(1),
+        ]  # fmt: skip
+        weights = torch.softmax(self.gate(x), -1)
+        mixed = torch.einsum("be,beo->bo", weights, torch.stack([expert(x) for expert in self.experts], 1))
+        return torch.cat([torch.stack(parts, 1), self.both(h, other), mixed], 1)
+
+
+@module(_images(4, 4))
+class Activations(nn.Module):
+    """PyTorch's activations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 1)
+        self.activations = nn.ModuleList(
+            [nn.ELU(0.5), nn.SELU(), nn.CELU(0.7), nn.SiLU(), nn.Mish(), nn.Softplus(2.0), nn.Hardtanh(-0.5, 0.5), nn.Tanh(),
+             nn.Softsign(), nn.LogSigmoid(), nn.LeakyReLU(), nn.GELU(), nn.Tanhshrink(), nn.Softshrink(), nn.Hardshrink(),
+             nn.Threshold(0.1, -0.2), nn.Softmin(1), nn.Sigmoid()]
+        )  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.conv(x)
+        return torch.stack([activation(x) for activation in self.activations]).sum(0) + F.glu(torch.cat([x, x], 1), 1)
