@@ -1,0 +1,135 @@
+"""An asynchronous server on the clock: devices train at their own pace, and the server updates its model as reports come.
+
+Nguyen et al. 2022, Federated Learning with Buffered Asynchronous Aggregation (FedBuff), algorithm 1: `concurrency` devices
+train at any time; the server updates its model with every `buffer` reports. Xie et al. 2019, Asynchronous Federated
+Optimization (FedAsync), algorithm 1, is the case of one report.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.simulation.clock.timetable import Floats, Ids
+
+FLIGHT = np.dtype([("device", "<i8"), ("version", "<i8"), ("start", "<f8"), ("end", "<f8"), ("reports", "?")])
+"""A device that trains: the server's version that it started with, when it started, when it is done, and whether it then
+reports; otherwise it has left."""
+
+Flights = NDArray[np.void]
+
+WAIT = 600.0
+"""Seconds after which the server looks again for available devices."""
+LONGEST_WAIT = 30 * 86400.0
+"""Seconds without a device to start, or to wait for, after which a run gives up."""
+
+Draw = Callable[[int, float, Ids], Ids]
+"""Draws at most a number of devices that are eligible at a time, without given ones."""
+Start = Callable[[Ids, float], Flights]
+"""Returns the flights of devices that start at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Server:
+    """The state of an asynchronous server between two of its updates.
+
+    Attributes:
+        version: The number of its updates.
+        time: Simulated seconds of the last one.
+        flights: `[in flight]` of `FLIGHT`, by device.
+    """
+
+    version: int = 0
+    time: float = 0.0
+    flights: Flights = field(default_factory=lambda: np.empty(0, FLIGHT))
+
+
+@dataclass(frozen=True, eq=False)
+class Arrivals:
+    """What an asynchronous server received for one update.
+
+    Attributes:
+        after: The server after the update.
+        used: `[buffer]` of `FLIGHT`, the reports of the update in the order of their arrival.
+        stale: Reports that were too old.
+        left: Devices that left before they reported.
+        started: The number of devices that started.
+    """
+
+    after: Server
+    used: Flights
+    stale: Flights
+    left: Flights
+    started: int
+
+
+class NoDeviceError(Exception):
+    """No device was available for longer than `LONGEST_WAIT`; the argument is the time of the last one."""
+
+
+def arrivals(
+    server: Server, draw: Draw, start: Start, *, buffer: int, concurrency: int, max_staleness: int | None = None
+) -> Arrivals:
+    """Run the clock until the server's next update.
+
+    A device starts at most once from each version of the model, because its work would repeat itself to the bit.
+
+    Args:
+        server: The server after its last update.
+        draw: Draws devices to start.
+        start: Starts them.
+        buffer: The number of reports of an update.
+        concurrency: The number of devices that train at once.
+        max_staleness: The most server updates since a device started at which its report counts; None for any.
+
+    Raises:
+        NoDeviceError: No device was available for too long.
+    """
+    now = last = server.time
+    flights, version, started = server.flights, server.version, 0
+    used, stale, left = list[Flights](), list[Flights](), list[Flights]()
+    begun = flights["device"][flights["version"] == version]
+    while len(used) < buffer:
+        if len(flights) < concurrency:
+            new = draw(concurrency - len(flights), now, np.union1d(flights["device"], begun))
+            if len(new):
+                fresh = start(new, now)
+                fresh["version"] = version
+                flights, begun = np.concatenate([flights, fresh]), np.union1d(begun, new)
+                flights, started = flights[np.argsort(flights["device"])], started + len(new)
+        first = float(flights["end"].min()) if len(flights) else np.inf
+        if len(flights) < concurrency and now + WAIT < first:
+            now += WAIT
+            if not len(flights) and now - last > LONGEST_WAIT:
+                raise NoDeviceError(last)
+            continue
+        now = last = first
+        place = int(np.argmin(flights["end"]))
+        ended, flights = flights[place : place + 1], np.delete(flights, place)
+        old = max_staleness is not None and version - int(ended["version"][0]) > max_staleness
+        (left if not ended["reports"][0] else stale if old else used).append(ended)
+    after = replace(server, version=version + 1, time=now, flights=flights)
+    return Arrivals(after, *(_joined(each) for each in (used, stale, left)), started)
+
+
+def staleness_factor(staleness: Ids, kind: str, *, exponent: float, after: int, slope: float) -> Floats:
+    """Return by how much old updates count less (Xie et al. 2019, section 5.2).
+
+    Args:
+        staleness: `[updates]`, server updates since each device started.
+        kind: `constant`: 1; `polynomial`: `(1 + s)^-exponent`; `hinge`: 1 up to `after`, then
+            `1 / (slope (s - after) + 1)`. FedBuff's weighting is the polynomial with the exponent 0.5.
+        exponent: Of the polynomial.
+        after: Of the hinge.
+        slope: Of the hinge.
+    """
+    if kind == "constant":
+        return np.ones(len(staleness))
+    if kind == "polynomial":
+        return np.asarray((1.0 + staleness) ** -exponent)
+    return 1.0 / (slope * np.maximum(staleness - after, 0.0) + 1.0)
+
+
+def _joined(flights: list[Flights]) -> Flights:
+    return np.concatenate([np.empty(0, FLIGHT), *flights])

@@ -1,0 +1,87 @@
+"""The course of one round in simulated time."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
+Codes = NDArray[np.int8]
+
+
+class Outcome(IntEnum):
+    """How a device's part in a round ended; `timeline.jsonl` holds the number."""
+
+    REPORTED = 0
+    """Its update arrived in time."""
+    PARTIAL = 1
+    """It stopped early, and the part of its work that it had finished arrived in time."""
+    LATE = 2
+    """The round ended before its update arrived."""
+    LEFT = 3
+    """It became unavailable before its update arrived, or its battery reached the floor."""
+    STALE = 4
+    """Its update arrived after more server updates than `fleet.schedule.max_staleness`."""
+
+
+USED = (Outcome.REPORTED, Outcome.PARTIAL)
+"""The outcomes whose update the server takes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trips:
+    """The work of some devices from download to upload; all arrays are `[devices]` float64.
+
+    Attributes:
+        download: Seconds to receive.
+        compute: Seconds of all planned training and inference.
+        upload: Seconds to send.
+        leaves: Seconds after the device starts at which it must stop; infinite if it can finish.
+    """
+
+    download: Floats
+    compute: Floats
+    upload: Floats
+    leaves: Floats
+
+    @property
+    def seconds(self) -> Floats:
+        """Seconds until the update of all planned work has arrived."""
+        return self.download + self.compute + self.upload
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """What becomes of the devices of a round; all arrays are `[devices]`.
+
+    Attributes:
+        outcomes: An `Outcome` each.
+        stops: Seconds after the start at which each device is done, whatever its outcome.
+        computes: Seconds that each computes, at most its trip's.
+        uploads: The part of its upload that each sends, 0 to 1.
+        downloads: The part of its download that each receives, 0 to 1.
+        units: Epochs or steps that each finishes; the plan's where nothing interrupts it.
+        end: Seconds after the start at which the server has its new model.
+    """
+
+    outcomes: Codes
+    stops: Floats
+    computes: Floats
+    uploads: Floats
+    downloads: Floats
+    units: Ids
+    end: float
+
+    @property
+    def used(self) -> NDArray[np.bool_]:
+        """Whether the server takes the device's update."""
+        return np.isin(self.outcomes, USED)
+
+
+def part(spent: Floats, whole: Floats) -> Floats:
+    """Return which part of a duration is over, 0 to 1, after `spent` seconds; 1 for a duration of 0 that has begun."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        parts = np.where(whole > 0, spent / whole, np.where(spent >= 0, 1.0, 0.0))
+    return np.asarray(np.clip(parts, 0.0, 1.0))
