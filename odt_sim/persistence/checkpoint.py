@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from odt_sim.errors import CheckpointError, VersionError
 from odt_sim.files import missing, temporary
+from odt_sim.model.tensors import Tensors
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.commit import Commit, CommitFile, commit_name, commit_round
 from odt_sim.persistence.device_states import DeviceStore, state_names
@@ -23,8 +24,9 @@ class Checkpoint:
     """The commits of a few rounds, and the devices' states that they refer to.
 
     A round is committed once `server.<round>.safetensors` is written; devices' states are durable before that. Kept are the
-    commits of the last round, of the one before, and of the round that validates best up to each of them. A file of states is
-    removed as soon as no kept commit refers to it.
+    commits of the last round, of the one before, and of the round that validates best up to each of them; with an
+    asynchronous server also those from which devices still train. A file of states is removed as soon as no kept commit refers
+    to it.
     """
 
     def __init__(self, storage: Storage, model: TrainableModel, identity: Mapping[str, str]) -> None:
@@ -76,6 +78,7 @@ class Checkpoint:
             try:
                 commit = self._complete(round)
                 check(commit)
+                self._check_earlier(commit)
                 DeviceStore(self._storage, self._model).check(commit.versions.written(round))
             except VersionError:
                 raise
@@ -98,6 +101,15 @@ class Checkpoint:
         """
         self.look()
         return self._complete(round)
+
+    def broadcast(self, round: int) -> Tensors:
+        """Return the broadcast of an earlier round from which devices of the last commit still train.
+
+        Raises:
+            CheckpointError: Its commit is missing, damaged or of another run.
+            FileError: It cannot be read now.
+        """
+        return self._file(round).read().state.broadcast
 
     def begin(self, last: Commit, reported: int | None, reported_before: int | None) -> None:
         """Resume after a commit; changes no file.
@@ -128,7 +140,7 @@ class Checkpoint:
         Raises:
             FileError: One cannot be removed.
         """
-        kept = {*map(commit_name, self._kept), *state_names(_files(self._kept.values()))}
+        kept = {*map(commit_name, self._needed()), *state_names(_files(self._kept.values()))}
         self._storage.delete(name for name in self._present if OURS.fullmatch(name) and name not in kept)
         self._present = frozenset()
 
@@ -145,12 +157,20 @@ class Checkpoint:
         if commit.versions.written(commit.round):
             self._storage.sync()  # before a commit refers to them
         self._file(commit.round).write(commit)
-        before, kept = self._kept, (self.reported, self._last, commit)
+        before, needed, kept = self._kept, self._needed(), (self.reported, self._last, commit)
         self._kept = {commit.round: commit for commit in kept}
         self._last, self._reported = commit, commit if best else self._reported
         dropped = [commit for round, commit in before.items() if round not in self._kept and round > 0]
         unneeded = np.setdiff1d(_files(dropped), _files(self._kept.values()), assume_unique=True)
-        self._storage.delete([*(commit_name(commit.round) for commit in dropped), *state_names(unneeded)])
+        self._storage.delete([*map(commit_name, sorted(needed - self._needed() - {0})), *state_names(unneeded)])
+
+    def _needed(self) -> set[int]:
+        """Return the rounds of the kept commits, and those from which devices still train when the run is resumed.
+
+        The commit of the round to report is only evaluated, so that it needs no earlier ones.
+        """
+        resumed = [commit for round, commit in self._kept.items() if round >= self._last.round - 1]
+        return {*self._kept, *(round for commit in resumed for round in commit.earlier)}
 
     def _file(self, round: int) -> CommitFile:
         return CommitFile(self._storage, round, self._model, self._identity)
@@ -166,6 +186,11 @@ class Checkpoint:
             if name not in self._present:
                 raise missing(self._storage.where(name))
         return commit
+
+    def _check_earlier(self, commit: Commit) -> None:
+        for name in map(commit_name, sorted(commit.earlier - {0})):
+            if name not in self._present:
+                raise missing(self._storage.where(name))
 
     def _required(self, round: int) -> Commit:
         try:

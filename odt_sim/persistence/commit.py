@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ class Commit:
         versions: The files of the devices' states.
         failures: For each device that was left out of its last round, of how many in a row.
         records: The checksum of the records of all rounds up to this one.
+        clock: The state of the virtual clock by name, such as the batteries; empty without one.
+        earlier: The rounds before this one with broadcasts from which devices still train.
     """
 
     round: int
@@ -34,6 +36,8 @@ class Commit:
     versions: Versions
     failures: Mapping[int, int]
     records: int = 0
+    clock: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    earlier: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,9 @@ class CommitFile:
         }
         state |= {f"broadcast.{name}": tensor for name, tensor in commit.state.broadcast.items()}
         state |= {f"private.{name}": tensor for name, tensor in commit.state.private.items()}
+        state |= {f"clock.{name}": array for name, array in commit.clock.items()}
+        if commit.earlier:
+            state["earlier"] = np.array(sorted(commit.earlier), np.int64)
         texts = {"round": str(commit.round), "records": str(commit.records), **self.identity}
         name = commit_name(self.round)
         self.storage.replace(name, pack_state(name, state, self.model, texts))
@@ -85,7 +92,9 @@ class CommitFile:
             failures = dict(array_of(state["failures"]).tolist())
             server = ServerState(_part(state, "broadcast."), _part(state, "private."))
             versions = Versions(array_of(state["versions"]))
-            return Commit(int(texts["round"]), server, versions, failures, int(texts["records"]))
+            clock = {name: array_of(value) for name, value in _part(state, "clock.").items()}
+            earlier = frozenset(array_of(state["earlier"]).tolist()) if "earlier" in state else frozenset[int]()
+            return Commit(int(texts["round"]), server, versions, failures, int(texts["records"]), clock, earlier)
         except (KeyError, ValueError, TypeError) as error:
             raise CheckpointError(
                 f"{self.where}: not a commit ({type(error).__name__}: {error}); restore it from a backup"

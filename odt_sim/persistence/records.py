@@ -69,11 +69,24 @@ def _by_device(reasons: Mapping[Any, str]) -> dict[int, str]:
     return {int(device): reason for device, reason in reasons.items()}
 
 
+CLOCK_COLUMNS = (
+    *("simulated_start", "simulated_end", "eligible", "ineligible", "selected", "reported", "partial", "late", "left"),
+    *("stale", "staleness", "joules", "bytes_wifi", "bytes_cellular"),
+)
+"""The columns of a round on the clock."""
+
+LEDGER_COLUMNS = ("device_class", "selected", "reported", "busy_seconds", "joules", "bytes_wifi", "bytes_cellular")
+"""The columns of a device on the clock."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RoundRecord(Record):
-    """A round: a line of `rounds.jsonl`. `figures` holds `m` and the like where an evaluation was due."""
+    """A round: a line of `rounds.jsonl`. `figures` holds `m` and the like where an evaluation was due.
 
-    OPTIONAL = ("not_evaluated",)
+    The columns from `simulated_start` on are those of runs on the clock (`fleet.profiles`).
+    """
+
+    OPTIONAL = ("not_evaluated", *CLOCK_COLUMNS)
 
     round: Annotated[int, "number of the round, from 1"]
     strategy: Annotated[str, "name of the strategy"]
@@ -95,6 +108,24 @@ class RoundRecord(Record):
     not_evaluated: Annotated[
         Mapping[int, str] | None, "why devices could not be evaluated, by id; absent if all were"
     ] = None
+    simulated_start: Annotated[float | None, "simulated seconds at which the round began; 0 is a Monday, 00:00 UTC"] = None
+    simulated_end: Annotated[float | None, "simulated seconds at which the server had its new model"] = None
+    eligible: Annotated[
+        int | None, "devices that could be selected at the start; absent with asynchronous servers"
+    ] = None
+    ineligible: Annotated[
+        int | None, "seen devices that could not: unavailable, charge at the floor, or too little memory"
+    ] = None
+    selected: Annotated[int | None, "devices that were started; with asynchronous servers since the last round"] = None
+    reported: Annotated[int | None, "devices with an update in time, also of partial work"] = None
+    partial: Annotated[int | None, "those of them that reported partial work"] = None
+    late: Annotated[int | None, "devices that still worked when the round ended"] = None
+    left: Annotated[int | None, "devices that became unavailable, or reached the floor of their battery, at work"] = None
+    stale: Annotated[int | None, "updates that were too old for an asynchronous server"] = None
+    staleness: Annotated[float | None, "mean number of server updates since the devices of this one started"] = None
+    joules: Annotated[float | None, "energy of all selected devices, lost work included"] = None
+    bytes_wifi: Annotated[int | None, "bytes received and sent on Wi-Fi"] = None
+    bytes_cellular: Annotated[int | None, "bytes received and sent on the cellular network"] = None
 
     def __post_init__(self) -> None:
         """Make device ids numbers: JSON has text for keys."""
@@ -105,9 +136,12 @@ class RoundRecord(Record):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DeviceRecord(Record):
-    """A device after the reported round: a line of `devices.jsonl`. `figures` holds its metrics, as `DEVICE_FIGURES` says."""
+    """A device after the reported round: a line of `devices.jsonl`. `figures` holds its metrics, as `DEVICE_FIGURES` says.
 
-    OPTIONAL = ("not_evaluated",)
+    The columns from `device_class` on are those of runs on the clock (`fleet.profiles`), over all rounds.
+    """
+
+    OPTIONAL = ("not_evaluated", *LEDGER_COLUMNS)
 
     device: Annotated[int, "id of the device"]
     user: Annotated[int | str | None, "id of its user in the data, where all of its examples have one user"] = None
@@ -119,6 +153,13 @@ class DeviceRecord(Record):
     deploy_train_calls: Annotated[int | None, "training steps that `deploy` takes"] = None
     deploy_infer_calls: Annotated[int | None, "batches of inference that `deploy` takes, without the evaluation"] = None
     not_evaluated: Annotated[str | None, "why the device could not be evaluated; absent if it was"] = None
+    device_class: Annotated[str | None, "class of the device in the table of `fleet.profiles`"] = None
+    selected: Annotated[int | None, "rounds in which the device was started; 0 for one that was never reached"] = None
+    reported: Annotated[int | None, "rounds with an update of the device"] = None
+    busy_seconds: Annotated[float | None, "simulated seconds from download to upload, lost work included"] = None
+    joules: Annotated[float | None, "energy that the device spent"] = None
+    bytes_wifi: Annotated[int | None, "bytes received and sent on Wi-Fi"] = None
+    bytes_cellular: Annotated[int | None, "bytes received and sent on the cellular network"] = None
 
 
 def by_reason(reasons: Iterable[tuple[int, str]]) -> dict[str, str]:

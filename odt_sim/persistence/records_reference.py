@@ -5,6 +5,7 @@ from typing import Any, get_type_hints
 
 from odt_sim.persistence.records import DEVICE_FIGURES, ROUND_FIGURES, DeviceRecord, Record, RoundRecord, columns_of
 from odt_sim.persistence.summary import Summary
+from odt_sim.persistence.timeline import TimelineRecord
 
 INTRODUCTION = """# Records
 
@@ -16,6 +17,8 @@ number that is not finite is written as null.
 `mae`, `loss`, `r2` of a regression. "Distribution" stands for `devices`, `weighted_mean`, `mean`, `std`,
 `bottom_decile`, `top_decile` and `worst`, by metric.
 
+A run on the clock (`fleet.profiles`) also has `timeline.jsonl`, a JSON object per round with what each selected device did.
+
 Columns in *italics* may be absent, above all from files of older versions.
 """
 
@@ -24,6 +27,7 @@ def reference() -> str:
     """Return the page."""
     tables = (
         _table("rounds.jsonl", RoundRecord, ROUND_FIGURES),
+        _table("timeline.jsonl", TimelineRecord, {}),
         _table("devices.jsonl", DeviceRecord, DEVICE_FIGURES),
         _table("summary.json", Summary, {}),
     )

@@ -1,7 +1,7 @@
-"""Write and read a run's records: `rounds.jsonl`, `devices.jsonl`, `summary.json`, `failure.json`.
+"""Write and read a run's records: `rounds.jsonl`, `timeline.jsonl`, `devices.jsonl`, `summary.json`, `failure.json`.
 
-All are strict JSON: a number that is not finite becomes null. A killed run may leave a torn last line in `rounds.jsonl`;
-the other files are replaced as a whole or not at all.
+All are strict JSON: a number that is not finite becomes null. A killed run may leave a torn last line in `rounds.jsonl` and
+`timeline.jsonl`; the other files are replaced as a whole or not at all.
 """
 
 import json
@@ -20,10 +20,12 @@ from odt_sim.errors import CheckpointError
 from odt_sim.files import sync_names, unwritable, write_file
 from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.summary import Summary
+from odt_sim.persistence.timeline import TimelineRecord
 
 T = TypeVar("T")
 
 INITIAL_MODEL, TRAINED_MODEL = "initial.tflite", "model.tflite"
+TIMELINE = "timeline.jsonl"
 RECORDS = ROUNDS, DEVICES, SUMMARY, FAILURE = "rounds.jsonl", "devices.jsonl", "summary.json", "failure.json"
 
 
@@ -45,7 +47,18 @@ class RunFolder:
         Raises:
             FileError: The file cannot be written.
         """
-        path = self.path / ROUNDS
+        self._append(ROUNDS, record)
+
+    def append_timeline(self, record: TimelineRecord) -> None:
+        """Append one line to `timeline.jsonl`, before that of `rounds.jsonl`.
+
+        Raises:
+            FileError: The file cannot be written.
+        """
+        self._append(TIMELINE, record)
+
+    def _append(self, name: str, record: Mapping[str, Any]) -> None:
+        path = self.path / name
         try:
             with path.open("ab", buffering=0) as file:
                 size = file.tell()
@@ -63,15 +76,16 @@ class RunFolder:
             raise unwritable(path, error) from error
 
     def truncate_rounds(self, rounds: int) -> None:
-        """Keep only the lines of the rounds 1 to `rounds`, the last committed one.
+        """Keep only the lines of the rounds 1 to `rounds`, the last committed one, also of the timeline.
 
         Raises:
-            CheckpointError: The file is damaged before its last line.
-            FileError: The file cannot be written.
+            CheckpointError: A file is damaged before its last line.
+            FileError: A file cannot be written.
         """
-        if (self.path / ROUNDS).exists():
-            write_file(self.path / ROUNDS, _lines(record for record in self.rounds() if record.round <= rounds))
-            sync_names(self.path)
+        for name, read in ((ROUNDS, self.rounds), (TIMELINE, self.timeline)):
+            if (self.path / name).exists():
+                write_file(self.path / name, _lines(record for record in read() if record.round <= rounds))
+                sync_names(self.path)
 
     def rounds(self) -> list[RoundRecord]:
         """Return the rounds' records in order, without a torn last line; empty without a file.
@@ -80,6 +94,14 @@ class RunFolder:
             CheckpointError: The file is damaged before its last line.
         """
         return _read_lines(self.path / ROUNDS, RoundRecord.of, torn_end=True)
+
+    def timeline(self) -> list[TimelineRecord]:
+        """Return the timeline of a run on the clock, without a torn last line; empty without a file.
+
+        Raises:
+            CheckpointError: The file is damaged before its last line.
+        """
+        return _read_lines(self.path / TIMELINE, TimelineRecord.of, torn_end=True)
 
     def write_devices(self, records: Iterable[DeviceRecord]) -> None:
         """Write `devices.jsonl`.

@@ -17,7 +17,7 @@ Metrics = Mapping[str, Mapping[str, Any] | None]
 class Summary(Record):
     """A complete run: the content of `summary.json`."""
 
-    OPTIONAL = ("stopped",)
+    OPTIONAL = ("stopped", "simulated_seconds", "joules", "bytes_wifi", "bytes_cellular")
 
     strategy: Annotated[str, "name of the strategy"]
     seed: Annotated[int, "seed of the run"]
@@ -60,6 +60,10 @@ class Summary(Record):
         None
     )
     stopped: Annotated[str | None, "why the run ended early; absent if it ran all rounds"] = None
+    simulated_seconds: Annotated[float | None, "simulated time of the last round's end; absent without a clock"] = None
+    joules: Annotated[float | None, "energy of all selected devices, over all rounds"] = None
+    bytes_wifi: Annotated[int | None, "bytes received and sent on Wi-Fi, over all rounds"] = None
+    bytes_cellular: Annotated[int | None, "bytes received and sent on the cellular network, over all rounds"] = None
 
 
 def summarize(
@@ -133,6 +137,10 @@ def summarize(
         settings=None if settings is None else dict(settings),
         privacy=None if privacy is None else dict(privacy),
         stopped=stopped,
+        simulated_seconds=max((row["simulated_end"] for row in rounds if "simulated_end" in row), default=None),
+        joules=_known_total(rounds, "joules"),
+        bytes_wifi=_known_total(rounds, "bytes_wifi"),
+        bytes_cellular=_known_total(rounds, "bytes_cellular"),
     )
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -16,6 +17,7 @@ from odt_sim.device.device import Device
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import CheckpointError, ConfigurationError
+from odt_sim.fleet.conditions import conditions
 from odt_sim.memory import hand_back
 from odt_sim.metrics.rounds import check_target, reported_round
 from odt_sim.model.trainable import TrainableModel
@@ -29,17 +31,19 @@ from odt_sim.persistence.storage import storage_at
 from odt_sim.persistence.summary import Summary
 from odt_sim.settings import Fleet, General, Run
 from odt_sim.simulation.backend import Backend
+from odt_sim.simulation.cadence import Cadence
 from odt_sim.simulation.checks import check_aggregator, check_fit, check_parts, check_types, promised
+from odt_sim.simulation.clock.kinds import check_clock, clock_of
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.finish import write_model, write_results
 from odt_sim.simulation.job import Job, Task
 from odt_sim.simulation.round import RoundInFlight, Rounds
 from odt_sim.simulation.run_settings import identity, settings
 from odt_sim.simulation.serial import SerialBackend
-from odt_sim.simulation.start import check_unused, initial_weights, start
+from odt_sim.simulation.start import check_unused, initial_weights, start, store_calibration
 from odt_sim.simulation.sums import join
 from odt_sim.simulation.worker import Worker
-from odt_sim.strategies.base import Strategy, read_only
+from odt_sim.strategies.base import Strategy, Tensors, read_only
 
 
 class Simulation:
@@ -100,7 +104,7 @@ class Simulation:
         check_parts(fleet, plan)
         check_fit(model, data, plan)
         self._rounds, self._target = rounds, target
-        self._every = max(1, rounds // 10) if evaluate_every is None else evaluate_every
+        self._cadence = Cadence(rounds, evaluate_every, fleet.schedule.hours)
         place = storage_at(storage or self.directory / "checkpoint")
         self._own_storage = storage is not None
         self._backend = backend or SerialBackend()
@@ -108,11 +112,14 @@ class Simulation:
         self._job = Job(model, data, strategy, plan, seed, place, fleet, aggregator, runtime)
         check_aggregator(self._job)
         check_target(target, self._job.metrics[0], "run.target")
-        self._settings = settings(self._job)
         self._privacy = promised(self._job, rounds)
+        self._conditions = conditions(fleet, data.devices, seed, model, self.directory)
+        check_clock(self._job, self._conditions, promises=self._privacy is not None)
+        self._settings = settings(self._job, self._conditions)
         self._checkpoint = Checkpoint(place, model, identity(self._job, self._settings))
         self._folder = RunFolder(self.directory)
-        self._steps = Rounds(self._job, self._backend, rounds)
+        clock = partial(clock_of, self._job, self._conditions) if self._conditions else None
+        self._steps = Rounds(self._job, self._backend, rounds, clock, self._broadcast)
         self._evaluated: Sequence[RoundRecord] = ()  # the records that decide which round is reported
 
     @property
@@ -148,6 +155,7 @@ class Simulation:
             commit, self._evaluated = start(
                 self._job, self._folder, self._checkpoint, self._rounds, group.on_warning, self._initial
             )
+            store_calibration(self._conditions, self.directory)
             try:
                 stopped = group.on_begin(self._info()) and commit.round > 0
                 summary = self._run(commit, group, stopped)
@@ -192,6 +200,10 @@ class Simulation:
     def _initial(self) -> Commit:
         return self._steps.initial(initial_weights(self._job.model, self._job.runtime))
 
+    def _broadcast(self, round: int) -> Tensors:
+        """Return the broadcast of an earlier round from which devices still train."""
+        return self._checkpoint.broadcast(round) if round else self._initial().state.broadcast
+
     def _info(self) -> RunInfo:
         settings = {**self._settings, "run.rounds": self._rounds, "seed": self._job.seed}
         return RunInfo(self._job.strategy.name, settings, self.directory, self._rounds, self._evaluated)
@@ -210,6 +222,7 @@ class Simulation:
             settings={**self._settings, **observers.decides, "run.rounds": str(self._rounds)},
             target=self._target,
             privacy=self._privacy,
+            conditions=self._conditions,
             stopped=observers.reason if stopped else None,
         )
 
@@ -243,11 +256,13 @@ class Simulation:
         """
         trained = join(flight.parts)
         after = self._steps.end(commit, flight, trained)
-        due = after.round == self._rounds or after.round % self._every == 0
+        due = self._steps.last(after) or self._cadence.due(commit, after)
         evaluation = self._steps.evaluate("evaluate", after) if due else ()
         following = self._steps.begin(after)
         rows = list(evaluation)
         record = self._steps.record(commit, after, flight, trained, rows, time.perf_counter() - started)
+        if flight.appointment:
+            self._folder.append_timeline(flight.appointment.line)
         self._folder.append_round(record)
         after = replace(after, records=checksum(record, commit.records))
         if rows:

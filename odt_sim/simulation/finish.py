@@ -6,6 +6,7 @@ from typing import Any
 from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ModelError
+from odt_sim.fleet.conditions import Conditions
 from odt_sim.files import write_file
 from odt_sim.model.initial_weights import with_initial_weights
 from odt_sim.model.weights import Weights
@@ -13,6 +14,7 @@ from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import DeviceRecord
 from odt_sim.persistence.run_folder import TRAINED_MODEL, RunFolder
 from odt_sim.persistence.summary import Summary, summarize
+from odt_sim.persistence.timeline import Ledger
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job
 
@@ -26,14 +28,16 @@ def write_results(
     settings: Mapping[str, str],
     target: float | None,
     privacy: Mapping[str, Any] | None,
+    conditions: Conditions | None,
     stopped: str | None,
 ) -> Summary:
     """Write the devices' records and the summary; return the summary."""
     metrics = job.metrics
+    ledger = _ledger(job, folder, conditions)
     unknown = {f"{prefix}{metric}": None for prefix in ("", "global_", "local_") for metric in metrics}
     for row in rows:
         alone = {f"local_{metric}": row.get(metric) for metric in metrics} if job.strategy.alone else {}
-        row.update({**unknown, **row, **alone, **_user(job, row["device"])})
+        row.update({**unknown, **row, **alone, **_user(job, row["device"]), **ledger(row["device"])})
     folder.write_devices(map(DeviceRecord.of, rows))
     summary = summarize(
         folder.rounds(),
@@ -52,6 +56,14 @@ def write_results(
     )
     folder.write_summary(summary)
     return summary
+
+
+def _ledger(job: Job, folder: RunFolder, conditions: Conditions | None) -> Callable[[int], Row]:
+    """Return the columns of a device on the clock by its id; none without a clock."""
+    if conditions is None:
+        return lambda device: {}
+    ledger, population = Ledger.of(folder.timeline(), job.data.devices), conditions.population
+    return lambda device: {"device_class": population.classes[population.of_device[device]].name, **ledger.of_device(device)}
 
 
 def _user(job: Job, device: int) -> Row:

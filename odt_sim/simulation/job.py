@@ -101,6 +101,10 @@ class Task:
         devices: The devices' ids, ascending.
         versions: The committed versions of their states; a device without a state is absent.
         stragglers: The ids of the devices that do only a part of their work.
+        units: The epochs or steps of the devices that do not do all of the plan, by id.
+        factors: The factors of the updates of devices whose work is old, by id.
+        saves: The round that names the files of states; None for `round`, which decides what is random.
+        utility: Whether to measure what devices learned, for a selection by utility.
     """
 
     kind: Literal["train", "evaluate", "final"]
@@ -108,6 +112,10 @@ class Task:
     devices: tuple[int, ...]
     versions: Mapping[int, Version] = field(default_factory=dict)
     stragglers: Set[int] = frozenset()
+    units: Mapping[int, int] = field(default_factory=dict)
+    factors: Mapping[int, float] = field(default_factory=dict)
+    saves: int | None = None
+    utility: bool = False
 
     def each(self) -> "list[Task]":
         """Return a task for each device."""
@@ -143,6 +151,7 @@ class Trained:
         each: The single updates, if the strategy or the aggregator asks for them.
         single: Whether this is one device, with tensors yet to be weighted: they are half as many bytes.
         unweighted: The names of the tensors for which all devices count alike.
+        utilities: The statistical utility of each device for a selection by utility, by id, where the task asks for it.
     """
 
     sums: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -159,3 +168,4 @@ class Trained:
     each: dict[int, Update] = field(default_factory=dict)
     single: bool = False
     unweighted: frozenset[str] = frozenset()
+    utilities: dict[int, float] = field(default_factory=dict)

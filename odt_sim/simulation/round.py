@@ -1,10 +1,12 @@
 """The rounds of a run: their cohorts, the work of their blocks, and what the server makes of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from itertools import chain
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odt_sim.device.random import generator_for
 from odt_sim.errors import ConfigurationError, SimulationError
@@ -15,6 +17,7 @@ from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.versions import Versions
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.checks import check_updates
+from odt_sim.simulation.clock.clock import Appointment, Clock, Group
 from odt_sim.simulation.cohort import (
     blocks,
     choose_cohort,
@@ -41,6 +44,7 @@ class RoundInFlight:
         stragglers: The number of invited devices that are too slow for all of their work.
         dropped: The number of stragglers that the round does without.
         parts: The results of its blocks, as they come.
+        appointment: The round on the clock; None without a clock.
     """
 
     round: int
@@ -49,6 +53,7 @@ class RoundInFlight:
     stragglers: int
     dropped: int
     parts: Iterator[Trained]
+    appointment: Appointment | None = None
 
     def missing(self, trained: Trained) -> str:
         """Return which devices of the cohort did not contribute, why, and what to do."""
@@ -65,13 +70,30 @@ class RoundInFlight:
 class Rounds:
     """Begins and ends the rounds of a run, and begins evaluations."""
 
-    def __init__(self, job: Job, backend: Backend, rounds: int) -> None:
-        """Draw the devices that never train and those that are evaluated."""
+    def __init__(
+        self,
+        job: Job,
+        backend: Backend,
+        rounds: int,
+        clock: Callable[[NDArray[np.int64]], Clock] | None = None,
+        earlier: Callable[[int], Tensors] | None = None,
+    ) -> None:
+        """Draw the devices that never train and those that are evaluated.
+
+        Args:
+            job: The run's job.
+            backend: Runs the devices.
+            rounds: The most rounds.
+            clock: Returns the clock, given the devices that take part in training; None for a run without one.
+            earlier: Returns the broadcast after a round, for those that an earlier process ran.
+        """
         self._job, self._backend, self._rounds = job, backend, rounds
         fleet, devices = job.fleet, job.data.devices
         self._unseen = choose_unseen(devices, fleet.unseen, job.seed)
         seen = np.delete(np.arange(devices), self._unseen)
         self._participants = np.arange(devices) if job.strategy.alone else seen
+        self._clock = clock(self._participants) if clock else None
+        self._earlier, self._broadcasts = earlier, dict[int, Tensors]()
         self._evaluated: list[int] = choose_evaluated(seen, self._unseen, fleet.evaluated, job.seed).tolist()
 
     def initial(self, weights: Weights) -> Commit:
@@ -82,8 +104,10 @@ class Rounds:
     def begin(self, commit: Commit) -> RoundInFlight | None:
         """Begin the round after a commit, which need not be on disk yet; None after the last round."""
         round = commit.round + 1
-        if round > self._rounds:
+        if self.last(commit):
             return None
+        if appointment := self._appointment(commit):
+            return self._begin_on_clock(commit, appointment)
         partial, quarantine = self._job.strategy.partial_work, self._quarantined(commit)
         cohort = self._cohort(round)
         slow = self._stragglers(cohort, round)
@@ -102,6 +126,48 @@ class Rounds:
             round, invited, len(cohort) - len(invited), stragglers, 0 if partial else stragglers, parts
         )
 
+    def last(self, commit: Commit) -> bool:
+        """Return whether no round follows a commit."""
+        return commit.round == self._rounds or (self._clock is not None and self._appointment(commit) is None)
+
+    def _appointment(self, commit: Commit) -> Appointment | None:
+        return self._clock.begin(commit, self._quarantined(commit)) if self._clock else None
+
+    def _begin_on_clock(self, commit: Commit, appointment: Appointment) -> RoundInFlight:
+        """Begin a round on the clock: only devices train whose updates the server takes."""
+        kept = {*commit.earlier, *appointment.earlier, *(group.version for group in appointment.groups)}
+        self._broadcasts = {version: self._broadcast(version) for version in kept if version < commit.round}
+        self._broadcasts[commit.round] = commit.state.broadcast
+        parts = [
+            self._backend.train(self._tasks(group, commit), self._broadcasts[group.version])
+            for group in appointment.groups
+        ]
+        invited = [id for group in appointment.groups for id in group.ids]
+        return RoundInFlight(commit.round + 1, invited, 0, 0, 0, chain.from_iterable(parts), appointment)
+
+    def _broadcast(self, version: int) -> Tensors:
+        if version not in self._broadcasts:
+            assert self._earlier is not None
+            self._broadcasts[version] = self._earlier(version)
+        return self._broadcasts[version]
+
+    def _tasks(self, group: Group, commit: Commit) -> list[Task]:
+        """Return the blocks of a group; a device's randomness is that of the round in which it began."""
+        utility = self._job.fleet.schedule.kind == "oort"
+        return [
+            Task(
+                "train",
+                group.version + 1,
+                block,
+                commit.versions.of(block),
+                units=group.units,
+                factors=group.factors,
+                saves=commit.round + 1,
+                utility=utility,
+            )
+            for block in blocks(group.ids)
+        ]
+
     def end(self, commit: Commit, flight: RoundInFlight, trained: Trained) -> Commit:
         """Return the state after a round, given the state before it and the sum of its blocks.
 
@@ -109,19 +175,30 @@ class Rounds:
             SimulationError: Too few devices contributed, or the strategy or the aggregator failed.
         """
         job, round = self._job, flight.round
-        if len(trained.contributed) < job.fleet.min_devices:
+        abandoned = flight.appointment is not None and not flight.appointment.groups
+        if len(trained.contributed) < job.fleet.min_devices and not abandoned:
             raise SimulationError(
                 f"round {round}: {len(trained.contributed)} devices contributed, fleet.min_devices is "
                 f"{job.fleet.min_devices}; {flight.missing(trained)}"
             )
         versions = commit.versions.after(round, trained.stateful)
         failures = failures_after(commit.failures, trained.contributed, trained.excluded)
+        after = Commit(round, commit.state, versions, failures, **self._clock_after(commit, flight, trained))
         if not trained.contributed:
-            return Commit(round, commit.state, versions, failures)
+            return after
         updates = self._combined(flight, trained)
+        if flight.appointment and self._clock:
+            updates = self._clock.mixed(flight.appointment, updates, commit.state.broadcast, self._broadcast)
         with job.strategy_errors(f"in aggregate in round {round}"):
             before = ServerState(read_only(commit.state.broadcast), read_only(commit.state.private))
-            return Commit(round, _checked(job.strategy.aggregate(before, updates)), versions, failures)
+            return replace(after, state=_checked(job.strategy.aggregate(before, updates)))
+
+    def _clock_after(self, commit: Commit, flight: RoundInFlight, trained: Trained) -> dict[str, Any]:
+        """Return the fields of a commit on the clock; none without a clock."""
+        if not (self._clock and flight.appointment):
+            return {}
+        state = self._clock.after(commit, flight.appointment, trained)
+        return {"clock": state, "earlier": flight.appointment.earlier}
 
     def evaluate(self, kind: Literal["evaluate", "final"], commit: Commit) -> Iterator[Row]:
         """Begin to evaluate devices after a round; return their rows as they come."""
@@ -139,6 +216,9 @@ class Rounds:
         seconds: float,
     ) -> RoundRecord:
         """Return the record of a round; `rows` is empty if no evaluation was due."""
+        on_clock = flight.appointment
+        columns = on_clock.columns if on_clock else {}
+        down = sum(on_clock.line.bytes_down) if on_clock else self._bytes_down(before.state.broadcast, flight.invited)
         return RoundRecord(
             round=flight.round,
             strategy=self._job.strategy.name,
@@ -150,13 +230,14 @@ class Rounds:
             newly_quarantined=sorted(self._quarantined(after) - self._quarantined(before)),
             stragglers=flight.stragglers,
             train_loss=trained.loss_sum / trained.loss_weight if trained.loss_weight else None,
-            bytes_down=self._bytes_down(before.state.broadcast, flight.invited),
-            bytes_up=trained.bytes_up,
+            bytes_down=down,
+            bytes_up=sum(on_clock.line.bytes_up) if on_clock else trained.bytes_up,
             train_calls=trained.train_calls,
             infer_calls=trained.infer_calls,
             seconds=seconds,
             figures=evaluation_columns(rows, self._job.metrics),
             not_evaluated=not_evaluated(rows),
+            **columns,
         )
 
     def _cohort(self, round: int) -> list[int]:

@@ -8,11 +8,17 @@ import numpy as np
 
 from odt_sim.data.dataset import digest_of
 from odt_sim.device.plan import own_learning_rate
+from odt_sim.fleet.conditions import Conditions
 from odt_sim.simulation.job import Job
 
 
-def settings(job: Job) -> dict[str, str]:
-    """Return all that decides a run's result, except rounds and seed, by dotted name."""
+def settings(job: Job, conditions: Conditions | None = None) -> dict[str, str]:
+    """Return all that decides a run's result, except rounds and seed, by dotted name.
+
+    Args:
+        job: The run's job.
+        conditions: What its devices are like; None for a run without a clock.
+    """
     fleet, data, plan = job.fleet, job.data, job.plan
     values = {
         "strategy": job.strategy.name,
@@ -36,7 +42,14 @@ def settings(job: Job) -> dict[str, str]:
         or ("schedule" if job.model.scheduled else own_learning_rate(job.model)),
         "train.steps": plan.steps,
     }
-    return {name: str(value) for name, value in values.items()}
+    on_clock = {**conditions.settings, **_schedule(job)} if conditions else {}
+    return {**{name: str(value) for name, value in values.items()}, **on_clock}
+
+
+def _schedule(job: Job) -> dict[str, str]:
+    """Return the settings of the clock, except `hours`: a resumed run may have more of them."""
+    schedule = vars(job.fleet.schedule)
+    return {f"fleet.schedule.{name}": str(value) for name, value in schedule.items() if name != "hours"}
 
 
 def identity(job: Job, settings: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,8 @@ from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError, ModelError
 from odt_sim.files import remove_temporaries, write_file
+from odt_sim.fleet.calibration import CALIBRATION
+from odt_sim.fleet.conditions import Conditions
 from odt_sim.metrics.rounds import reported_round
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.verification import verify
@@ -16,7 +18,7 @@ from odt_sim.model.weights import Weights, is_finite
 from odt_sim.persistence.checkpoint import Checkpoint
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import RoundRecord
-from odt_sim.persistence.run_folder import INITIAL_MODEL, RECORDS, ROUNDS, TRAINED_MODEL, RunFolder, checksum
+from odt_sim.persistence.run_folder import INITIAL_MODEL, RECORDS, ROUNDS, TIMELINE, TRAINED_MODEL, RunFolder, checksum
 from odt_sim.simulation.job import Job
 
 
@@ -106,9 +108,20 @@ def start(
     checkpoint.clean()
     if commit.round < rounds:
         folder.reopen()
-    remove_temporaries(folder.path, (INITIAL_MODEL, TRAINED_MODEL, *RECORDS))
+    remove_temporaries(folder.path, (INITIAL_MODEL, TRAINED_MODEL, TIMELINE, *RECORDS))
     write_file(folder.path / INITIAL_MODEL, job.model.content)
     return commit, recorded
+
+
+def store_calibration(conditions: Conditions | None, directory: Path) -> None:
+    """Write the calibration of the devices into the run's folder, so that a resumed run has the same clock.
+
+    Raises:
+        FileError: The file cannot be written.
+    """
+    path = directory / CALIBRATION
+    if conditions and conditions.costs and not path.exists():
+        write_file(path, conditions.costs.calibration.to_json().encode())
 
 
 def _check_recorded(

@@ -35,6 +35,7 @@ def join(parts: Iterable[Trained]) -> Trained:
         total.infer_calls += part.infer_calls
         total.each |= part.each
         total.unweighted |= part.unweighted
+        total.utilities |= part.utilities
     return total
 
 
@@ -51,6 +52,14 @@ def mean(trained: Trained, participants: int) -> Updates:
         layout, average = trained.layouts[name], (total / weight).astype(np.float32)
         means[name] = average if layout is None else Weights(layout, average)
     return Updates(means, trained.weight, len(trained.contributed), participants, trained.each)
+
+
+def scaled(tensors: Tensors, factor: float) -> Tensors:
+    """Return tensors, float32, times a factor; those of an update are changes, so that a smaller factor changes less."""
+    return {
+        name: tensor * factor if isinstance(tensor, Weights) else tensor * np.float32(factor)
+        for name, tensor in tensors.items()
+    }
 
 
 def check_tensors(tensors: Tensors, what: str) -> None:

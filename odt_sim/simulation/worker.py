@@ -14,10 +14,11 @@ from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.errors import InvocationError
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.device_states import DeviceStore, RoundStates
+from odt_sim.simulation.clock.oort import statistical_utility
 from odt_sim.simulation.evaluation import Evaluation, Row, unmeasured
 from odt_sim.simulation.exclusion import TIMED_OUT, Excluded, check_update, litert_failure
 from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.sums import check_finite, check_tensors, join
+from odt_sim.simulation.sums import check_finite, check_tensors, join, scaled
 from odt_sim.simulation.time_limit import OutOfTime, timed
 from odt_sim.strategies.base import Tensors, Update, array_of
 
@@ -45,7 +46,7 @@ class Worker:
         Raises:
             SimulationError: The strategy failed on a device.
         """
-        states = RoundStates(self._store, task.round)
+        states = RoundStates(self._store, task.round if task.saves is None else task.saves)
         updates = self._on_each(task, lambda device: self._update(device, task, broadcast))
         parts = (self._trained(device, update, task, states) for device, update in updates)
         if len(task.devices) > 1:
@@ -106,6 +107,8 @@ class Worker:
     def _update(self, device: Device, task: Task, broadcast: Tensors) -> Update | Excluded:
         if device.id in task.stragglers:
             device.plan = device.plan.part(device.random("stragglers"))
+        if device.id in task.units:
+            device.plan = device.plan.of(task.units[device.id])
         return self._within_limits(device, lambda: self._local(device, task, broadcast))
 
     def _trained(self, device: Device, update: Update | Excluded, task: Task, states: RoundStates) -> Trained:
@@ -117,7 +120,10 @@ class Worker:
         with self._job.aggregator_errors(f"on device {device.id} in round {task.round}"):
             update = replace(update, tensors=aggregator.limit(update.tensors))
             check_finite(update.tensors, "the limited update's")
+        if device.id in task.factors:
+            update = replace(update, tensors=scaled(update.tensors, task.factors[device.id]))
         tensors = update.tensors.items()
+        losses = update.losses
         summed = {} if aggregator.keeps_updates else update.tensors
         writes = device.state or device.id in task.versions  # an empty state replaces the old one
         return Trained(
@@ -126,14 +132,15 @@ class Worker:
             weight=update.weight,
             contributed=[device.id],
             stateful={device.id: states.add(device.id, device.state)} if writes else {},
-            loss_sum=update.weight * float(update.losses.sum() / len(update.losses)) if len(update.losses) else 0.0,
-            loss_weight=update.weight if len(update.losses) else 0.0,
+            loss_sum=update.weight * float(losses.sum() / len(losses)) if len(losses) else 0.0,
+            loss_weight=update.weight if len(losses) else 0.0,
             bytes_up=sum(array_of(tensor).nbytes for _, tensor in tensors),
             train_calls=device.calls.train,
             infer_calls=device.calls.infer,
             each={device.id: update} if strategy.keeps_updates or aggregator.keeps_updates else {},
             single=True,
             unweighted=frozenset(update.tensors) if aggregator.unweighted else strategy.unweighted,
+            utilities={device.id: statistical_utility(len(device.train_examples), losses)} if task.utility else {},
         )
 
     def _local(self, device: Device, task: Task, broadcast: Tensors) -> Update | Excluded:

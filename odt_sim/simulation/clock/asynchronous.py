@@ -22,7 +22,7 @@ Flights = NDArray[np.void]
 WAIT = 600.0
 """Seconds after which the server looks again for available devices."""
 LONGEST_WAIT = 30 * 86400.0
-"""Seconds without a device to start, or to wait for, after which a run gives up."""
+"""Seconds without enough devices after which a run gives up."""
 
 Draw = Callable[[int, float, Ids], Ids]
 """Draws at most a number of devices that are eligible at a time, without given ones."""

@@ -5,7 +5,7 @@ Rule: a device that took part has the statistical utility `U = |B| sqrt(mean of 
 utility in round `R` is `U + sqrt(0.1 log R / L)`, with `L` the round of its last part, times `(T / D)^2` where `D` exceeds
 the preferred duration `T`. Of the cohort, `1 - e` exploits: devices are drawn by utility from those above 95% of the
 utility at the cut-off. The rest explores devices that never took part, drawn by speed. `e` falls from 0.9 by 0.98 a round to
-0.2. `T` begins at one step of the pacer; every 20 rounds it rises by a step if the utility of these rounds is below that of the
+0.2. `T` begins at one step of the pacer, by default the duration of the faster 30%; every 20 rounds it rises by a step if the utility of these rounds is below that of the
 20 rounds before. `U` is clipped at the 95th percentile.
 Deviations: the losses are those of the training steps, a batch each, since a trainable file returns no single losses. `U` is
 divided by its largest value, without which the temporal term vanishes beside it; the published implementation does so too.
@@ -84,6 +84,11 @@ def preferred_duration(achieved: Floats, step: float) -> float:
     ends = range(2 * WINDOW, len(achieved) + 1, WINDOW)
     totals = [(achieved[end - 2 * WINDOW : end - WINDOW].sum(), achieved[end - WINDOW : end].sum()) for end in ends]
     return step * (1 + sum(bool(before > now) for before, now in totals))
+
+
+def usual_duration(explored: Explored) -> float:
+    """Return the seconds in which the faster 30% of the devices that took part finish; 1 before any did."""
+    return float(np.percentile(explored.duration, 30)) if len(explored.ids) else 1.0
 
 
 def utilities(explored: Explored, round: int, preferred: float) -> Floats:

@@ -7,7 +7,8 @@ when no device is left to wait for, whichever comes first.
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.simulation.clock.timetable import Codes, Course, Floats, Ids, Outcome, Trips, part
+from odt_sim.persistence.timeline import Outcome
+from odt_sim.simulation.clock.timetable import Codes, Course, Floats, Ids, Trips, part
 
 
 def synchronous_course(

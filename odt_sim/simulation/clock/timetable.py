@@ -1,33 +1,15 @@
 """The course of one round in simulated time."""
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.persistence.timeline import USED
+
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Codes = NDArray[np.int8]
-
-
-class Outcome(IntEnum):
-    """How a device's part in a round ended; `timeline.jsonl` holds the number."""
-
-    REPORTED = 0
-    """Its update arrived in time."""
-    PARTIAL = 1
-    """It stopped early, and the part of its work that it had finished arrived in time."""
-    LATE = 2
-    """The round ended before its update arrived."""
-    LEFT = 3
-    """It became unavailable before its update arrived, or its battery reached the floor."""
-    STALE = 4
-    """Its update arrived after more server updates than `fleet.schedule.max_staleness`."""
-
-
-USED = (Outcome.REPORTED, Outcome.PARTIAL)
-"""The outcomes whose update the server takes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +39,7 @@ class Course:
     """What becomes of the devices of a round; all arrays are `[devices]`.
 
     Attributes:
-        outcomes: An `Outcome` each.
+        outcomes: An `odt_sim.persistence.timeline.Outcome` each.
         stops: Seconds after the start at which each device is done, whatever its outcome.
         computes: Seconds that each computes, at most its trip's.
         uploads: The part of its upload that each sends, 0 to 1.

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from odt_sim.persistence.timeline import Outcome
 from odt_sim.simulation.clock.synchronous import synchronous_course
-from odt_sim.simulation.clock.timetable import Course, Outcome, Trips
+from odt_sim.simulation.clock.timetable import Course, Trips
 
 REPORTED, PARTIAL, LATE, LEFT = Outcome.REPORTED, Outcome.PARTIAL, Outcome.LATE, Outcome.LEFT
 

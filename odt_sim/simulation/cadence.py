@@ -1,0 +1,32 @@
+"""The rounds after which devices are evaluated."""
+
+from dataclasses import dataclass
+
+from odt_sim.persistence.commit import Commit
+
+EVALUATIONS = 10  # of a run where nothing else is set
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """The rounds after which devices are evaluated; the last one comes in any case.
+
+    Attributes:
+        rounds: The most rounds of the run.
+        every: Rounds between two evaluations; None for about ten evaluations.
+        hours: Simulated hours after which the run ends, if any; the evaluations are then spread over them.
+    """
+
+    rounds: int
+    every: int | None = None
+    hours: float | None = None
+
+    def due(self, before: Commit, after: Commit) -> bool:
+        """Return whether devices are to be evaluated after a round."""
+        if self.every is None and self.hours is not None:
+            return self._tenth(before, self.hours) < self._tenth(after, self.hours)
+        return after.round % (self.every or max(1, self.rounds // EVALUATIONS)) == 0
+
+    def _tenth(self, commit: Commit, hours: float) -> int:
+        time = float(commit.clock["time"][0]) if commit.clock else 0.0
+        return int(time * EVALUATIONS / (hours * 3600))

@@ -1,0 +1,213 @@
+"""The virtual clock of a run: when each round begins and ends, who takes part, and what it costs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.errors import ConfigurationError, SimulationError
+from odt_sim.fleet.battery import Batteries
+from odt_sim.fleet.conditions import Conditions
+from odt_sim.persistence.commit import Commit
+from odt_sim.persistence.timeline import Outcome, TimelineRecord
+from odt_sim.settings import Schedule
+from odt_sim.simulation.clock.asynchronous import LONGEST_WAIT
+from odt_sim.simulation.clock.devices import Devices, Planned
+from odt_sim.simulation.clock.timetable import Course, Floats, Ids
+from odt_sim.simulation.clock.work import WorkOf
+from odt_sim.simulation.job import Job, Trained
+from odt_sim.strategies.base import Tensors, Updates
+
+HOUR = 3600.0
+State = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Devices of a round that train from the same broadcast.
+
+    Attributes:
+        version: The round after which it was sent.
+        ids: The devices, ascending.
+        units: The epochs or steps of those that do not do all of the plan.
+        factors: The factors of the updates, where they are not 1.
+    """
+
+    version: int
+    ids: tuple[int, ...]
+    units: Mapping[int, int] = field(default_factory=dict)
+    factors: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Appointment:
+    """A round on the clock, decided before any of its devices trains.
+
+    Attributes:
+        groups: The devices with updates that the server takes.
+        line: What the selected devices do, and until when.
+        columns: The columns of the round's record.
+        state: The state of the clock after the round.
+        earlier: The rounds with broadcasts from which devices still train after it.
+        durations: For the selected devices of a synchronous round the seconds that all of their work takes.
+    """
+
+    groups: Sequence[Group]
+    line: TimelineRecord
+    columns: Mapping[str, Any]
+    state: State
+    earlier: frozenset[int] = frozenset()
+    durations: Floats = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def selected(self) -> list[int]:
+        """The ids of the devices of the round's line."""
+        return list(self.line.devices)
+
+
+class Clock(ABC):
+    """Decides the rounds of a run, from the stored calibration, the seed and simulated time only."""
+
+    def __init__(self, job: Job, conditions: Conditions, participants: Ids) -> None:
+        """Find the devices that can take part.
+
+        Args:
+            job: The run's job.
+            conditions: The devices' conditions, with profiles.
+            participants: The devices that take part in training, ascending.
+
+        Raises:
+            ConfigurationError: No device has memory enough.
+        """
+        assert conditions.batteries is not None
+        self._job, self._batteries, self._full = job, conditions.batteries, conditions.batteries
+        self._schedule: Schedule = job.fleet.schedule
+        self._devices = Devices(conditions, participants, job.data)
+        self._participants = len(participants)
+        self._work = WorkOf(job)
+        self._decided: tuple[int, Appointment | None] | None = None
+
+    def begin(self, commit: Commit, without: Set[int]) -> Appointment | None:
+        """Return the round after a commit; None if it would end after `fleet.schedule.hours`.
+
+        Args:
+            commit: The state before the round.
+            without: Quarantined devices.
+
+        Raises:
+            SimulationError: No device is available for too long, or none can meet the deadline.
+            ConfigurationError: The first round ends after `fleet.schedule.hours`.
+        """
+        if self._decided is None or self._decided[0] != commit.round:
+            appointment, hours = self._decide(commit, without), self._schedule.hours
+            late = hours is not None and appointment.line.end > hours * HOUR
+            if late and not commit.round:
+                raise ConfigurationError(
+                    f"fleet.schedule.hours: expected at least {appointment.line.end / HOUR:.3g}, when the first round ends, "
+                    f"found {hours:g}"
+                )
+            self._decided = commit.round, None if late else appointment
+        return self._decided[1]
+
+    def after(self, before: Commit, appointment: Appointment, trained: Trained) -> State:
+        """Return the state of the clock after a round, given what its devices learned."""
+        return appointment.state
+
+    def mixed(self, appointment: Appointment, updates: Updates, now: Tensors, then: Callable[[int], Tensors]) -> Updates:
+        """Return the combined updates as the server's model takes them.
+
+        Args:
+            appointment: The round.
+            updates: What the aggregator made of its updates.
+            now: The broadcast before the round.
+            then: Returns the broadcast after an earlier round.
+        """
+        return updates
+
+    @abstractmethod
+    def _decide(self, commit: Commit, without: Set[int]) -> Appointment:
+        """Return the round after a commit."""
+
+    def _batteries_of(self, commit: Commit) -> Batteries:
+        return self._full.restored(commit.clock) if commit.clock else self._full
+
+    def _planned(self, ids: Ids, time: float, broadcast: Tensors, batteries: Batteries) -> Planned:
+        """Return the work of devices that start at a time, with the whole plan."""
+        works = [self._work(device, broadcast) for device in ids.tolist()]
+        return self._devices.plan(ids, time, works, batteries)
+
+    def _no_devices(self, round: int, since: float) -> SimulationError:
+        days = LONGEST_WAIT / HOUR / 24
+        return SimulationError(
+            f"round {round}: too few devices are available for {days:.0f} simulated days from hour {since / HOUR:.1f} on; "
+            "use a smaller fleet.cohort, more devices, or another fleet.availability"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Spent:
+    """What some devices did and spent until they were done; all arrays are `[devices]`."""
+
+    ids: Ids
+    outcomes: NDArray[np.int8]
+    begins: Floats
+    stops: Floats
+    joules: Floats
+    bytes_down: Floats
+    bytes_up: Floats
+    wifi: NDArray[np.bool_]
+
+    def line(self, round: int, start: float, end: float, eligible: int | None) -> TimelineRecord:
+        """Return the line of `timeline.jsonl`, with times and energies in thousandths."""
+        return TimelineRecord(
+            round=round,
+            start=start,
+            end=end,
+            eligible=eligible,
+            devices=self.ids.tolist(),
+            outcomes=self.outcomes.tolist(),
+            begins=np.round(self.begins, 3).tolist(),
+            stops=np.round(self.stops, 3).tolist(),
+            joules=np.round(self.joules, 3).tolist(),
+            bytes_down=self.bytes_down.astype(np.int64).tolist(),
+            bytes_up=self.bytes_up.astype(np.int64).tolist(),
+            wifi=self.wifi.astype(np.int64).tolist(),
+        )
+
+    def columns(self, start: float, end: float, eligible: int | None, participants: int) -> dict[str, Any]:
+        """Return the columns of the round's record."""
+        counts = np.bincount(self.outcomes, minlength=len(Outcome)).tolist()
+        sent = self.bytes_down + self.bytes_up
+        return {
+            "simulated_start": start,
+            "simulated_end": end,
+            "eligible": eligible,
+            "ineligible": None if eligible is None else participants - eligible,
+            "selected": len(self.ids),
+            "reported": counts[Outcome.REPORTED] + counts[Outcome.PARTIAL],
+            "partial": counts[Outcome.PARTIAL],
+            "late": counts[Outcome.LATE],
+            "left": counts[Outcome.LEFT],
+            "joules": float(self.joules.sum()),
+            "bytes_wifi": int(sent[self.wifi].sum()),
+            "bytes_cellular": int(sent[~self.wifi].sum()),
+        }
+
+
+def spent(devices: Devices, planned: Planned, course: Course, start: float) -> Spent:
+    """Return what the devices of a synchronous round did and spent."""
+    cost, work = devices.spent(planned, course)
+    begins = np.full(len(planned.ids), start)
+    return Spent(
+        planned.ids,
+        course.outcomes,
+        begins,
+        begins + course.stops,
+        cost.joules,
+        np.asarray(work.bytes_down, np.float64),
+        np.asarray(work.bytes_up, np.float64),
+        planned.wifi,
+    )

@@ -1,0 +1,118 @@
+"""The devices of a run on the clock: what their work costs, when they are available, and their batteries."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.data.federated import FederatedData
+from odt_sim.errors import ConfigurationError
+from odt_sim.fleet.battery import Batteries
+from odt_sim.fleet.conditions import Conditions, data_bytes
+from odt_sim.fleet.costs import Cost, Costs, Work
+from odt_sim.simulation.clock.timetable import Course, Floats, Ids, Trips, part
+from odt_sim.simulation.clock.work import LocalWork
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """The work of some devices that start now.
+
+    Attributes:
+        ids: `[devices]`, ascending.
+        work: What each is to do.
+        wifi: `[devices]`, whether each is on Wi-Fi.
+        cost: What all of it would cost.
+        trips: How long it takes, and when each must stop.
+    """
+
+    ids: Ids
+    work: Work
+    wifi: Flags
+    cost: Cost
+    trips: Trips
+
+
+class Devices:
+    """The devices of a run on the clock.
+
+    Attributes:
+        conditions: Their classes, costs and availability.
+        candidates: Devices that take part in training and have memory enough, ascending.
+        incapable: The number of devices that take part in training and have too little memory.
+    """
+
+    def __init__(self, conditions: Conditions, participants: Ids, data: FederatedData) -> None:
+        """Find the devices with memory enough.
+
+        Args:
+            conditions: The devices' conditions, with profiles.
+            participants: The devices that take part in training, ascending.
+            data: Their examples.
+
+        Raises:
+            ConfigurationError: No device has memory enough.
+        """
+        assert conditions.costs is not None
+        self.conditions, self._costs = conditions, conditions.costs
+        held = data_bytes(data)[participants]
+        self.candidates = participants[conditions.eligible(participants, held)]
+        self.incapable = len(participants) - len(self.candidates)
+        if not len(self.candidates):
+            needed = float(self._costs.memory(held).min()) / 1e6
+            raise ConfigurationError(
+                f"fleet.profiles: no class has the memory for this model; it needs {needed:.0f} MB with the data of the "
+                "smallest device; use a smaller model or other devices"
+            )
+
+    def eligible(self, ids: Ids, time: float, batteries: Batteries) -> Ids:
+        """Return those of the devices that are available, with a charge above the floor."""
+        ids = ids[self.conditions.availability.available(ids, time)]
+        return ids[batteries.level(ids, time) > batteries.floor]
+
+    def plan(self, ids: Ids, time: float, works: Sequence[LocalWork], batteries: Batteries) -> Planned:
+        """Return what work of devices that start at `time` takes and costs, and when each has to stop.
+
+        Args:
+            ids: `[devices]`, ascending.
+            time: Simulated seconds.
+            works: The work of each.
+            batteries: Their batteries.
+        """
+        work, wifi = _together(works), self.conditions.habits.wifi(ids, time)
+        cost = self._costs.of(ids, work, wifi)
+        seconds = cost.seconds
+        empty = batteries.fraction(ids, time, seconds, cost.joules)
+        leaves = np.minimum(
+            self.conditions.availability.until(ids, time) - time, np.where(empty < 1, empty * seconds, np.inf)
+        )
+        trips = Trips(cost.download_seconds, cost.compute_seconds, cost.upload_seconds, leaves)
+        return Planned(ids, work, wifi, cost, trips)
+
+    def spent(self, planned: Planned, course: Course) -> tuple[Cost, Work]:
+        """Return what the devices really spent in a round, and the work that it was."""
+        computed = part(course.computes, planned.trips.compute)
+        work = Work(
+            {name: calls * computed for name, calls in planned.work.calls.items()},
+            np.floor(planned.work.bytes_down * course.downloads),
+            np.floor(planned.work.bytes_up * course.uploads),
+            {name: rows * computed for name, rows in planned.work.rows.items()},
+        )
+        return self._costs.of(planned.ids, work, planned.wifi), work
+
+
+def _together(works: Sequence[LocalWork]) -> Work:
+    signatures = sorted({name for work in works for name in work.calls})
+
+    def column(counts: Sequence[int]) -> Floats:
+        return np.array(counts, np.float64)
+
+    return Work(
+        {name: column([work.calls.get(name, 0) for work in works]) for name in signatures},
+        column([work.bytes_down for work in works]),
+        column([work.bytes_up for work in works]),
+        {name: column([work.rows.get(name, 0) for work in works]) for name in signatures},
+    )

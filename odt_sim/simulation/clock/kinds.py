@@ -1,0 +1,58 @@
+"""The clock of a run, and the settings that do not go together with it."""
+
+from odt_sim.errors import ConfigurationError, StrategyError
+from odt_sim.fleet.conditions import Conditions
+from odt_sim.settings import Schedule
+from odt_sim.simulation.clock.clock import Clock
+from odt_sim.simulation.clock.rounds import OortClock, SynchronousClock
+from odt_sim.simulation.clock.timetable import Ids
+from odt_sim.simulation.job import Job
+
+KINDS: dict[str, type[Clock]] = {"synchronous": SynchronousClock, "oort": OortClock}
+"""The clock of each `fleet.schedule.kind`."""
+
+
+def clock_of(job: Job, conditions: Conditions, participants: Ids) -> Clock:
+    """Return the clock of a run with device profiles.
+
+    Raises:
+        ConfigurationError: No device has memory enough.
+    """
+    return KINDS[job.fleet.schedule.kind](job, conditions, participants)
+
+
+def check_clock(job: Job, conditions: Conditions | None, promises: bool) -> None:
+    """Check that a run's settings go together with its clock, or with none.
+
+    Args:
+        job: The run's job.
+        conditions: The devices' conditions; None if they have none.
+        promises: Whether the aggregator promises privacy.
+
+    Raises:
+        ConfigurationError: A setting needs a clock, or has no meaning with one.
+        StrategyError: The strategy has no server, or cannot be asynchronous.
+    """
+    schedule, strategy = job.fleet.schedule, job.strategy
+    if conditions is None or conditions.costs is None:
+        given = "fleet.availability" if conditions else "fleet.schedule" if schedule != Schedule() else None
+        if given:
+            raise ConfigurationError(
+                f"{given}: needs fleet.profiles, since the times of devices move the clock; set it: fleet.profiles=phones"
+            )
+        return
+    if strategy.alone:
+        raise StrategyError(
+            f"strategy {strategy.name}: has no server whose rounds could be on a clock; leave fleet.profiles out, or choose "
+            "another strategy"
+        )
+    if job.fleet.stragglers:
+        raise ConfigurationError(
+            f"fleet.stragglers: expected 0 with fleet.profiles, whose speeds decide who is late, found "
+            f"{job.fleet.stragglers:g}; set fleet.schedule.deadline"
+        )
+    if promises:
+        raise ConfigurationError(
+            f"aggregator {job.aggregator.name}: promises privacy for cohorts drawn uniformly from all devices, but "
+            "fleet.profiles draws from those available; leave one of the two out"
+        )
