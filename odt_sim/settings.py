@@ -304,6 +304,43 @@ class Availability(Settings, group="fleet.availability"):
 
 
 @dataclass(frozen=True)
+class Schedule(Settings, group="fleet.schedule"):
+    """When the server starts devices and updates its model; `fleet.schedule=oort` is short for `fleet.schedule.kind=oort`."""
+
+    kind: Literal["synchronous", "oort"] = setting(
+        "synchronous",
+        "synchronous: rounds of devices drawn uniformly; oort: rounds of devices that learn much and report fast",
+    )
+    hours: float | None = setting(None, "simulated hours after which the run ends; null for run.rounds alone", above=0)
+    check_in: float = setting(
+        0.0,
+        "seconds between two times at which a device asks the server for work; a device starts at its next one",
+        least=0,
+    )
+    overselection: float = setting(1.0, "rounds: devices that start, for each report that is needed", least=1)
+    deadline: float | None = setting(None, "rounds: seconds after which one ends; null waits for all reports", above=0)
+    min_reports: int = setting(1, "rounds: fewest reports of a round; with fewer the model stays as it is", least=1)
+    pacer_seconds: float | None = setting(
+        None, "oort: preferred duration at the start, and its step; null for that of the faster 30%", above=0
+    )
+
+    def __post_init__(self) -> None:
+        """Check types and ranges, and that no setting is given that the kind does not read."""
+        super().__post_init__()
+        for found in fields(self):
+            kinds, value = READ_BY.get(found.name, ()), vars(self)[found.name]
+            if kinds and self.kind not in kinds and value != found.default:
+                raise ConfigurationError(
+                    f"fleet.schedule.{found.name}: expected {found.default} with fleet.schedule.kind={self.kind}, found "
+                    f"{value}; only {' and '.join(kinds)} use it"
+                )
+
+
+READ_BY: Mapping[str, tuple[str, ...]] = {"pacer_seconds": ("oort",)}
+"""The kinds of a schedule that read a setting, by its name; all kinds read the others."""
+
+
+@dataclass(frozen=True)
 class Fleet(Settings, group="fleet"):
     """Devices that take part in training and evaluation."""
 
@@ -332,6 +369,7 @@ class Fleet(Settings, group="fleet"):
     )
     profiles: Profiles = setting(Profiles(), "what the devices are like")  # noqa: RUF009
     availability: Availability = setting(Availability(), "when devices are available")  # noqa: RUF009
+    schedule: Schedule = setting(Schedule(), "when the server starts devices and updates its model")  # noqa: RUF009
 
     def check_size(self, devices: int) -> None:
         """Check the settings that depend on the number of devices.

@@ -48,9 +48,9 @@ class TrainingPlan(Settings, group="train"):
 
     def part(self, random: np.random.Generator) -> "TrainingPlan":
         """Return the partial work of a straggler: a uniform number of steps or epochs below the plan's, at least 1."""
-        return self.of(int(random.integers(1, self.amount)))
+        return self.with_amount(int(random.integers(1, self.amount)))
 
-    def of(self, amount: int) -> "TrainingPlan":
+    def with_amount(self, amount: int) -> "TrainingPlan":
         """Return the plan with another number of steps if they are set, else of epochs."""
         return replace(self, epochs=amount) if self.steps is None else replace(self, steps=amount)
 

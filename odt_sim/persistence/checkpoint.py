@@ -25,8 +25,8 @@ class Checkpoint:
 
     A round is committed once `server.<round>.safetensors` is written; devices' states are durable before that. Kept are the
     commits of the last round, of the one before, and of the round that validates best up to each of them; with an
-    asynchronous server also those from which devices still train. A file of states is removed as soon as no kept commit refers
-    to it.
+    asynchronous server also those from which devices still train. A file of states is removed as soon as no kept commit
+    refers to it.
     """
 
     def __init__(self, storage: Storage, model: TrainableModel, identity: Mapping[str, str]) -> None:

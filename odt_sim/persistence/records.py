@@ -108,11 +108,13 @@ class RoundRecord(Record):
     not_evaluated: Annotated[
         Mapping[int, str] | None, "why devices could not be evaluated, by id; absent if all were"
     ] = None
-    simulated_start: Annotated[float | None, "simulated seconds at which the round began; 0 is a Monday, 00:00 UTC"] = None
+    simulated_start: Annotated[float | None, "simulated seconds at which the round began; 0 is a Monday, 00:00 UTC"] = (
+        None
+    )
     simulated_end: Annotated[float | None, "simulated seconds at which the server had its new model"] = None
-    eligible: Annotated[
-        int | None, "devices that could be selected at the start; absent with asynchronous servers"
-    ] = None
+    eligible: Annotated[int | None, "devices that could be selected at the start; absent with asynchronous servers"] = (
+        None
+    )
     ineligible: Annotated[
         int | None, "seen devices that could not: unavailable, charge at the floor, or too little memory"
     ] = None
@@ -120,7 +122,9 @@ class RoundRecord(Record):
     reported: Annotated[int | None, "devices with an update in time, also of partial work"] = None
     partial: Annotated[int | None, "those of them that reported partial work"] = None
     late: Annotated[int | None, "devices that still worked when the round ended"] = None
-    left: Annotated[int | None, "devices that became unavailable, or reached the floor of their battery, at work"] = None
+    left: Annotated[int | None, "devices that became unavailable, or reached the floor of their battery, at work"] = (
+        None
+    )
     stale: Annotated[int | None, "updates that were too old for an asynchronous server"] = None
     staleness: Annotated[float | None, "mean number of server updates since the devices of this one started"] = None
     joules: Annotated[float | None, "energy of all selected devices, lost work included"] = None

@@ -85,8 +85,8 @@ class Ledger:
         sent = _column(timeline, "bytes_down", np.int64) + _column(timeline, "bytes_up", np.int64)
         busy = _column(timeline, "stops", np.float64) - _column(timeline, "begins", np.float64)
 
-        def total(values: NDArray[np.float64] | NDArray[np.int64] | NDArray[np.bool_]) -> NDArray[np.float64]:
-            return np.bincount(ids, weights=values, minlength=devices)
+        def total(values: NDArray[Any]) -> NDArray[np.float64]:
+            return np.asarray(np.bincount(ids, weights=values, minlength=devices), np.float64)
 
         return cls(
             selected=np.bincount(ids, minlength=devices),
@@ -102,5 +102,5 @@ class Ledger:
         return {name: column[device].item() for name, column in vars(self).items()}
 
 
-def _column(timeline: Sequence[TimelineRecord], name: str, dtype: type) -> NDArray[np.generic]:
+def _column(timeline: Sequence[TimelineRecord], name: str, dtype: type) -> NDArray[Any]:
     return np.concatenate([np.empty(0, dtype), *(np.asarray(line[name], dtype) for line in timeline)])

@@ -6,8 +6,8 @@ from typing import Any
 from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ModelError
-from odt_sim.fleet.conditions import Conditions
 from odt_sim.files import write_file
+from odt_sim.fleet.conditions import Conditions
 from odt_sim.model.initial_weights import with_initial_weights
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.commit import Commit
@@ -63,7 +63,10 @@ def _ledger(job: Job, folder: RunFolder, conditions: Conditions | None) -> Calla
     if conditions is None:
         return lambda device: {}
     ledger, population = Ledger.of(folder.timeline(), job.data.devices), conditions.population
-    return lambda device: {"device_class": population.classes[population.of_device[device]].name, **ledger.of_device(device)}
+    return lambda device: {
+        "device_class": population.classes[population.of_device[device]].name,
+        **ledger.of_device(device),
+    }
 
 
 def _user(job: Job, device: int) -> Row:

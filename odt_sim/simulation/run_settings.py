@@ -9,6 +9,7 @@ import numpy as np
 from odt_sim.data.dataset import digest_of
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.fleet.conditions import Conditions
+from odt_sim.settings import READ_BY
 from odt_sim.simulation.job import Job
 
 
@@ -47,9 +48,10 @@ def settings(job: Job, conditions: Conditions | None = None) -> dict[str, str]:
 
 
 def _schedule(job: Job) -> dict[str, str]:
-    """Return the settings of the clock, except `hours`: a resumed run may have more of them."""
-    schedule = vars(job.fleet.schedule)
-    return {f"fleet.schedule.{name}": str(value) for name, value in schedule.items() if name != "hours"}
+    """Return the settings of the clock that its kind reads, except `hours`: a resumed run may have more of them."""
+    schedule = job.fleet.schedule
+    read = [name for name in vars(schedule) if schedule.kind in READ_BY.get(name, (schedule.kind,)) and name != "hours"]
+    return {f"fleet.schedule.{name}": str(getattr(schedule, name)) for name in read}
 
 
 def identity(job: Job, settings: Mapping[str, str]) -> dict[str, str]:

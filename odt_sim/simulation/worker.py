@@ -108,7 +108,7 @@ class Worker:
         if device.id in task.stragglers:
             device.plan = device.plan.part(device.random("stragglers"))
         if device.id in task.units:
-            device.plan = device.plan.of(task.units[device.id])
+            device.plan = device.plan.with_amount(task.units[device.id])
         return self._within_limits(device, lambda: self._local(device, task, broadcast))
 
     def _trained(self, device: Device, update: Update | Excluded, task: Task, states: RoundStates) -> Trained:

@@ -110,7 +110,7 @@ def arrivals(
         old = max_staleness is not None and version - int(ended["version"][0]) > max_staleness
         (left if not ended["reports"][0] else stale if old else used).append(ended)
     after = replace(server, version=version + 1, time=now, flights=flights)
-    return Arrivals(after, *(_joined(each) for each in (used, stale, left)), started)
+    return Arrivals(after, _joined(used), _joined(stale), _joined(left), started)
 
 
 def staleness_factor(staleness: Ids, kind: str, *, exponent: float, after: int, slope: float) -> Floats:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.fleet.battery import Batteries
 from odt_sim.fleet.conditions import Conditions
+from odt_sim.fleet.hashing import uniform
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.timeline import Outcome, TimelineRecord
 from odt_sim.settings import Schedule
@@ -116,7 +117,9 @@ class Clock(ABC):
         """Return the state of the clock after a round, given what its devices learned."""
         return appointment.state
 
-    def mixed(self, appointment: Appointment, updates: Updates, now: Tensors, then: Callable[[int], Tensors]) -> Updates:
+    def mixed(
+        self, appointment: Appointment, updates: Updates, now: Tensors, then: Callable[[int], Tensors]
+    ) -> Updates:
         """Return the combined updates as the server's model takes them.
 
         Args:
@@ -134,10 +137,11 @@ class Clock(ABC):
     def _batteries_of(self, commit: Commit) -> Batteries:
         return self._full.restored(commit.clock) if commit.clock else self._full
 
-    def _planned(self, ids: Ids, time: float, broadcast: Tensors, batteries: Batteries) -> Planned:
-        """Return the work of devices that start at a time, with the whole plan."""
-        works = [self._work(device, broadcast) for device in ids.tolist()]
-        return self._devices.plan(ids, time, works, batteries)
+    def _planned(self, ids: Ids, time: float, commit: Commit, batteries: Batteries) -> Planned:
+        """Return the work of devices that are selected at a time, with the whole plan and the broadcast of a commit."""
+        works = [self._work(device, commit.state.broadcast) for device in ids.tolist()]
+        waits = self._schedule.check_in * uniform(self._job.seed, "check-in", ids, commit.round)
+        return self._devices.plan(ids, time, waits, works, batteries)
 
     def _no_devices(self, round: int, since: float) -> SimulationError:
         days = LONGEST_WAIT / HOUR / 24
@@ -200,12 +204,12 @@ class Spent:
 def spent(devices: Devices, planned: Planned, course: Course, start: float) -> Spent:
     """Return what the devices of a synchronous round did and spent."""
     cost, work = devices.spent(planned, course)
-    begins = np.full(len(planned.ids), start)
+    stops = start + course.stops
     return Spent(
         planned.ids,
         course.outcomes,
-        begins,
-        begins + course.stops,
+        np.minimum(planned.begins, stops),
+        stops,
         cost.joules,
         np.asarray(work.bytes_down, np.float64),
         np.asarray(work.bytes_up, np.float64),

@@ -10,7 +10,7 @@ from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError
 from odt_sim.fleet.battery import Batteries
 from odt_sim.fleet.conditions import Conditions, data_bytes
-from odt_sim.fleet.costs import Cost, Costs, Work
+from odt_sim.fleet.costs import Cost, Work
 from odt_sim.simulation.clock.timetable import Course, Floats, Ids, Trips, part
 from odt_sim.simulation.clock.work import LocalWork
 
@@ -19,10 +19,11 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """The work of some devices that start now.
+    """The work of some devices that are selected at a time.
 
     Attributes:
         ids: `[devices]`, ascending.
+        begins: `[devices]`, the simulated seconds at which each begins to download.
         work: What each is to do.
         wifi: `[devices]`, whether each is on Wi-Fi.
         cost: What all of it would cost.
@@ -30,6 +31,7 @@ class Planned:
     """
 
     ids: Ids
+    begins: Floats
     work: Work
     wifi: Flags
     cost: Cost
@@ -73,32 +75,32 @@ class Devices:
         ids = ids[self.conditions.availability.available(ids, time)]
         return ids[batteries.level(ids, time) > batteries.floor]
 
-    def plan(self, ids: Ids, time: float, works: Sequence[LocalWork], batteries: Batteries) -> Planned:
-        """Return what work of devices that start at `time` takes and costs, and when each has to stop.
+    def plan(self, ids: Ids, time: float, waits: Floats, works: Sequence[LocalWork], batteries: Batteries) -> Planned:
+        """Return what work of devices takes and costs, and when each has to stop.
 
         Args:
             ids: `[devices]`, ascending.
-            time: Simulated seconds.
+            time: Simulated seconds at which they are selected.
+            waits: `[devices]`, seconds from then on until each begins.
             works: The work of each.
             batteries: Their batteries.
         """
-        work, wifi = _together(works), self.conditions.habits.wifi(ids, time)
+        begins = time + waits
+        work, wifi = _together(works), self.conditions.habits.wifi(ids, begins)
         cost = self._costs.of(ids, work, wifi)
-        seconds = cost.seconds
-        empty = batteries.fraction(ids, time, seconds, cost.joules)
-        leaves = np.minimum(
-            self.conditions.availability.until(ids, time) - time, np.where(empty < 1, empty * seconds, np.inf)
-        )
-        trips = Trips(cost.download_seconds, cost.compute_seconds, cost.upload_seconds, leaves)
-        return Planned(ids, work, wifi, cost, trips)
+        charged = batteries.fraction(ids, begins, cost.seconds, cost.joules)
+        empty = np.where(charged < 1, waits + charged * cost.seconds, np.inf)
+        leaves = np.minimum(self.conditions.availability.until(ids, time) - time, empty)
+        trips = Trips(waits, cost.download_seconds, cost.compute_seconds, cost.upload_seconds, leaves)
+        return Planned(ids, begins, work, wifi, cost, trips)
 
     def spent(self, planned: Planned, course: Course) -> tuple[Cost, Work]:
         """Return what the devices really spent in a round, and the work that it was."""
         computed = part(course.computes, planned.trips.compute)
         work = Work(
             {name: calls * computed for name, calls in planned.work.calls.items()},
-            np.floor(planned.work.bytes_down * course.downloads),
-            np.floor(planned.work.bytes_up * course.uploads),
+            np.round(planned.work.bytes_down * course.downloads),
+            np.round(planned.work.bytes_up * course.uploads),
             {name: rows * computed for name, rows in planned.work.rows.items()},
         )
         return self._costs.of(planned.ids, work, planned.wifi), work

@@ -5,8 +5,8 @@ Rule: a device that took part has the statistical utility `U = |B| sqrt(mean of 
 utility in round `R` is `U + sqrt(0.1 log R / L)`, with `L` the round of its last part, times `(T / D)^2` where `D` exceeds
 the preferred duration `T`. Of the cohort, `1 - e` exploits: devices are drawn by utility from those above 95% of the
 utility at the cut-off. The rest explores devices that never took part, drawn by speed. `e` falls from 0.9 by 0.98 a round to
-0.2. `T` begins at one step of the pacer, by default the duration of the faster 30%; every 20 rounds it rises by a step if the utility of these rounds is below that of the
-20 rounds before. `U` is clipped at the 95th percentile.
+0.2. `T` begins at one step of the pacer, by default the duration of the faster 30%; every 20 rounds it rises by a step if
+the utility of these rounds is below that of the 20 rounds before. `U` is clipped at the 95th percentile.
 Deviations: the losses are those of the training steps, a batch each, since a trainable file returns no single losses. `U` is
 divided by its largest value, without which the temporal term vanishes beside it; the published implementation does so too.
 A device that did not report keeps its `U` and is not explored again; its `L` is the round. No device is barred after a
@@ -137,9 +137,7 @@ def round_half_up(value: float) -> int:
     return int(value + 0.5)
 
 
-def _exploited(
-    known: Ids, count: int, round: int, explored: Explored, step: float, random: np.random.Generator
-) -> Ids:
+def _exploited(known: Ids, count: int, round: int, explored: Explored, step: float, random: np.random.Generator) -> Ids:
     """Return devices that took part before, drawn by utility from those above the cut-off."""
     if not count:
         return np.empty(0, np.int64)

@@ -12,7 +12,7 @@ from odt_sim.fleet.battery import Batteries
 from odt_sim.persistence.commit import Commit
 from odt_sim.simulation.clock import oort
 from odt_sim.simulation.clock.asynchronous import LONGEST_WAIT, WAIT
-from odt_sim.simulation.clock.clock import Appointment, Clock, Group, State, spent
+from odt_sim.simulation.clock.clock import Appointment, Clock, Group, Spent, State, spent
 from odt_sim.simulation.clock.devices import Planned
 from odt_sim.simulation.clock.synchronous import synchronous_course
 from odt_sim.simulation.clock.timetable import Course, Ids
@@ -29,7 +29,7 @@ class SynchronousClock(Clock):
         needed = self._job.fleet.cohort or len(eligible)
         count = min(len(eligible), math.ceil(needed * schedule.overselection))
         ids = self._select(eligible, count, commit)
-        planned = self._planned(ids, start, commit.state.broadcast, batteries)
+        planned = self._planned(ids, start, commit, batteries)
         course = synchronous_course(
             planned.trips,
             needed,
@@ -43,7 +43,10 @@ class SynchronousClock(Clock):
             groups=_groups(commit.round, ids, course, plan.amount) if course.used.sum() >= schedule.min_reports else (),
             line=done.line(round, start, end, len(eligible)),
             columns=done.columns(start, end, len(eligible), self._participants),
-            state={"time": np.array([end]), **batteries.after(ids, start, course.stops, done.joules).pruned(end).state()},
+            state={
+                "time": np.array([end]),
+                **batteries.after(ids, start, course.stops, done.joules).pruned(end).state(),
+            },
             durations=planned.trips.seconds,
         )
 
@@ -89,6 +92,10 @@ class OortClock(SynchronousClock):
         speeds = self._devices.conditions.population.of("speed", eligible)
         random = generator_for(self._job.seed, commit.round + 1, "oort")
         return oort.select(eligible, speeds, count, commit.round + 1, known, step, random)
+
+
+def _drained(batteries: Batteries, done: Spent) -> Batteries:
+    return batteries.after(done.ids, done.begins, done.stops - done.begins, done.joules)
 
 
 def _explored(state: State) -> oort.Explored:

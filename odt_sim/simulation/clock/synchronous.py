@@ -31,10 +31,10 @@ def synchronous_course(
     cuts, finished = np.full(len(arrives), np.inf), np.full(len(arrives), units, np.int64)
     if partial:
         stop = np.minimum(trips.leaves, limit - trips.upload)
-        computed = part(stop - trips.download, trips.compute)
+        computed = part(stop - trips.received, trips.compute)
         finished = np.floor(computed * units).astype(np.int64)
         cuts = np.where((computed < 1) & (finished >= 1), stop, np.inf)
-        sends = np.minimum(cuts, trips.download + trips.compute)
+        sends = np.minimum(cuts, trips.received + trips.compute)
         arrives = np.where(finished >= 1, sends + trips.upload, np.inf)
     end = _end(arrives, trips.leaves, needed, limit)
     reports = _first(arrives, needed, end)
@@ -56,14 +56,14 @@ def course(trips: Trips, outcomes: Codes, stops: Floats, units: Ids, end: float,
         end: Seconds at which the round ends.
         cuts: `[devices]`, seconds at which each stops to compute and begins to send; infinite where nothing interrupts it.
     """
-    sends = np.minimum(trips.download + trips.compute, cuts)
-    computes = np.clip(np.minimum(stops, sends) - trips.download, 0.0, trips.compute)
+    sends = np.minimum(trips.received + trips.compute, cuts)
+    computes = np.clip(np.minimum(stops, sends) - trips.received, 0.0, trips.compute)
     return Course(
         outcomes=outcomes,
         stops=stops,
         computes=computes,
         uploads=part(stops - sends, trips.upload),
-        downloads=part(stops, trips.download),
+        downloads=part(stops - trips.wait, trips.download),
         units=units,
         end=end,
     )

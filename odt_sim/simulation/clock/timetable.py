@@ -17,12 +17,14 @@ class Trips:
     """The work of some devices from download to upload; all arrays are `[devices]` float64.
 
     Attributes:
+        wait: Seconds until the device begins.
         download: Seconds to receive.
         compute: Seconds of all planned training and inference.
         upload: Seconds to send.
-        leaves: Seconds after the device starts at which it must stop; infinite if it can finish.
+        leaves: Seconds from now on after which it must stop; infinite if it can finish.
     """
 
+    wait: Floats
     download: Floats
     compute: Floats
     upload: Floats
@@ -31,7 +33,12 @@ class Trips:
     @property
     def seconds(self) -> Floats:
         """Seconds until the update of all planned work has arrived."""
-        return self.download + self.compute + self.upload
+        return self.wait + self.download + self.compute + self.upload
+
+    @property
+    def received(self) -> Floats:
+        """Seconds until the download is complete."""
+        return self.wait + self.download
 
 
 @dataclass(frozen=True, eq=False)

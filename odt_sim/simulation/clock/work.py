@@ -61,12 +61,12 @@ class LocalWork:
 
 
 class WorkOf:
-    """Counts the work of devices; those with the same numbers of training and validation examples do the same."""
+    """Counts the work of devices; those with as many examples that receive as many bytes do the same."""
 
     def __init__(self, job: Job) -> None:
         """Count nothing yet."""
         self._job = replace(job, strategy=copy.deepcopy(job.strategy))
-        self._known: dict[tuple[int, int], LocalWork] = {}
+        self._known: dict[tuple[int, ...], LocalWork] = {}
 
     def __call__(self, device: int, broadcast: Tensors) -> LocalWork:
         """Return the work of a device with the whole plan.
@@ -78,19 +78,20 @@ class WorkOf:
         Raises:
             SimulationError: The strategy failed.
         """
-        train, validation, _ = np.diff(self._job.data.offsets[device]).tolist()
-        if (train, validation) not in self._known:
-            self._known[train, validation] = self._count(device, broadcast)
-        return self._known[train, validation]
+        with self._job.strategy_errors("in message"):
+            received = self._job.strategy.message(broadcast, device)
+            key = (*np.diff(self._job.data.offsets[device]).tolist()[:2], _bytes(received))
+        if key not in self._known:
+            self._known[key] = self._count(device, received)
+        return self._known[key]
 
-    def _count(self, device: int, broadcast: Tensors) -> LocalWork:
+    def _count(self, device: int, received: Tensors) -> LocalWork:
         job = self._job
         engine = EmptyEngine(job.model)
         pool = RuntimePool(job.model, start=lambda content, where: engine)
         parts = (Examples(job.data.x, job.data.y, rows) for rows in job.data.parts(device)[:2])
         with job.strategy_errors(f"on device {device}, while its work was counted"), np.errstate(all="ignore"):
             counted = Device(job.model, *parts, seed=job.seed, id=device, round=1, plan=job.plan, pool=pool)
-            received = job.strategy.message(broadcast, device)
             sent = job.strategy.local(counted, received).tensors
         calls = counted.calls
         return LocalWork(dict(calls.by_signature), dict(calls.rows), _bytes(received), _bytes(sent))

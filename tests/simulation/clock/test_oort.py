@@ -83,9 +83,7 @@ def explored(utility: list[float], duration: list[float]) -> Explored:
 def test_selection_exploits_devices_above_the_cut_off_and_explores_fast_ones() -> None:
     known = explored([100, 100, 100, 100, 5, 5, 5, 5], [1] * 4 + [1] * 4)
     eligible, random = np.arange(12), np.random.default_rng(0)
-    drawn = [
-        select(eligible, np.r_[np.ones(11), 1e9], 5, 101, known, STEP, random) for _ in range(20)
-    ]
+    drawn = [select(eligible, np.r_[np.ones(11), 1e9], 5, 101, known, STEP, random) for _ in range(20)]
     for ids in drawn:
         assert ids.tolist() == sorted(set(ids.tolist()))
         assert set(ids.tolist()) == {0, 1, 2, 3, 11}  # four above the cut-off, and the one fast unexplored device

@@ -13,7 +13,7 @@ REPORTED, PARTIAL, LATE, LEFT = Outcome.REPORTED, Outcome.PARTIAL, Outcome.LATE,
 def trips(leaves: tuple[float, float, float] = (np.inf, np.inf, np.inf)) -> Trips:
     """Return devices that need 2 + 10 + 3, 4 + 40 + 6 and 1 + 5 + 1 seconds: 15, 50 and 7 in all."""
     columns = ((2, 4, 1), (10, 40, 5), (3, 6, 1), leaves)
-    return Trips(*(np.array(column, np.float64) for column in columns))
+    return Trips(np.zeros(3), *(np.array(column, np.float64) for column in columns))
 
 
 def outcomes(course: Course) -> list[int]:
@@ -103,12 +103,23 @@ def test_nobody_reports_by_a_deadline_that_is_too_short() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_work_is_never_more_than_planned_and_ends_with_the_round(seed: int) -> None:
     random = np.random.default_rng(seed)
-    drawn = Trips(*random.uniform(0, 10, (3, 50)), np.where(random.random(50) < 0.5, random.uniform(0, 30, 50), np.inf))
+    leaves = np.where(random.random(50) < 0.5, random.uniform(0, 30, 50), np.inf)
+    drawn = Trips(random.uniform(0, 3, 50), *random.uniform(0, 10, (3, 50)), leaves)
     deadline = 12.0 if seed % 2 else None
     course = synchronous_course(drawn, 30, deadline=deadline, units=3, partial=seed % 3 == 0)
-    spent = course.downloads * drawn.download + course.computes + course.uploads * drawn.upload
-    np.testing.assert_allclose(spent, np.minimum(course.stops, spent))
+    spent = drawn.wait + course.downloads * drawn.download + course.computes + course.uploads * drawn.upload
+    assert (spent[course.stops > drawn.wait] <= course.stops[course.stops > drawn.wait] + 1e-9).all()
     assert (course.computes <= drawn.compute).all()
     assert (course.stops <= course.end + 1e-9).all()
     assert course.used.sum() <= 30
     assert (course.uploads[course.used] > 1 - 1e-9).all()
+
+
+def test_devices_begin_at_their_next_check_in() -> None:
+    waiting = Trips(np.array([20.0, 0.0, 100.0]), *(getattr(trips(), name) for name in ("download", "compute", "upload")),
+                    np.array([np.inf, np.inf, 60.0]))  # fmt: skip
+    course = synchronous_course(waiting, 2)
+    assert course.end == 50
+    assert course.stops.tolist() == [35, 50, 50]
+    assert outcomes(course) == [REPORTED, REPORTED, LATE]
+    assert course.downloads.tolist() == [1, 1, 0]

@@ -1,0 +1,159 @@
+"""Runs with synchronous rounds on the clock: times by hand, records, resuming and backends."""
+
+import json
+
+import numpy as np
+import pytest
+from deaths import DeathError, DiesAfterRound, DiesInRound
+
+import odt_sim.strategies
+from odt_sim import TrainingPlan
+from odt_sim.errors import ConfigurationError, SimulationError, StrategyError
+from odt_sim.simulation.ray import RayBackend
+from odt_sim.strategies import FedAvg, FedPer, FedProx, Local
+
+SPEED = {"fast": 2.0, "middle": 1.0, "slow": 0.25}
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def by_hand(model, data, classes, device, epochs=1):
+    """Return a device's seconds in a round: bytes over the network's speed, a second for a step at speed 1."""
+    sent = 4 * model.moving.size
+    batches = -(-int(data.train_sizes[device]) // model.batch_size)
+    return sent / 1000 + epochs * batches / SPEED[classes[device]] + sent / 500
+
+
+def test_first_round_takes_what_was_computed_by_hand(simulation, on_clock, momentum, fleet_data, tmp_path):
+    run = simulation(FedAvg(), tmp_path, fleet=on_clock(momentum), rounds=2)
+    summary = run.run()
+    classes = {row["device"]: row["device_class"] for row in read_lines(tmp_path / "devices.jsonl")}
+    seconds = [by_hand(momentum, fleet_data, classes, device) for device in range(7)]
+    first, second = read_lines(tmp_path / "rounds.jsonl")
+    assert first["simulated_start"] == 0
+    assert first["simulated_end"] == second["simulated_start"] == pytest.approx(max(seconds))
+    assert second["simulated_end"] == summary["simulated_seconds"] == pytest.approx(2 * max(seconds))
+    line = read_lines(tmp_path / "timeline.jsonl")[0]
+    np.testing.assert_allclose(line["stops"], seconds, atol=1e-3)
+    sent = 4 * momentum.moving.size
+    compute = np.array(seconds) - 3 * sent / 1000
+    np.testing.assert_allclose(line["joules"], 3 * compute + 0.5 * 3 * sent / 1000 + 300 * sent / 1e6, atol=1e-3)
+
+
+def test_energy_is_the_sum_over_rounds_devices_and_timeline(simulation, on_clock, momentum, tmp_path):
+    fleet = on_clock(momentum, {"overselection": 1.5, "deadline": 12}, cohort=4)
+    summary = simulation(FedAvg(), tmp_path, fleet=fleet, rounds=4).run()
+    rounds, devices, lines = (read_lines(tmp_path / f"{name}.jsonl") for name in ("rounds", "devices", "timeline"))
+    for name in ("joules", "bytes_wifi", "bytes_cellular"):
+        total = sum(row[name] for row in rounds)
+        assert summary[name] == pytest.approx(total)
+        assert sum(row[name] for row in devices) == pytest.approx(total, rel=1e-3)
+    assert sum(row["selected"] for row in devices) == sum(row["selected"] for row in rounds) == 4 * 6
+    assert [row["reported"] + row["late"] + row["left"] for row in rounds] == [row["selected"] for row in rounds]
+    assert [sum(line["bytes_down"]) for line in lines] == [row["bytes_down"] for row in rounds]
+
+
+FAST = ("FedAvg", "FedRep", "PFedMe")
+WITH_A_SERVER = [
+    pytest.param(getattr(odt_sim.strategies, name), id=name, marks=[] if name in FAST else pytest.mark.slow)
+    for name in odt_sim.strategies.__all__
+    if name != "Local"
+]
+
+
+@pytest.mark.parametrize("strategy", WITH_A_SERVER)
+def test_predicted_work_is_the_real_work(simulation, on_clock, grouped, tmp_path, strategy):
+    run = simulation(strategy(), tmp_path, model=grouped, fleet=on_clock(grouped), plan=TrainingPlan(2, 0.05), rounds=2)
+    run.run()
+    speeds = {row["device"]: SPEED[row["device_class"]] for row in read_lines(tmp_path / "devices.jsonl")}
+    for line, row in zip(*(read_lines(tmp_path / f"{name}.jsonl") for name in ("timeline", "rounds")), strict=True):
+        busy = np.subtract(line["stops"], line["begins"])
+        transfer = np.divide(line["bytes_down"], 1000) + np.divide(line["bytes_up"], 500)
+        calls = (busy - transfer) * [speeds[device] for device in line["devices"]]
+        assert calls.sum() == pytest.approx(row["train_calls"] + row["infer_calls"], abs=0.05)
+
+
+@pytest.mark.parametrize("schedule", [{"overselection": 1.5}, {"deadline": 8}, {"kind": "oort"}], ids=str)
+def test_interrupted_run_resumes_to_the_same_bits(simulation, results, on_clock, momentum, tmp_path, schedule):
+    settings = {
+        "fleet": on_clock(momentum, schedule, {"kind": "daily", "peak": 0.9, "low": 0.5}, cohort=3),
+        "rounds": 6,
+    }
+    whole = results(FedPer(), tmp_path / "whole", **settings)
+    run = tmp_path / "run"
+    with pytest.raises(DeathError):
+        simulation(FedPer(), run, **settings).run(observers=[DiesAfterRound(2)])
+    with pytest.raises(DeathError):
+        simulation(FedPer(), run, backend=DiesInRound(4), **settings).run(resume=True)
+    simulation(FedPer(), run, **settings).run(resume=True)
+    type(whole).read(run).assert_same_bits(whole)
+    assert (run / "timeline.jsonl").read_bytes() == (tmp_path / "whole" / "timeline.jsonl").read_bytes()
+
+
+@pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("schedule", [{"overselection": 1.5, "deadline": 8}, {"kind": "oort"}], ids=str)
+def test_ray_gives_the_same_bits(results, on_clock, momentum, tmp_path, schedule):
+    settings = {"fleet": on_clock(momentum, schedule, cohort=3), "rounds": 4}
+    serial = results(FedPer(), tmp_path / "serial", **settings)
+    results(FedPer(), tmp_path / "ray", backend=RayBackend(actors=2), **settings).assert_same_bits(serial)
+    assert (tmp_path / "ray" / "timeline.jsonl").read_bytes() == (tmp_path / "serial" / "timeline.jsonl").read_bytes()
+
+
+def test_partial_work_is_trained_and_others_lose_it(simulation, on_clock, grouped, tmp_path):
+    fleet = on_clock(grouped, {"deadline": 20})
+    outcomes = {}
+    for strategy in (FedAvg(), FedProx()):
+        folder = tmp_path / strategy.name
+        plan = TrainingPlan(steps=10, learning_rate=0.05)
+        simulation(strategy, folder, model=grouped, fleet=fleet, plan=plan, rounds=1).run()
+        [row], [line] = read_lines(folder / "rounds.jsonl"), read_lines(folder / "timeline.jsonl")
+        outcomes[strategy.name] = line["outcomes"]
+        steps = 10 * line["outcomes"].count(0) + 4 * line["outcomes"].count(1)  # 19.x s at a quarter of the speed
+        assert row["train_calls"] == steps
+        assert row["devices"] == row["reported"]
+        assert row["simulated_end"] == 20
+    assert 2 in outcomes["fedavg"]
+    assert [1 if code == 2 else code for code in outcomes["fedavg"]] == outcomes["fedprox"]
+
+
+def test_run_ends_at_its_hours(simulation, on_clock, momentum, tmp_path):
+    whole = simulation(FedAvg(), tmp_path / "whole", fleet=on_clock(momentum), rounds=4).run()
+    hours = 0.8 * whole["simulated_seconds"] / 3600
+    summary = simulation(FedAvg(), tmp_path / "run", fleet=on_clock(momentum, {"hours": hours}), rounds=4).run()
+    assert summary["rounds"] == 3
+    assert "accuracy" in read_lines(tmp_path / "run" / "rounds.jsonl")[-1]
+
+
+def test_round_with_too_few_reports_leaves_the_model(simulation, on_clock, momentum, tmp_path):
+    fleet = on_clock(momentum, {"deadline": 8, "min_reports": 6}, cohort=6)
+    simulation(FedAvg(), tmp_path, fleet=fleet, rounds=3, evaluate_every=1).run()
+    rounds = read_lines(tmp_path / "rounds.jsonl")
+    assert {row["devices"] for row in rounds} == {0}
+    assert len({row["loss"] for row in rounds}) == 1
+    assert all(row["reported"] and row["joules"] for row in rounds)
+
+
+REFUSED = [
+    (FedAvg(), {"deadline": 0.5}, {}, SimulationError, r"no device can report within fleet.schedule.deadline, 0.5 s"),
+    (FedAvg(), {"hours": 1e-6}, {}, ConfigurationError, r"fleet.schedule.hours: expected at least"),
+    (Local(), "synchronous", {}, StrategyError, r"strategy local: has no server"),
+    (FedAvg(), "synchronous", {"stragglers": 0.5}, ConfigurationError, r"fleet.stragglers: expected 0"),
+    (FedAvg(), "oort", {"profiles": None}, ConfigurationError, r"fleet.schedule: needs fleet.profiles"),
+]
+
+
+@pytest.mark.parametrize(("strategy", "schedule", "settings", "error", "message"), REFUSED)
+def test_unusable_settings(simulation, on_clock, momentum, tmp_path, strategy, schedule, settings, error, message):
+    given = on_clock(momentum, schedule, settings.get("availability", "always"))
+    fleet = type(given)(**{**vars(given), **settings, **({"availability": None} if "profiles" in settings else {})})
+    with pytest.raises(error, match=message):
+        simulation(strategy, tmp_path, fleet=fleet, plan=TrainingPlan(2, 0.05)).run()
+
+
+def test_setting_of_another_kind_is_refused():
+    from odt_sim.settings import Schedule
+
+    with pytest.raises(ConfigurationError, match=r"fleet.schedule.pacer_seconds: expected None with .*synchronous"):
+        Schedule(pacer_seconds=3)
