@@ -9,12 +9,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from odt_sim.errors import ExportError
 from odt_sim.export.convert import convert
 from odt_sim.export.flex import checkpoint_of, flex_signatures
 from odt_sim.export.interface import Interface, interface_of
 from odt_sim.export.lowering import Trace
 from odt_sim.export.model_checks import check_flavour, check_groups, check_model
-from odt_sim.export.objective import class_weight_of, objectives_of, outputs_of
+from odt_sim.export.objective import class_weight_of, masked, objectives_of, outputs_of
 from odt_sim.export.optimizers import optimizer_of, schedule_of, settings_of
 from odt_sim.export.option_signatures import trace_options
 from odt_sim.export.parameters import (
@@ -104,8 +105,9 @@ def export_model(
     schedule, optimizer = schedule_of(optimizer), optimizer_of(optimizer)
     optimizer.build(model.trainable_variables)
     interface = interface_of(model)
-    infer = trace_infer(model, interface, batch_size)
+    infer = trace_infer(model, interface, batch_size, masks_too=True)
     objectives = objectives_of(loss, interface, endings_of(infer), batch_size, loss_weights)
+    objectives = masked(objectives, interface, infer)
     offsets = {id(v): tf.Variable(tf.zeros(v.shape)) for v in model.weights if v.trainable} if gradient_offset else {}
     flex = flavour == "flex"
     names = dict(zip(map(id, weights_of(model)), parameter_names(model), strict=True)) if flex else {}
@@ -174,6 +176,10 @@ def _trace_halves(
     model: keras.Model, interface: Interface, groups: Mapping[int, str], training: Training, batch_size: int | None
 ) -> dict[str, Trace]:
     """Trace the embedding of examples, and training and inference of the head on embeddings."""
+    if any(objective.masked for objective in training.objectives):
+        raise ExportError(
+            "embed: the model's output carries a mask of x, which embeddings do not have; leave embed out"
+        )
     body, head = split_before_head(model, groups)
     features = interface_of(body)
     classifier = replace(interface_of(head), output_names=interface.output_names)

@@ -51,6 +51,7 @@ class Objective:
         from_logits: Whether the loss takes the model's output as logits.
         delta: The error at which Huber's loss turns from quadratic to linear.
         weight: The factor of this loss in the sum over all outputs.
+        masked: Whether the output carries a Keras mask, `[batch, positions]`.
     """
 
     function: Any
@@ -60,12 +61,18 @@ class Objective:
     from_logits: bool = False
     delta: float = 1.0
     weight: float = 1.0
+    masked: bool = False
 
     @property
     def on_host(self) -> bool:
         """Whether evaluation has a formula of this loss; a file with another one gets the signature `loss`."""
         settings = _settings(self.function)
-        return self.name in LOSSES and settings.get("axis", -1) == -1 and settings.get("ignore_class") is None
+        return (
+            self.name in LOSSES
+            and not self.masked
+            and settings.get("axis", -1) == -1
+            and settings.get("ignore_class") is None
+        )
 
     def task(self, output: tf.TensorShape) -> str:
         """Return what the manifest calls the task of an output `[batch, ...]`."""
@@ -78,30 +85,46 @@ class Objective:
 
         Args:
             y: The targets.
-            output: The model's output.
+            output: The model's output; where it has a Keras mask, only those values count.
             weight: The weight of each value, `[batch, ...]`; those of a padded batch are 0 and `batch / real rows`.
             real: 1 for real rows and 0 for padding, `[batch]`.
         """
         if self.rank == 0 and self.name in OVERLAPS:
             y, output = (tf.cast(t, tf.float32) * _per_row(real, len(t.shape)) for t in (y, output))
-        if _settings(self.function).get("ignore_class") is not None or self.name in PAIRS:
+        if self.masked or _settings(self.function).get("ignore_class") is not None or self.name in PAIRS:
             values = self.function.call(tf.cast(y, tf.float32), output)
-            return _masked(values, weight, real, self.function.reduction)
+            mask = self._mask(values, getattr(output, "_keras_mask", None))
+            return _reduced(values, mask, weight, real, self.function.reduction)
         loss = self.function(y, output, sample_weight=weight)
         return loss * tf.reduce_mean(real) if self.function.reduction == "sum" else loss
 
-    def losses(self, y: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
-        """Return each example's loss, `[batch]`; that of the whole batch for each if the loss is one number."""
+    def _mask(self, values: tf.Tensor, given: tf.Tensor | None) -> tf.Tensor | None:
+        """Return 1 where a value counts, by the mask of the output and the loss's own; None if all do."""
+        if given is not None and given.shape.rank != values.shape.rank:
+            raise ExportError(
+                f"loss {self.name}: has values of {values.shape.rank} axes, the mask of the output {given.shape.rank}; "
+                "choose a loss with a value per position, or end the mask by a layer such as GlobalAveragePooling1D"
+            )
+        masks = [tf.cast(m, tf.float32) for m in (given, getattr(values, "_keras_mask", None)) if m is not None]
+        return None if not masks else masks[0] * masks[-1]
+
+    def losses(self, y: tf.Tensor, output: tf.Tensor, given: tf.Tensor | None = None) -> tf.Tensor:
+        """Return each example's loss, `[batch]`; that of the whole batch for each if the loss is one number.
+
+        Args:
+            y: The targets.
+            output: The model's output.
+            given: The mask of the output, `[batch, positions]`, 1 where a position counts; None if all do.
+        """
         function = self.function
         if self.rank == 0 and self.name in OVERLAPS:
             function = type(function)(**{**function._fn_kwargs, "axis": tuple(range(1, len(output.shape)))})
         values = function.call(tf.cast(y, tf.float32), output)
         if not values.shape.rank:
             return values + tf.zeros_like(tf.reshape(output, [tf.shape(output)[0], -1])[:, 0])
-        mask, axes = getattr(values, "_keras_mask", None), list(range(1, len(values.shape)))
-        if mask is None or not axes:
+        valid, axes = self._mask(values, given), list(range(1, len(values.shape)))
+        if valid is None or not axes:
             return tf.reduce_mean(values, axes) if axes else values
-        valid = tf.cast(mask, tf.float32)
         return tf.math.divide_no_nan(tf.reduce_sum(values * valid, axes), tf.reduce_sum(valid, axes))
 
 
@@ -109,9 +132,11 @@ def _per_row(values: tf.Tensor, rank: int) -> tf.Tensor:
     return tf.reshape(values, [-1] + [1] * (rank - 1))
 
 
-def _masked(values: tf.Tensor, weight: tf.Tensor, real: tf.Tensor, reduction: str) -> tf.Tensor:
+def _reduced(
+    values: tf.Tensor, mask: tf.Tensor | None, weight: tf.Tensor, real: tf.Tensor, reduction: str
+) -> tf.Tensor:
     """Return Keras' reduction of values with a mask, which would count the padding's valid positions."""
-    mask = tf.cast(values._keras_mask, tf.float32)
+    mask = tf.ones_like(values) if mask is None else mask
     total = tf.reduce_sum(values * mask * weight)
     if reduction == "mean_with_sample_weight":
         return tf.math.divide_no_nan(total, tf.reduce_sum(mask * weight))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from odt_sim.errors import ExportError
 from odt_sim.export.interface import Interface, identifier
 from odt_sim.export.losses import CLASSIFIERS, Objective, objective_of
+from odt_sim.export.lowering import Trace
 from odt_sim.model.manifest import Output
 from odt_sim.model.names import full
 
@@ -65,6 +66,13 @@ def _weight(given: Any) -> float:
     return float(given)
 
 
+def masked(objectives: Sequence[Objective], interface: Interface, infer: Trace) -> tuple[Objective, ...]:
+    """Return the objectives with the outputs marked for which a traced `infer` returns a mask."""
+    returned = infer.concrete.structured_outputs
+    own = zip(objectives, interface.output_names, strict=True)
+    return tuple(replace(objective, masked=full("mask", name) in returned) for objective, name in own)
+
+
 def outputs_of(objectives: Sequence[Objective], interface: Interface) -> tuple[Output, ...]:
     """Describe each output for the manifest."""
     return tuple(
@@ -75,6 +83,7 @@ def outputs_of(objectives: Sequence[Objective], interface: Interface) -> tuple[O
             delta=own.delta,
             loss_weight=own.weight,
             task=own.task(output),
+            mask=own.masked,
         )
         for own, output, name in zip(objectives, interface.output_shapes(None), interface.output_names, strict=True)
     )

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim.errors import ExportError
 from odt_sim.export.inlining import inlined
 from odt_sim.export.interface import Interface
 from odt_sim.export.losses import Objective
@@ -18,7 +17,7 @@ from odt_sim.export.padding_rows import real_activity_only, real_rows_only
 from odt_sim.export.parameters import all_layers, leaf_layers
 from odt_sim.export.sparse_gradients import fixed_shapes
 from odt_sim.export.tracing import traced, unrolled
-from odt_sim.model.names import full
+from odt_sim.model.names import full, is_one_of
 
 PRODUCTS = {"MatMul", "BatchMatMulV2", "Einsum", "Conv2D", "DepthwiseConv2dNative", "Conv2DBackpropInput"}
 
@@ -80,11 +79,12 @@ class Training:
         weighted = [loss if objective.weight == 1.0 else loss * objective.weight for loss, objective in own]
         return tf.add_n(weighted) if len(weighted) > 1 else weighted[0]
 
-    def losses(self, targets: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def losses(
+        self, targets: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor], masks: Sequence[tf.Tensor | None]
+    ) -> list[tf.Tensor]:
         """Return each example's loss for each output, `[batch]`, without the factors of the outputs."""
-        return [
-            objective.losses(y, output) for objective, y, output in zip(self.objectives, targets, outputs, strict=True)
-        ]
+        given = zip(self.objectives, targets, outputs, masks, strict=True)
+        return [objective.losses(y, output, mask) for objective, y, output, mask in given]
 
     def gradient(self, gradient: tf.Tensor, weight: keras.Variable, mu: tf.Tensor | None) -> tf.Tensor:
         """Return the gradient of a step; an Embedding's becomes dense with an offset or a loss scale."""
@@ -115,29 +115,39 @@ def trace_infer(
     x: str = "x",
     output: str = "logits",
     training: bool = False,
+    masks_too: bool = False,
 ) -> Trace:
-    """Trace `infer(x) -> logits`, optionally with other names; `training` is Keras' argument."""
+    """Trace `infer(x) -> logits`, optionally with other names; `training` is Keras' argument.
+
+    With `masks_too`, it also returns the `mask` of each output that has one, int32, 1 where a position counts.
+    """
 
     def infer(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
         outputs = keras.tree.flatten(model(interface.arguments(flat), training=training))
-        return {full(output, name): value for name, value in zip(interface.output_names, outputs, strict=True)}
+        named = dict(zip(interface.output_names, outputs, strict=True))
+        masks = {full("mask", name): getattr(value, "_keras_mask", None) for name, value in named.items()}
+        counted = {name: tf.cast(mask, tf.int32) for name, mask in masks.items() if mask is not None}
+        return {full(output, name): value for name, value in named.items()} | (counted if masks_too else {})
 
     with unrolled(model):
         return inlined(traced(infer, interface.specs(batch_size, x), names_of(model)))
 
 
 def trace_losses(model: keras.Model, interface: Interface, training: Training, batch_size: int | None) -> Trace:
-    """Trace `loss(logits, y) -> losses`: each example's loss, `[batch]`, without regularization."""
-    shapes = zip(interface.output_names, interface.output_shapes(batch_size), strict=True)
-    arguments = [tf.TensorSpec(shape, name=full("logits", name)) for name, shape in shapes]
+    """Trace `loss(logits, y, mask) -> losses`: each example's loss, `[batch]`, without regularization."""
+    shapes = dict(zip(interface.output_names, interface.output_shapes(batch_size), strict=True))
+    arguments = [tf.TensorSpec(shape, name=full("logits", name)) for name, shape in shapes.items()]
+    masked = [name for name, objective in zip(shapes, training.objectives, strict=True) if objective.masked]
+    masks = [tf.TensorSpec(shapes[name][:2], tf.int32, name=full("mask", name)) for name in masked]
 
     def loss(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
-        outputs, targets = flat[: len(arguments)], flat[len(arguments) :]
-        losses = training.losses(targets, outputs)
+        outputs, targets = flat[: len(arguments)], flat[len(arguments) : len(flat) - len(masks)]
+        given = dict(zip(masked, flat[len(flat) - len(masks) :], strict=True))
+        losses = training.losses(targets, outputs, [given.get(name) for name in shapes])
         named = {full("losses", name): own for name, own in zip(interface.output_names, losses, strict=True)}
         return {**named, "losses": training.total(losses)}
 
-    return inlined(traced(loss, [*arguments, *training.targets], names_of(model)))
+    return inlined(traced(loss, [*arguments, *training.targets, *masks], names_of(model)))
 
 
 def trace_train(
@@ -162,7 +172,6 @@ def trace_train(
             real_activity_only(model, sample_weight),
         ):
             outputs = keras.tree.flatten(model(features, training=True))
-            _check_unmasked(outputs)
             loss = training.loss(labels, outputs, weights, sample_weight)
             loss = tf.add_n([loss, *model.losses]) if model.losses else loss
             scaled = optimizer.scale_loss(loss)
@@ -175,14 +184,6 @@ def trace_train(
 
     with unrolled(model):
         return inlined(traced(train, arguments, names_of(model)))
-
-
-def _check_unmasked(outputs: Sequence[tf.Tensor]) -> None:
-    if any(getattr(output, "_keras_mask", None) is not None for output in outputs):
-        raise ExportError(
-            "the model's output carries a mask, so Keras would weight a padded batch differently from its real rows; "
-            "set mask_zero=False, or return_sequences=False in the last recurrent layer"
-        )
 
 
 @contextmanager
@@ -207,7 +208,8 @@ def names_of(model: keras.Model) -> list[str]:
 
 def endings_of(infer: Trace) -> list[list[str]]:
     """Return for each output of a traced model the types of the ops back to its last products with weights."""
-    return [_ending(output) for output in infer.concrete.structured_outputs.values()]
+    outputs = infer.concrete.structured_outputs
+    return [_ending(output) for name, output in outputs.items() if not is_one_of(name, ("mask",))]
 
 
 def _ending(output: tf.Tensor) -> list[str]:
@@ -216,6 +218,17 @@ def _ending(output: tf.Tensor) -> list[str]:
         op = pending.pop(0)
         if op.name not in seen and op.type not in PRODUCTS:
             seen.add(op.name)
-            types += [] if op.type in ("Identity", "Reshape") else [str(op.type)]
+            types += [] if _only_moves(op) else [str(op.type)]
             pending += [t.op for t in op.inputs]
     return types
+
+
+def _only_moves(op: tf.Operation) -> bool:
+    """Return whether an op leaves values and their last axis as they are, as those around a TimeDistributed head."""
+    rank = op.outputs[0].shape.rank if op.outputs else None
+    if op.type == "Transpose":
+        order = tf.get_static_value(op.inputs[1])
+        return order is not None and order[-1] == len(order) - 1
+    if op.type == "Pack":
+        return rank is not None and op.get_attr("axis") % rank != rank - 1
+    return op.type in ("Const", "Identity", "Reshape", "Squeeze", "ExpandDims")

@@ -37,12 +37,6 @@ def with_variable() -> Any:
     return model(layers.Lambda(lambda x: x * outside, name="double"))
 
 
-def masked_output() -> Any:
-    x = layers.Input((4,), dtype="int32")
-    h = layers.SimpleRNN(2, return_sequences=True)(layers.Embedding(5, 3, mask_zero=True)(x))
-    return keras.Model(x, layers.Dense(3)(h))
-
-
 def mapped(function: Any, name: str) -> Any:
     return model(layers.Lambda(function, output_shape=(6, 6, 2), name=name))
 
@@ -101,7 +95,6 @@ REFUSED: list[tuple[Any, str]] = [
         lambda: mapped(lambda x: tf.math.real(tf.signal.fft(tf.complex(x, x))), "waves"),
         r"layer 'waves': the op Complex has no TFLite built-in kernel",
     ),
-    (masked_output, r"the model's output carries a mask"),
     (
         lambda: model(layers.Dense(2, activity_regularizer=lambda x: keras.ops.max(x), name="loud")),
         r"layer 'loud': expected L1, L2 or L1L2 as its activity regularizer, found function",
