@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from odt_sim.data.columns import arrays_of, rows_of
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.checkpoint import read_tensors
 from odt_sim.device.device import Device
@@ -32,6 +33,7 @@ from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.export.cache import exported
+from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.settings import Fleet
 from odt_sim.simulation.backend import Backend
@@ -119,10 +121,10 @@ class StrategyConformance:
         """Neither `local` nor `deploy` writes into a device's examples, which belong to the whole fleet."""
         strategy, broadcast, device = self.strategy(), self.broadcast(), self.device(0)
         splits = (device.train_examples, device.validation_examples, device.test_examples)
-        before = [(split.x.tobytes(), split.y.tobytes()) for split in splits]
+        before = [_bytes_of(split) for split in splits]
         for work in (strategy.local, strategy.deploy):
             work(device, strategy.message(broadcast, 0))
-            after = [(split.x.tobytes(), split.y.tobytes()) for split in splits]
+            after = [_bytes_of(split) for split in splits]
             assert after == before, f"{work.__name__} changes the device's examples"
 
     # --- any fleet
@@ -161,10 +163,10 @@ class StrategyConformance:
     def test_diverged_device_is_excluded(self, tmp_path: Path) -> None:
         """A device with NaN examples is excluded in every round; states and all other devices stay finite."""
         data = self.data()
-        if data.x.dtype != np.float32:
+        arrays = arrays_of(data.x)
+        if not any(array.dtype == np.float32 for array in arrays.values()):
             pytest.skip("the model takes integers, none of which is NaN")
-        x = data.x.copy()
-        x[data.train(POISONED)] = np.nan
+        x = rows_of({name: _poisoned(array, data.train(POISONED)) for name, array in arrays.items()})
         outcome = self.run(tmp_path, data=replace(data, x=x))
         assert {tuple(row["excluded_devices"]) for row in _lines(tmp_path / "rounds.jsonl")} == {(POISONED,)}
         assert np.isfinite(
@@ -244,19 +246,37 @@ def random_data(model: TrainableModel, train_sizes: Sequence[int]) -> FederatedD
     ends = np.cumsum([0, *(size for train in train_sizes for size in (train, 3, 4))])
     offsets = np.array([ends[3 * i : 3 * i + 4] for i in range(len(train_sizes))])
     count = int(ends[-1])
-    shape = (count, *model.x.shape[1:])
-    integers = np.issubdtype(model.x.dtype, np.integer)
-    x = random.integers(0, 2, shape) if integers else random.normal(size=shape)
-    y = _targets(model, random, count)
-    return FederatedData("random", x.astype(model.x.dtype), y, model.classes, np.arange(count), offsets)
+    x = rows_of({name: _inputs(tensor, random, count) for name, tensor in model.inputs.items()})
+    classes = model.classes_by_target
+    y = rows_of({name: _targets(tensor, classes[name], random, count) for name, tensor in model.targets.items()})
+    return FederatedData("random", x, y, classes if len(classes) > 1 else model.classes, np.arange(count), offsets)
 
 
-def _targets(model: TrainableModel, random: np.random.Generator, count: int) -> NDArray[Any]:
-    if model.classes is None:
-        return random.normal(size=(count, *model.y.shape[1:])).astype(np.float32)
-    labels = random.integers(0, model.classes, (count, *model.y.shape[1:-1])).astype(np.int32)
-    one_hot = model.y.shape[-1] == model.classes and len(model.y.shape) > 1
-    return np.eye(model.classes, dtype=np.float32)[labels] if one_hot else labels
+def _inputs(tensor: TensorInfo, random: np.random.Generator, count: int) -> NDArray[Any]:
+    shape = (count, *tensor.shape[1:])
+    integers = np.issubdtype(tensor.dtype, np.integer)
+    return (random.integers(0, 2, shape) if integers else random.normal(size=shape)).astype(tensor.dtype)
+
+
+def _targets(tensor: TensorInfo, classes: int | None, random: np.random.Generator, count: int) -> NDArray[Any]:
+    if classes is None:
+        return random.normal(size=(count, *tensor.shape[1:])).astype(np.float32)
+    labels = random.integers(0, classes, (count, *tensor.shape[1:-1])).astype(np.int32)
+    one_hot = tensor.shape[-1] == classes and len(tensor.shape) > 1
+    return np.eye(classes, dtype=np.float32)[labels] if one_hot else labels
+
+
+def _poisoned(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Return a copy with NaN in rows of floats."""
+    copy = array.copy()
+    if array.dtype == np.float32:
+        copy[rows] = np.nan
+    return copy
+
+
+def _bytes_of(examples: Examples) -> list[bytes]:
+    arrays = [*arrays_of(examples.x).values(), *arrays_of(examples.y).values()]
+    return [array.tobytes() for array in arrays]
 
 
 class DeathError(BaseException):

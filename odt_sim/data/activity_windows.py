@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
+from odt_sim.data.columns import only
 from odt_sim.data.dataset import Array, Dataset, Indices
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.sources import read_npz
@@ -39,9 +40,10 @@ def uci_har(path: str | os.PathLike[str]) -> Dataset:
     path = Path(path).expanduser()
     x, y, subject = _from_folder(path) if path.is_dir() else _from_npz(path)
     dataset = check(Dataset("uci_har", x, y, subject, len(ACTIVITIES)))
-    if dataset.x.ndim != 3 or dataset.x.shape[1] != len(SIGNALS):
-        raise DataError(f"data {path}: x has shape {list(dataset.x.shape)}, expected [windows, 9, samples]")
-    return check(Dataset("uci_har", dataset.x, dataset.y, subject, len(ACTIVITIES), _sequences(dataset.x, subject)))
+    if x.ndim != 3 or x.shape[1] != len(SIGNALS):
+        raise DataError(f"data {path}: x has shape {list(x.shape)}, expected [windows, 9, samples]")
+    windows = only(dataset.x, f"data {path}: x", "give one")
+    return check(Dataset("uci_har", windows, dataset.y, subject, len(ACTIVITIES), _sequences(windows, subject)))
 
 
 def _from_npz(path: Path) -> tuple[Array, Array, Array]:

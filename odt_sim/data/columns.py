@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.errors import DataError
+from odt_sim.model.names import full
 
 Array = NDArray[Any]
 
@@ -29,7 +30,7 @@ class Columns:
 
     def __post_init__(self) -> None:
         """Make the arrays read-only."""
-        object.__setattr__(self, "arrays", tuple(map(read_only_array, self.arrays)))
+        object.__setattr__(self, "arrays", tuple(read_only(array) for array in self.arrays))
 
     @classmethod
     def of(cls, values: "Columns | Mapping[str, Any] | Sequence[Any]", where: str) -> "Columns":
@@ -127,26 +128,30 @@ def only(rows: Rows, where: str, advice: str) -> Array:
     return rows
 
 
-def concatenated(parts: Sequence[Rows]) -> Rows:
-    """Return the rows of all parts, one after the other; the parts are alike, and at least one."""
-    first = parts[0]
-    if not isinstance(first, Columns):
-        return np.concatenate(parts)  # type: ignore[arg-type]
-    columns = [part.arrays for part in parts if isinstance(part, Columns)]
-    return Columns(first.names, tuple(np.concatenate(column) for column in zip(*columns, strict=True)))
+def rows_of(arrays: Mapping[str, Array]) -> Rows:
+    """Return arrays by name as rows, the inverse of `arrays_of`."""
+    return arrays[""] if "" in arrays else Columns(tuple(arrays), tuple(arrays.values()))
+
+
+def prefixed(prefix: str, rows: Rows) -> dict[str, Array]:
+    """Return arrays by their names in signatures: `{"x": rows}`, or one for each `x_<name>`."""
+    return {full(prefix, name): array for name, array in arrays_of(rows).items()}
+
+
+@overload
+def read_only(rows: Array) -> Array: ...
+
+
+@overload
+def read_only(rows: Rows) -> Rows: ...
 
 
 def read_only(rows: Rows) -> Rows:
-    """Return read-only rows; read-only rows themselves."""
-    return rows if isinstance(rows, Columns) else read_only_array(rows)
-
-
-def read_only_array(array: Array) -> Array:
-    """Return a read-only view of an array; a read-only array itself."""
-    if array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
-    return array
+    """Return a read-only view of an array; a read-only array itself, and columns, which always are."""
+    if not isinstance(rows, Columns) and rows.flags.writeable:
+        rows = rows.view()
+        rows.flags.writeable = False
+    return rows
 
 
 def _array(values: Any, where: str) -> Array:

@@ -1,24 +1,20 @@
 """A data set before it is partitioned over devices."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.data.columns import Array as Array
+from odt_sim.data.columns import Columns, Rows, arrays_of, several
+from odt_sim.data.columns import read_only as read_only
 from odt_sim.errors import DataError
 
-Array = NDArray[Any]
 Indices = NDArray[np.int64]
-
-
-def read_only(array: Array) -> Array:
-    """Return a read-only view of an array; a read-only array itself."""
-    if array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
-    return array
+Classes = int | Mapping[str, int | None] | None
+"""The number of classes; of several targets a mapping by name; None for regression."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,53 +23,92 @@ class Dataset:
 
     Attributes:
         name: The name in messages and reports.
-        x: `[examples, ...]` float32 or int32 inputs; images have a channel axis.
+        x: `[examples, ...]` float32 or int32 inputs; images have a channel axis. Several inputs are `Columns`, or a mapping
+            or tuple of arrays, which becomes one.
         y: Targets: `[examples]` int32 class labels; `[examples, classes]` float32 class probabilities (one-hot);
-            `[examples, ...]` int32 labels of each position of a sequence; or `[examples, ...]` float32 values.
+            `[examples, ...]` int32 labels of each position of a sequence; or `[examples, ...]` float32 values. Several
+            targets are given like several inputs.
         users: `[examples]` the user id of each example, integers or strings; None if there are no natural users.
-        classes: The number of classes; None for regression.
+        classes: The number of classes, of several targets by name; None for regression.
         sequences: `[examples]` integers, the recording or text of each example. The examples of a sequence are in the
             order of time, and a split by block cuts each sequence. None if a device's examples are one sequence.
         standardize: Whether each device standardizes its inputs by its own training examples, after the split.
     """
 
     name: str
-    x: Array
-    y: Array
+    x: Rows
+    y: Rows
     users: Array | None = None
-    classes: int | None = None
+    classes: Classes = None
     sequences: Array | None = None
     standardize: bool = False
 
     def __post_init__(self) -> None:
         """Make the arrays read-only."""
         for name in ("x", "y", "users", "sequences"):
-            if isinstance(array := getattr(self, name), np.ndarray):
+            if several(array := getattr(self, name)):
+                object.__setattr__(self, name, Columns.of(array, f"data {self.name}, {name}"))
+            elif isinstance(array, np.ndarray):
                 object.__setattr__(self, name, read_only(array))
 
     @property
+    def classes_by_target(self) -> Mapping[str, int | None]:
+        """The number of classes by the name of the target; a single target has the empty name."""
+        if isinstance(self.classes, Mapping):
+            return self.classes
+        return dict.fromkeys(arrays_of(self.y), self.classes)
+
+    @property
     def has_labels(self) -> bool:
-        """Whether each example belongs to one class."""
-        return self.classes is not None and (self.y.ndim == 1 or self.y.dtype == np.float32)
+        """Whether each example belongs to one class of a target."""
+        return bool(self._labelled())
+
+    def _labelled(self) -> list[Array]:
+        """Return the targets that are one class for each example."""
+        classes = self.classes_by_target
+        return [
+            y
+            for name, y in arrays_of(self.y).items()
+            if classes.get(name) is not None and (y.ndim == 1 or (y.ndim == 2 and y.dtype == np.float32))
+        ]
 
     def labels(self) -> NDArray[np.int32]:
-        """Return the class of each example, `[examples]`; the largest value's class if `y` is one-hot.
+        """Return the class of each example, `[examples]`, of the first target that has one.
+
+        The class of a one-hot row is that of its largest value.
 
         Raises:
             DataError: The examples do not have one class each.
         """
-        if not self.has_labels:
-            kind = "values to regress" if self.classes is None else f"labels of shape {list(self.y.shape[1:])}"
+        found = self._labelled()
+        if not found:
             raise DataError(
-                f"data {self.name}: expected one class label for each example, found {kind}; {self._one_hot_advice()}"
-                "use a partition that needs no labels: iid, quantity_skew or by_user"
+                f"data {self.name}: expected one class label for each example, found {self._kinds()}; "
+                f"{self._one_hot_advice()}use a partition that needs no labels: iid, quantity_skew or by_user"
             )
-        return self.y if self.y.ndim == 1 else self.y.argmax(axis=1).astype(np.int32)
+        y = found[0]
+        return y if y.ndim == 1 else y.argmax(axis=1).astype(np.int32)
+
+    def _kinds(self) -> str:
+        """Return what the targets are in place of one class label for each example."""
+        classes = self.classes_by_target
+        kinds = {
+            name: "values to regress" if classes.get(name) is None else f"labels of shape {list(y.shape[1:])}"
+            for name, y in arrays_of(self.y).items()
+        }
+        return ", ".join(f"{kind} ({name})" if name else kind for name, kind in kinds.items())
 
     def _one_hot_advice(self) -> str:
         """Return advice for rows that look one-hot while the number of classes is missing."""
         y = self.y
-        if y.ndim != 2 or y.shape[1] < 2 or y.dtype != np.float32 or (y < 0).any() or not np.allclose(y.sum(axis=1), 1):
+        if (
+            isinstance(y, Columns)
+            or y.ndim != 2
+            or y.shape[1] < 2
+            or y.dtype != np.float32
+            or (y < 0).any()
+            or not np.allclose(y.sum(axis=1), 1)
+        ):
             return ""
         classes = y.shape[1]
         return (
@@ -82,12 +117,15 @@ class Dataset:
         )
 
 
-def digest_of(*arrays: Array | None) -> str:
-    """Return 16 hexadecimal digits of a hash of the values, shapes and dtypes; None counts as no array."""
+def digest_of(*rows: Rows | None) -> str:
+    """Return 16 hexadecimal digits of a hash of the values, shapes and dtypes, and the names of columns.
+
+    None counts as no array.
+    """
     digest = hashlib.sha256()
-    for array in arrays:
-        if array is not None:
+    for given in rows:
+        for name, array in () if given is None else arrays_of(given).items():
             plain = np.ascontiguousarray(array.astype(np.str_) if array.dtype.kind == "O" else array)
-            digest.update(f"{plain.dtype.str} {plain.shape}".encode())
+            digest.update(f"{name}{plain.dtype.str} {plain.shape}".encode())
             digest.update(plain.view(np.uint8).data if plain.size else b"")
     return digest.hexdigest()[:16]

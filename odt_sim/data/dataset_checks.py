@@ -1,14 +1,16 @@
 """Checks and conversions of data: at the source (`check`), and for a model (`check_against`, `as_targets`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from odt_sim.data.dataset import Array, Dataset
+from odt_sim.data.columns import Array, Columns, Rows, arrays_of
+from odt_sim.data.dataset import Classes, Dataset
 from odt_sim.errors import DataError
+from odt_sim.model.flatbuffer import TensorInfo
 
 _INT32 = np.iinfo(np.int32)
 
@@ -21,11 +23,11 @@ class Examples(Protocol):
         """The name in messages."""
 
     @property
-    def x(self) -> Array:
+    def x(self) -> Rows:
         """`[examples, ...]` inputs."""
 
     @property
-    def y(self) -> Array:
+    def y(self) -> Rows:
         """`[examples, ...]` targets."""
 
 
@@ -35,15 +37,16 @@ def check(dataset: Dataset) -> Dataset:
     Inputs: uint8 values are pixels and become float32 in 0..1, and `[examples, height, width]` gets a channel axis; other
     integers (tokens) become int32, floats float32. Targets: integers are class labels and become int32 `[examples]`; the
     default of `classes` is the largest label plus one. Floats become float32; with `classes` they must be one-hot rows.
+    Several inputs or targets are converted one by one.
 
     Raises:
         DataError: Lengths differ, there is no example, a value is not a finite number, or a label is out of range.
     """
     where = f"data {dataset.name}"
-    x, y = np.asarray(dataset.x), np.asarray(dataset.y)
+    x, y = _as_rows(dataset.x), _as_rows(dataset.y)
     users = None if dataset.users is None else np.asarray(dataset.users)
     sequences = None if dataset.sequences is None else np.asarray(dataset.sequences)
-    arrays = {"x": x, "y": y, "users": users, "sequences": sequences}
+    arrays = {**_by_key("x", x), **_by_key("y", y), "users": users, "sequences": sequences}
     _check_lengths(where, {key: array for key, array in arrays.items() if array is not None})
     if users is not None and (users.ndim != 1 or users.dtype.kind not in "iuSU"):
         raise DataError(
@@ -53,8 +56,44 @@ def check(dataset: Dataset) -> Dataset:
         raise DataError(
             f"{where}: sequences is {sequences.dtype} {list(sequences.shape)}, expected one integer for each example"
         )
-    y, classes = _targets(where, y, dataset.classes)
-    return replace(dataset, x=_inputs(where, x), y=y, users=users, classes=classes, sequences=sequences)
+    x = _mapped(x, lambda name, array: _inputs(where, _key("x", name), array))
+    y, classes = _all_targets(where, y, dataset.classes)
+    return replace(dataset, x=x, y=y, users=users, classes=classes, sequences=sequences)
+
+
+def _as_rows(rows: Rows) -> Rows:
+    return rows if isinstance(rows, Columns) else np.asarray(rows)
+
+
+def _key(key: str, name: str) -> str:
+    """Return the name of an array in messages: `x`, or such as `x user`."""
+    return f"{key} {name}" if name else key
+
+
+def _by_key(key: str, rows: Rows) -> dict[str, Array]:
+    return {_key(key, name): array for name, array in arrays_of(rows).items()}
+
+
+def _mapped(rows: Rows, function: Callable[[str, Array], Array]) -> Rows:
+    """Return rows with each array replaced by a function of its name and itself."""
+    if isinstance(rows, Columns):
+        return Columns(rows.names, tuple(function(name, array) for name, array in rows.items()))
+    return function("", rows)
+
+
+def _all_targets(where: str, y: Rows, classes: Classes) -> tuple[Rows, Classes]:
+    if not isinstance(y, Columns):
+        if isinstance(classes, Mapping):
+            raise DataError(f"{where}: classes names {', '.join(classes)}, but y is a single array; give one number")
+        return _targets(where, "y", y, classes)
+    if classes is not None and not isinstance(classes, Mapping):
+        raise DataError(f"{where}: classes is {classes}, expected a mapping for the targets {', '.join(y.names)}")
+    given = classes or {}
+    if unknown := [name for name in given if name not in y.names]:
+        raise DataError(f"{where}: classes names {unknown[0]!r}; the targets are {', '.join(y.names)}")
+    checked = {name: _targets(where, _key("y", name), array, given.get(name)) for name, array in y.items()}
+    arrays = tuple(array for array, _ in checked.values())
+    return Columns(y.names, arrays), {name: count for name, (_, count) in checked.items()}
 
 
 def _check_lengths(where: str, arrays: Mapping[str, Array]) -> None:
@@ -63,13 +102,13 @@ def _check_lengths(where: str, arrays: Mapping[str, Array]) -> None:
         raise DataError(f"{where}: found {shapes}; expected arrays with the examples on the first axis")
     if len({len(array) for array in arrays.values()}) > 1:
         raise DataError(f"{where}: lengths differ: {shapes}; each example needs one entry in each array")
-    if not len(arrays["x"]):
+    if not len(next(iter(arrays.values()))):
         raise DataError(f"{where}: has no examples: {shapes}; expected at least one")
 
 
-def _inputs(where: str, x: Array) -> Array:
+def _inputs(where: str, key: str, x: Array) -> Array:
     if x.dtype != np.uint8:
-        return _numbers(where, "x", x)
+        return _numbers(where, key, x)
     pixels = x.astype(np.float32)
     pixels /= 255
     return pixels[..., np.newaxis] if pixels.ndim == 3 else pixels
@@ -95,7 +134,8 @@ def check_finite(dataset: Dataset) -> None:
     Raises:
         DataError: A value is NaN or infinite.
     """
-    for key, array in (("x", np.asarray(dataset.x)), ("y", np.asarray(dataset.y))):
+    arrays = {**_by_key("x", _as_rows(dataset.x)), **_by_key("y", _as_rows(dataset.y))}
+    for key, array in arrays.items():
         if array.dtype.kind == "f":
             _check_finite(f"data {dataset.name}", key, array)
 
@@ -110,21 +150,21 @@ def _check_finite(where: str, key: str, floats: Array) -> None:
         )
 
 
-def _targets(where: str, y: Array, classes: int | None) -> tuple[Array, int | None]:
+def _targets(where: str, key: str, y: Array, classes: int | None) -> tuple[Array, int | None]:
     if classes is not None and classes < 1:
         raise DataError(f"{where}: classes is {classes}, expected at least 1, or null for regression")
-    y = _numbers(where, "y", y)
+    y = _numbers(where, key, y)
     if y.dtype == np.float32:
         if classes is not None and y.shape[1:] != (classes,):
             raise DataError(
-                f"{where}: y is float32 {list(y.shape)}, but classes is {classes}; expected integer labels or one-hot "
+                f"{where}: {key} is float32 {list(y.shape)}, but classes is {classes}; expected integer labels or one-hot "
                 f"rows of {classes}; leave classes out for regression"
             )
         return y, classes
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     classes = int(y.max()) + 1 if classes is None else classes
-    check_labels(where, y, classes, "store y as float32 for regression")
+    check_labels(where if key == "y" else f"{where}: {key}", y, classes, f"store {key} as float32 for regression")
     return y, classes
 
 
@@ -190,13 +230,56 @@ def check_against(
     Raises:
         DataError: A shape or dtype differs, or a label is out of range.
     """
-    _check_fit(data.name, "x", data.x, x_shape, x_dtype)
-    labels = classes is not None and np.issubdtype(data.y.dtype, np.integer)
-    if labels and tuple(y_shape) == (classes,):  # before their conversion to one-hot rows
-        check_labels(f"data {data.name}", data.y, classes or 0, "choose a model with an output for each class")
-    _check_fit(data.name, "y", as_targets(data.y, y_shape, y_dtype, classes), y_shape, y_dtype)
+    x, y = (TensorInfo("", (-1, *shape), str(np.dtype(t))) for shape, t in ((x_shape, x_dtype), (y_shape, y_dtype)))
+    check_all_against(data, {"": x}, {"": y}, {"": classes})
+
+
+def check_all_against(
+    data: Examples,
+    inputs: Mapping[str, TensorInfo],
+    targets: Mapping[str, TensorInfo],
+    classes: Mapping[str, int | None],
+) -> None:
+    """Check that a model can train on data, after the conversion of targets by `as_targets`.
+
+    Args:
+        data: A `Dataset` or `FederatedData`.
+        inputs: The model's inputs by name; a single one has the empty name.
+        targets: The model's targets by name.
+        classes: The number of classes of each target; None for regression.
+
+    Raises:
+        DataError: A name, shape or dtype differs, or a label is out of range.
+    """
+    for key, rows, expected in (("x", data.x, inputs), ("y", data.y, targets)):
+        found = arrays_of(rows)
+        if found.keys() != expected.keys():
+            raise DataError(
+                f"data {data.name}: {key} {_described(found)}, the model's train signature takes {_named(key, expected)}; "
+                "choose a model for this data, or name and order its arrays alike"
+            )
+    for name, x in arrays_of(data.x).items():
+        _check_fit(data.name, _key("x", name), x, inputs[name].shape[1:], inputs[name].dtype)
+    for name, y in arrays_of(data.y).items():
+        _check_target(data.name, _key("y", name), y, targets[name], classes[name])
+
+
+def _described(arrays: Mapping[str, Array]) -> str:
+    return "is a single array" if [*arrays] == [""] else f"has the arrays {', '.join(arrays)}"
+
+
+def _named(key: str, expected: Mapping[str, TensorInfo]) -> str:
+    return f"a single {key}" if [*expected] == [""] else f"{', '.join(expected)} as {key}"
+
+
+def _check_target(name: str, key: str, y: Array, tensor: TensorInfo, classes: int | None) -> None:
+    shape, where = tensor.shape[1:], f"data {name}" if key == "y" else f"data {name}: {key}"
+    labels = classes is not None and np.issubdtype(y.dtype, np.integer)
+    if labels and tuple(shape) == (classes,):  # before their conversion to one-hot rows
+        check_labels(where, y, classes or 0, "choose a model with an output for each class")
+    _check_fit(name, key, as_targets(y, shape, tensor.dtype, classes), shape, tensor.dtype)
     if labels:
-        check_labels(f"data {data.name}", data.y, classes or 0, "choose a model with an output for each class")
+        check_labels(where, y, classes or 0, "choose a model with an output for each class")
 
 
 def _check_fit(name: str, key: str, array: Array, shape: Sequence[int], dtype: DTypeLike) -> None:

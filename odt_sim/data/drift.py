@@ -4,11 +4,12 @@ Devices are assigned to groups of equal size at random. Rotations follow Ghosh e
 Clustered Federated Learning", NeurIPS 2020, section 6.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from odt_sim.data.columns import only
 from odt_sim.data.dataset import Array, Indices
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, DataError
@@ -38,12 +39,9 @@ def rotation(data: FederatedData, seed: int, *, degrees: Sequence[float] = (0, 9
         DataError: The examples are not square images.
         ConfigurationError: There is no angle.
     """
-    _check_images(data)
-    if data.x.shape[1] != data.x.shape[2]:
-        raise DataError(
-            f"data {data.name}: images are {data.x.shape[1]} by {data.x.shape[2]}, expected squares to rotate"
-        )
-    x = data.x.copy()
+    x = _images(data).copy()
+    if x.shape[1] != x.shape[2]:
+        raise DataError(f"data {data.name}: images are {x.shape[1]} by {x.shape[2]}, expected squares to rotate")
     for angle, rows in zip(degrees, _rows_of_groups(data, len(degrees), seed), strict=True):
         x[rows] = _rotated(x[rows], angle)
     return replace(data, x=x, spread=f"{data.spread} rotation={_listed(degrees)}")
@@ -63,12 +61,12 @@ def colour(
         DataError: The examples are not images of one or three channels.
         ConfigurationError: There is no colour, or one is not three numbers in 0..1.
     """
-    _check_images(data)
-    if data.x.shape[3] not in (1, 3):
-        raise DataError(f"data {data.name}: images have {data.x.shape[3]} channels, expected 1 or 3 to colour")
+    images = _images(data)
+    if images.shape[3] not in (1, 3):
+        raise DataError(f"data {data.name}: images have {images.shape[3]} channels, expected 1 or 3 to colour")
     if any(len(colour) != 3 or not 0 <= min(colour) <= max(colour) <= 1 for colour in colours):
         raise ConfigurationError(f"drift.colours: expected triples of numbers in 0..1, found {_listed(colours)}")
-    x = np.broadcast_to(data.x, (*data.x.shape[:3], 3)).copy()
+    x = np.broadcast_to(images, (*images.shape[:3], 3)).copy()
     for rgb, rows in zip(colours, _rows_of_groups(data, len(colours), seed), strict=True):
         x[rows] *= np.asarray(rgb, np.float32)
     return replace(data, x=x, spread=f"{data.spread} colour={_listed(colours)}")
@@ -86,11 +84,12 @@ def label_permutation(data: FederatedData, seed: int, *, groups: int = 4) -> Fed
         DataError: The data has no class labels.
         ConfigurationError: There is no group.
     """
-    one_hot = data.y.dtype == np.float32
-    if data.classes is None or data.y.ndim != 1 + one_hot:
+    targets = only(data.y, f"data {data.name}: y", "choose another drift")
+    one_hot = targets.dtype == np.float32
+    if data.classes is None or isinstance(data.classes, Mapping) or targets.ndim != 1 + one_hot:
         raise DataError(f"data {data.name}: expected one class label for each example; choose another drift")
     generator = np.random.default_rng([seed, _STREAM, 1])
-    y = data.y.copy()
+    y = targets.copy()
     for group, rows in enumerate(_rows_of_groups(data, groups, seed)):
         permutation = generator.permutation(data.classes) if group else np.arange(data.classes)
         y[rows] = y[rows][:, np.argsort(permutation)] if one_hot else permutation[y[rows]]
@@ -110,12 +109,14 @@ def _rows_of_groups(data: FederatedData, groups: int, seed: int) -> list[Indices
     ]
 
 
-def _check_images(data: FederatedData) -> None:
-    if data.x.ndim != 4 or data.x.dtype != np.float32:
+def _images(data: FederatedData) -> Array:
+    x = only(data.x, f"data {data.name}: x", "choose another drift")
+    if x.ndim != 4 or x.dtype != np.float32:
         raise DataError(
-            f"data {data.name}: x is {data.x.dtype} {list(data.x.shape)}, expected images "
+            f"data {data.name}: x is {x.dtype} {list(x.shape)}, expected images "
             "[examples, height, width, channels]; choose another drift"
         )
+    return x
 
 
 def _rotated(images: Array, degrees: float) -> Array:

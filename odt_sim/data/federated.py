@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from odt_sim.data.dataset import Array, Dataset, Indices, digest_of, read_only
+from odt_sim.data.columns import Columns, Rows, arrays_of
+from odt_sim.data.dataset import Array, Classes, Dataset, Indices, digest_of, read_only
 from odt_sim.data.dataset_checks import check_finite
 from odt_sim.data.index_lists import IndexLists
 from odt_sim.data.split import Parts, part_sizes, split, split_by_block
@@ -50,9 +51,9 @@ class FederatedData:
 
     Attributes:
         name: The data set's name.
-        x: `[examples, ...]` inputs of the whole data set.
-        y: `[examples, ...]` targets.
-        classes: The number of classes; None for regression.
+        x: `[examples, ...]` inputs of the whole data set; several inputs are `Columns`.
+        y: `[examples, ...]` targets; several targets are `Columns`.
+        classes: The number of classes, of several targets by name; None for regression.
         indices: `[used examples]` int64, device by device: train, validation, then test examples. With `deferred`, a
             device's examples are in the order of the partition.
         offsets: `[devices, 4]` int64, the starts of a device's three parts in `indices`, and the end of the last.
@@ -63,9 +64,9 @@ class FederatedData:
     """
 
     name: str
-    x: Array
-    y: Array
-    classes: int | None
+    x: Rows
+    y: Rows
+    classes: Classes
     indices: Indices
     offsets: Indices
     spread: str = ""
@@ -82,9 +83,10 @@ class FederatedData:
     def __repr__(self) -> str:
         """Return one line, without the arrays."""
         targets = "regression" if self.classes is None else f"{self.classes} classes"
+        shapes = " and ".join(str(list(x.shape[1:])) for x in arrays_of(self.x).values())
         return (
             f"FederatedData({self.name}: {self.devices} devices, {len(self.indices):,} examples of shape "
-            f"{list(self.x.shape[1:])}, {targets}, {self.spread})"
+            f"{shapes}, {targets}, {self.spread})"
         )
 
     @property
@@ -172,16 +174,24 @@ def federate(
     )
 
 
-def standardized(x: Array, indices: Indices, offsets: Indices) -> Array:
+def standardized(x: Rows, indices: Indices, offsets: Indices) -> Rows:
     """Return a copy of `x` in which each feature has mean 0 and deviation 1 over each device's training examples.
 
-    The device's other examples are scaled alike. A feature that is constant in training is only centered.
+    The device's other examples are scaled alike. A feature that is constant in training is only centered. Of several
+    inputs, those of integers stay as they are.
 
     Args:
         x: `[examples, ...]` float32 inputs.
         indices: `[used examples]`, see `FederatedData`.
         offsets: `[devices, 4]`, see `FederatedData`.
     """
+    if not isinstance(x, Columns):
+        return _standardized(x, indices, offsets)
+    arrays = (_standardized(array, indices, offsets) if array.dtype.kind == "f" else array for array in x.arrays)
+    return Columns(x.names, tuple(arrays))
+
+
+def _standardized(x: Array, indices: Indices, offsets: Indices) -> Array:
     scaled = x.copy()
     for start, validation, _, end in offsets:
         train, own = x[indices[start:validation]], indices[start:end]
@@ -236,7 +246,8 @@ def _strata(dataset: Dataset) -> Array | None:
     """Return the labels, or the values to regress, to stratify by; None if the targets have no order."""
     if dataset.has_labels:
         return dataset.labels()
-    return dataset.y if dataset.y.ndim == 1 else None
+    first = next(iter(arrays_of(dataset.y).values()))
+    return first if first.ndim == 1 else None
 
 
 def _offsets(sizes: Indices) -> Indices:

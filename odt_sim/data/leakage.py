@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.data.columns import Columns, arrays_of
 from odt_sim.data.dataset import Array, Indices
 from odt_sim.data.federated import FederatedData
 
@@ -70,8 +71,9 @@ def find_leakage(data: FederatedData) -> Leakage:
     """Count the examples that occur or overlap in several parts of a device.
 
     Overlaps are found in recordings `[examples, steps, channels]` or `[examples, channels, steps]` (time is the longer
-    axis) and in tokens `[examples, steps]`, of 16 steps or more. Two windows overlap if the first half of one occurs in
-    the other, unless it hardly changes, as silence and padding do. Steps are compared by 64-bit hashes.
+    axis) and in tokens `[examples, steps]`, of 16 steps or more, if they are the only input. Two windows overlap if the
+    first half of one occurs in the other, unless it hardly changes, as silence and padding do. Steps are compared by
+    64-bit hashes.
 
     A fleet of more than 4,000 devices is sampled, by a fixed seed.
     """
@@ -98,18 +100,20 @@ def _sample(devices: int) -> Sequence[int]:
 
 def _shared(data: FederatedData, part: Indices, known: Indices) -> tuple[int, int]:
     """Return how many examples of a part are equal to known examples, and how many others overlap with them."""
-    rows = {_row(data, i) for i in known.tolist()}
-    equal = np.array([_row(data, i) in rows for i in part.tolist()], np.bool_)
-    if (length := _steps(data.x)) is None:
+    arrays = [*arrays_of(data.x).values(), *arrays_of(data.y).values()]
+    rows = {_row(arrays, i) for i in known.tolist()}
+    equal = np.array([_row(arrays, i) in rows for i in part.tolist()], np.bool_)
+    x = data.x
+    if isinstance(x, Columns) or (length := _steps(x)) is None:
         return int(equal.sum()), 0
-    mine, theirs = (_runs(_step_codes(data.x[index]), length // 2) for index in (part, known))
+    mine, theirs = (_runs(_step_codes(x[index]), length // 2) for index in (part, known))
     starts_there = mine.moving & np.isin(mine.codes[:, 0], theirs.codes)
     holds_a_start = np.isin(mine.codes, theirs.codes[theirs.moving, 0]).any(axis=1)
     return int(equal.sum()), int(np.count_nonzero((starts_there | holds_a_start) & ~equal))
 
 
-def _row(data: FederatedData, example: int) -> int:
-    return hash((data.x[example].tobytes(), data.y[example].tobytes()))
+def _row(arrays: Sequence[Array], example: int) -> int:
+    return hash(tuple(array[example].tobytes() for array in arrays))
 
 
 def _steps(x: Array) -> int | None:

@@ -34,9 +34,9 @@ def school(path: str | os.PathLike[str]) -> Dataset:
     arrays = read_npz(path, ["x", "y", "school"])
     x, y = arrays["x"].astype(np.float32), arrays["y"].astype(np.float32)
     raw = check(Dataset("school", x, y, arrays["school"], standardize=True))
-    if raw.y.min() < LOWEST_SCORE or raw.y.max() > HIGHEST_SCORE:
+    if y.min() < LOWEST_SCORE or y.max() > HIGHEST_SCORE:
         raise DataError(
-            f"data {path}: scores y reach {raw.y.min():g}..{raw.y.max():g}, expected {LOWEST_SCORE}..{HIGHEST_SCORE}; "
+            f"data {path}: scores y reach {y.min():g}..{y.max():g}, expected {LOWEST_SCORE}..{HIGHEST_SCORE}; "
             "give the published scores"
         )
-    return replace(raw, y=(raw.y - LOWEST_SCORE) / (HIGHEST_SCORE - LOWEST_SCORE))
+    return replace(raw, y=(y - LOWEST_SCORE) / (HIGHEST_SCORE - LOWEST_SCORE))

@@ -122,6 +122,8 @@ def keras_dataset(name: str) -> Dataset:
 def function(target: str, **arguments: Any) -> Dataset:
     """Call a Python function that returns a `Dataset`, `(x, y)` or `(x, y, users)`.
 
+    Several inputs or targets are a mapping of arrays by name, or a tuple of arrays, in place of `x` or `y`.
+
     Args:
         target: `package.module.name`, or `path/to/file.py:name`.
         **arguments: The function's arguments.

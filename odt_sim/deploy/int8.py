@@ -4,14 +4,14 @@ import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from odt_sim.data.columns import Rows
 from odt_sim.device.batches import padded
 from odt_sim.device.examples import Examples
 from odt_sim.device.native_output import quiet
+from odt_sim.device.runtime import inputs_of
 from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.model.fully_connected import with_fully_connected
 from odt_sim.model.trainable import TrainableModel
@@ -53,7 +53,7 @@ def quantized(content: bytes, model: TrainableModel, examples: Examples) -> byte
     from ai_edge_quantizer.qtyping import TFLOperationName
     from ai_edge_quantizer.quantizer import Quantizer
 
-    batches = [{"x": x} for x in _batches(model, examples)]
+    batches = [inputs_of(model, "infer", x) for x in _batches(model, examples)]
     with _silent():
         quantizer = Quantizer(with_fully_connected(content), recipe.static_wi8_ai8())
         for name in FLOAT:
@@ -86,9 +86,9 @@ def check_installed() -> None:
         ) from error
 
 
-def _batches(model: TrainableModel, examples: Examples) -> Iterator[NDArray[Any]]:
+def _batches(model: TrainableModel, examples: Examples) -> Iterator[Rows]:
     """Yield examples, evenly spread, in batches of `infer`."""
-    rows = model.signatures["infer"].inputs["x"].shape[0]
+    rows = next(iter(model.signatures["infer"].inputs.values())).shape[0]
     size = rows if rows > 0 else model.batch_size
     count = min(len(examples), CALIBRATED)
     x, _ = examples.take(np.linspace(0, len(examples) - 1, count).astype(np.int64))

@@ -10,11 +10,15 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, SignatureRunner
 from numpy.typing import NDArray
 
+from odt_sim.data.columns import Rows, arrays_of, rows_of
 from odt_sim.device.batches import padded
 from odt_sim.device.examples import Examples
+from odt_sim.device.inference import losses_of
 from odt_sim.device.native_output import quiet
+from odt_sim.device.runtime import Runtime, inputs_of
 from odt_sim.errors import ModelError
 from odt_sim.metrics.device import model_figures
+from odt_sim.model.names import parts
 from odt_sim.model.trainable import TrainableModel
 
 CALLS = 10
@@ -51,29 +55,37 @@ def measured(content: bytes, model: TrainableModel, examples: Examples, where: s
         ModelError: LiteRT cannot run the file.
     """
     x, y = examples.take()
-    declared = model.signatures["infer"].inputs["x"].shape[0]
+    declared = next(iter(model.signatures["infer"].inputs.values())).shape[0]
     rows = declared if declared > 0 else model.batch_size
-    batches = [padded(x[start : start + rows], rows) for start in range(0, len(x), rows)]
+    batches = [inputs_of(model, "infer", padded(x[start : start + rows], rows)) for start in range(0, len(x), rows)]
     try:
         with quiet():
             infer = Interpreter(model_content=content, num_threads=1).get_signature_runner("infer")
-            outputs, seconds = _run(infer, batches, model.output.name)
+            returned, seconds = _run(infer, batches)
     except (ValueError, RuntimeError) as error:
         raise ModelError(
             f"{where}: LiteRT cannot run it ({' '.join(str(error).split())}); leave its format out"
         ) from error
-    found = model_figures(model, {"": outputs[: len(x)]}, {"": y})
+    found = _figures(model, x, y, {name: array[: len(x)] for name, array in returned.items()})
     return Measured(len(content), found, rows, 1000 * median(seconds))
 
 
-def _run(infer: SignatureRunner, batches: list[NDArray[Any]], output: str) -> tuple[NDArray[np.float32], list[float]]:
-    """Return the outputs of all batches, and the seconds of each call."""
-    infer(x=batches[0])  # the first call allocates
+def _figures(model: TrainableModel, x: Rows, y: Rows, returned: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+    """Return the figures of what `infer` returned; the losses by the signature `loss` of the model, if it has one."""
+    outputs = rows_of({name: returned[own] for name, own in model.main_outputs("infer").items()})
+    masks = parts(returned, "mask")
+    losses = losses_of(Runtime(model), x, y, outputs, masks) if model.returns_losses else {}
+    return model_figures(model, arrays_of(outputs), arrays_of(y), losses=losses, masks=masks)
+
+
+def _run(infer: SignatureRunner, batches: list[dict[str, NDArray[Any]]]) -> tuple[dict[str, NDArray[Any]], list[float]]:
+    """Return the outputs of all batches by name, and the seconds of each call."""
+    infer(**batches[0])  # the first call allocates
     outputs, seconds = [], []
     for i in range(max(len(batches), CALLS)):
         started = time.perf_counter()
-        result = infer(x=batches[i % len(batches)])[output]
+        result = infer(**batches[i % len(batches)])
         seconds.append(time.perf_counter() - started)
         if i < len(batches):
             outputs.append(result)
-    return np.concatenate(outputs), seconds
+    return {name: np.concatenate([each[name] for each in outputs]) for name in outputs[0]}, seconds

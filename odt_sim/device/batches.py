@@ -1,35 +1,33 @@
 """Batches of a model's size."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.dataset import read_only
+from odt_sim.data.columns import Array, Columns, Rows, arrays_of, read_only, rows_of
 from odt_sim.data.dataset_checks import as_targets
 from odt_sim.model.trainable import TrainableModel
-
-Array = NDArray[Any]
 
 
 class Batch(NamedTuple):
     """The rows of one training step; all arrays are read-only.
 
     Attributes:
-        x: `[batch, ...]`.
-        y: `[batch, ...]`, as the model takes it.
+        x: `[batch, ...]`; several inputs are columns.
+        y: `[batch, ...]`, as the model takes it; several targets are columns.
         sample_weight: `[batch]` float32, the factor of each row's loss before the mean over the batch.
         examples: The number of real rows; the others are padding.
     """
 
-    x: Array
-    y: Array
+    x: Rows
+    y: Rows
     sample_weight: NDArray[np.float32]
     examples: int
 
 
-def batches(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
+def batches(model: TrainableModel, x: Rows, y: Rows) -> Iterator[Batch]:
     """Yield all rows, in order, in batches of the model's size.
 
     The last batch may have fewer real rows. If the model takes any number of rows, it is not padded. If the model takes
@@ -38,12 +36,24 @@ def batches(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
     Args:
         model: The model to train.
         x: `[rows, ...]`.
-        y: `[rows, ...]`, converted by `odt_sim.data.dataset_checks.as_targets`.
+        y: `[rows, ...]`, converted by `targets_of`.
     """
-    yield from cut(model, x, as_targets(y, model.y.shape[1:], model.y.dtype, model.classes))
+    yield from cut(model, x, targets_of(model, y))
 
 
-def cut(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
+def targets_of(model: TrainableModel, y: Rows) -> Rows:
+    """Return targets as a model takes them, converted by `odt_sim.data.dataset_checks.as_targets`."""
+    return rows_of(
+        {
+            name: as_targets(
+                array, model.targets[name].shape[1:], model.targets[name].dtype, model.classes_by_target[name]
+            )
+            for name, array in arrays_of(y).items()
+        }
+    )
+
+
+def cut(model: TrainableModel, x: Rows, y: Rows) -> Iterator[Batch]:
     """Yield what `batches` yields, for targets `y` as the model takes them, or for the positions of rows as `x` and `y`."""
     size = model.batch_size
     ones = np.ones(size, np.float32)
@@ -61,11 +71,21 @@ def cut(model: TrainableModel, x: Array, y: Array) -> Iterator[Batch]:
         yield Batch(read_only(rows), read_only(targets), read_only(weight), real)
 
 
-def padded(rows: Array, size: int) -> Array:
+@overload
+def padded(rows: Array, size: int) -> Array: ...
+
+
+@overload
+def padded(rows: Rows, size: int) -> Rows: ...
+
+
+def padded(rows: Rows, size: int) -> Rows:
     """Return `size` rows, padded with the first row.
 
     Zeros would not do: a model may return NaN for them, and NaN times a weight of 0 is NaN.
     """
     if len(rows) == size:
         return rows
+    if isinstance(rows, Columns):
+        return Columns(rows.names, tuple(padded(array, size) for array in rows.arrays))
     return np.concatenate([rows, np.repeat(rows[:1], size - len(rows), 0)])

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.data.columns import Rows, arrays_of, only
 from odt_sim.device.batches import Batch, batches
 from odt_sim.device.checkpoint import read_checkpoint, write_checkpoint
-from odt_sim.device.examples import Examples, checked_rows
+from odt_sim.device.examples import Examples, checked_inputs
 from odt_sim.device.inference import Calls, Inference
 from odt_sim.device.plan import TrainingPlan, learning_rate_of
 from odt_sim.device.random import generator_for
@@ -18,6 +19,7 @@ from odt_sim.device.runtime_pool import ModelState, RuntimePool
 from odt_sim.device.training_step import GradientOffset, Step, run_step, step_for
 from odt_sim.errors import ConfigurationError, DataError, ModelError
 from odt_sim.metrics.device import model_figures, model_loss
+from odt_sim.model.names import parts
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 
@@ -253,15 +255,23 @@ class Device:
         last = self._first_step + self._steps_done
         return sum(self._pool.scheduled_rate(step) for step in range(last - steps, last))
 
-    def infer(self, x: Any) -> Array:
+    def infer(self, x: Any) -> Rows:
         """Return the model's outputs, `[rows, ...]` float32, for any number of rows `[rows, ...]`.
+
+        Several inputs are a mapping or a tuple of arrays; several outputs are returned as columns.
 
         Raises:
             DataError: The rows do not fit the model.
         """
-        x = checked_rows(x, self.model.signatures["infer"].inputs["x"], f"device {self.id}, x")
-        outputs = self._inference.outputs("infer", x)
-        return outputs if self.correction is None else self.correction(self._inference.outputs("embed", x), outputs)
+        declared = parts(self.model.signatures["infer"].inputs, "x")
+        rows = checked_inputs(x, {name: declared[name] for name in self.model.inputs}, f"device {self.id}, x")
+        outputs = self._inference.outputs("infer", rows)
+        return outputs if self.correction is None else self._corrected(self._inference.outputs("embed", rows), outputs)
+
+    def _corrected(self, embeddings: Rows, outputs: Rows) -> Array:
+        assert self.correction is not None
+        advice = "choose another strategy"
+        return self.correction(only(embeddings, "embed", advice), only(outputs, "infer", advice))
 
     def embedded(self, split: str) -> Examples:
         """Return a split with embeddings as `x`; the model needs the signature `embed`."""
@@ -273,8 +283,7 @@ class Device:
         Raises:
             DataError: The device has no such examples.
         """
-        outputs, y = self._outputs_and_targets(split)
-        return model_figures(self.model, {"": outputs}, {"": y})
+        return model_figures(self.model, **self._answers(split))
 
     def loss(self, split: str) -> float:
         """Return the mean loss of a split, without the other metrics of `evaluate`.
@@ -282,16 +291,22 @@ class Device:
         Raises:
             DataError: The device has no such examples.
         """
-        outputs, y = self._outputs_and_targets(split)
-        return model_loss(self.model, {"": outputs}, {"": y})
+        return model_loss(self.model, **self._answers(split))
 
-    def _outputs_and_targets(self, split: str) -> Pair:
+    def _answers(self, split: str) -> dict[str, Any]:
+        """Return the outputs, targets, losses and masks of a split, as `model_figures` takes them."""
         examples = self._split(split)
         if not len(examples):
             raise DataError(f"device {self.id}: has no {split} examples; give it some")
-        x, y = (self.embedded(split) if self.model.embeds else examples).take()
-        outputs = self._inference.outputs("head_infer" if self.model.embeds else "infer", x)
-        return outputs if self.correction is None else self.correction(self.embedded(split).x, outputs), y
+        of_head = self.model.embeds and not self.model.masks
+        x, y = (self.embedded(split) if of_head else examples).take()
+        outputs, masks = self._inference.answers("head_infer" if of_head else "infer", x)
+        if self.correction is not None:
+            outputs = self._corrected(self.embedded(split).x, outputs)
+        losses = {}
+        if self.model.returns_losses:
+            losses = self._inference.losses(examples.take()[0], y, outputs, masks)
+        return {"answers": arrays_of(outputs), "y": arrays_of(y), "losses": losses, "masks": masks}
 
     def _split(self, split: str) -> Examples:
         splits = {"test": self.test_examples, "validation": self.validation_examples, "train": self.train_examples}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.data.columns import Rows
 from odt_sim.device.examples import Examples
 from odt_sim.model.weights import Weights
 
@@ -30,7 +31,7 @@ class _Entry:
         embeddings: `[examples, ...]`.
     """
 
-    x: "weakref.ref[Array]"
+    x: "weakref.ref[Rows]"
     index: NDArray[np.int64] | None
     body: str
     embeddings: Array

@@ -2,17 +2,20 @@
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.device.batches import padded
+from odt_sim.data.columns import Rows, only, prefixed, rows_of
+from odt_sim.device.batches import padded, targets_of
 from odt_sim.device.embedding_cache import digest_of_body
 from odt_sim.device.examples import Examples
+from odt_sim.device.runtime import Runtime, inputs_of
 from odt_sim.device.runtime_pool import ModelState, RuntimePool
-from odt_sim.model.contract import answer_of
+from odt_sim.model.names import full, parts
 from odt_sim.model.trainable import TrainableModel
 
 Array = NDArray[Any]
@@ -69,10 +72,19 @@ class Inference:
         """Discard what was derived from the parameters outside the head."""
         self._body = None
 
-    def outputs(self, signature: str, x: Array) -> Array:
+    def outputs(self, signature: str, x: Rows) -> Rows:
         """Return the outputs `[rows, ...]` of a signature for `x` `[rows, ...]`."""
+        return self.answers(signature, x)[0]
+
+    def answers(self, signature: str, x: Rows) -> tuple[Rows, dict[str, Array]]:
+        """Return the outputs of a signature, and their masks by the names of the outputs."""
         self._calls.add_inference(signature, _call_count(self._pool.model, signature, len(x)), len(x))
-        return self._run(signature, x)
+        returned = self._run(signature, x)
+        return self._main(signature, returned), parts(returned, "mask")
+
+    def losses(self, x: Rows, y: Rows, outputs: Rows, masks: Mapping[str, Array]) -> dict[str, Array]:
+        """Return each example's loss, see `losses_of`."""
+        return losses_of(self._state.runtime(), x, y, outputs, masks)
 
     def embedded(self, split: str, examples: Examples) -> Examples:
         """Return a split with embeddings as `x`; compute them once per body."""
@@ -83,18 +95,51 @@ class Inference:
             self._calls.add_inference("embed", calls, len(examples))
             self._embedded[split] = self._body
         embeddings = self._pool.embeddings.get(
-            self._device, split, examples, self._body, lambda: self._run("embed", examples.take()[0])
+            self._device, split, examples, self._body, lambda: self._embeddings(examples.take()[0])
         )
         return examples.with_embeddings(embeddings)
 
-    def _run(self, signature: str, x: Array) -> Array:
-        runtime = self._state.runtime()
-        size, fixed = _call_size(runtime.model, signature)
-        batches = [x[start : start + size] for start in range(0, len(x), size)]
-        parts = [runtime.infer(padded(batch, size) if fixed else batch, signature) for batch in batches]
-        if not parts:
-            return np.zeros((0, *answer_of(runtime.model.signatures[signature]).shape[1:]), np.float32)
-        return np.concatenate(parts)[: len(x)]
+    def _embeddings(self, x: Rows) -> Array:
+        return only(self._main("embed", self._run("embed", x)), "the embedding", "export it with one")
+
+    def _main(self, signature: str, returned: Mapping[str, Array]) -> Rows:
+        """Return the main outputs among what a signature returned."""
+        model = self._pool.model
+        return rows_of({name: returned[own] for name, own in model.main_outputs(signature).items()})
+
+    def _run(self, signature: str, x: Rows) -> dict[str, Array]:
+        return _batches(self._state.runtime(), signature, inputs_of(self._pool.model, signature, x))
+
+
+def losses_of(runtime: Runtime, x: Rows, y: Rows, outputs: Rows, masks: Mapping[str, Array]) -> dict[str, Array]:
+    """Return each example's loss, `[rows]`, by the signature `loss`: in sum (`""`), and by the name of several outputs.
+
+    Args:
+        runtime: The model.
+        x: `[rows, ...]`.
+        y: `[rows, ...]`.
+        outputs: What `infer` returns for them.
+        masks: Their masks by the names of the outputs.
+    """
+    given = prefixed("x", x) | prefixed("y", targets_of(runtime.model, y)) | prefixed("logits", outputs)
+    given |= {full("mask", name): mask for name, mask in masks.items()}
+    returned = _batches(runtime, "loss", {name: given[name] for name in runtime.model.signatures["loss"].inputs})
+    return {name.removeprefix("losses").removeprefix("_"): losses for name, losses in returned.items()}
+
+
+def _batches(runtime: Runtime, signature: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return what a signature returns for rows, called batch by batch."""
+    rows = len(next(iter(inputs.values())))
+    size, fixed = _call_size(runtime.model, signature)
+    returned = []
+    for start in range(0, rows, size):
+        batch = {name: array[start : start + size] for name, array in inputs.items()}
+        given = {name: padded(array, size) for name, array in batch.items()} if fixed else batch
+        returned.append(runtime.call(signature, **given))
+    outputs = runtime.model.signatures[signature].outputs
+    if not returned:
+        return {name: np.zeros((0, *tensor.shape[1:]), tensor.dtype) for name, tensor in outputs.items()}
+    return {name: np.concatenate([each[name] for each in returned])[:rows] for name in outputs}
 
 
 def _call_count(model: TrainableModel, signature: str, rows: int) -> int:
@@ -103,5 +148,5 @@ def _call_count(model: TrainableModel, signature: str, rows: int) -> int:
 
 def _call_size(model: TrainableModel, signature: str) -> tuple[int, bool]:
     """Return the rows of one call, and whether each call needs exactly that many."""
-    (rows,) = model.signatures[signature].inputs.values()
-    return (rows.shape[0], True) if rows.shape[0] > 0 else (model.batch_size, False)
+    rows = next(iter(model.signatures[signature].inputs.values())).shape[0]
+    return (rows, True) if rows > 0 else (model.batch_size, False)

@@ -6,14 +6,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.data.columns import Columns, Rows, only, prefixed, rows_of
 from odt_sim.device.batches import Batch
 from odt_sim.device.engines import LITERT, StartEngine
 from odt_sim.metrics.device import mean_loss
-from odt_sim.model.contract import answer_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 
 Array = NDArray[Any]
+NO_LOSS = "export its step with the output 'loss'"
+
+
+def inputs_of(model: TrainableModel, signature: str, x: Rows) -> dict[str, Array]:
+    """Return the inputs of `infer` or `embed`, or of `head_infer`, which takes embeddings."""
+    return prefixed("x", x) if isinstance(x, Columns) else dict.fromkeys(model.signatures[signature].inputs, x)
 
 
 class Runtime:
@@ -74,9 +80,9 @@ class Runtime:
         self._write_offset(b)
         self._weights = None
         values = {
-            "x": batch.x,
+            **prefixed("x", batch.x),
             "embedding": batch.x,
-            "y": batch.y,
+            **prefixed("y", batch.y),
             "sample_weight": batch.sample_weight,
             "learning_rate": np.float32(learning_rate),
             "mu": np.float32(mu),
@@ -90,8 +96,8 @@ class Runtime:
     def _loss(self, batch: Batch) -> float:
         """Return the loss of a batch before a step, for a file of another tool whose step returns none."""
         model = self.model
-        outputs = self.infer(batch.x)[: batch.examples]
-        return mean_loss(outputs, batch.y[: batch.examples], model.loss, model.from_logits, model.delta)
+        outputs, y = (only(rows[: batch.examples], model.where, NO_LOSS) for rows in (self.infer(batch.x), batch.y))
+        return mean_loss(outputs, y, model.loss, model.from_logits, model.delta)
 
     def _write_offset(self, b: Weights | None) -> None:
         """Set the gradient offset, unless the engine holds it already; None for zero."""
@@ -106,11 +112,10 @@ class Runtime:
         self._weights = None
         self.call("finalize")
 
-    def infer(self, x: Array, signature: str = "infer") -> Array:
-        """Return the outputs of `infer`, `embed` or `head_infer` for one batch."""
-        declared = self.model.signatures[signature]
-        outputs = self.call(signature, **dict.fromkeys(declared.inputs, x))
-        return outputs[answer_of(declared).name]
+    def infer(self, x: Rows, signature: str = "infer") -> Rows:
+        """Return the outputs of `infer`, `embed` or `head_infer` for one batch; several outputs are columns."""
+        returned = self.call(signature, **inputs_of(self.model, signature, x))
+        return rows_of({name: returned[own] for name, own in self.model.main_outputs(signature).items()})
 
     def _first_read(self) -> Weights:
         """Read the weights and check their shapes; later reads skip the check."""

@@ -13,7 +13,7 @@ import numpy as np
 from odt_sim.device.runtime import Array, Runtime
 from odt_sim.errors import InvocationError, ModelError
 from odt_sim.memory import memory_limit, peak_memory
-from odt_sim.model.contract import OPTIONAL, REQUIRED, answer_of, shape_text
+from odt_sim.model.contract import OPTIONAL, REQUIRED, answers_of, shape_text
 from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.optional_signatures import parts_of
 from odt_sim.model.trainable import TrainableModel
@@ -39,7 +39,9 @@ def call_signatures(content: bytes, where: str) -> str:
             inputs = {key: _zeros(tensor, model.batch_size) for key, tensor in signature.inputs.items()}
             outputs = runtime.call(name, **inputs)
             if name == "infer":
-                _check_rows(outputs[answer_of(signature).name], len(inputs["x"]), where)
+                rows = len(next(iter(inputs.values())))
+                for answer in answers_of(signature).values():
+                    _check_rows(outputs[answer.name], rows, where)
     return model.fingerprint
 
 

@@ -182,6 +182,17 @@ class TrainableModel:
         found = answers_of(self.signatures["infer"])
         return found if "" in found or not self.manifest else {o.name: found[o.name] for o in self.manifest.outputs}
 
+    def main_outputs(self, signature: str) -> dict[str, str]:
+        """Return the names of the main outputs of `infer`, `embed` or `head_infer`, by the names of the outputs."""
+        found = answers_of(self.signatures[signature])
+        order = self.answers if found.keys() == self.answers.keys() else found
+        return {name: found[name].name for name in order}
+
+    @cached_property
+    def masks(self) -> dict[str, TensorInfo]:
+        """The masks that `infer` returns, by the name of the output; empty without any."""
+        return parts(self.signatures["infer"].outputs, "mask")
+
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
         """The losses, tasks and metrics of the outputs, in the order of `answers`."""

@@ -14,6 +14,7 @@ from odt_sim.persistence.storage import check_writable
 from odt_sim.phone.extra import check_extra
 from odt_sim.phone.frames import DTYPES
 from odt_sim.phone.phones import Phones
+from odt_sim.phone.subject import check_for_page
 from odt_sim.phone.worker import PhoneWorker
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job, Task, Trained
@@ -157,11 +158,13 @@ def _wait_for(connected: Phones, purpose: str, count: int, devices: Collection[i
 
 
 def check_for_browsers(model: TrainableModel) -> None:
-    """Check what LiteRT.js is known to refuse.
+    """Check what the page and LiteRT.js are known to refuse.
 
     Raises:
-        ModelError: The file takes any number of rows, or passes other types than float32, int32 and uint8.
+        ModelError: The page cannot train the model, or the file takes any number of rows, or passes other types than
+            float32, int32 and uint8.
     """
+    check_for_page(model)
     if not model.fixed_batch:
         raise ModelError(
             f"{model.where}: takes any number of rows, which LiteRT.js cannot run; export it with a batch size "

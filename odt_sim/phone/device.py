@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.dataset_checks import as_targets
-from odt_sim.device.batches import Batch, cut
+from odt_sim.data.columns import Rows, prefixed
+from odt_sim.device.batches import Batch, cut, targets_of
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
@@ -142,7 +142,7 @@ class PhoneDevice(Device):
         return figures
 
 
-def tensors_of(model: TrainableModel, x: Array, y: Array) -> dict[str, Array]:
+def tensors_of(model: TrainableModel, x: Rows, y: Rows) -> dict[str, Array]:
     """Return examples as a phone takes them.
 
     Args:
@@ -150,7 +150,6 @@ def tensors_of(model: TrainableModel, x: Array, y: Array) -> dict[str, Array]:
         x: `[examples, ...]`.
         y: `[examples, ...]` labels or targets.
     """
-    return {
-        "x": np.asarray(x, model.signatures["infer"].inputs["x"].dtype),
-        "y": as_targets(y, model.y.shape[1:], model.y.dtype, model.classes),
-    }
+    declared = model.signatures["infer"].inputs
+    inputs = {name: np.asarray(array, declared[name].dtype) for name, array in prefixed("x", x).items()}
+    return inputs | prefixed("y", targets_of(model, y))

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.data.columns import prefixed
 from odt_sim.device.batches import Batch
-from odt_sim.device.runtime import Runtime
+from odt_sim.device.runtime import Runtime, inputs_of
 from odt_sim.phone.subject import Subject
 
 Array = NDArray[Any]
@@ -50,11 +51,11 @@ def record(subject: Subject) -> Recording:
     recorder = _Recorder(subject)
     model, first = subject.model, subject.batches[0]
     initial = recorder.state()
-    recorder.call("infer", {"x": first.x})
+    recorder.call("infer", inputs_of(model, "infer", first.x))
     for batch in subject.batches:
         recorder.train("train", batch)
     recorder.state()
-    recorder.call("infer", {"x": first.x})
+    recorder.call("infer", inputs_of(model, "infer", first.x))
     for name in sorted(name for name in model.signatures if name.startswith("train_")):
         recorder.train(name, first)
     if "set_gradient_offset" in model.signatures:
@@ -64,7 +65,7 @@ def record(subject: Subject) -> Recording:
             recorder.call("set_gradient_offset", values)
             recorder.train("train", first)
     if model.embeds:
-        embedding = recorder.call("embed", {"x": first.x})["embedding"]
+        embedding = recorder.call("embed", inputs_of(model, "embed", first.x))["embedding"]
         recorder.call("head_infer", {"embedding": embedding})
         recorder.train("head_train", first._replace(x=embedding))
     recorder.state()
@@ -76,9 +77,9 @@ def record(subject: Subject) -> Recording:
 def training_inputs(subject: Subject, signature: str, batch: Batch, mu: float = MU) -> dict[str, Array]:
     """Return the inputs of a training signature for one batch."""
     values = {
-        "x": batch.x,
+        **prefixed("x", batch.x),
         "embedding": batch.x,
-        "y": batch.y,
+        **prefixed("y", batch.y),
         "sample_weight": batch.sample_weight,
         "learning_rate": np.float32(SMALLER * (subject.learning_rate or 0)),
         "mu": np.float32(mu),

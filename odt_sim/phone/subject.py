@@ -6,11 +6,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.data.columns import only
 from odt_sim.device.batches import Batch, batches
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import own_learning_rate
+from odt_sim.errors import ModelError
 from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.manifest import REGRESSIONS
+from odt_sim.model.manifest import LOSSES, REGRESSIONS
+from odt_sim.model.names import full
 from odt_sim.model.trainable import TrainableModel
 
 Array = NDArray[Any]
@@ -54,7 +57,9 @@ class Subject:
 
         Raises:
             DataError: The examples do not fit the model.
+            ModelError: The page cannot train the model.
         """
+        check_for_page(model)
         examples = Examples.checked(model, x, y, origin)
         rows = np.arange(STEPS * model.batch_size) % len(examples)
         taken = tuple(batches(model, *examples.take(rows)))
@@ -62,7 +67,12 @@ class Subject:
 
     @classmethod
     def random(cls, model: TrainableModel) -> "Subject":
-        """Return a subject with random examples of the model's shapes and range of labels."""
+        """Return a subject with random examples of the model's shapes and range of labels.
+
+        Raises:
+            ModelError: The page cannot train the model.
+        """
+        check_for_page(model)
         random, rows = np.random.default_rng(0), STEPS * model.batch_size
         x, y = random_inputs(model.x, rows, random), random_targets(model, rows, random)
         return cls(model, tuple(batches(model, x, y)), "random examples", False, numbered(model))
@@ -89,10 +99,32 @@ class Subject:
         """The values of paper and of ink in drawings: 0 and 1, or what real pictures have, such as 255 and 0."""
         if not (self.real and self.source == "drawing"):
             return 0.0, 1.0
-        x = np.concatenate([batch.x for batch in self.batches])
+        x = np.concatenate([only(batch.x, "x", "export the model with one input") for batch in self.batches])
         low, high = float(x.min()), float(x.max())
         edge = float(np.median(x[:, 0]))  # the upper edge is mostly paper
         return (low, high) if edge < (low + high) / 2 else (high, low)
+
+
+def check_for_page(model: TrainableModel) -> None:
+    """Check that the page can train a model and compute its figures.
+
+    Raises:
+        ModelError: It has several inputs or outputs, a mask, or a loss that the page has no formula for.
+    """
+    if len(model.inputs) > 1 or len(model.targets) > 1 or len(model.answers) > 1:
+        names = ", ".join(f"{full('x', name)}" for name in model.inputs)
+        names += " and " + ", ".join(f"{full('y', name)}" for name in model.targets)
+        found = f"takes {names}"
+    elif model.masks:
+        found = "returns a mask"
+    elif model.returns_losses and model.loss not in LOSSES:
+        found = f"has the loss {model.loss or 'of its own function'}"
+    else:
+        return
+    raise ModelError(
+        f"{model.where}: {found}; the page for phones trains models with one input, one output without a mask and a loss "
+        f"of {', '.join(LOSSES)}; simulate it with backend=serial or backend=ray"
+    )
 
 
 def numbered(model: TrainableModel) -> tuple[str, ...]:

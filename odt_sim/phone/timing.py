@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from odt_sim.device.runtime import Runtime
+from odt_sim.device.runtime import Runtime, inputs_of
 from odt_sim.fleet.profile import Timing
 from odt_sim.phone.recording import training_inputs
 from odt_sim.phone.subject import Subject
@@ -23,9 +23,10 @@ def measure(subject: Subject) -> dict[str, Timing]:
     """
     runtime, batch = Runtime(subject.model), subject.batches[0]
     inputs = training_inputs(subject, "train", batch, mu=0.0)
+    rows = inputs_of(subject.model, "infer", batch.x)
     return {
         "train": _timed(lambda: runtime.call("train", **inputs), len(batch.x)),
-        "infer": _timed(lambda: runtime.call("infer", x=batch.x), len(batch.x)),
+        "infer": _timed(lambda: runtime.call("infer", **rows), len(batch.x)),
     }
 
 

@@ -2,24 +2,29 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
-from odt_sim.data.dataset_checks import check_against
+from odt_sim.data.columns import Columns
+from odt_sim.data.dataset_checks import check_all_against
 from odt_sim.data.federated import FederatedData
+from odt_sim.device.examples import named_rows
 from odt_sim.device.plan import TrainingPlan, own_learning_rate
 from odt_sim.errors import ConfigurationError, DataError, ModelError, StrategyError
 from odt_sim.model.contract import shape_text
-from odt_sim.model.manifest import REGRESSIONS
+from odt_sim.model.manifest import LOSSES, REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.run_folder import document
 from odt_sim.settings import Fleet
 from odt_sim.simulation.cohort import straggler_count
 from odt_sim.simulation.job import Job
 from odt_sim.strategies.base import Strategy
+
+CLASSIFICATIONS = set(LOSSES) - {*REGRESSIONS, "binary_crossentropy"}
 
 ARGUMENTS: Mapping[str, tuple[type, str]] = {
     "model": (TrainableModel, "load it by TrainableModel.load(path)"),
@@ -67,6 +72,25 @@ def check_parts(fleet: Fleet, plan: TrainingPlan) -> None:
         )
 
 
+def named_as(model: TrainableModel, data: FederatedData) -> FederatedData:
+    """Return data with its arrays in the order and under the names of a model's inputs and targets.
+
+    Raises:
+        DataError: The data has other names, or another number of arrays.
+    """
+    x = named_rows(data.x, tuple(model.inputs), f"data {data.name}: x")
+    y = named_rows(data.y, tuple(model.targets), f"data {data.name}: y")
+    if x is data.x and y is data.y:
+        return data
+    classes = data.classes
+    if isinstance(classes, Mapping) and isinstance(data.y, Columns):
+        by_name = dict(zip(model.targets, classes.values(), strict=True)) if data.y.positional else classes
+        classes = (
+            {name: by_name.get(name) for name in y.names} if isinstance(y, Columns) else next(iter(classes.values()))
+        )
+    return replace(data, x=x, y=y, classes=classes)
+
+
 def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) -> None:
     """Check that devices can train a model on their data, and evaluate it.
 
@@ -75,13 +99,15 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
         DataError: A shape, a dtype or a label does not fit, or a device has no training or no test example.
         ModelError: The model's loss is unknown or does not fit its output.
     """
-    if model.loss is None:
+    if model.loss is None and not model.returns_losses:
         raise ModelError(f"{model.where}: has no manifest, so its loss is unknown; set it: model.loss=...")
-    if model.loss not in (*REGRESSIONS, "binary_crossentropy") and len(model.output.shape) < 2:
-        raise ModelError(
-            f"{model.where}: 'infer' returns {shape_text(model.output.shape)}; its loss {model.loss} expects a number "
-            "for each class; choose another loss, or return them"
-        )
+    for output in model.outputs:
+        shape = model.answers[output.name].shape
+        if output.loss in CLASSIFICATIONS and len(shape) < 2:
+            raise ModelError(
+                f"{model.where}: 'infer' returns {shape_text(shape)}; its loss {output.loss} expects a number "
+                "for each class; choose another loss, or return them"
+            )
     if plan.learning_rate is not None and "learning_rate" not in model.capabilities:
         raise ConfigurationError(
             f"train.learning_rate: expected null, the step size of {model.where} is fixed, found {plan.learning_rate}"
@@ -91,8 +117,7 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
         raise ConfigurationError(
             f"train.learning_rate: expected a number above 0, since {model.where} names no learning rate, found null"
         )
-    x, y = model.x, model.y
-    check_against(data, x.shape[1:], x.dtype, y.shape[1:], y.dtype, model.classes)
+    check_all_against(data, model.inputs, model.targets, model.classes_by_target)
     for column, split in ((0, "training"), (2, "test")):
         empty = np.flatnonzero(data.offsets[:, column + 1] == data.offsets[:, column])
         if len(empty):

@@ -32,7 +32,7 @@ from odt_sim.persistence.summary import Summary
 from odt_sim.settings import Fleet, General, Run
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.cadence import Cadence
-from odt_sim.simulation.checks import check_aggregator, check_fit, check_parts, check_types, promised
+from odt_sim.simulation.checks import check_aggregator, check_fit, check_parts, check_types, named_as, promised
 from odt_sim.simulation.clock.kinds import check_clock, clock_of
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.finish import write_model, write_results
@@ -102,6 +102,7 @@ class Simulation:
         fleet.check_size(data.devices)
         strategy.check(model)
         check_parts(fleet, plan)
+        data = named_as(model, data)
         check_fit(model, data, plan)
         self._rounds, self._target = rounds, target
         self._cadence = Cadence(rounds, evaluate_every, fleet.schedule.hours)

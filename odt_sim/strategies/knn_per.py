@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.data.columns import only
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
 from odt_sim.hyperparameters import checked_count
@@ -50,10 +51,11 @@ class KNNPer(Strategy):
     def check(self, model: TrainableModel) -> None:
         """Check in addition that an example has one output vector that can be averaged."""
         super().check(model)
-        if model.loss not in (*CLASSIFICATIONS, *REGRESSIONS) or len(model.output.shape) != 2:
+        shapes = [list(output.shape) for output in model.answers.values()]
+        if model.loss not in (*CLASSIFICATIONS, *REGRESSIONS) or [len(shape) for shape in shapes] != [2]:
             raise StrategyError(
                 f"strategy {self.name}: mixes class probabilities or regressed values, one row an example; the model "
-                f"{model.name} answers with {list(model.output.shape)} under {model.loss}; choose another strategy"
+                f"{model.name} answers with {' and '.join(map(str, shapes))} under {model.loss}; choose another strategy"
             )
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
@@ -109,7 +111,7 @@ class Memory:
 
 def _memory(device: Device, neighbours: int) -> Memory:
     model = device.model
-    x, y = device.embedded("train").take()
+    x, y = (only(rows, device.model.name, "choose another strategy") for rows in device.embedded("train").take())
     outputs = model.output.shape[-1]
     labels = model.loss == "sparse_categorical_crossentropy" or (y.ndim == 1 and outputs > 1)
     targets = (
