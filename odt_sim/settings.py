@@ -447,7 +447,10 @@ class ExportedModel(Settings, group="model"):
     name: str = setting(REQUIRED, "name in files and messages")
     path: str | None = setting(None, "the .keras or .h5 file, or the SavedModel's folder, of model=keras_file")
     build: Mapping[str, Any] = setting(REQUIRED, "function that returns the model as _target_, and its arguments")
-    loss: str = setting(REQUIRED, "sparse_categorical_crossentropy, mean_squared_error, huber, ...")
+    loss: str | Mapping[str, Any] = setting(
+        REQUIRED, "sparse_categorical_crossentropy, mean_squared_error, huber, ...; or one by the name of each output"
+    )
+    loss_weights: Mapping[str, float] | None = setting(None, "factor of each output's loss, by name; null for 1")
     optimizer: Mapping[str, Any] = setting(
         REQUIRED,
         "name of a class of keras.optimizers, or the path of your own, and its settings; learning_rate may be a schedule",

@@ -34,8 +34,9 @@ collect_ignore = [] if version("tensorflow").startswith("2.19.") else ["flex"]  
 
 FOREIGN = Path(__file__).parent / "model" / "foreign_models.py"
 SMALL_MLP = {"_target_": "odt_sim.export.zoo.mlp", "input_shape": [6], "classes": 3, "hidden": [5]}
+NETWORKS = [str(Path(__file__).parent / "networks")]
 TRANSFER = {
-    "sys_path": [str(Path(__file__).parent / "networks")],
+    "sys_path": NETWORKS,
     "train_groups": ["head", "body", "norm", "body_norm"],
 }
 LINEAR = {"_target_": "odt_sim.export.zoo.softmax_regression", "input_shape": [6], "classes": 2}
@@ -50,8 +51,8 @@ def one_exporter() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, closing(Exporter()) as exporter:
 
         def export(spec: Mapping[str, Any], path: Path) -> None:
-            shipped = spec["build"]["_target_"].startswith("odt_sim.")
-            (exporter.export if shipped else alone)(spec, path)
+            harmless = spec["build"]["_target_"].startswith(("odt_sim.", "several."))
+            (exporter.export if harmless else alone)(spec, path)
 
         patch.setattr(cache, "_export", export)
         yield
@@ -153,6 +154,21 @@ def grouped_without_offset() -> TrainableModel:
 def frozen() -> TrainableModel:
     """`networks/transfer.py` with a frozen body: the head trains on examples or embeddings."""
     return _transfer("frozen", {"frozen": True}, train_groups=[], embed=True)
+
+
+@pytest.fixture(scope="session")
+def recommender() -> TrainableModel:
+    """`networks/several.py`: two ids, [8] each, to 4 classes, plain SGD; the embeddings of the ids are the body."""
+    build = {"_target_": "several.recommender"}
+    return _small("recommender", build, {"name": "SGD"}, batch_size=8, sys_path=NETWORKS, train_groups=["body"])
+
+
+@pytest.fixture(scope="session")
+def heads() -> TrainableModel:
+    """`networks/several.py`: [8, 6] to 3 classes and, at half its squared error, a value; plain SGD, with embeddings."""
+    loss = {"kind": "sparse_categorical_crossentropy", "size": "mean_squared_error"}
+    more = {"loss": loss, "loss_weights": {"kind": 1.0, "size": 0.5}, "batch_size": 8, "embed": True}
+    return _small("heads", {"_target_": "several.heads"}, {"name": "SGD"}, sys_path=NETWORKS, **more)
 
 
 @pytest.fixture(scope="session")

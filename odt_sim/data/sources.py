@@ -7,16 +7,19 @@ import os
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from odt_sim.data.dataset import Array, Dataset
+from odt_sim.data.columns import rows_of
+from odt_sim.data.dataset import Array, Classes, Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.keras_cache import cached_keras_file
 from odt_sim.errors import DataError
+from odt_sim.model.names import parts
 from odt_sim.user_code import user_code_errors
 
 
@@ -38,29 +41,32 @@ def npz(
     x: str = "x",
     y: str = "y",
     users: str | None = None,
-    classes: int | None = None,
+    classes: Classes = None,
     sequences: str | None = None,
 ) -> Dataset:
     """Read a data set from an `.npz` file, without unpickling, and convert it by `odt_sim.data.dataset_checks.check`.
 
     Args:
         path: The file, as `numpy.savez` writes it.
-        x: The name of the array of inputs.
-        y: The name of the array of targets.
+        x: The name of the array of inputs; if there is none, the arrays `<x>_<name>` are several inputs.
+        y: The name of the array of targets; if there is none, the arrays `<y>_<name>` are several targets.
         users: The name of the array of user ids; None for none.
-        classes: The number of classes; by default the largest integer label plus one, and none for floats.
+        classes: The number of classes, of several targets by name; by default the largest integer label plus one, and none
+            for floats.
         sequences: The name of the array with the recording of each example, in the order of time; None for none.
 
     Raises:
         DataError: The file is missing, not an `.npz`, damaged, lacks an array, or has unusable values.
     """
     path = Path(path).expanduser()
-    arrays = read_npz(path, [key for key in (x, y, users, sequences) if key is not None])
+    others = [key for key in (users, sequences) if key is not None]
+    arrays = read_npz(path, [x, y, *others], prefixes=(x, y))
+    rows = {name: array for name, array in arrays.items() if name in (x, y) or name not in others}
     return check(
         Dataset(
             path.stem,
-            arrays[x],
-            arrays[y],
+            rows_of(parts(rows, x)),
+            rows_of(parts(rows, y)),
             None if users is None else arrays[users],
             classes,
             None if sequences is None else arrays[sequences],
@@ -68,8 +74,13 @@ def npz(
     )
 
 
-def read_npz(path: str | os.PathLike[str], keys: Sequence[str]) -> dict[str, Array]:
+def read_npz(path: str | os.PathLike[str], keys: Sequence[str], prefixes: Sequence[str] = ()) -> dict[str, Array]:
     """Read named arrays from an `.npz` file, without unpickling.
+
+    Args:
+        path: The file.
+        keys: The names.
+        prefixes: Those of the names for which all arrays `<name>_...` are read if there is no array of the name.
 
     Raises:
         DataError: The file is missing, not an `.npz`, damaged, or lacks an array.
@@ -81,13 +92,19 @@ def read_npz(path: str | os.PathLike[str], keys: Sequence[str]) -> dict[str, Arr
         raise DataError(f"data {path}: is not an .npz file, or is damaged; write one with numpy.savez")
     try:
         with np.load(path, allow_pickle=False) as file:
-            missing = [key for key in keys if key not in file]
-            if missing:
-                there = ", ".join(file.files) or "none"
-                raise DataError(f"data {path}: has no array {missing[0]!r}; there are: {there}")
-            return {key: _read_array(path, file, key) for key in keys}
+            names = [name for key in keys for name in _found(path, file.files, key, parts_allowed=key in prefixes)]
+            return {name: _read_array(path, file, name) for name in names}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
         raise DataError(f"data {path}: is damaged ({error}); write it again with numpy.savez") from error
+
+
+def _found(path: Path, files: Sequence[str], key: str, *, parts_allowed: bool) -> list[str]:
+    """Return the names in a file of one array, or of its parts."""
+    several = [name for name in files if name.startswith(f"{key}_")] if parts_allowed else []
+    found = [key] if key in files else several
+    if not found:
+        raise DataError(f"data {path}: has no array {key!r}; there are: {', '.join(files) or 'none'}")
+    return found
 
 
 def _read_array(path: Path, file: Any, key: str) -> Array:
@@ -120,7 +137,7 @@ def keras_dataset(name: str) -> Dataset:
 
 
 def function(target: str, **arguments: Any) -> Dataset:
-    """Call a Python function that returns a `Dataset`, `(x, y)` or `(x, y, users)`.
+    """Call a Python function that returns a `Dataset`, `(x, y)`, `(x, y, users)` or a mapping with these keys.
 
     Several inputs or targets are a mapping of arrays by name, or a tuple of arrays, in place of `x` or `y`.
 
@@ -143,7 +160,19 @@ def function(target: str, **arguments: Any) -> Dataset:
         return check(result)
     if isinstance(result, tuple) and len(result) in (2, 3):
         return check(Dataset(call.__name__, *result))
+    if isinstance(result, Mapping):
+        return check(_from_mapping(call.__name__, result, where))
     raise DataError(f"{where}: returned a {type(result).__name__}, expected a Dataset, (x, y) or (x, y, users)")
+
+
+def _from_mapping(name: str, result: Mapping[str, Any], where: str) -> Dataset:
+    known = [field.name for field in fields(Dataset) if field.name != "name"]
+    if not {"x", "y"} <= result.keys() <= {*known}:
+        raise DataError(
+            f"{where}: returned a mapping of {', '.join(map(str, result))}; expected the keys x, y, and optionally "
+            f"{', '.join(known[2:])}"
+        )
+    return Dataset(name, **result)
 
 
 def _find(target: str) -> Callable[..., Any]:

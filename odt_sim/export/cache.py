@@ -26,7 +26,9 @@ from odt_sim.subprocesses import environment
 
 ERROR_MARK = "odt_sim.export error: "  # starts the error line of the subprocess
 SETTINGS = {"name", "build", "loss", "optimizer", "batch_size", "seed"}
-OPTIONS = ("head", "class_weight", "train_groups", "embed", "gradient_offset")  # parameters of `export_model`
+OPTIONS = (  # parameters of `export_model`
+    *("loss_weights", "head", "class_weight", "train_groups", "embed", "gradient_offset"),
+)
 _INSTALLED = {"site-packages", "dist-packages"}
 LOG_LINE = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d.* [IWE] |[IWE]\d{4} |INFO: |WARNING: All log messages|To enable the following"
