@@ -13,7 +13,7 @@ from odt_sim.model.adaptation import Adaptation
 from odt_sim.model.flatbuffer import TensorInfo, fingerprint
 from odt_sim.model.graph import EntryPoint, Graph, operator_counts
 from odt_sim.model.graph_reader import has_metadata, read_graph
-from odt_sim.model.manifest import METADATA_NAME
+from odt_sim.model.manifest import METADATA_NAME, Output
 from odt_sim.model.roles import Roles, find_roles
 from odt_sim.model.trainable import TrainableModel, read_file
 from odt_sim.model.trial import loaded
@@ -146,9 +146,16 @@ def _training(model: TrainableModel) -> str:
     name = model.manifest.optimizer.get("name", "unknown")
     optimizer = " ".join([str(name), *(f"{k}={v}" for k, v in settings.items())])
     optimizer += f", default learning rate {rate:g}" if isinstance(rate, float | int) else ""
-    loss = f"{model.loss} of {'logits' if model.from_logits else 'outputs'}" if model.loss else "loss unknown"
+    loss = " + ".join(map(_loss, model.outputs)) if model.loss or model.returns_losses else "loss unknown"
     rows = f"{model.batch_size}" if model.fixed_batch else f"any size, {model.batch_size} by default"
     return f"{model.name}: {loss}, batches of {rows}, optimizer {optimizer}"
+
+
+def _loss(output: Output) -> str:
+    """Return a loss in words, such as `0.5 mean_squared_error of outputs (size)`."""
+    weight = "" if output.loss_weight == 1 else f"{output.loss_weight:g} "
+    name = f" ({output.name})" if output.name else ""
+    return f"{weight}{output.loss or 'a loss of its own'} of {'logits' if output.from_logits else 'outputs'}{name}"
 
 
 def _shape(tensor: TensorInfo) -> str:

@@ -135,7 +135,9 @@ def rows_of(arrays: Mapping[str, Array]) -> Rows:
 
 def prefixed(prefix: str, rows: Rows) -> dict[str, Array]:
     """Return arrays by their names in signatures: `{"x": rows}`, or one for each `x_<name>`."""
-    return {full(prefix, name): array for name, array in arrays_of(rows).items()}
+    if isinstance(rows, Columns):
+        return {full(prefix, name): array for name, array in rows.items()}
+    return {prefix: rows}
 
 
 @overload

@@ -28,6 +28,9 @@ from odt_sim.model.trial import loaded
 from odt_sim.model.weights import Layout
 
 
+ANSWERING = ("infer", "embed", "head_infer")
+
+
 @dataclass(frozen=True, eq=False)
 class TrainableModel:
     """The model that every device trains, without an interpreter; it pickles as its bytes.
@@ -184,9 +187,16 @@ class TrainableModel:
 
     def main_outputs(self, signature: str) -> dict[str, str]:
         """Return the names of the main outputs of `infer`, `embed` or `head_infer`, by the names of the outputs."""
-        found = answers_of(self.signatures[signature])
-        order = self.answers if found.keys() == self.answers.keys() else found
-        return {name: found[name].name for name in order}
+        return self._main_outputs[signature]
+
+    @cached_property
+    def _main_outputs(self) -> dict[str, dict[str, str]]:
+        found = {name: answers_of(self.signatures[name]) for name in ANSWERING if name in self.signatures}
+        same = self.answers.keys()
+        return {
+            signature: {name: of[name].name for name in (self.answers if of.keys() == same else of)}
+            for signature, of in found.items()
+        }
 
     @cached_property
     def masks(self) -> dict[str, TensorInfo]:
