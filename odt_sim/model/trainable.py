@@ -27,7 +27,6 @@ from odt_sim.model.roles import Corrections
 from odt_sim.model.trial import loaded
 from odt_sim.model.weights import Layout
 
-
 ANSWERING = ("infer", "embed", "head_infer")
 
 
