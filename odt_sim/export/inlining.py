@@ -1,10 +1,11 @@
-"""Inline a traced graph: calls become the ops of the called function, conditions become selections.
+"""Inline a traced graph: calls become the ops of the called function, conditions selections, loops their turns.
 
 Afterwards unused ops can be dropped one by one, and a fixed batch size lets TensorFlow infer all shapes.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -12,12 +13,14 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.calls import (
+    CASES,
     CONDITIONS,
     LOOPS,
     OPTIONALS,
     Kept,
     Optional,
     bodies,
+    kept_by,
     needed,
     of_branch,
     optional,
@@ -26,7 +29,9 @@ from odt_sim.export.lowering.calls import (
     written,
 )
 from odt_sim.export.lowering.constant_folding import copied, evaluated, folded
+from odt_sim.export.lowering.loops import plain, unrolled
 from odt_sim.export.lowering.registry import Refusal, unknown
+from odt_sim.export.lowering.tensor_lists import LISTS, MAKES_LISTS, TensorList
 from odt_sim.export.temporary_variables import TemporaryVariable
 from odt_sim.export.tracing import named
 
@@ -35,7 +40,7 @@ Value = Any
 
 
 def inlined(trace: Trace, batch_size: int | None = None, temporary: Mapping[int, tf.Variable] | None = None) -> Trace:
-    """Return the same function without calls and conditions; loops stay.
+    """Return the same function without calls, conditions and loops; only loops of an open number of turns stay.
 
     Args:
         trace: The traced function.
@@ -43,7 +48,7 @@ def inlined(trace: Trace, batch_size: int | None = None, temporary: Mapping[int,
         temporary: Variables that become tensors, initially zero, by the id of their handle; see `temporary_variables`.
     """
     graph, replaced = trace.concrete.graph, temporary or {}
-    if batch_size is None and not replaced and not any(bodies(op) for op in graph.get_operations()):
+    if batch_size is None and not replaced and not any(map(_inlines, graph.get_operations())):
         return trace
     arguments = {place: _fixed(spec, batch_size) for place, spec in trace.arguments.items()}
 
@@ -57,6 +62,11 @@ def inlined(trace: Trace, batch_size: int | None = None, temporary: Mapping[int,
         return {name: tf.identity(tensors[t.name]) for name, t in trace.concrete.structured_outputs.items()}
 
     return Trace(named(function, list(arguments.values())), trace.layers)
+
+
+def _inlines(op: tf.Operation) -> bool:
+    """Return whether an op exists only before the inlining."""
+    return bool(bodies(op)) or op.type in MAKES_LISTS
 
 
 def _fixed(spec: tf.TensorSpec, batch_size: int | None) -> tf.TensorSpec:
@@ -82,8 +92,6 @@ def _body(body: tf.Graph, given: Mapping[str, Value], place: _Place) -> dict[str
     """Return the value of each tensor of a function by name, given its arguments."""
     tensors = dict(given)
     for op in needed(body):
-        if op.type in LOOPS:  # the ops of its gradient are in no usable order
-            raise ExportError(f"{place.trace.where(op)}: {unknown(op)}")
         try:
             outputs = _outputs(op, [tensors[t.name] for t in op.inputs], place)
         except Refusal as refusal:
@@ -94,14 +102,29 @@ def _body(body: tf.Graph, given: Mapping[str, Value], place: _Place) -> dict[str
 
 def _outputs(op: tf.Operation, inputs: list[Value], place: _Place) -> list[Value]:
     called = bodies(op)
+    if op.type in LOOPS and not called:
+        raise unknown(op)
+    if op.type in LOOPS:
+        return _turns(op, inputs, place)
+    inputs = [plain(value) for value in inputs]
     if op.type in CONDITIONS:
-        return _branches(called, inputs[0], inputs[1:], place)
+        return _branches(called, [inputs[0]], inputs[1:], place)
+    if op.type in CASES:
+        chosen = [tf.equal(inputs[0], i) for i in range(len(called) - 1)]
+        return _branches(called, chosen, inputs[1:], place)
     if called:
         return _results(called[0], inputs, place)[: len(op.outputs)]  # a later gradient trace may have added outputs
     if op.type in OPTIONALS:
         return optional(op, inputs)
     if inputs and isinstance(inputs[0], TemporaryVariable):
         return list(inputs[0].outputs(op, inputs[1:]))
+    lists = any(isinstance(value, TensorList) for value in inputs)
+    if op.type in LISTS and (lists or op.type in MAKES_LISTS):
+        return LISTS[op.type](tf.as_dtype(_element(op)), inputs)
+    if op.type in ("Identity", "StopGradient") and (lists or isinstance(inputs[0], Kept | Optional)):
+        return inputs
+    if lists:
+        raise Refusal(f"the op {op.type} takes a list of tensors, which it cannot here; use tf.stack")
     if any(isinstance(value, Kept | Optional) for value in inputs):
         raise Refusal(f"the op {op.type} takes what a branch keeps for its gradient; take the gradient with one tape")
     if place.taken is not None and written(op):
@@ -115,18 +138,32 @@ def _results(body: tf.Graph, inputs: list[Value], place: _Place) -> list[Value]:
     return [tensors[t.name] for t in body.outputs]
 
 
-def _branches(branches: list[tf.Graph], condition: tf.Tensor, inputs: list[Value], place: _Place) -> list[Value]:
-    """Inline both branches of a condition and select each output; inline one if the condition is a constant."""
-    known = evaluated(condition)
-    if known is not None:  # the other branch may not fit the shapes
-        taken = int(not known)
+def _element(op: tf.Operation) -> Any:
+    """Return the type of the tensors of an op's list."""
+    return op.get_attr("element_dtype") if "element_dtype" in op.node_def.attr else tf.float32
+
+
+def _turns(op: tf.Operation, inputs: list[Value], place: _Place) -> list[Value]:
+    """Inline a loop, which writes to no variable."""
+    if written(op):
+        raise Refusal(f"the op {op.type} writes to a variable in a loop; return the value from the loop, and assign it")
+    more, turn = (partial(_results, body, place=place) for body in bodies(op))
+    return unrolled(inputs, lambda values: more(inputs=[*values]), lambda values: turn(inputs=[*values]))
+
+
+def _branches(branches: list[tf.Graph], chosen: list[tf.Tensor], inputs: list[Value], place: _Place) -> list[Value]:
+    """Inline the branches of a condition, each but the last with its own condition, and select each output."""
+    constants = [evaluated(condition) for condition in chosen]
+    if all(constant is not None for constant in constants):
+        taken = next((i for i, constant in enumerate(constants) if constant), len(constants))
         results = _results(branches[taken], [of_branch(value, taken) for value in inputs], place)
-        return [Kept((value.value, value.value)) if isinstance(value, Optional) else value for value in results]
-    conditions = [condition, tf.logical_not(condition)]
+        return [kept_by(value, taken, len(branches)) for value in results]
+    others = tf.logical_not(chosen[0]) if len(chosen) == 1 else tf.logical_not(tf.reduce_any(tf.stack(chosen)))
+    conditions = [*chosen, others]
     if place.taken is not None:
         conditions = [tf.logical_and(place.taken, own) for own in conditions]
-    one, other = (
+    results = [
         _results(branch, [of_branch(value, i) for value in inputs], replace(place, taken=conditions[i]))
         for i, branch in enumerate(branches)
-    )
-    return [selected(condition, a, b) for a, b in zip(one, other, strict=True)]
+    ]
+    return [selected(chosen, values) for values in zip(*results, strict=True)]

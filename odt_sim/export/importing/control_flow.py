@@ -5,10 +5,8 @@ from functools import partial
 import tensorflow as tf
 
 from odt_sim.export.importing.registry import Operator, Value, imports
+from odt_sim.export.lowering.loops import MOST_TURNS
 from odt_sim.export.lowering.registry import Refusal
-
-MOST_TURNS = 1000
-"""The longest loop that is unrolled: its ops are repeated in the file."""
 
 
 @imports("CALL_ONCE")

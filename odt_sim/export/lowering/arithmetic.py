@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.constant_folding import known
-from odt_sim.export.lowering.registry import Memo, Refusal, Value, computes, lowers
+from odt_sim.export.lowering.integers import bitwise_and as common_bits
+from odt_sim.export.lowering.registry import Memo, Value, computes, lowers
 from odt_sim.export.lowering.windows import sum_of
 
 
@@ -63,10 +63,11 @@ def log1p(x: tf.Tensor) -> tf.Tensor:
 
 @computes("BitwiseAnd")
 def bitwise_and(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Compute Y = the sign bit of X, as used to distinguish -0 from 0."""
+    """Compute Y = the common bits; if the mask is the sign bit, as used to distinguish -0 from 0, by a comparison."""
     sign = x.dtype.min
-    if not (known(mask) == sign).all():
-        raise Refusal("supports only the sign bit; use arithmetic in place of bits")
+    number = tf.get_static_value(mask)
+    if number is None or not (number == sign).all():
+        return common_bits(x, mask)
     return tf.where(x < 0, tf.constant(sign, x.dtype), tf.zeros_like(x))
 
 
@@ -74,6 +75,12 @@ def bitwise_and(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 def l2_loss(x: tf.Tensor) -> tf.Tensor:
     """Compute Y = sum(X^2) / 2."""
     return 0.5 * tf.reduce_sum(tf.square(x))
+
+
+@computes("Rint")
+def rint(x: tf.Tensor) -> tf.Tensor:
+    """Compute Y = X rounded, halves to the even number."""
+    return tf.round(x)
 
 
 @computes("IsFinite")
@@ -94,3 +101,9 @@ def xdivy(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Compute Z = X / Y, and 0 where X = 0."""
     zero = tf.equal(x, 0.0)
     return tf.where(zero, 0.0, x / tf.where(zero, 1.0, y))
+
+
+@computes("Xlog1py")
+def xlog1py(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """Compute Z = X log(1 + Y), and 0 where X = 0."""
+    return xlogy(x, 1.0 + y)

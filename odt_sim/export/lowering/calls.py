@@ -1,17 +1,20 @@
-"""Function calls and conditions of a traced graph, as the inlining needs them.
+"""Function calls, conditions and loops of a traced graph, as the inlining needs them.
 
-Both branches of a condition run, and each output is selected afterwards. A write in a branch becomes
+All branches of a condition run, and each output is selected afterwards. A write in a branch becomes
 V = where(taken, new value, V).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
 
 from odt_sim.export.lowering.registry import Refusal, Value
+from odt_sim.export.lowering.tensor_lists import TensorList, where
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 CONDITIONS = ("If", "StatelessIf")
+CASES = ("Case", "StatelessCase")
 LOOPS = ("While", "StatelessWhile")
 READS = ("ReadVariableOp", "ResourceGather", "VariableShape")  # all other ops on a handle write to it
 CHANGES = {
@@ -23,14 +26,20 @@ CHANGES = {
 
 
 def bodies(op: tf.Operation) -> list[tf.Graph]:
-    """Return the graphs that an op calls: one, or the two branches of a condition; none for other ops."""
-    names = {**dict.fromkeys(CALLS, ("f",)), **dict.fromkeys(CONDITIONS, ("then_branch", "else_branch"))}
-    return [op.graph._get_function(op.get_attr(name).name).graph for name in names.get(op.type, ())]
+    """Return the graphs that an op calls: one, the branches of a condition, a loop's condition and body; else none."""
+    names = {
+        **dict.fromkeys(CALLS, ("f",)),
+        **dict.fromkeys(CONDITIONS, ("then_branch", "else_branch")),
+        **dict.fromkeys(LOOPS, ("cond", "body")),
+    }
+    called = op.get_attr("branches") if op.type in CASES else [op.get_attr(name) for name in names.get(op.type, ())]
+    functions = [op.graph._get_function(function.name) for function in called]
+    return [function.graph for function in functions if hasattr(function, "graph")]  # an older kind has none
 
 
 def arguments(op: tf.Operation) -> list[tf.Tensor]:
     """Return the inputs that a calling op passes to its bodies."""
-    return list(op.inputs)[op.type in CONDITIONS :]
+    return list(op.inputs)[op.type in CONDITIONS + CASES :]
 
 
 def written(op: tf.Operation) -> list[tf.Tensor]:
@@ -46,7 +55,10 @@ def written(op: tf.Operation) -> list[tf.Tensor]:
 
 
 def needed(body: tf.Graph) -> list[tf.Operation]:
-    """Return in order the ops that a body's outputs or writes depend on, without its arguments."""
+    """Return in order the ops that a body's outputs or writes depend on, without its arguments.
+
+    The order is that of their creation, but for the gradient of a loop, which adds inputs to the loop afterwards.
+    """
     pending = [t.op for t in body.outputs] + [op for op in body.get_operations() if written(op)]
     found: set[str] = set()
     while pending:
@@ -54,7 +66,22 @@ def needed(body: tf.Graph) -> list[tf.Operation]:
         if op.name not in found:
             found.add(op.name)
             pending += [t.op for t in op.inputs]
-    return [op for op in body.get_operations() if op.name in found and op.type != "Placeholder"]
+    operations = [op for op in body.get_operations() if op.name in found and op.type != "Placeholder"]
+    return _inputs_first(operations) if any(op.type in LOOPS for op in operations) else operations
+
+
+def _inputs_first(operations: list[tf.Operation]) -> list[tf.Operation]:
+    """Return ops so that each follows those that it takes its inputs from."""
+    ordered: dict[str, tf.Operation] = {}
+    pending = operations[::-1]
+    while pending:
+        op = pending[-1]
+        missing = [t.op for t in op.inputs if t.op.name not in ordered and t.op.type != "Placeholder"]
+        if missing and op.name not in ordered:
+            pending += missing
+        else:
+            ordered.setdefault(pending.pop().name, op)
+    return list(ordered.values())
 
 
 @dataclass(frozen=True)
@@ -66,13 +93,13 @@ class Optional:
 
 @dataclass(frozen=True)
 class Kept:
-    """What both branches of a condition keep for their gradients; each branch of the gradient takes its own.
+    """What the branches of a condition keep for their gradients; each branch of the gradient takes its own.
 
     Attributes:
         branches: A value per branch; `Kept` for a nested condition, None if the branch keeps nothing.
     """
 
-    branches: tuple[Value, Value]
+    branches: tuple[Value, ...]
 
 
 OPTIONALS = ("OptionalFromValue", "OptionalNone", "OptionalGetValue")
@@ -88,11 +115,22 @@ def of_branch(value: Value, branch: int) -> Value:
     return value.branches[branch] if isinstance(value, Kept) else value
 
 
-def selected(condition: tf.Tensor, one: Value, other: Value) -> Value:
-    """Return the value of the taken branch; both values if they are kept for a gradient."""
-    if isinstance(one, Optional) and isinstance(other, Optional):
-        return Kept((one.value, other.value))
-    return tf.where(condition, one, other)
+def kept_by(value: Value, branch: int, branches: int) -> Value:
+    """Return what the one branch of several that runs keeps for its gradient, or another value as it is."""
+    if not isinstance(value, Optional):
+        return value
+    return Kept(tuple(value.value if i == branch else None for i in range(branches)))
+
+
+def selected(conditions: Sequence[tf.Tensor], values: Sequence[Value]) -> Value:
+    """Return the value of the first branch whose condition holds, or of the last; all values if kept for a gradient."""
+    if all(isinstance(value, Optional) for value in values):
+        return Kept(tuple(value.value for value in values))
+    *others, result = values
+    for condition, value in zip(reversed(conditions[: len(others)]), reversed(others), strict=True):
+        lists = isinstance(value, TensorList)
+        result = where(condition, value, result) if lists else tf.where(condition, value, result)
+    return result
 
 
 def write_where(taken: tf.Tensor, op: tf.Operation, inputs: list[Value]) -> None:

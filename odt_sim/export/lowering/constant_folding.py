@@ -45,18 +45,28 @@ def folded(op: tf.Operation, inputs: list[Value]) -> list[tf.Tensor] | None:
 
 def evaluated(tensor: tf.Tensor) -> NDArray[Any] | None:
     """Return the value of a tensor of any type that is computed from constants alone; None for others."""
+    sources: set[str] = set()
+    pending = [tensor.op]
+    while pending:
+        op = pending.pop()
+        if op.type != "Const" and (not op.inputs or op.op_def.is_stateful or _opaque(op)):
+            return None
+        sources.add(op.name)
+        pending += [t.op for t in op.inputs if t.op.name not in sources]
+    return _evaluated(tensor, {})
+
+
+def _opaque(op: tf.Operation) -> bool:
+    return any(t.dtype in (tf.variant, tf.resource, tf.string) for t in op.outputs)
+
+
+def _evaluated(tensor: tf.Tensor, known_outputs: dict[str, list[NDArray[Any]]]) -> NDArray[Any]:
     op = tensor.op
     if op.type == "Const":
         return np.asarray(tf.get_static_value(tensor))
-    if not op.inputs or op.op_def.is_stateful:
-        return None
-    values = []
-    for t in op.inputs:
-        value = evaluated(t)
-        if value is None:
-            return None
-        values.append(value)
-    return np.asarray(computed(op, values)[tensor.value_index])
+    if op.name not in known_outputs:
+        known_outputs[op.name] = computed(op, [_evaluated(t, known_outputs) for t in op.inputs])
+    return known_outputs[op.name][int(tensor.value_index)]
 
 
 def computed(op: tf.Operation, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:

@@ -41,12 +41,12 @@ def conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     groups = x.shape[3] // kernel.shape[2]
     if groups > 1:
         pairs = zip(_split(x, groups, memo), tf.split(kernel, groups, -1), strict=True)
-        return [tf.concat([_convolved(own, weights, windows, memo) for own, weights in pairs], -1)]
+        return [tf.concat([product(own, weights, windows, memo) for own, weights in pairs], -1)]
     pooling = following_pooling(op)
     if pooling is None:
-        return [_convolved(x, kernel, windows, memo)]
+        return [product(x, kernel, windows, memo)]
     windows = _used(windows, pooling, op.outputs[0].shape)
-    return [BeforePooling(_convolved(x, kernel, windows, memo), pooling)]
+    return [BeforePooling(product(x, kernel, windows, memo), pooling)]
 
 
 def _split(x: tf.Tensor, groups: int, memo: Memo) -> list[tf.Tensor]:
@@ -57,7 +57,8 @@ def _split(x: tf.Tensor, groups: int, memo: Memo) -> list[tf.Tensor]:
     return list(memo[key])
 
 
-def _convolved(x: tf.Tensor, kernel: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
+def product(x: tf.Tensor, kernel: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
+    """Return the convolution of images with a kernel."""
     filters = kernel.shape[3]
     if _grey(x, windows):
         flat = tf.matmul(_stacked(x, windows, memo), tf.reshape(kernel, [1, -1, filters]), transpose_a=True)
@@ -94,12 +95,13 @@ def conv2d_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) ->
     windows = _windows(op, x.shape, kernel).first(*gradient.shape[1:3])
     groups = x.shape[3] // kernel[2]
     if groups == 1:
-        return [_filter_gradient(x, gradient, windows, memo)]
+        return [kernel_gradient(x, gradient, windows, memo)]
     pairs = zip(_split(x, groups, memo), _split(gradient, groups, memo), strict=True)
-    return [tf.concat([_filter_gradient(own, of_own, windows, memo) for own, of_own in pairs], -1)]
+    return [tf.concat([kernel_gradient(own, of_own, windows, memo) for own, of_own in pairs], -1)]
 
 
-def _filter_gradient(x: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
+def kernel_gradient(x: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
+    """Return the gradient of a convolution by its kernel."""
     filters = gradient.shape[3]
     if _grey(x, windows):
         flat = tf.matmul(_stacked(x, windows, memo), tf.reshape(gradient, [1, -1, filters]))
@@ -115,12 +117,13 @@ def conv2d_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> 
     windows = _windows(op, image, kernel.shape).first(*gradient.shape[1:3])
     groups = image[3] // kernel.shape[2]
     if groups == 1:
-        return [_input_gradient(kernel, gradient, windows, memo)]
+        return [image_gradient(kernel, gradient, windows, memo)]
     pairs = zip(tf.split(kernel, groups, -1), _split(gradient, groups, memo), strict=True)
-    return [tf.concat([_input_gradient(weights, own, windows, memo) for weights, own in pairs], -1)]
+    return [tf.concat([image_gradient(weights, own, windows, memo) for weights, own in pairs], -1)]
 
 
-def _input_gradient(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
+def image_gradient(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
+    """Return the gradient of a convolution by its images."""
     height, width = windows.image
     dx = convolved(gradient, kernel, _backward(windows, kernel.shape[2]), memo, adjoint=True)
     return dx if tuple(dx.shape[1:3]) == (height, width) else dx[:, :height, :width]

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
-from odt_sim.export.lowering.calls import LOOPS, written
-from odt_sim.export.lowering.constant_folding import copied, folded
+from odt_sim.export.lowering.calls import LOOPS, bodies, needed, written
+from odt_sim.export.lowering.constant_folding import copied, evaluated, folded
 from odt_sim.export.lowering.open_batch import Probed, Probes
 from odt_sim.export.lowering.registry import (
     KEPT,
@@ -160,10 +160,33 @@ def _is_table(op: tf.Operation) -> bool:
 
 def _emit_operation(op: tf.Operation, values: dict[str, Emitted], emission: Emission) -> None:
     """Emit one op, through its lowering or as it is; its outputs join `values`."""
-    if op.type in LOOPS:
-        raise unknown(op)  # the ops of its gradient are in no usable order
-    outputs = _outputs(op, [values[t.name] for t in op.inputs], emission)
+    inputs = [values[t.name] for t in op.inputs]
+    outputs = _loop(op, inputs, emission) if op.type in LOOPS else _outputs(op, inputs, emission)
     values.update(zip((t.name for t in op.outputs), outputs, strict=True))
+
+
+def _loop(op: tf.Operation, inputs: list[Emitted], emission: Emission) -> list[Emitted]:
+    """Emit a loop, which becomes WHILE; it captures the handles of variables."""
+    if emission.probes.graphs:
+        raise Refusal("is a loop whose number of turns depends on data; give a batch size, or a fixed number of turns")
+    carried = [i for i, t in enumerate(op.inputs) if t.dtype != tf.resource]
+
+    def run(body: tf.Graph, given: tuple[tf.Tensor, ...]) -> list[tf.Tensor]:
+        inner = Emission({}, Probes())
+        current = {**dict(enumerate(own.value for own in inputs)), **dict(zip(carried, given, strict=True))}
+        values = {t.name: Emitted(current[i], ()) for i, t in enumerate(body.inputs)}
+        for own in needed(body):
+            _emit_operation(own, values, inner)
+        return [tensor_of(values[t.name].value) for t in body.outputs]
+
+    more, turn = bodies(op)
+    results = tf.while_loop(
+        lambda *given: run(more, given)[0],
+        lambda *given: [run(turn, given)[i] for i in carried],
+        [tensor_of(inputs[i].value) for i in carried],
+    )
+    after = dict(zip(carried, results, strict=True))
+    return [Emitted(after.get(i, own.value), ()) for i, own in enumerate(inputs)]
 
 
 def _outputs(op: tf.Operation, inputs: list[Emitted], emission: Emission) -> list[Emitted]:
@@ -189,9 +212,13 @@ def _values(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[V
             return LOWERINGS[op.type](op, inputs, emission.memo)
         except Refusal as refusal:
             raise Refusal(f"the op {op.type} {refusal}") from refusal
+    other = next((t.dtype for t in op.outputs if t.dtype in UNKNOWN_TYPES), None)
+    if op.type not in KEPT or other is not None:
+        found = [evaluated(t) for t in op.outputs]
+        if found and all(value is not None for value in found):
+            return [tf.constant(value, t.dtype) for value, t in zip(found, op.outputs, strict=True)]
     if op.type not in KEPT:
         raise unknown(op)
-    other = next((t.dtype for t in op.outputs if t.dtype in UNKNOWN_TYPES), None)
     if other is not None:
         raise Refusal(f"the op {op.type} computes in {other.name}, expected float32; cast to that, or set the dtype")
     return copied(op, inputs)

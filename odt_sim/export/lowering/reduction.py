@@ -59,6 +59,13 @@ def sum_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     return [total if op.type == "Sum" else total * (1.0 / count)]
 
 
+@lowers("EuclideanNorm")
+def euclidean_norm(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y = sqrt(the sum of X^2 over some axes)."""
+    x, axes = inputs
+    return [tf.sqrt(tf.reduce_sum(tf.square(x), known(axes), keepdims=op.get_attr("keep_dims")))]
+
+
 @lowers("MatMul")
 def matmul(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute C = A B at rank 3: the converter turns rank 2 into FULLY_CONNECTED, which is slow with variable weights."""

@@ -40,7 +40,9 @@ KEPT = frozenset(
     Const Identity Squeeze ExpandDims Cast Shape ZerosLike Pack Unpack Split SplitV ConcatV2 ConcatOffset
     StridedSlice Slice Transpose
     Add AddV2 Sub Mul RealDiv DivNoNan FloorMod Maximum Minimum Neg Abs Sign
-    Floor Ceil Round Sin Cos Cumsum OneHot TopKV2 ScatterNd GatherNd MirrorPad
+    Floor Ceil Round Sin Cos Cumsum OneHot TopKV2 ScatterNd GatherNd MirrorPad Where
+    BitwiseXor DepthToSpace SpaceToDepth ArgMin UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd SegmentSum
+    ReverseSequence Unique XlaDynamicUpdateSlice
     Square SquaredDifference Sqrt Rsqrt Pow Exp Log
     Max Min Prod Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot Any All
     Tanh Sigmoid Relu6 LeakyRelu Elu Softmax LogSoftmax AvgPool SpaceToBatchND BatchToSpaceND
@@ -52,7 +54,6 @@ KEPT = frozenset(
 UNKNOWN_TYPES = (tf.float16, tf.bfloat16, tf.float64, tf.complex64, tf.complex128, tf.string)
 """Types that few TFLite kernels support."""
 
-_LOOP = "use a Keras layer, or tf.vectorized_map, in place of the loop"
 _PYTHON = "write it in ops of TensorFlow or Keras in place of Python"
 _RANDOM = "use keras.random with a keras.random.SeedGenerator"
 _STRINGS = "do this before the model, in the data, and give the model the numbers"
@@ -63,13 +64,8 @@ INSTEAD = {
     "StringToHashBucketFast": _STRINGS,
     "EagerPyFunc": _PYTHON,
     "PyFunc": _PYTHON,
-    "IsNan": "use SGD, Adam or another optimizer that does not divide the sparse gradient of an Embedding",
     "RandomStandardNormal": _RANDOM,
     "RandomUniform": _RANDOM,
-    "StatelessWhile": _LOOP,
-    "TensorListFromTensor": _LOOP,
-    "TensorListReserve": _LOOP,
-    "While": _LOOP,
 }
 """What to use instead of op types without a lowering."""
 

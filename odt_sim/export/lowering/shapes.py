@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.lowering.constant_folding import computed, known
+from odt_sim.export.lowering.constant_folding import known
 from odt_sim.export.lowering.open_batch import OPEN, Sizes
 from odt_sim.export.lowering.registry import Memo, Value, lowers, tensor_of
 
@@ -12,13 +12,6 @@ from odt_sim.export.lowering.registry import Memo, Value, lowers, tensor_of
 def identity(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = X for each input."""
     return inputs
-
-
-@lowers("MatrixDiagV3", "MatrixSetDiagV3")
-def matrix_diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Return a constant matrix with its diagonal set, such as the unit matrix, as a constant."""
-    (matrix,) = computed(op, [known(t) for t in inputs])
-    return [tf.constant(matrix)]
 
 
 @lowers("OnesLike")
@@ -31,6 +24,8 @@ def ones_like(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 def reshape(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = the elements of X in another shape."""
     x, shape = tensor_of(inputs[0]), inputs[1]
+    if x.op.type == "Squeeze" and op.outputs[0].shape.rank == 0:
+        return [tf.reduce_sum(x)]  # XNNPACK fails to make a scalar of a product
     sizes = [OPEN if size is None else size for size in op.outputs[0].shape]
     if not isinstance(shape, Sizes) or sizes.count(OPEN) > 1:
         return [tf.reshape(x, tensor_of(shape))]

@@ -64,13 +64,17 @@ def windows_of(op: tf.Operation, image: tf.TensorShape, size: tuple[int, int]) -
     padding = op.get_attr("padding")
     if padding not in (b"SAME", b"VALID"):
         raise Refusal('supports only padding "same" and "valid"; put a ZeroPadding2D layer before it')
-    stride = tuple(op.get_attr("strides")[1:3])
-    dilation = tuple(op.get_attr("dilations")[1:3]) if "dilations" in op.node_def.attr else (1, 1)
-    axes = [_axis(int(image[1 + a]), size[a], stride[a], dilation[a], padding == b"SAME") for a in (0, 1)]
-    (rows, top, bottom), (columns, left, right) = axes
-    return Windows(
-        size, stride, dilation, (int(image[1]), int(image[2])), (rows, columns), (top, left), (bottom, right)
-    )
+    strides = op.get_attr("strides")[1:3]
+    dilations = op.get_attr("dilations")[1:3] if "dilations" in op.node_def.attr else [1, 1]
+    axes = [[int(own[a]) for own in (image[1:3], size, strides, dilations)] for a in (0, 1)]
+    return windows_along(axes, same=padding == b"SAME")
+
+
+def windows_along(axes: list[list[int]], *, same: bool) -> Windows:
+    """Return windows from image size, window size, stride and dilation for each of two axes."""
+    (rows, top, bottom), (columns, left, right) = (_axis(axis[0], axis[1], axis[2], axis[3], same) for axis in axes)
+    image, size, stride, dilation = zip(*axes, strict=True)
+    return Windows(size, stride, dilation, image, (rows, columns), (top, left), (bottom, right))
 
 
 def _axis(image: int, size: int, stride: int, dilation: int, same: bool) -> tuple[int, int, int]:

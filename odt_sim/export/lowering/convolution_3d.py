@@ -1,0 +1,105 @@
+"""Conv3D and its gradients: the frames under each depth of the kernel become channels of one Conv2D.
+
+A video `[batch, depth, height, width, channels]` becomes images `[batch * depth', height, width, kernel depth * channels]`
+for the depth' positions of the kernel, and the kernel `[kernel height, kernel width, kernel depth * channels, filters]`.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import tensorflow as tf
+
+from odt_sim.export.lowering import convolution
+from odt_sim.export.lowering.open_batch import OPEN
+from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
+from odt_sim.export.lowering.windows import Windows, elements, padded, scattered, windows_along
+
+
+@dataclass(frozen=True)
+class Volumes:
+    """The windows on a video.
+
+    Attributes:
+        depth: Those along the depth, on an image `[batch, depth, 1, height * width * channels]`.
+        frame: Those on a frame.
+    """
+
+    depth: Windows
+    frame: Windows
+
+
+def volumes_of(op: tf.Operation, video: tf.TensorShape, size: tuple[int, int, int]) -> Volumes:
+    """Return the windows of an op of the Conv3D and 3D pooling families."""
+    if op.get_attr("data_format") != b"NDHWC":
+        raise Refusal('supports only data_format="channels_last"; use that')
+    strides = op.get_attr("strides")[1:4]
+    dilations = op.get_attr("dilations")[1:4] if "dilations" in op.node_def.attr else [1, 1, 1]
+    same = op.get_attr("padding") == b"SAME"
+    axes = [[int(own[i]) for own in (video[1:4], size, strides, dilations)] for i in range(3)]
+    return Volumes(windows_along([axes[0], [1, 1, 1, 1]], same=same), windows_along(axes[1:], same=same))
+
+
+def frames(x: tf.Tensor, depth: Windows, value: float = 0.0) -> list[tf.Tensor]:
+    """Return the frames under each depth of the windows: `[batch * count, height, width, channels]` each."""
+    shape = [int(n) for n in x.shape[1:]]
+    image = tf.reshape(x, [-1, shape[0], 1, prod(shape[1:])])
+    return [tf.reshape(own, [-1, *shape[1:]]) for own in elements(padded(image, depth, value), depth)]
+
+
+def video(parts: list[tf.Tensor], depth: Windows) -> tf.Tensor:
+    """Add up frames at their depths in a video: the adjoint of `frames`."""
+    shape = [int(n) for n in parts[0].shape[1:]]
+    images = [tf.reshape(own, [-1, depth.count[0], 1, prod(shape)]) for own in parts]
+    return tf.reshape(scattered(images, depth), [-1, depth.image[0], *shape])
+
+
+def _flat_kernel(kernel: tf.Tensor) -> tf.Tensor:
+    deep, height, width, channels, filters = kernel.shape
+    return tf.reshape(tf.transpose(kernel, [1, 2, 0, 3, 4]), [height, width, deep * channels, filters])
+
+
+def _joined(x: tf.Tensor, depth: Windows, memo: Memo) -> tf.Tensor:
+    """Return the frames under each depth of the kernel side by side in the channels, memoized."""
+    key = ("frames", x.ref(), depth)
+    if key not in memo:
+        own = frames(x, depth)
+        memo[key] = tf.concat(own, -1) if len(own) > 1 else own[0]
+    return memo[key]
+
+
+def _volumes(op: tf.Operation, shape: tf.TensorShape, kernel: tf.TensorShape) -> Volumes:
+    if shape[-1] != kernel[3]:
+        raise Refusal("supports no groups; use groups=1")
+    return volumes_of(op, shape, (int(kernel[0]), int(kernel[1]), int(kernel[2])))
+
+
+@lowers("Conv3D")
+def conv3d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y = the sum over kernel elements p of X[p] W[p], where X[p] lies under element p."""
+    x, kernel = inputs
+    volumes = _volumes(op, x.shape, kernel.shape)
+    images = convolution.product(_joined(x, volumes.depth, memo), _flat_kernel(kernel), volumes.frame, memo)
+    return [tf.reshape(images, [OPEN, volumes.depth.count[0], *images.shape[1:]])]
+
+
+def _images(gradient: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(gradient, [OPEN, *gradient.shape[2:]])
+
+
+@lowers("Conv3DBackpropFilterV2")
+def conv3d_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute dW[p] = X[p]^T dY for the kernel elements p."""
+    x, _, gradient = inputs
+    deep, height, width, channels, filters = kernel = op.outputs[0].shape
+    volumes = _volumes(op, x.shape, kernel)
+    flat = convolution.kernel_gradient(_joined(x, volumes.depth, memo), _images(gradient), volumes.frame, memo)
+    return [tf.transpose(tf.reshape(flat, [height, width, deep, channels, filters]), [2, 0, 1, 3, 4])]
+
+
+@lowers("Conv3DBackpropInputV2")
+def conv3d_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute dX: per pixel the sum of dY W[p]^T over the kernel elements p that covered it."""
+    _, kernel, gradient = inputs
+    volumes = _volumes(op, op.outputs[0].shape, kernel.shape)
+    images = convolution.image_gradient(_flat_kernel(kernel), _images(gradient), volumes.frame, memo)
+    return [video(tf.split(images, kernel.shape[0], -1), volumes.depth)]

@@ -1,0 +1,135 @@
+"""Loops: unrolled where the number of turns is known or bounded, else TFLite's WHILE.
+
+A loop with a bound and a condition on data runs all turns, and keeps its values in those after the last. The loop of its
+gradient then runs as many turns; the first ones, which belong to those turns, keep their values.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from odt_sim.export.lowering import tensor_lists
+from odt_sim.export.lowering.constant_folding import evaluated
+from odt_sim.export.lowering.registry import Refusal
+from odt_sim.export.lowering.tensor_lists import TensorList
+
+MOST_TURNS = 1000
+"""The longest loop that is unrolled: its ops are repeated in the file."""
+
+Value = Any
+Run = Callable[[Sequence[Value]], list[Value]]
+"""Inlines the condition or the body of a loop, given its values."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The number of turns of a loop that depends on data.
+
+    Attributes:
+        count: The number.
+        most: Its bound.
+    """
+
+    count: tf.Tensor
+    most: int
+
+
+def unrolled(inputs: list[Value], more: Run, turn: Run) -> list[Value]:
+    """Return the values after a loop.
+
+    Args:
+        inputs: The values before it; the first two count the turns and bound them.
+        more: Its condition.
+        turn: Its body.
+    """
+    of_forward = next((value for value in inputs if isinstance(value, Turns)), None)
+    if of_forward is not None:
+        return _masked_gradient(of_forward, [plain(value) for value in inputs], turn)
+    values = list(inputs)
+    for _ in range(MOST_TURNS):
+        (taken,) = more(values)
+        constant = number(taken)
+        if constant is None:
+            return _open(values, inputs, more, turn)
+        if not constant:
+            return values
+        values = turn(values)
+    if any(isinstance(value, TensorList) for value in inputs):
+        raise Refusal(f"is a loop of more than {MOST_TURNS} turns, which is too long to unroll; use fewer turns")
+    return _while(inputs, more, turn)
+
+
+def plain(value: Value) -> Value:
+    """Return a number of turns as a tensor, and other values as they are."""
+    return value.count if isinstance(value, Turns) else value
+
+
+def number(tensor: tf.Tensor) -> Any | None:
+    """Return the value of a tensor that depends on constants only."""
+    constant = tf.get_static_value(tensor)
+    return evaluated(tensor) if constant is None else constant
+
+
+def _open(values: list[Value], inputs: list[Value], more: Run, turn: Run) -> list[Value]:
+    """Return the values after a loop whose number of turns depends on data."""
+    most = _bound(inputs)
+    if most is not None and most <= MOST_TURNS:
+        return _masked(most, inputs, more, turn)
+    if any(isinstance(value, TensorList) for value in inputs):
+        raise Refusal(
+            "is a loop whose number of turns depends on data and that has a gradient; give it maximum_iterations, "
+            "or a fixed number of turns"
+        )
+    return _while(inputs, more, turn)
+
+
+def _bound(inputs: list[Value]) -> int | None:
+    """Return the most turns of a loop: its second value, if that is no negative number."""
+    counted = [value for value in inputs[:2] if isinstance(value, tf.Tensor) and value.dtype == tf.int32]
+    numbers = [int(n) for t in counted if (n := tf.get_static_value(t)) is not None and not np.ndim(n)]
+    return numbers[1] - numbers[0] if len(numbers) == 2 and numbers[1] >= 0 else None
+
+
+def _masked(most: int, inputs: list[Value], more: Run, turn: Run) -> list[Value]:
+    values, running = list(inputs), None
+    for _ in range(most):
+        (taken,) = more(values)
+        running = taken if running is None else tf.logical_and(running, taken)
+        values = [_kept(running, new, old) for new, old in zip(turn(values), values, strict=True)]
+    return [Turns(values[0], most), *values[1:]]
+
+
+def _masked_gradient(turns: Turns, inputs: list[Value], turn: Run) -> list[Value]:
+    values = list(inputs)
+    for left in reversed(range(turns.most)):
+        running = turns.count > left
+        values = [_kept(running, new, old) for new, old in zip(turn(values), values, strict=True)]
+    return values
+
+
+def _kept(running: tf.Tensor, new: Value, old: Value) -> Value:
+    """Return a value after a turn; lists grow and shrink in each turn."""
+    if new is old:
+        return new
+    if isinstance(new, TensorList):
+        return new if len(new.items) != len(old.items) else tensor_lists.where(running, new, old)
+    return tf.where(running, new, old)
+
+
+def _while(inputs: list[Value], more: Run, turn: Run) -> list[Value]:
+    """Emit TensorFlow's loop, which becomes WHILE; values that are no tensors stay outside."""
+    carried = [i for i, value in enumerate(inputs) if isinstance(value, tf.Tensor) and value.dtype != tf.resource]
+
+    def complete(values: Sequence[tf.Tensor]) -> list[Value]:
+        given = dict(zip(carried, values, strict=True))
+        return [given.get(i, value) for i, value in enumerate(inputs)]
+
+    results = tf.while_loop(
+        lambda *values: more(complete(values))[0],
+        lambda *values: [turn(complete(values))[i] for i in carried],
+        [inputs[i] for i in carried],
+    )
+    return complete(results)

@@ -1,0 +1,17 @@
+"""Tests of numbers for NaN and infinity."""
+
+import tensorflow as tf
+
+from odt_sim.export.lowering.registry import computes
+
+
+@computes("IsNan")
+def is_nan(x: tf.Tensor) -> tf.Tensor:
+    """Compute Y = (X != X), since NaN differs from itself."""
+    return tf.not_equal(x, x)
+
+
+@computes("IsInf")
+def is_inf(x: tf.Tensor) -> tf.Tensor:
+    """Compute Y = (X = X and X - X != 0): XNNPACK's absolute value is no infinity."""
+    return tf.logical_and(tf.equal(x, x), tf.not_equal(x - x, 0.0))
