@@ -71,6 +71,10 @@ REFUSED: list[tuple[Any, str]] = [
         lambda: mapped(looped, "loop"),
         r"layer 'loop': is a loop whose number of turns depends on .*give it maximum_iterations",
     ),
+    (
+        lambda: model(layers.Dense(2), layers.Lambda(looped, name="loop")),
+        r"layer 'loop': is a loop whose number of turns depends on .*give it maximum_iterations",
+    ),
     (lambda: mapped(repeated, "for"), r"Lambda\.call\(\)\. Iterating over a symbolic .*in place of it$"),
     (look_up, r"expected an input of numbers, found strings; apply StringLookup"),
     (lambda: mapped(in_python, "python"), r"layer 'python': the op EagerPyFunc .*in place of Python"),
