@@ -68,10 +68,6 @@ def stateful() -> Any:
 
 REFUSED: list[tuple[Any, str]] = [
     (
-        lambda: mapped(looped, "loop"),
-        r"layer 'loop': is a loop whose number of turns depends on .*give it maximum_iterations",
-    ),
-    (
         lambda: model(layers.Dense(2), layers.Lambda(looped, name="loop")),
         r"layer 'loop': is a loop whose number of turns depends on .*give it maximum_iterations",
     ),
