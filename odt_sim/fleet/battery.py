@@ -46,7 +46,7 @@ class Batteries:
         known, places = self._worked(ids)
         known[known] = self.times[places[known]] > full_since[known]
         joules[known], since[known] = self.joules[places[known]], self.times[places[known]]
-        return self._advanced(ids, joules, since, times)
+        return self._run(ids, joules, since, times, None, np.zeros(len(ids)))[0]
 
     def usable(self, ids: Ids, time: float) -> NDArray[np.bool_]:
         """Return `[devices]`: whether each battery is above the floor, that of most without computing its charge."""
@@ -78,10 +78,11 @@ class Batteries:
             seconds: `[devices]`, how long all of it takes.
             joules: `[devices]`, all of its energy, spent evenly.
         """
-        spare = self.charge(ids, time) - self.floor * self.capacity(ids)
-        needed = joules - self._charged(ids, time, seconds)
-        part = np.divide(spare, needed, out=np.ones(len(ids)), where=needed > 0)
-        return np.where(spare > 0, np.clip(part, 0, 1), 0.0)
+        begin = np.broadcast_to(np.asarray(time, np.float64), len(ids))
+        floor = self.floor * self.capacity(ids)
+        _, stopped = self._run(ids, self.charge(ids, time), begin, begin + seconds, _watts(joules, seconds), floor)
+        part = np.divide(stopped - begin, seconds, out=np.ones(len(ids)), where=seconds > 0)
+        return np.clip(part, 0, 1)
 
     def after(self, ids: Ids, time: Times, seconds: Floats, joules: Floats) -> "Batteries":
         """Return the batteries after work that begins at `time`; see `fraction` for the arguments.
@@ -89,8 +90,10 @@ class Batteries:
         The energy of the work is all that the device uses meanwhile; what charges in that time is added.
         """
         begin = np.broadcast_to(np.asarray(time, np.float64), len(ids))
-        left = np.maximum(self.charge(ids, time) - joules, 0) + self._charged(ids, time, seconds)
-        left = np.minimum(left, self.capacity(ids))
+        left, _ = self._run(
+            ids, self.charge(ids, time), begin, begin + seconds, _watts(joules, seconds), np.full(len(ids), -np.inf)
+        )
+        left = np.maximum(left, 0)
         kept = ~np.isin(self.ids, ids)
         merged = np.concatenate([self.ids[kept], ids])
         order = np.argsort(merged, kind="stable")
@@ -117,30 +120,46 @@ class Batteries:
         ids, joules, times = (state[f"battery.{name}"] for name in ("ids", "joules", "times"))
         return replace(self, ids=ids, joules=joules, times=times)
 
-    def _advanced(self, ids: Ids, joules: Floats, since: Floats, until: Floats) -> Floats:
-        """Return the charge at `until` of idle devices, from that at `since`."""
+    def _run(
+        self, ids: Ids, joules: Floats, since: Floats, until: Floats, watts: Floats | None, floor: Floats
+    ) -> tuple[Floats, Floats]:
+        """Return the charge at the end of a time, and when that is: `until`, or when work stops at a floor.
+
+        Args:
+            ids: `[devices]`.
+            joules: `[devices]`, the charge at the beginning.
+            since: `[devices]`, the beginning.
+            until: `[devices]`, the end.
+            watts: `[devices]`, the power of work; None for devices that do nothing.
+            floor: `[devices]` joules.
+        """
         joules, now = joules.copy(), since.copy()
         left = np.flatnonzero(now < until)
-        while len(left):
+        while len(left):  # from one begin or end of charging to the next
             some, start = ids[left], now[left]
             begin, end = self.habits.night(some, start)
             charges = (begin <= start) & (start < end)
             stop = np.minimum(np.where(charges, end, self.habits.next_night(some, start)), until[left])
-            rate = np.where(charges, self._charging_watts(some), -self._column("idle_watts", some))
-            joules[left] = np.clip(joules[left] + rate * (stop - start), 0, self.capacity(some))
-            now[left] = stop
-            left = left[stop < until[left]]
-        return joules
-
-    def _charged(self, ids: Ids, time: Times, seconds: Floats) -> Floats:
-        """Return the joules that flow into each battery from `time` on, for some seconds of less than a day."""
-        start = np.broadcast_to(np.asarray(time, np.float64), len(ids))
-        begin, end = self.habits.night(ids, start + seconds)
-        overlap = np.minimum(end, start + seconds) - np.maximum(begin, start)
-        return np.asarray(self._charging_watts(ids) * np.clip(overlap, 0, None))
+            charging = self._charging_watts(some)
+            if watts is None:
+                rate = np.where(charges, charging, -self._column("idle_watts", some))
+            else:
+                rate = np.where(charges, charging, 0.0) - watts[left]
+            spare = joules[left] - floor[left]
+            down = np.divide(spare, -rate, out=np.full(len(left), np.inf), where=rate < 0)
+            low = (start + down < stop) & (watts is not None)
+            now[left] = np.where(low, start + np.maximum(down, 0), stop)
+            reached = np.where(low, np.minimum(joules[left], floor[left]), joules[left] + rate * (stop - start))
+            joules[left] = np.clip(reached, np.minimum(floor[left], 0), self.capacity(some))
+            left = left[~low & (stop < until[left])]
+        return joules, now
 
     def _charging_watts(self, ids: Ids) -> Floats:
         return self._column("charging_watts", ids)
 
     def _column(self, name: str, ids: Ids) -> Floats:
         return self.habits.population.of(name, ids)
+
+
+def _watts(joules: Floats, seconds: Floats) -> Floats:
+    return np.divide(joules, seconds, out=np.zeros(len(joules)), where=seconds > 0)

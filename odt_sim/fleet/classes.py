@@ -1,7 +1,7 @@
 """Classes of devices: what their speed, memory, battery and networks are, and which device of a fleet has which."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -24,25 +24,29 @@ SHORTEST_NIGHT = 5.0
 class DeviceClass(Settings, group="profile"):
     """A class of devices, such as a phone of the lower price range."""
 
-    name: str = setting("", "name of the class")
-    share: float = setting(1.0, "part of the population; the shares of a table are divided by their sum", above=0)
+    name: str = setting(MISSING, "name of the class")
+    share: float = setting(MISSING, "part of the population; the shares of a table are divided by their sum", above=0)
     speed: float = setting(
-        1.0, "training steps of the device in the time of one on a core of the machine that measures the file", above=0
+        MISSING,
+        "training steps of the device in the time of one on a core of the machine that measures the file",
+        above=0,
     )
-    memory_megabytes: float = setting(2000.0, "memory that training may use, in 10^6 bytes", above=0)
-    battery_watt_hours: float = setting(15.0, "capacity of the battery", above=0)
-    charging_watts: float = setting(10.0, "power into the battery while the device charges", above=0)
-    train_watts: float = setting(3.0, "power of the whole device while it trains", least=0)
-    idle_watts: float = setting(0.3, "power of the whole device while it does nothing", least=0)
-    wifi_share: float = setting(0.5, "part of the time on Wi-Fi, when the device does not charge", least=0, most=1)
-    wifi_down_mbps: float = setting(50.0, "download on Wi-Fi, in 10^6 bits a second", above=0)
-    wifi_up_mbps: float = setting(20.0, "upload on Wi-Fi, in 10^6 bits a second", above=0)
-    wifi_down_joules_per_mb: float = setting(1.0, "energy to receive 10^6 bytes on Wi-Fi", least=0)
-    wifi_up_joules_per_mb: float = setting(2.0, "energy to send 10^6 bytes on Wi-Fi", least=0)
-    cellular_down_mbps: float = setting(20.0, "download on the cellular network, in 10^6 bits a second", above=0)
-    cellular_up_mbps: float = setting(5.0, "upload on the cellular network, in 10^6 bits a second", above=0)
-    cellular_down_joules_per_mb: float = setting(1.0, "energy to receive 10^6 bytes on the cellular network", least=0)
-    cellular_up_joules_per_mb: float = setting(4.0, "energy to send 10^6 bytes on the cellular network", least=0)
+    memory_megabytes: float = setting(MISSING, "memory that training may use, in 10^6 bytes", above=0)
+    battery_watt_hours: float = setting(MISSING, "capacity of the battery", above=0)
+    charging_watts: float = setting(MISSING, "power into the battery while the device charges", above=0)
+    train_watts: float = setting(MISSING, "power of the whole device while it trains", least=0)
+    idle_watts: float = setting(MISSING, "power of the whole device while it does nothing", least=0)
+    wifi_share: float = setting(MISSING, "part of the time on Wi-Fi, when the device does not charge", least=0, most=1)
+    wifi_down_mbps: float = setting(MISSING, "download on Wi-Fi, in 10^6 bits a second", above=0)
+    wifi_up_mbps: float = setting(MISSING, "upload on Wi-Fi, in 10^6 bits a second", above=0)
+    wifi_down_joules_per_mb: float = setting(MISSING, "energy to receive 10^6 bytes on Wi-Fi", least=0)
+    wifi_up_joules_per_mb: float = setting(MISSING, "energy to send 10^6 bytes on Wi-Fi", least=0)
+    cellular_down_mbps: float = setting(MISSING, "download on the cellular network, in 10^6 bits a second", above=0)
+    cellular_up_mbps: float = setting(MISSING, "upload on the cellular network, in 10^6 bits a second", above=0)
+    cellular_down_joules_per_mb: float = setting(
+        MISSING, "energy to receive 10^6 bytes on the cellular network", least=0
+    )
+    cellular_up_joules_per_mb: float = setting(MISSING, "energy to send 10^6 bytes on the cellular network", least=0)
 
     def __post_init__(self) -> None:
         """Check types and ranges, and that idle power is not above that of training."""

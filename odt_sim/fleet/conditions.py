@@ -1,6 +1,6 @@
 """The conditions of a run's devices: their classes, costs, availability and batteries, from the settings."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,20 +11,17 @@ from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError
 from odt_sim.fleet.availability import Always, Availability, Charging, Daily, Markov
 from odt_sim.fleet.battery import Batteries
-from odt_sim.fleet.calibration import Calibration, calibrated
-from odt_sim.fleet.classes import DeviceClass, Ids, Population
+from odt_sim.fleet.calibration import calibrated
+from odt_sim.fleet.classes import Ids, Population
 from odt_sim.fleet.costs import Costs
 from odt_sim.fleet.habits import HOUR, Habits
 from odt_sim.fleet.tables import device_classes
 from odt_sim.fleet.trace import Trace
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.settings import Availability as AvailabilitySettings
-from odt_sim.settings import Fleet
+from odt_sim.settings import Fleet, Profiles
 
 Flags = NDArray[np.bool_]
-
-ALIKE = DeviceClass("device")
-"""The class of all devices where there are no profiles but an availability, whose curves need time zones only."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,27 +32,27 @@ class Conditions:
         population: The class of each device.
         habits: When devices charge and are on Wi-Fi.
         availability: When devices are available.
-        batteries: The batteries at the start of a run; None without profiles.
-        costs: What work costs; None without profiles.
+        batteries: The batteries at the start of a run.
+        costs: What work costs.
         settings: What decides all this, as text by dotted name.
     """
 
     population: Population
     habits: Habits
     availability: Availability
-    batteries: Batteries | None = None
-    costs: Costs | None = None
-    settings: dict[str, str] = field(default_factory=dict)
+    batteries: Batteries
+    costs: Costs
+    settings: dict[str, str]
 
     def eligible(self, ids: Ids, data_bytes: NDArray[np.int64]) -> Flags:
         """Return `[devices]`: whether the model and `[devices]` bytes of data fit into the memory of each."""
-        return np.ones(len(ids), bool) if self.costs is None else self.costs.fits(ids, data_bytes)
+        return self.costs.fits(ids, data_bytes)
 
 
 def conditions(
     fleet: Fleet, devices: int, seed: int, model: TrainableModel, folder: Path | None = None
 ) -> Conditions | None:
-    """Return the conditions of a run; None if `fleet.profiles` and `fleet.availability` are not set.
+    """Return the conditions of a run; None if `fleet.profiles` is not set.
 
     Args:
         fleet: The settings.
@@ -69,27 +66,31 @@ def conditions(
         ModelError: LiteRT cannot run the model.
     """
     profiles, when = fleet.profiles, fleet.availability
-    if profiles.table is None and profiles.calibration is not None:
-        raise ConfigurationError(
-            "fleet.profiles.calibration: expected null without fleet.profiles; set it: fleet.profiles=phones"
-        )
-    if profiles.table is None and when.kind is None:
+    if profiles.table is None:
+        _check_unused(fleet)
         return None
-    classes = (ALIKE,) if profiles.table is None else device_classes(profiles.table)
+    classes = device_classes(profiles.table)
     population = Population.assigned(classes, devices, seed)
     habits = Habits.of(seed, population, when.time_zones)
-    settings = {f"fleet.availability.{name}": str(value) for name, value in vars(when).items()}
     availability = available_when(when, habits)
-    if profiles.table is None:
-        return Conditions(population, habits, availability, settings=settings)
     given = None if profiles.calibration is None else Path(profiles.calibration).expanduser()
-    calibration: Calibration = calibrated(model, folder, given)
-    settings |= {
+    calibration = calibrated(model, folder, given)
+    settings = {
+        **{f"fleet.availability.{name}": str(value) for name, value in vars(when).items()},
         "fleet.profiles.table": f"{profiles.table} {sha256(str(classes).encode()).hexdigest()[:12]}",
         "fleet.profiles.calibration": calibration.digest,
     }
     costs = Costs(population, calibration)
     return Conditions(population, habits, availability, Batteries(habits, when.floor), costs, settings)
+
+
+def _check_unused(fleet: Fleet) -> None:
+    for given, default in ((fleet.profiles, Profiles()), (fleet.availability, AvailabilitySettings())):
+        for name, value in vars(given).items():
+            if value != getattr(default, name):
+                raise ConfigurationError(
+                    f"{given.group}.{name}: needs fleet.profiles, found {value!r}; set it: fleet.profiles=phones"
+                )
 
 
 def available_when(when: AvailabilitySettings, habits: Habits) -> Availability:

@@ -1,7 +1,9 @@
 """Tables of device classes: the shipped one, your own as CSV or YAML, and what phones measured as JSON."""
 
 import csv
+import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -107,20 +109,23 @@ def _is_number(value: Any) -> bool:
 
 
 def _measured(path: Path) -> DeviceClass:
-    """Return the class of a phone that `odt-sim phone` measured: its speed and memory, the rest as the defaults."""
+    """Return the class of a phone that `odt-sim phone` measured.
+
+    What it did not measure, such as the battery, is that of the shipped class of the nearest speed.
+    """
     profile = DeviceProfile.read(path)
-    if profile.relative_speed is None:
+    speed, memory = profile.relative_speed, profile.device_memory_gigabytes
+    if speed is None:
         raise ConfigurationError(
             f"{path}: has no relative_speed, so its speed is unknown; measure the phone again with odt-sim phone"
         )
-    memory = {} if profile.device_memory_gigabytes is None else {
-        "memory_megabytes": 1000 * profile.device_memory_gigabytes * USABLE_MEMORY
-    }  # fmt: skip
-    return DeviceClass(profile.name, speed=profile.relative_speed, **memory)
+    like = min(device_classes(SHIPPED), key=lambda each: abs(math.log(each.speed / speed)))
+    measured = replace(like, name=profile.name, speed=speed, share=1.0)
+    return measured if memory is None else replace(measured, memory_megabytes=1000 * memory * USABLE_MEMORY)
 
 
 USABLE_MEMORY = 0.25
-"""The part of a phone's memory that an app in the background may use: an estimate."""
+"""The part of a phone's memory that an app in the background may use: the estimate of the shipped table."""
 
 
 def _checked(found: list[DeviceClass], where: str) -> tuple[DeviceClass, ...]:
