@@ -33,7 +33,7 @@ def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
         _build(spec),
         path,
         loss=spec["loss"],
-        optimizer=dict(spec["optimizer"]),
+        optimizer=spec["optimizer"] and dict(spec["optimizer"]),
         batch_size=spec["batch_size"],
         name=spec["name"],
         **_options(spec),

@@ -1,13 +1,15 @@
 """The named inputs and outputs of a Keras model."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from odt_sim.errors import ExportError
 from odt_sim.export.parameters import unique
 from odt_sim.model.names import full
 
@@ -55,18 +57,106 @@ class Interface:
             return flat[0]
         return keras.tree.pack_sequence_as(self.inputs, list(flat))
 
+    def returned(self, flat: Sequence[tf.Tensor]) -> Any:
+        """Return flat outputs, or their targets, in the structure that the model returns."""
+        if self.output_names == ("",) and not isinstance(self.outputs, dict):
+            return flat[0]
+        return keras.tree.pack_sequence_as(self.outputs, list(flat))
 
-def interface_of(model: keras.Model) -> Interface:
-    """Return the interface of a Functional or Sequential model; names are those of Keras."""
+
+def interface_of(model: keras.Model, example: Any = None) -> Interface:
+    """Return the interface of a model; names are those of Keras.
+
+    Args:
+        model: A Functional or Sequential model, or one with its own `call`, which is built if it is not.
+        example: Inputs of a model with its own `call`, or anything with their shapes and dtypes; see `data_of`.
+    """
+    if not getattr(model, "inputs", None):
+        called = _called(model, example if example is not None else _built_for(model))
+        if not getattr(model, "inputs", None):  # a Sequential has them now
+            return called
     inputs = getattr(model, "_inputs_struct", model.inputs)  # a Sequential has a Functional inside
     outputs = getattr(model, "_outputs_struct", model.outputs)
     names = getattr(model, "output_names", [tensor.name for tensor in model.outputs])
-    return Interface(
+    known = Interface(
         inputs,
         outputs,
         _names(inputs, [tensor.name for tensor in keras.tree.flatten(inputs)]),
         _names(outputs, names),
     )
+    if example is None or all(None not in tensor.shape[1:] for tensor in known.flat_inputs):
+        return known
+    called = _called(model, example)
+    return replace(known, inputs=called.inputs, outputs=called.outputs)
+
+
+def _called(model: keras.Model, inputs: Any) -> Interface:
+    """Call a model on zeros, which builds it, and describe what it takes and returns."""
+    zeros = keras.tree.map_structure(lambda spec: tf.zeros([1, *spec.shape[1:]], spec.dtype), inputs)
+    try:
+        outputs = model(zeros, training=False) if model._call_has_training_arg else model(zeros)
+    except Exception as error:  # user code may raise anything
+        raise ExportError(
+            f"model {model.name!r}: cannot be called on an example of zeros ({one_line(error)}); give a batch that fits by "
+            "example=(x, y)"
+        ) from error
+    names = [
+        [f"{side}_{i}" for i in range(len(keras.tree.flatten(tensors)))]
+        for side, tensors in (("input", inputs), ("output", outputs))
+    ]
+    return Interface(inputs, outputs, _names(inputs, names[0]), _names(outputs, names[1]))
+
+
+def _built_for(model: keras.Model) -> Any:
+    """Return the inputs that a model with its own `call` was built for, as float32."""
+    shapes = getattr(model, "_build_shapes_dict", None) if model.built else None
+    if not shapes or len(shapes) != 1:
+        raise ExportError(
+            f"model {model.name!r}: expected a built Keras model or a batch to build it with; give example=(x, y), or its "
+            "first layer an Input"
+        )
+    (shape,) = shapes.values()
+    nested = isinstance(shape, dict) or (
+        isinstance(shape, list | tuple) and any(isinstance(s, list | tuple) for s in shape)
+    )
+    if nested:
+        return keras.tree.map_shape_structure(lambda own: tf.TensorSpec(own), shape)
+    return tf.TensorSpec(shape)
+
+
+def data_of(example: Any) -> tuple[Any, list[tf.TensorSpec] | None]:
+    """Return the inputs of an example as specs in their structure, and its targets as a flat list, or None for none.
+
+    Args:
+        example: `(x, y)`, `(x,)` or `x` as `fit` takes them: arrays, or what has a shape and a dtype, batch first. None
+            gives None twice.
+    """
+    if example is None:
+        return None, None
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(example)
+    try:
+        inputs = keras.tree.map_structure(_spec, x)
+        return inputs, None if y is None else [_spec(value) for value in keras.tree.flatten(y)]
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ExportError(
+            f"example: expected a batch (x, y) of arrays with the batch as first axis ({one_line(error)})"
+        ) from error
+
+
+def _spec(value: Any) -> tf.TensorSpec:
+    if not hasattr(value, "shape"):
+        value = np.asarray(value)
+    if len(value.shape) < 1:
+        raise ValueError(f"found {value!r}")
+    dtype = tf.as_dtype(keras.backend.standardize_dtype(value.dtype))
+    narrow = {tf.float64: tf.float32, tf.int64: tf.int32}
+    return tf.TensorSpec([None, *value.shape[1:]], narrow.get(dtype, dtype))
+
+
+def one_line(error: Exception) -> str:
+    """Return the first line of an error."""
+    lines = [line.strip() for line in re.sub(r"\x1b\[\d+m", "", str(error)).splitlines() if line.strip()]
+    return " ".join(lines[: 1 + lines[0].startswith("Exception encountered")]) if lines else type(error).__name__
 
 
 def _names(structure: Any, names: Sequence[str]) -> tuple[str, ...]:
@@ -82,3 +172,19 @@ def identifier(name: Any) -> str:
     """Return a name of Keras as it is part of the names in signatures."""
     name = re.sub(r"[^a-zA-Z0-9_]", "_", str(name))
     return name if name.isidentifier() else f"_{name}"
+
+
+def per_output(setting: str, given: Any, names: Sequence[str]) -> list[Any]:
+    """Return a setting for each output: the same, or from a list or a mapping by name."""
+    if isinstance(given, list | tuple):
+        if len(given) != len(names):
+            raise ExportError(f"{setting}: expected one for each of {len(names)} outputs, found {len(given)}")
+        return list(given)
+    if not isinstance(given, Mapping) or "name" in given:
+        return [given] * len(names)
+    if names == ("",) and len(given) == 1:
+        return list(given.values())
+    by_name = {identifier(key): value for key, value in given.items()}
+    if set(by_name) != set(names):
+        raise ExportError(f"{setting}: expected the outputs {', '.join(names)}, found {', '.join(map(str, given))}")
+    return [by_name[name] for name in names]

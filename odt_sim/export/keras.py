@@ -10,14 +10,16 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
+from odt_sim.export.compiled import settings_of_model
 from odt_sim.export.convert import convert
 from odt_sim.export.flex import checkpoint_of, flex_signatures
-from odt_sim.export.interface import Interface, interface_of
+from odt_sim.export.interface import Interface, data_of, interface_of
 from odt_sim.export.lowering import Trace
-from odt_sim.export.model_checks import check_flavour, check_groups, check_model
+from odt_sim.export.model_checks import check_flavour, check_groups, check_interface, check_model
 from odt_sim.export.objective import class_weight_of, masked, objectives_of, outputs_of
 from odt_sim.export.optimizers import optimizer_of, schedule_of, settings_of
 from odt_sim.export.option_signatures import trace_options
+from odt_sim.export.own_steps import optimizer_names, overrides_loss, own_method
 from odt_sim.export.parameters import (
     group_of_layers,
     leaf_layers,
@@ -27,7 +29,7 @@ from odt_sim.export.parameters import (
     weights_of,
 )
 from odt_sim.export.signatures import Program, emit_signatures
-from odt_sim.export.sources import model_of
+from odt_sim.export.sources import is_module, model_of
 from odt_sim.export.split_model import check_not_random, split_before_head
 from odt_sim.export.steps import Training, endings_of, only, trace_infer, trace_losses, trace_train
 from odt_sim.files import write_file
@@ -40,8 +42,8 @@ def export_model(
     source: keras.Model | str | os.PathLike[str],
     path: str | os.PathLike[str],
     *,
-    loss: Any,
-    optimizer: Any,
+    loss: Any = None,
+    optimizer: Any = None,
     loss_weights: Any = None,
     example: Any = None,
     batch_size: int | None = DEFAULT_BATCH_SIZE,
@@ -67,12 +69,16 @@ def export_model(
         loss: A name of a loss in `keras.losses`, `{"name": ..., **settings}`, a Keras loss object, or a function
             `(y_true, y_pred)` that returns a value per example. By name, a cross-entropy takes the model's output as logits
             unless the model ends in a softmax (binary: a sigmoid). For several outputs: one for all, a list, or a mapping by
-            the output's name.
-        optimizer: A Keras optimizer, its name, or a mapping of `name` and settings. Its learning rate becomes the default in
-            the manifest; the rate is an input of `train`. A schedule becomes the signature `schedule`, from `step` to
-            `learning_rate`; moving averages (`use_ema`) become the signature `finalize`, which ends a training.
+            the output's name. None takes that of `model.compile`.
+        optimizer: A Keras optimizer, its name, or a mapping of `name` and settings; None takes that of `model.compile`. Its
+            learning rate becomes the default in the manifest; the rate is an input of `train`. A schedule becomes the
+            signature `schedule`, from `step` to `learning_rate`; moving averages (`use_ema`) become the signature `finalize`,
+            which ends a training.
         loss_weights: A factor of each output's loss: a list, or a mapping by the output's name; None for 1.
-        example: For a `torch.nn.Module`: an example of its input `[rows, ...]`, or a tuple of several.
+        example: A batch `(x, y)`, `(x,)` or `x` as `fit` takes it: arrays, or anything with their shapes and dtypes, such as
+            `keras.Input`. It builds a model with its own `call`, gives open shapes of inputs, and the shape of `y` where a
+            loss leaves it open; its values are not used. For a `torch.nn.Module`: an example of its input `[rows, ...]`, or a
+            tuple of several.
         batch_size: Rows per call of `train` and `infer`; None accepts any number and records `DEFAULT_BATCH_SIZE` as the
             rows of a device's step.
         name: The model's name in the manifest; None uses Keras' name.
@@ -97,16 +103,24 @@ def export_model(
         ExportError: The model, the loss or the optimizer cannot be exported.
         FileError: The file cannot be written.
     """
-    model = model_of(source, example, batch_size)
+    model = model_of(source, example, batch_size, compiled=loss is None or optimizer is None)
     check_model(model, batch_size)
+    features, targets = data_of(None if is_module(source) else example)
+    interface = interface_of(model, features)
+    check_interface(model, interface)
     check_flavour(model, flavour)
     groups = group_of_layers(model, head)
     check_groups(model, groups, train_groups)
-    schedule, optimizer = schedule_of(optimizer), optimizer_of(optimizer)
+    optimizer_names(model)
+    if embed and own_method(model):
+        raise ExportError(
+            f"embed: {type(model).__name__} has its own {own_method(model)}, which takes x; leave embed out"
+        )
+    compiled = settings_of_model(model, loss, loss_weights, optimizer)
+    schedule, optimizer = schedule_of(compiled.optimizer), optimizer_of(compiled.optimizer)
     optimizer.build(model.trainable_variables)
-    interface = interface_of(model)
     infer = trace_infer(model, interface, batch_size, masks_too=True)
-    objectives = objectives_of(loss, interface, endings_of(infer), batch_size, loss_weights)
+    objectives = objectives_of(compiled, interface, endings_of(infer), batch_size, targets, own=overrides_loss(model))
     objectives = masked(objectives, interface, infer)
     offsets = {id(v): tf.Variable(tf.zeros(v.shape)) for v in model.weights if v.trainable} if gradient_offset else {}
     flex = flavour == "flex"
@@ -116,7 +130,7 @@ def export_model(
     traces = {"infer": infer, **_trace_steps(model, interface, groups, training, batch_size, train_groups)}
     traces |= _trace_halves(model, interface, groups, training, batch_size) if embed else {}
     traces |= trace_options(model, optimizer, schedule)
-    if len(objectives) > 1 or not objectives[0].on_host:
+    if len(objectives) > 1 or not objectives[0].on_host or overrides_loss(model):
         traces["loss"] = trace_losses(model, interface, training, batch_size)
     program = _program(model, training, traces)
     signatures = flex_signatures(program, checkpoint_of(model, optimizer)) if flex else emit_signatures(program)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
+from odt_sim.export.interface import identifier
 from odt_sim.model.manifest import LOSSES, task_of
 
 _CLASSES: list[Any] = [kind for kind in vars(keras.losses).values() if inspect.isclass(kind)]
@@ -32,6 +34,9 @@ NUMBERS = ("mean_absolute_percentage_error", "mean_squared_logarithmic_error", "
 OVERLAPS = ("dice", "tversky")
 """Losses that are one number for the batch unless they have an axis; rows of zeros add nothing to them."""
 
+NUMBERED = ("sparse_categorical_crossentropy", "categorical_generalized_cross_entropy")
+"""Losses whose targets are the numbers of classes."""
+
 PAIRS = ("circle",)
 """Losses that compare the examples of a batch with each other."""
 
@@ -44,7 +49,7 @@ class Objective:
     """The loss of one output, and its description in the manifest and the signatures.
 
     Attributes:
-        function: The `keras.losses.Loss`.
+        function: The `keras.losses.Loss`; None if only the model's class computes the loss.
         name: Keras' name of it, such as `hinge`; None for a function of the author's.
         target: The targets, `[batch, ...]`, under their name in signatures.
         rank: The axes of the loss's values before their mean, `[batch, ...]`; 0 for one number for the batch.
@@ -52,6 +57,7 @@ class Objective:
         delta: The error at which Huber's loss turns from quadratic to linear.
         weight: The factor of this loss in the sum over all outputs.
         masked: Whether the output carries a Keras mask, `[batch, positions]`.
+        metrics: The names of additional metrics of the output.
     """
 
     function: Any
@@ -62,6 +68,7 @@ class Objective:
     delta: float = 1.0
     weight: float = 1.0
     masked: bool = False
+    metrics: tuple[str, ...] = ()
 
     @property
     def on_host(self) -> bool:
@@ -165,6 +172,8 @@ def objective_of(
         name: The name of the targets in signatures.
         example: The shape and dtype of the targets, if they are known.
     """
+    if loss is None:
+        raise ExportError("loss: expected one for each output, or a model compiled with it, found None; give loss=...")
     function = _function(loss, ending)
     kind = next((key for key, kind in KINDS.items() if type(function) is kind), None)
     if function.reduction not in REDUCTIONS:
@@ -174,6 +183,11 @@ def objective_of(
         )
     settings = _settings(function)
     target, rank = _probed(function, kind, output, example)
+    if output[0] is not None and kind not in set(KINDS) - set(PAIRS) and _mixes_rows(function, target, output):
+        raise ExportError(
+            f"loss {kind or function.name}: an example's value depends on the others of its batch, so the rows that pad a "
+            "partial batch would count; export with batch_size=None, which needs no padding"
+        )
     return Objective(
         function,
         kind,
@@ -182,6 +196,13 @@ def objective_of(
         bool(settings.get("from_logits", False)),
         float(settings.get("delta", 1.0)),
     )
+
+
+def unknown_objective(example: tf.TensorSpec | None, output: tf.TensorShape, name: str) -> Objective:
+    """Return the objective of an output that only the model's class uses; its targets are those of an example."""
+    if example is None:
+        raise ExportError("loss: the model computes its own, so the shape of y is open; give a batch by example=(x, y)")
+    return Objective(None, None, tf.TensorSpec([output[0], *example.shape[1:]], example.dtype, name=name), rank=1)
 
 
 def _settings(function: Any) -> dict[str, Any]:
@@ -213,7 +234,8 @@ def _wrapped(function: Any) -> Any:
     """Return a function of the author's as Keras wraps it."""
     from keras.src.losses.losses import LossFunctionWrapper  # has no public name
 
-    return LossFunctionWrapper(function, name=getattr(function, "__name__", type(function).__name__))
+    name = getattr(function, "__name__", type(function).__name__)
+    return LossFunctionWrapper(function, name=identifier(name).strip("_") or None)
 
 
 def _named(given: str, settings: dict[str, Any], ending: Sequence[str] | None) -> Any:
@@ -270,7 +292,7 @@ def _targets(
 ) -> Iterator[tf.TensorSpec]:
     """Yield the targets that a loss may take, the likeliest first, for `PROBE` rows."""
     shape = [PROBE, *output[1:]]
-    if kind == "sparse_categorical_crossentropy":
+    if kind in NUMBERED:
         axis = _settings(function).get("axis", -1) % len(shape)
         yield tf.TensorSpec(shape[:axis] + shape[axis + 1 :], tf.int32)
     elif kind in PAIRS:
@@ -283,6 +305,28 @@ def _targets(
         yield tf.TensorSpec(shape, tf.float32)
         if kind is None:
             yield tf.TensorSpec(shape[:-1], tf.int32)
+
+
+def _mixes_rows(function: Any, target: tf.TensorSpec, output: tf.TensorShape) -> bool:
+    """Return whether the first example's loss changes with the others, on three random batches."""
+    random = np.random.default_rng(0)
+    shape = [PROBE, *output[1:]]
+
+    def batch() -> list[Any]:
+        integers = random.integers(0, 2, target.shape)
+        y = integers if target.dtype.is_integer else random.uniform(0.05, 0.95, target.shape)
+        return [y.astype(np.float32), random.uniform(0.05, 0.95, shape).astype(np.float32)]
+
+    def first(values: Sequence[Any]) -> Any:
+        losses = np.asarray(function.call(*map(tf.constant, values)))
+        return losses[0] if losses.ndim else losses
+
+    for _ in range(3):
+        one, other = batch(), batch()
+        mixed = [np.concatenate([a[:1], b[1:]]) for a, b in zip(one, other, strict=True)]
+        if not np.allclose(first(one), first(mixed), rtol=1e-4, atol=1e-6, equal_nan=True):
+            return True
+    return False
 
 
 def _values_shape(function: Any, target: tf.TensorSpec, output: tf.TensorShape) -> tf.TensorShape:

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from odt_sim.errors import ExportError
+from odt_sim.export.interface import Interface
 from odt_sim.export.parameters import leaf_layers
 from odt_sim.model.manifest import GROUPS
 
@@ -16,23 +17,31 @@ def check_model(model: Any, batch_size: int | None) -> None:
     """Check a model, its layers and the batch size."""
     if keras.backend.backend() != "tensorflow":
         raise ExportError(f"Keras runs on {keras.backend.backend()}, expected tensorflow; set KERAS_BACKEND=tensorflow")
-    if not isinstance(model, keras.Model) or not model.built or not getattr(model, "inputs", None):
+    if not isinstance(model, keras.Model):
         raise ExportError(
-            "model: expected a built Keras Sequential or Functional model; give its first layer an Input, or wrap your "
-            "model class: x = keras.Input(shape); keras.Model(x, model(x))"
+            f"model: expected a built Keras model, or the path of one, found {type(model).__name__}; see docs/export.md"
         )
+    check_batch_size(batch_size)
+    for layer in leaf_layers(model):
+        _check_layer(layer)
+
+
+def check_interface(model: keras.Model, interface: Interface) -> None:
+    """Check a built model's inputs, and that it has weights to train."""
     where = f"model {model.name!r}"
-    for tensor in model.inputs:
-        _check_input(tensor, where, f" {tensor.name!r}" if len(model.inputs) > 1 else "")
+    for tensor, name in zip(interface.flat_inputs, interface.input_names, strict=True):
+        _check_input(tensor, where, f" {name!r}" if name else "")
     if not model.trainable_weights:
         raise ExportError(f"{where}: nothing to train; it needs a layer with trainable weights")
+
+
+def check_batch_size(batch_size: int | None) -> None:
+    """Check the rows of a batch."""
     whole = isinstance(batch_size, int) and not isinstance(batch_size, bool)
     if batch_size is not None and (not whole or not 1 <= batch_size < 2**31):
         raise ExportError(
             f"batch_size: expected a whole number from 1 to 2^31 - 1, or null for any, found {batch_size!r}"
         )
-    for layer in leaf_layers(model):
-        _check_layer(layer)
 
 
 def _check_input(tensor: keras.KerasTensor, where: str, name: str) -> None:

@@ -11,53 +11,50 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError
-from odt_sim.export.interface import Interface, identifier
-from odt_sim.export.losses import CLASSIFIERS, Objective, objective_of
+from odt_sim.export.compiled import Compiled, metric_names
+from odt_sim.export.interface import Interface, per_output
+from odt_sim.export.losses import CLASSIFIERS, Objective, objective_of, unknown_objective
 from odt_sim.export.lowering import Trace
 from odt_sim.model.manifest import Output
 from odt_sim.model.names import full
 
 
 def objectives_of(
-    loss: Any,
+    compiled: Compiled,
     interface: Interface,
     endings: Sequence[Sequence[str]],
     batch_size: int | None,
-    loss_weights: Any = None,
+    targets: Sequence[tf.TensorSpec] | None = None,
+    *,
+    own: bool = False,
 ) -> tuple[Objective, ...]:
     """Return the objective of each output.
 
     Args:
-        loss: The loss of the only output or of every output (see `losses.objective_of`), a list, or a mapping by the name of
-            the output.
+        compiled: The loss of the only output or of every output (see `losses.objective_of`), a list, or a mapping by the
+            name of the output; and their factors likewise.
         interface: The model's inputs and outputs.
         endings: The types of the ops that end each output, the last one first.
         batch_size: The rows of a batch; None for any number.
-        loss_weights: A factor of each output's loss in the sum: a list or a mapping; None for 1.
+        targets: The targets of an example, if there is one.
+        own: Whether the model's class computes the loss, so that none is needed.
     """
     names = interface.output_names
-    losses = _per_output("loss", loss, names)
-    weights = _per_output("loss_weights", 1.0 if loss_weights is None else loss_weights, names)
-    return tuple(
-        replace(objective_of(own, ending, shape, name=full("y", name)), weight=_weight(weight))
-        for own, ending, shape, name, weight in zip(
-            losses, endings, interface.output_shapes(batch_size), names, weights, strict=True
-        )
-    )
-
-
-def _per_output(setting: str, given: Any, names: Sequence[str]) -> list[Any]:
-    """Return a setting for each output: the same, or from a list or a mapping by name."""
-    if isinstance(given, list | tuple):
-        if len(given) != len(names):
-            raise ExportError(f"{setting}: expected one for each of {len(names)} outputs, found {len(given)}")
-        return list(given)
-    if not isinstance(given, Mapping) or names == ("",) or "name" in given:
-        return [given] * len(names)
-    by_name = {identifier(key): value for key, value in given.items()}
-    if set(by_name) != set(names):
-        raise ExportError(f"{setting}: expected the outputs {', '.join(names)}, found {', '.join(map(str, given))}")
-    return [by_name[name] for name in names]
+    if targets is not None and len(targets) != len(names):
+        raise ExportError(f"example: expected targets for {len(names)} outputs, found {len(targets)}")
+    losses = per_output("loss", compiled.loss, names)
+    weights = per_output("loss_weights", 1.0 if compiled.loss_weights is None else compiled.loss_weights, names)
+    metrics = metric_names(compiled, interface)
+    ends = [None] * len(names) if compiled.by_keras else endings
+    shapes, examples = interface.output_shapes(batch_size), targets or [None] * len(names)
+    objectives = []
+    for i, name in enumerate(names):
+        if losses[i] is None and own:
+            objective = unknown_objective(examples[i], shapes[i], full("y", name))
+        else:
+            objective = objective_of(losses[i], ends[i], shapes[i], name=full("y", name), example=examples[i])
+        objectives.append(replace(objective, weight=_weight(weights[i]), metrics=metrics[i]))
+    return tuple(objectives)
 
 
 def _weight(given: Any) -> float:
@@ -83,6 +80,7 @@ def outputs_of(objectives: Sequence[Objective], interface: Interface) -> tuple[O
             delta=own.delta,
             loss_weight=own.weight,
             task=own.task(output),
+            metrics=own.metrics,
             mask=own.masked,
         )
         for own, output, name in zip(objectives, interface.output_shapes(None), interface.output_names, strict=True)

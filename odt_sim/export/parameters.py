@@ -34,14 +34,17 @@ def all_layers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
 
 def random_states_of(model: keras.Model) -> list[keras.Variable]:
     """Return the state of each random generator in a model: a seed and a count of draws, `[2]` int64."""
-    weights = {id(v) for v in model.weights}
-    return [v for v in model.variables if id(v) not in weights]
+    metrics = [v for layer in all_layers(model) for metric in layer._metrics for v in metric.variables]
+    others = {id(v) for v in [*model.weights, *metrics]}
+    return [v for v in model.variables if id(v) not in others]
 
 
 def group_of_layers(model: keras.Model, head: str | Sequence[str] | None) -> dict[int, str]:
     """Return the group of each layer with weights, one of `manifest.GROUPS`, by the layer's `id`."""
     layers = [layer for layer in leaf_layers(model) if layer.weights]
-    heads = _heads(layers, _last_layers(model) if head is None and len(model.outputs) > 1 else head)
+    heads = _heads(
+        layers, _last_layers(model) if head is None and len(getattr(model, "outputs", None) or ()) > 1 else head
+    )
     groups = {id(layer): "norm" if _normalizes(layer) else "body" for layer in layers}
     return groups | {id(layer): "head" for layer in layers if layer.name in heads}
 
@@ -69,7 +72,7 @@ def parameters_of(model: keras.Model, groups: Mapping[int, str]) -> tuple[Parame
             shape=tuple(v.shape),
             dtype=_float32(v),
             role="trainable" if id(v) in trainable else "frozen" if id(v) in frozen else "statistic",
-            group=group[id(v)],
+            group=group.get(id(v), "body"),  # a weight of a model class itself
         )
         for name, v in zip(names, weights_of(model), strict=True)
     )

@@ -17,7 +17,7 @@ from odt_sim.export.tracing import Function
 SUFFIXES = (".keras", ".h5", ".hdf5")
 
 
-def model_of(source: Any, example: Any = None, batch_size: int | None = None) -> Any:
+def model_of(source: Any, example: Any = None, batch_size: int | None = None, *, compiled: bool = False) -> Any:
     """Return the Keras model of a source; a source that is neither a path nor a PyTorch module is returned unchanged.
 
     Args:
@@ -25,6 +25,7 @@ def model_of(source: Any, example: Any = None, batch_size: int | None = None) ->
             `torch.nn.Module`.
         example: An example of the PyTorch module's input `[rows, ...]`, or a tuple of several.
         batch_size: The rows of a PyTorch module's batches.
+        compiled: Whether to load what a model was compiled with.
 
     Raises:
         ExportError: The path holds no readable model, or the PyTorch module cannot be traced.
@@ -42,12 +43,12 @@ def model_of(source: Any, example: Any = None, batch_size: int | None = None) ->
         )
     if path.suffix not in SUFFIXES:
         raise ExportError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}; save the model by model.save")
-    return _loaded(path)
+    return _loaded(path, compiled=compiled)
 
 
-def _loaded(path: Path) -> keras.Model:
+def _loaded(path: Path, *, compiled: bool) -> keras.Model:
     try:
-        return keras.saving.load_model(path, compile=False)
+        return keras.saving.load_model(path, compile=compiled)
     except Exception as error:  # Keras and its readers raise many types
         line = " ".join(str(error).split())[:200]
         raise ExportError(

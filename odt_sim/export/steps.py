@@ -3,18 +3,31 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from odt_sim.errors import ExportError
 from odt_sim.export.inlining import inlined
-from odt_sim.export.interface import Interface
+from odt_sim.export.interface import Interface, one_line
 from odt_sim.export.losses import Objective
 from odt_sim.export.lowering import Trace
+from odt_sim.export.own_steps import (
+    WEIGHT,
+    check_weighted,
+    compiled_as,
+    example_losses,
+    gradients_by,
+    overrides_loss,
+    own_method,
+    step_loss,
+)
 from odt_sim.export.padding_rows import real_activity_only, real_rows_only
 from odt_sim.export.parameters import all_layers, leaf_layers
+from odt_sim.export.signatures import handle
 from odt_sim.export.sparse_gradients import fixed_shapes
 from odt_sim.export.tracing import traced, unrolled
 from odt_sim.model.names import full, is_one_of
@@ -72,6 +85,16 @@ class Training:
             for objective, y, output, weight in zip(self.objectives, targets, outputs, weights, strict=True)
         ]
         return self.total(losses)
+
+    def of_batch(self, y: Any, y_pred: Any, sample_weight: tf.Tensor | None = None) -> tf.Tensor:
+        """Return the loss of a batch as Keras' compiled loss takes it."""
+        targets, outputs = keras.tree.flatten(y), keras.tree.flatten(y_pred)
+        if any(objective.function is None for objective in self.objectives):
+            raise ExportError(
+                "loss: the model's class uses a compiled loss, found none; give loss=..., or compile with one"
+            )
+        given = tf.ones(tf.shape(outputs[0])[:1]) if sample_weight is None else sample_weight
+        return self.loss(targets, outputs, self.weights(targets, given, [output.shape for output in outputs]), given)
 
     def total(self, losses: Sequence[tf.Tensor]) -> tf.Tensor:
         """Return the sum of losses with the factors of their outputs."""
@@ -134,20 +157,30 @@ def trace_infer(
 
 
 def trace_losses(model: keras.Model, interface: Interface, training: Training, batch_size: int | None) -> Trace:
-    """Trace `loss(logits, y, mask) -> losses`: each example's loss, `[batch]`, without regularization."""
+    """Trace `loss(logits, y, mask) -> losses`: each example's loss, `[batch]`, without regularization.
+
+    If the model's class computes the loss, the function takes `x` in place of masks.
+    """
     shapes = dict(zip(interface.output_names, interface.output_shapes(batch_size), strict=True))
     arguments = [tf.TensorSpec(shape, name=full("logits", name)) for name, shape in shapes.items()]
+    own, count = overrides_loss(model), len(arguments)
     masked = [name for name, objective in zip(shapes, training.objectives, strict=True) if objective.masked]
     masks = [tf.TensorSpec(shapes[name][:2], tf.int32, name=full("mask", name)) for name in masked]
 
     def loss(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
-        outputs, targets = flat[: len(arguments)], flat[len(arguments) : len(flat) - len(masks)]
-        given = dict(zip(masked, flat[len(flat) - len(masks) :], strict=True))
+        outputs, targets, others = flat[:count], flat[count : 2 * count], flat[2 * count :]
+        if own:
+            return {"losses": example_losses(model, interface, others, targets, outputs)}
+        given = dict(zip(masked, others, strict=True))
         losses = training.losses(targets, outputs, [given.get(name) for name in shapes])
         named = {full("losses", name): own for name, own in zip(interface.output_names, losses, strict=True)}
         return {**named, "losses": training.total(losses)}
 
-    return inlined(traced(loss, [*arguments, *training.targets, *masks], names_of(model)))
+    arguments += [*training.targets, *(interface.specs(batch_size) if own else masks)]
+    if not own:
+        return inlined(traced(loss, arguments, names_of(model)))
+    with unrolled(model), compiled_as(model, training.optimizer, training.of_batch):
+        return inlined(traced(loss, arguments, names_of(model)))
 
 
 def trace_train(
@@ -160,30 +193,64 @@ def trace_train(
     inputs, targets = interface.specs(batch_size, x), training.targets
     arguments = [*inputs, *targets, tf.TensorSpec([batch_size], name="sample_weight")]
     arguments += [tf.TensorSpec([], name="mu")] if training.offsets else []
-    optimizer, variables = training.optimizer, model.trainable_variables
+    method = own_method(model)
 
     def train(*flat: tf.Tensor) -> dict[str, tf.Tensor]:
         features, labels = interface.arguments(flat[: len(inputs)]), flat[len(inputs) : len(inputs) + len(targets)]
         sample_weight, mu = flat[len(inputs) + len(targets)], flat[-1] if training.offsets else None
-        weights = training.weights(labels, sample_weight, interface.output_shapes(batch_size))
-        with (
-            tf.GradientTape() as tape,
-            real_rows_only(model, sample_weight),
-            real_activity_only(model, sample_weight),
-        ):
-            outputs = keras.tree.flatten(model(features, training=True))
-            loss = training.loss(labels, outputs, weights, sample_weight)
-            loss = tf.add_n([loss, *model.losses]) if model.losses else loss
-            scaled = optimizer.scale_loss(loss)
-        pairs = zip(tape.gradient(scaled, variables), variables, strict=True)
-        gradients = [(g, v) for g, v in pairs if g is not None]
-        named = training.named_gradients(gradients)
-        with fixed_shapes():
-            optimizer.apply_gradients([(training.gradient(g, v, mu), v) for g, v in gradients])
-        return {**named, "loss": loss}
+        weights = training.weights(labels, sample_weight, interface.output_shapes(batch_size)) if not method else []
+        with real_rows_only(model, sample_weight), real_activity_only(model, sample_weight), fixed_shapes():
+            if method == "train_step":
+                return _own_step(model, training, features, interface.returned(labels), sample_weight, mu)
+            with tf.GradientTape() as tape:
+                outputs = model(features, training=True)
+                if method:
+                    loss = _own_loss(model, features, interface.returned(labels), outputs, sample_weight)
+                else:
+                    loss = training.loss(labels, keras.tree.flatten(outputs), weights, sample_weight)
+                    loss = tf.add_n([loss, *model.losses]) if model.losses else loss
+                scaled = training.optimizer.scale_loss(loss)
+            variables = model.trainable_variables
+            pairs = zip(tape.gradient(scaled, variables), variables, strict=True)
+            gradients = [(g, v) for g, v in pairs if g is not None]
+            named = training.named_gradients(gradients)
+            training.optimizer.apply_gradients([(training.gradient(g, v, mu), v) for g, v in gradients])
+            return {**named, "loss": loss}
 
     with unrolled(model):
-        return inlined(traced(train, arguments, names_of(model)))
+        if not method:
+            return inlined(traced(train, arguments, names_of(model)))
+        with compiled_as(model, training.optimizer, training.of_batch):
+            trace = traced(train, arguments, names_of(model))
+            check_weighted(trace, model, [handle(v) for v in model.trainable_variables], batch_size)
+            return inlined(trace, temporary={handle(v): v.value for m in model.metrics for v in m.variables})
+
+
+def _own_loss(model: keras.Model, x: Any, y: Any, outputs: Any, sample_weight: tf.Tensor) -> tf.Tensor:
+    """Return the model's own `compute_loss` of a batch."""
+    weight = tf.identity(sample_weight, name=WEIGHT)
+    try:
+        loss = model._compute_loss(x=x, y=y, y_pred=outputs, sample_weight=weight, training=True)
+        return tf.reshape(tf.cast(loss, tf.float32), [])
+    except ExportError:
+        raise
+    except Exception as error:  # user code may raise anything
+        raise ExportError(f"{type(model).__name__}.compute_loss cannot be traced: {one_line(error)}") from error
+
+
+def _own_step(
+    model: keras.Model, training: Training, x: Any, y: Any, sample_weight: tf.Tensor, mu: tf.Tensor | None
+) -> dict[str, tf.Tensor]:
+    """Run the model's own `train_step`; the gradients that it applies get the offset."""
+    named: dict[str, tf.Tensor] = {}
+
+    def changed(gradients: list[Any], variables: list[Any]) -> list[Any]:
+        named.update(training.named_gradients(list(zip(gradients, variables, strict=True))))
+        return [training.gradient(g, v, mu) for g, v in zip(gradients, variables, strict=True)]
+
+    with gradients_by(training.optimizer, changed):
+        loss = step_loss(model, x, y, tf.identity(sample_weight, name=WEIGHT))
+    return {**named, "loss": loss}
 
 
 @contextmanager
@@ -192,11 +259,16 @@ def only(model: keras.Model, trained: Sequence[keras.layers.Layer]) -> Iterator[
     kept = {id(inner) for layer in trained for inner in all_layers(layer)}
     frozen = [layer for layer in leaf_layers(model) if id(layer) not in kept]
     before = [(inner, inner.trainable) for layer in frozen for inner in all_layers(layer)]
+    own = [(v, v.trainable) for v in model._trainable_variables] if id(model) not in kept else []
     for layer in frozen:
         layer.trainable = False
+    for variable, _ in own:
+        variable.trainable = False
     try:
         yield
     finally:
+        for variable, trainable in own:
+            variable.trainable = trainable
         for layer, trainable in before:  # outer layers first: they also set their inner ones
             layer.trainable = trainable
 
