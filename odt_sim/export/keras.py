@@ -28,8 +28,9 @@ from odt_sim.export.parameters import (
     random_states_of,
     weights_of,
 )
+from odt_sim.export.pytorch.module import is_module
 from odt_sim.export.signatures import Program, emit_signatures
-from odt_sim.export.sources import is_module, model_of
+from odt_sim.export.sources import model_of
 from odt_sim.export.split_model import check_not_random, split_before_head
 from odt_sim.export.steps import Training, endings_of, only, trace_infer, trace_losses, trace_train
 from odt_sim.files import write_file
