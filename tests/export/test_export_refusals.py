@@ -102,7 +102,10 @@ REFUSED: list[tuple[Any, str]] = [
         lambda: model(layers.Dense(2, dtype="float64", name="double")),
         r"layer 'double': .*float32 as compute dtype, found float64",
     ),
-    (lambda: keras.Sequential([layers.Dense(2)]), r"expected a built Keras Sequential or Functional model"),
+    (
+        lambda: keras.Sequential([layers.Dense(2)]),
+        r"expected a built Keras model or a batch to build it with; give example",
+    ),
     (lambda: keras.Sequential([layers.Input((None, 2)), layers.Dense(2)]), r"fixed shape, found \(None, 2\)"),
     (lambda: keras.Sequential([layers.Input((2,)), layers.ReLU()]), r"nothing to train"),
     (lambda: 3, r"expected a built Keras"),

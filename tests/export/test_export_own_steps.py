@@ -1,0 +1,309 @@
+"""Compiled models, and model classes with their own `call`, `compute_loss` or `train_step`, train like Keras."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
+from keras import layers, losses, ops
+from numpy.typing import NDArray
+
+from odt_sim.errors import ExportError
+from odt_sim.export import export_model
+from odt_sim.model.trainable import TrainableModel
+
+BATCH, STEPS = 6, 4
+Arrays = dict[str, NDArray[Any]]
+EXAMPLE = (np.zeros((2, 4)), np.zeros((2, 4)))
+
+
+class Network(keras.Model):  # type: ignore[misc]
+    """A class with its own `call`, layers of every group and a weight of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(name="network")
+        self.first = layers.Dense(5, activation="relu", name="first")
+        self.norm = layers.BatchNormalization(name="norm")
+        self.drop = layers.Dropout(0.3, seed=1)
+        self.last = layers.Dense(4, name="last")
+        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return self.last(self.drop(self.norm(self.first(x)), training=training)) * self.scale
+
+
+class Pair(keras.Model):  # type: ignore[misc]
+    """A class that takes and returns mappings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower, self.near, self.far = layers.Dense(5), layers.Dense(2), layers.Dense(1)
+
+    def call(self, x: Any) -> Any:
+        h = self.tower(x["a"]) * self.tower(x["b"])
+        return {"near": self.near(h), "far": self.far(h)}
+
+
+class Distilled(keras.Model):  # type: ignore[misc]
+    """A student that also learns from a frozen teacher, by its own `compute_loss`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher = layers.Dense(4, trainable=False)
+        self.student = keras.Sequential([layers.Dense(3), layers.Dense(4)])
+
+    def build(self, shape: Any) -> None:
+        self.teacher.build(shape)
+        self.student.build(shape)
+
+    def call(self, x: Any) -> Any:
+        return self.student(x)
+
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None) -> Any:
+        own = super().compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
+        soft = ops.softmax(self.teacher(x) / 2.0), ops.softmax(y_pred / 2.0)
+        return own + 4.0 * losses.KLDivergence()(*soft, sample_weight=sample_weight)
+
+
+class Halved(Network):
+    """A class with its own `train_step`, which halves the gradients and keeps a metric of the loss."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x=x, y=y, y_pred=self(x, training=True), sample_weight=sample_weight)
+        gradients = [0.5 * gradient for gradient in tape.gradient(loss, self.trainable_variables)]
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        self._loss_tracker.update_state(loss)
+        return {"loss": self._loss_tracker.result()}
+
+
+class Mixed(Network):
+    """A class that adds noise to the examples by a share that it draws."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seeds = keras.random.SeedGenerator(5)
+
+    def train_step(self, data: Any) -> Any:
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        share = keras.random.uniform((BATCH, 1), 0.5, 1.0, seed=self.seeds)
+        other = ops.flip(x, 0), ops.flip(y, 0)
+        mixed = [share * a + (1.0 - share) * b for a, b in zip((x, y), other, strict=True)]
+        return super().train_step((*mixed, sample_weight))
+
+
+class Unweighted(Network):
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        return super().train_step((x, y))
+
+
+class Adversaries(Network):
+    def __init__(self) -> None:
+        super().__init__()
+        self.d_optimizer, self.g_optimizer = keras.optimizers.SGD(), keras.optimizers.SGD()
+
+    def train_step(self, data: Any) -> Any:
+        return {"loss": 0.0}
+
+
+class Silent(Network):
+    def train_step(self, data: Any) -> Any:
+        logs = super().train_step(data)
+        return {"total": logs["loss"]}
+
+
+def sequential() -> Any:
+    parts = [layers.Dense(5, activation="relu"), layers.Dense(3, activation="softmax")]
+    return keras.Sequential([layers.Input((4,)), *parts])
+
+
+def two_heads() -> Any:
+    x = layers.Input((4,))
+    return keras.Model(x, [layers.Dense(2, name="u")(x), layers.Dense(1, name="v")(x)])
+
+
+def numbers(random: np.random.Generator, rows: int, width: int = 4) -> NDArray[Any]:
+    return random.normal(size=(rows, width)).astype(np.float32)
+
+
+def classes(random: np.random.Generator, rows: int) -> Arrays:
+    return {"x": numbers(random, rows), "y": random.integers(0, 3, rows).astype(np.int32)}
+
+
+def targets(random: np.random.Generator, rows: int) -> Arrays:
+    return {"x": numbers(random, rows), "y": numbers(random, rows)}
+
+
+def of_heads(random: np.random.Generator, rows: int) -> Arrays:
+    return {"x": numbers(random, rows), "y_u": numbers(random, rows, 2), "y_v": numbers(random, rows, 1)}
+
+
+def of_pair(random: np.random.Generator, rows: int) -> Arrays:
+    inputs = {"x_a": numbers(random, rows), "x_b": numbers(random, rows)}
+    return {**inputs, "y_near": numbers(random, rows, 2), "y_far": numbers(random, rows, 1)}
+
+
+@dataclass(frozen=True)
+class Own:
+    """A compiled model and its data.
+
+    Attributes:
+        build: Returns the model.
+        compiled: Arguments of `compile`.
+        rows: Returns a batch by the names in the signature `train`.
+        fitted: Returns x and y for Keras.
+        example: The example of `export_model`.
+        outputs: What the manifest says of the outputs: name, loss, metrics and factor.
+        padded: Whether a batch of fewer rows is trained, too.
+    """
+
+    build: Callable[[], Any]
+    compiled: dict[str, Any]
+    rows: Callable[[np.random.Generator, int], Arrays] = targets
+    fitted: Callable[[Arrays], Any] = lambda batch: (batch["x"], batch["y"])
+    example: Any = EXAMPLE
+    outputs: list[Any] = field(default_factory=lambda: [("", "mean_squared_error", (), 1.0)])
+    padded: bool = True
+
+
+MODELS = {
+    "compiled with a loss by name": Own(
+        sequential,
+        {
+            "optimizer": "adam",
+            "loss": "sparse_categorical_crossentropy",
+            "metrics": ["accuracy", keras.metrics.SparseTopKCategoricalAccuracy(2)],
+        },
+        classes,
+        example=None,
+        outputs=[("", "sparse_categorical_crossentropy", ("accuracy", "sparse_top_k_categorical_accuracy"), 1.0)],
+    ),
+    "compiled with losses, factors and metrics by output": Own(
+        two_heads,
+        {
+            "optimizer": keras.optimizers.SGD(0.05, momentum=0.9),
+            "loss": {"u": "mse", "v": "mae"},
+            "loss_weights": {"u": 0.5, "v": 2.0},
+            "metrics": {"v": ["mae"]},
+        },
+        of_heads,
+        lambda batch: (batch["x"], [batch["y_u"], batch["y_v"]]),
+        example=None,
+        outputs=[("u", "mean_squared_error", (), 0.5), ("v", "mean_absolute_error", ("mae",), 2.0)],
+    ),
+    "own call": Own(Network, {"optimizer": "sgd", "loss": "mse"}, example=EXAMPLE[0]),
+    "own call with mappings": Own(
+        Pair,
+        {"optimizer": "sgd", "loss": "log_cosh"},
+        of_pair,
+        lambda batch: (
+            {"a": batch["x_a"], "b": batch["x_b"]},
+            {"near": batch["y_near"], "far": batch["y_far"]},
+        ),
+        example={"a": EXAMPLE[0], "b": keras.Input((4,))},
+        outputs=[("far", "log_cosh", (), 1.0), ("near", "log_cosh", (), 1.0)],
+    ),
+    "own compute_loss": Own(
+        Distilled,
+        {"optimizer": "adam", "loss": losses.SparseCategoricalCrossentropy(from_logits=True)},
+        classes,
+        outputs=[("", "sparse_categorical_crossentropy", (), 1.0)],
+    ),
+    "own train_step": Own(Halved, {"optimizer": "sgd", "loss": "mse"}),
+    "mixup": Own(Mixed, {"optimizer": "sgd", "loss": "mse"}, padded=False),
+}
+FAST = ("compiled with losses, factors and metrics by output", "own compute_loss", "own train_step")
+
+
+@pytest.mark.parametrize(
+    "own", [pytest.param(own, id=name, marks=[] if name in FAST else pytest.mark.slow) for name, own in MODELS.items()]
+)
+def test_compiled_model_trains_like_keras(own: Own, tmp_path: Path) -> None:
+    keras.utils.set_random_seed(2)
+    model = own.build()
+    model.compile(**own.compiled, run_eagerly=True)
+    path = export_model(model, tmp_path / "m.tflite", batch_size=BATCH, example=own.example)
+    manifest = TrainableModel.from_content(path.read_bytes(), where="m").manifest
+    assert [(o.name, o.loss, o.metrics, o.loss_weight) for o in manifest.outputs] == own.outputs
+    interpreter = Interpreter(str(path), num_threads=1)
+    call = lambda signature, **inputs: interpreter.get_signature_runner(signature)(**inputs)  # noqa: E731
+    random, before, rate = np.random.default_rng(1), model.get_weights(), model.optimizer.learning_rate.numpy()
+    for step in range(STEPS):
+        real = BATCH - 2 if own.padded and step == 1 else BATCH
+        batch = own.rows(random, real)
+        padded = {key: np.concatenate([value, *[value[:1]] * (BATCH - real)]) for key, value in batch.items()}
+        weight = np.array([BATCH / real] * real + [0] * (BATCH - real), np.float32)
+        found = call("train", **padded, sample_weight=weight, learning_rate=rate)["loss"]
+        model.reset_metrics()
+        expected = model.train_on_batch(*own.fitted(batch), return_dict=True)["loss"]
+        assert float(found) == pytest.approx(float(expected), abs=1e-5)
+    after = call("parameters")
+    limit = 1e-5 * max(float(np.abs(v - old).max()) for v, old in zip(model.get_weights(), before, strict=True)) + 1e-7
+    for i, v in enumerate(model.weights):
+        np.testing.assert_allclose(after[f"a{i}"], v.numpy(), rtol=0, atol=limit, err_msg=v.path)
+    if "loss" in interpreter.get_signature_list():
+        batch = own.rows(random, BATCH)
+        outputs = call("infer", **{key: value for key, value in batch.items() if key.startswith("x")})
+        taken = interpreter.get_signature_runner("loss").get_input_details()
+        given = {key: value for key, value in {**batch, **outputs}.items() if key in taken}
+        expected = model.test_on_batch(*own.fitted(batch), return_dict=True)["loss"]
+        assert float(call("loss", **given)["losses"].mean()) == pytest.approx(float(expected), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_groups_of_a_class_are_those_of_its_layers(tmp_path: Path) -> None:
+    model = Network()
+    path = export_model(
+        model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", example=EXAMPLE, batch_size=2, train_groups=["head"]
+    )
+    found = {p.name: p.group for p in TrainableModel.load(path).parameters}
+    assert found["network/scale"] == found["network/first/kernel"] == "body"
+    assert (found["network/norm/gamma"], found["network/last/kernel"]) == ("norm", "head")
+    interpreter = Interpreter(str(path), num_threads=1)
+    before = interpreter.get_signature_runner("parameters")()
+    ones = {"x": np.ones((2, 4), np.float32), "y": np.ones((2, 4), np.float32), "sample_weight": np.ones(2, np.float32)}
+    interpreter.get_signature_runner("train_head")(**ones, learning_rate=np.float32(0.1))
+    after = interpreter.get_signature_runner("parameters")()
+    changed = [name for i, name in enumerate(found) if not np.array_equal(before[f"a{i}"], after[f"a{i}"])]
+    assert changed == ["network/last/kernel", "network/last/bias"]
+    assert [v.trainable for v in model.variables[:3]] == [True] * 3
+
+
+REFUSED: list[tuple[Any, dict[str, Any], str]] = [
+    (
+        Network,
+        {"loss": "mse", "example": None},
+        r"expected a built Keras model or a batch to build it with; give example",
+    ),
+    (Network, {"loss": "mse", "example": {"a": EXAMPLE[0]}}, r"model 'network': cannot be called on an example"),
+    (Network, {"loss": "mse", "example": (3, 4)}, r"example: expected a batch \(x, y\) of arrays"),
+    (Network, {"loss": "mse", "optimizer": None}, r"expected an optimizer, or a compiled model; give optimizer="),
+    (Network, {"loss": None}, r"loss: expected one for each output, or a model compiled with it, found None"),
+    (Distilled, {"loss": None}, r"loss: the model's class uses a compiled loss, found none"),
+    (Halved, {"loss": "mse", "embed": True}, r"embed: Halved has its own train_step, which takes x; leave embed out"),
+    (Unweighted, {"loss": "mse"}, r"Unweighted\.train_step: does not use sample_weight, .*batch_size=None"),
+    (Adversaries, {"loss": "mse"}, r"trains with 2 optimizers \(d_optimizer, g_optimizer\), .*tf\.Module"),
+    (Silent, {"loss": "mse"}, r"Silent\.train_step: expected to return the batch's 'loss', found total"),
+    (
+        sequential,
+        {"loss": lambda y, p: ops.mean(y - p), "example": None},
+        r"depends on the others of its batch, .*batch_size=None",
+    ),
+    (sequential, {"loss": losses.Circle()}, r"loss circle: an example's value depends on the others"),
+    (sequential, {"loss": lambda y, p: ops.sum(p, 0)}, r"expected one value for each example"),
+]
+
+
+@pytest.mark.parametrize(("build", "options", "message"), REFUSED, ids=[message for *_, message in REFUSED])
+def test_class_or_loss_is_refused(build: Any, options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=message) as error:
+        export_model(build(), tmp_path / "m.tflite", **{"optimizer": "sgd", "example": EXAMPLE, **options})
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
