@@ -307,9 +307,10 @@ class Availability(Settings, group="fleet.availability"):
 class Schedule(Settings, group="fleet.schedule"):
     """When the server starts devices and updates its model; `fleet.schedule=oort` is short for `fleet.schedule.kind=oort`."""
 
-    kind: Literal["synchronous", "oort"] = setting(
+    kind: Literal["synchronous", "oort", "fedbuff", "fedasync"] = setting(
         "synchronous",
-        "synchronous: rounds of devices drawn uniformly; oort: rounds of devices that learn much and report fast",
+        "synchronous: rounds of devices drawn uniformly; oort: rounds of devices that learn much and report fast; fedbuff: "
+        "an update with every few reports; fedasync: with every report",
     )
     hours: float | None = setting(None, "simulated hours after which the run ends; null for run.rounds alone", above=0)
     check_in: float = setting(
@@ -323,6 +324,21 @@ class Schedule(Settings, group="fleet.schedule"):
     pacer_seconds: float | None = setting(
         None, "oort: preferred duration at the start, and its step; null for that of the faster 30%", above=0
     )
+    concurrency: int | None = setting(
+        None, "fedbuff, fedasync: devices that train at once; null for fleet.cohort", least=1
+    )
+    buffer: int = setting(10, "fedbuff: reports of an update", least=1)
+    mixing: float = setting(0.6, "fedasync: share of a device's model in the server's new one", above=0, most=1)
+    max_staleness: int | None = setting(
+        None, "fedbuff, fedasync: server updates since a device started, above which its report is dropped", least=0
+    )
+    staleness: Literal["polynomial", "hinge", "constant"] = setting(
+        "polynomial",
+        "fedbuff, fedasync: how reports count less that are s updates old: (1 + s)^-exponent, hinge, or not",
+    )
+    exponent: float = setting(0.5, "staleness polynomial: its exponent", least=0)
+    hinge_after: int = setting(4, "staleness hinge: s up to which reports count in full", least=0)
+    hinge_slope: float = setting(10.0, "staleness hinge: beyond, the factor 1 / (slope (s - after) + 1)", least=0)
 
     def __post_init__(self) -> None:
         """Check types and ranges, and that no setting is given that the kind does not read."""
@@ -336,7 +352,16 @@ class Schedule(Settings, group="fleet.schedule"):
                 )
 
 
-READ_BY: Mapping[str, tuple[str, ...]] = {"pacer_seconds": ("oort",)}
+ROUNDS, ASYNCHRONOUS = ("synchronous", "oort"), ("fedbuff", "fedasync")
+READ_BY: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("overselection", "deadline", "min_reports"), ROUNDS),
+    **dict.fromkeys(
+        ("concurrency", "max_staleness", "staleness", "exponent", "hinge_after", "hinge_slope"), ASYNCHRONOUS
+    ),
+    "pacer_seconds": ("oort",),
+    "buffer": ("fedbuff",),
+    "mixing": ("fedasync",),
+}
 """The kinds of a schedule that read a setting, by its name; all kinds read the others."""
 
 

@@ -76,6 +76,8 @@ class Strategy:
         alone: Whether nothing travels. There is then no cohort: every device trains in every round, unseen ones included.
         partial_work: Whether stragglers send the part of their work that they finished; otherwise the round drops them.
             See `Fleet.stragglers`.
+        asynchronous: Whether updates, which are then changes of the tensor `weights`, may be applied one by one to later
+            states than the devices received. See `Schedule.kind`.
         unweighted: Names of the update's tensors that are averaged with equal weights.
         reads_examples: Whether `local` or `deploy` reads examples, embeddings or outputs, which phones do not send.
     """
@@ -84,6 +86,7 @@ class Strategy:
     keeps_updates: bool = False
     alone: bool = False
     partial_work: bool = False
+    asynchronous: bool = True
     unweighted: frozenset[str] = frozenset()
     reads_examples: bool = False
 

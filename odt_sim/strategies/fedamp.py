@@ -40,6 +40,7 @@ class FedAMP(Strategy):
 
     needs = frozenset({"gradient_offset"})
     keeps_updates = True
+    asynchronous = False
 
     def __init__(
         self, sigma: float = 10.0, alpha: float = 1.0, regularization: float = 0.1, unseen_epochs: int = 10

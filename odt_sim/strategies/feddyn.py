@@ -36,6 +36,7 @@ class FedDyn(Strategy):
 
     needs = frozenset({"gradient_offset"})
     keeps_updates = True
+    asynchronous = False
 
     def __init__(self, alpha: float = 0.01) -> None:
         """Set the strength of the regularizer.

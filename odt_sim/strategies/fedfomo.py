@@ -41,6 +41,7 @@ class FedFomo(Strategy):
     """Every device has a personal model and weights all others by their value to it."""
 
     keeps_updates = True
+    asynchronous = False
 
     def __init__(self, models: int | None = None, unseen_epochs: int = 10) -> None:
         """Set the number of models per device, and the training of unseen devices.

@@ -46,6 +46,7 @@ class IFCA(Strategy):
     """FedAvg with several models, from which each device chooses one."""
 
     keeps_updates = True
+    asynchronous = False
 
     def __init__(self, clusters: int = 2, warm_up_rounds: int = 1) -> None:
         """Set the number of models.

@@ -30,6 +30,7 @@ class Local(Strategy):
     """Every device trains alone, with optimizer slots that persist from round to round."""
 
     alone = True
+    asynchronous = False
 
     def shared(self, parameter: Parameter) -> bool:
         """Return False: nothing travels."""

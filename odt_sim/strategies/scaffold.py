@@ -30,6 +30,7 @@ class Scaffold(Strategy):
 
     needs = frozenset({"gradient_offset", "learning_rate", "plain_sgd"})
     unweighted = frozenset({"control"})
+    asynchronous = False
 
     def init(self, initial: Weights) -> ServerState:
         """Return the exported weights and a control variate of zeros."""

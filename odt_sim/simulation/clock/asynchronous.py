@@ -11,11 +11,26 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.persistence.timeline import USED
 from odt_sim.simulation.clock.timetable import Floats, Ids
 
-FLIGHT = np.dtype([("device", "<i8"), ("version", "<i8"), ("start", "<f8"), ("end", "<f8"), ("reports", "?")])
-"""A device that trains: the server's version that it started with, when it started, when it is done, and whether it then
-reports; otherwise it has left."""
+FLIGHT = np.dtype(
+    [
+        ("device", "<i8"),
+        ("version", "<i8"),
+        ("begin", "<f8"),
+        ("end", "<f8"),
+        ("outcome", "i1"),
+        ("units", "<i8"),
+        ("joules", "<f8"),
+        ("bytes_down", "<i8"),
+        ("bytes_up", "<i8"),
+        ("wifi", "?"),
+    ]
+)
+"""A device that trains: the version of the server's model that it started with, when it begins to download and when it is
+done, what then becomes of it (an `odt_sim.persistence.timeline.Outcome`), the epochs or steps that it finishes, what it
+spends and moves, and whether it is on Wi-Fi."""
 
 Flights = NDArray[np.void]
 
@@ -108,7 +123,10 @@ def arrivals(
         place = int(np.argmin(flights["end"]))
         ended, flights = flights[place : place + 1], np.delete(flights, place)
         old = max_staleness is not None and version - int(ended["version"][0]) > max_staleness
-        (left if not ended["reports"][0] else stale if old else used).append(ended)
+        if ended["outcome"][0] not in USED:
+            left.append(ended)
+        else:
+            (stale if old else used).append(ended)
     after = replace(server, version=version + 1, time=now, flights=flights)
     return Arrivals(after, _joined(used), _joined(stale), _joined(left), started)
 

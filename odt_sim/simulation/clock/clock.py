@@ -164,6 +164,10 @@ class Spent:
     bytes_up: Floats
     wifi: NDArray[np.bool_]
 
+    def drained(self, batteries: Batteries) -> Batteries:
+        """Return the batteries after this."""
+        return batteries.after(self.ids, self.begins, self.stops - self.begins, self.joules)
+
     def line(self, round: int, start: float, end: float, eligible: int | None) -> TimelineRecord:
         """Return the line of `timeline.jsonl`, with times and energies in thousandths."""
         return TimelineRecord(

@@ -1,14 +1,21 @@
 """The clock of a run, and the settings that do not go together with it."""
 
+from odt_sim.aggregators.mean import Mean
 from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.fleet.conditions import Conditions
-from odt_sim.settings import Schedule
+from odt_sim.settings import ASYNCHRONOUS, Schedule
 from odt_sim.simulation.clock.clock import Clock
 from odt_sim.simulation.clock.rounds import OortClock, SynchronousClock
+from odt_sim.simulation.clock.servers import BufferedClock, MixingClock
 from odt_sim.simulation.clock.timetable import Ids
 from odt_sim.simulation.job import Job
 
-KINDS: dict[str, type[Clock]] = {"synchronous": SynchronousClock, "oort": OortClock}
+KINDS: dict[str, type[Clock]] = {
+    "synchronous": SynchronousClock,
+    "oort": OortClock,
+    "fedbuff": BufferedClock,
+    "fedasync": MixingClock,
+}
 """The clock of each `fleet.schedule.kind`."""
 
 
@@ -55,4 +62,20 @@ def check_clock(job: Job, conditions: Conditions | None, promises: bool) -> None
         raise ConfigurationError(
             f"aggregator {job.aggregator.name}: promises privacy for cohorts drawn uniformly from all devices, but "
             "fleet.profiles draws from those available; leave one of the two out"
+        )
+    if schedule.kind in ASYNCHRONOUS:
+        _check_asynchronous(job)
+
+
+def _check_asynchronous(job: Job) -> None:
+    kind, strategy, aggregator = job.fleet.schedule.kind, job.strategy, job.aggregator
+    if not strategy.asynchronous:
+        raise StrategyError(
+            f"strategy {strategy.name}: cannot be asynchronous (fleet.schedule={kind}), since its server needs updates that "
+            "all started from its present state; choose fleet.schedule=synchronous, or another strategy"
+        )
+    if type(aggregator) is not Mean:
+        raise ConfigurationError(
+            f"aggregator {aggregator.name}: combines the updates of a round, which fleet.schedule={kind} does not have; "
+            "choose aggregator=mean"
         )

@@ -12,7 +12,7 @@ from odt_sim.fleet.battery import Batteries
 from odt_sim.persistence.commit import Commit
 from odt_sim.simulation.clock import oort
 from odt_sim.simulation.clock.asynchronous import LONGEST_WAIT, WAIT
-from odt_sim.simulation.clock.clock import Appointment, Clock, Group, Spent, State, spent
+from odt_sim.simulation.clock.clock import Appointment, Clock, Group, State, spent
 from odt_sim.simulation.clock.devices import Planned
 from odt_sim.simulation.clock.synchronous import synchronous_course
 from odt_sim.simulation.clock.timetable import Course, Ids
@@ -92,10 +92,6 @@ class OortClock(SynchronousClock):
         speeds = self._devices.conditions.population.of("speed", eligible)
         random = generator_for(self._job.seed, commit.round + 1, "oort")
         return oort.select(eligible, speeds, count, commit.round + 1, known, step, random)
-
-
-def _drained(batteries: Batteries, done: Spent) -> Batteries:
-    return batteries.after(done.ids, done.begins, done.stops - done.begins, done.joules)
 
 
 def _explored(state: State) -> oort.Explored:

@@ -1,6 +1,6 @@
 """Three classes of devices and a calibration in round numbers, so that times are computed by hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +32,26 @@ COMMON = {
 def on_clock(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Fleet]:
     """Return a function that returns a fleet with device profiles, for a model of which a call takes a second."""
     folder = tmp_path_factory.mktemp("profiles")
-    rows = [[name, *({**COMMON, "speed": speed}[column] for column in COLUMNS[1:])] for name, speed in CLASSES.items()]
-    table = folder / "classes.csv"
-    table.write_text("\n".join(",".join(map(str, row)) for row in [COLUMNS, *rows]) + "\n")
+
+    def table_of(speeds: Mapping[str, float]) -> Path:
+        rows = [
+            [name, *({**COMMON, "speed": speed}[column] for column in COLUMNS[1:])] for name, speed in speeds.items()
+        ]
+        table = folder / f"{len(speeds)}.csv"
+        table.write_text("\n".join(",".join(map(str, row)) for row in [COLUMNS, *rows]) + "\n")
+        return table
 
     def fleet(
-        model: TrainableModel, schedule: Any = "synchronous", availability: Any = "always", **settings: Any
+        model: TrainableModel,
+        schedule: Any = "synchronous",
+        availability: Any = "always",
+        speeds: Mapping[str, float] = CLASSES,
+        **settings: Any,
     ) -> Fleet:
         times = dict.fromkeys(model.signatures, CallTime(1.0, 0.0, model.batch_size))
         path = folder / f"{model.fingerprint[:16]}.json"
         path.write_text(Calibration(model.fingerprint, "by hand", times, 10**7).to_json())
-        profiles = {"table": str(table), "calibration": str(path)}
+        profiles = {"table": str(table_of(speeds)), "calibration": str(path)}
         return Fleet(profiles=profiles, availability=availability, schedule=schedule, **settings)  # type: ignore[arg-type]
 
     return fleet
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the objects of a file of JSON lines."""
-    import json
-
-    return [json.loads(line) for line in path.read_text().splitlines()]

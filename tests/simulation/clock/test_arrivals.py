@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from odt_sim.persistence.timeline import Outcome
 from odt_sim.simulation.clock.asynchronous import (
     FLIGHT,
     Flights,
@@ -24,9 +25,9 @@ def lowest(count: int, time: float, without: Ids) -> Ids:
 
 def start(ids: Ids, time: float, leaves: float = np.inf) -> Flights:
     flights = np.zeros(len(ids), FLIGHT)
-    flights["device"], flights["start"] = ids, time
+    flights["device"], flights["begin"] = ids, time
     flights["end"] = time + np.minimum(SECONDS[ids], leaves)
-    flights["reports"] = SECONDS[ids] <= leaves
+    flights["outcome"] = np.where(SECONDS[ids] <= leaves, Outcome.REPORTED, Outcome.LEFT)
     return flights
 
 
