@@ -185,13 +185,13 @@ def model_file(config: DictConfig) -> Path:
 
 
 def federated(config: DictConfig) -> FederatedData:
-    """Return the configured data, spread over the fleet's devices, with its drift.
+    """Return the configured data, spread over the fleet's devices, with its drift and the order of its arrival.
 
     Raises:
         DataError: The data cannot be read, or cannot be spread over so many devices.
-        ConfigurationError: The partition or the drift does not take a setting, or fails.
+        ConfigurationError: The partition, the drift or the arrival does not take a setting, or fails.
     """
-    dataset, partition, drift = (build(config[group], group) for group in ("data", "partition", "drift"))
+    dataset, partition = (build(config[group], group) for group in ("data", "partition"))
     split = config.split
     with user_code_errors(partition, "partition: failed", ConfigurationError):
         data = federate(
@@ -204,14 +204,20 @@ def federated(config: DictConfig) -> FederatedData:
             method=split.method,
             gap=split.gap,
         )
-    with user_code_errors(drift, "drift: failed", ConfigurationError):
-        changed = drift(data, config.seed)
+    return _changed(_changed(data, config, "drift"), config, "arrival")
+
+
+def _changed(data: FederatedData, config: DictConfig, group: str) -> FederatedData:
+    """Return what a group's function of the data and the seed makes of the data, with its name in `spread`."""
+    function = build(config[group], group)
+    with user_code_errors(function, f"{group}: failed", ConfigurationError):
+        changed = function(data, config.seed)
     if not isinstance(changed, FederatedData):
         raise ConfigurationError(
-            f"drift {described(drift)}: returned {type(changed).__name__}, expected FederatedData; correct it"
+            f"{group} {described(function)}: returned {type(changed).__name__}, expected FederatedData; correct it"
         )
     recorded = changed is data or changed.spread != data.spread
-    return changed if recorded else replace(changed, spread=f"{data.spread} drift={described(drift)}")
+    return changed if recorded else replace(changed, spread=f"{data.spread} {group}={described(function)}")
 
 
 def check(config: DictConfig) -> None:

@@ -17,10 +17,10 @@ from odt_sim.device.plan import TrainingPlan
 from odt_sim.settings import REQUIRED, ConfiguredFleet, General, Run, Setting, Settings, Split, expected, nested
 
 DECLARED: tuple[type[Settings], ...] = (General, Run, ConfiguredFleet, Split, TrainingPlan)
-COMPONENTS = ("strategy", "aggregator", "data", "partition", "drift", "backend", "tracker")
+COMPONENTS = ("strategy", "aggregator", "data", "partition", "drift", "arrival", "backend", "tracker")
 GROUPS = (*COMPONENTS, "model", "fleet", "experiment", "run", "split", "train")
 """The top level of a configuration, with `seed`."""
-SUPPLIED = {"partition": 3, "drift": 2}
+SUPPLIED = {"partition": 3, "drift": 2, "arrival": 2}
 """How many arguments of a group's function are no settings: data, devices and seed."""
 
 

@@ -33,6 +33,7 @@ class Dataset:
         sequences: `[examples]` integers, the recording or text of each example. The examples of a sequence are in the
             order of time, and a split by block cuts each sequence. None if a device's examples are one sequence.
         standardize: Whether each device standardizes its inputs by its own training examples, after the split.
+        times: `[examples]` numbers, when each example arises, in any unit; None if unknown.
     """
 
     name: str
@@ -42,10 +43,11 @@ class Dataset:
     classes: Classes = None
     sequences: Array | None = None
     standardize: bool = False
+    times: Array | None = None
 
     def __post_init__(self) -> None:
         """Make the arrays read-only."""
-        for name in ("x", "y", "users", "sequences"):
+        for name in ("x", "y", "users", "sequences", "times"):
             if several(array := getattr(self, name)):
                 object.__setattr__(self, name, Columns.of(array, f"data {self.name}, {name}"))
             elif isinstance(array, np.ndarray):

@@ -56,6 +56,8 @@ def check(dataset: Dataset) -> Dataset:
         raise DataError(
             f"{where}: sequences is {sequences.dtype} {list(sequences.shape)}, expected one integer for each example"
         )
+    if dataset.times is not None:
+        _check_times(where, np.asarray(dataset.times), len(y))
     x = _mapped(x, lambda name, array: _inputs(where, _key("x", name), array))
     y, classes = _all_targets(where, y, dataset.classes)
     return replace(dataset, x=x, y=y, users=users, classes=classes, sequences=sequences)
@@ -94,6 +96,13 @@ def _all_targets(where: str, y: Rows, classes: Classes) -> tuple[Rows, Classes]:
     checked = {name: _targets(where, _key("y", name), array, given.get(name)) for name, array in y.items()}
     arrays = tuple(array for array, _ in checked.values())
     return Columns(y.names, arrays), {name: count for name, (_, count) in checked.items()}
+
+
+def _check_times(where: str, times: Array, examples: int) -> None:
+    if times.shape != (examples,) or times.dtype.kind not in "iuf" or not np.isfinite(times).all():
+        raise DataError(
+            f"{where}: times is {times.dtype} {list(times.shape)}, expected one finite number for each of {examples} examples"
+        )
 
 
 def _check_lengths(where: str, arrays: Mapping[str, Array]) -> None:

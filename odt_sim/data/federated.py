@@ -11,6 +11,7 @@ from odt_sim.data.columns import Columns, Rows, arrays_of
 from odt_sim.data.dataset import Array, Classes, Dataset, Indices, digest_of, read_only
 from odt_sim.data.dataset_checks import check_finite
 from odt_sim.data.index_lists import IndexLists
+from odt_sim.data.periods import Arrival
 from odt_sim.data.split import Parts, part_sizes, split, split_by_block
 from odt_sim.errors import DataError
 from odt_sim.settings import Split
@@ -61,6 +62,8 @@ class FederatedData:
         deferred: The split of devices that are split on demand; None if all have been split.
         digest: The digest of the data set before partition and drift; empty if unknown.
         users: `[devices]` the user id of each device; None unless all examples of a device are of one user.
+        times: `[examples]` numbers, when each example arises; None if unknown.
+        arrival: The periods in which examples arrive; None if all are there from the first round on.
     """
 
     name: str
@@ -73,10 +76,12 @@ class FederatedData:
     deferred: DeferredSplit | None = None
     digest: str = ""
     users: Array | None = None
+    times: Array | None = None
+    arrival: Arrival | None = None
 
     def __post_init__(self) -> None:
         """Make the arrays read-only."""
-        for name in ("x", "y", "indices", "offsets", "users"):
+        for name in ("x", "y", "indices", "offsets", "users", "times"):
             if (array := getattr(self, name)) is not None:
                 object.__setattr__(self, name, read_only(array))
 
@@ -93,6 +98,18 @@ class FederatedData:
     def devices(self) -> int:
         """The number of devices."""
         return len(self.offsets)
+
+    def arrived(self, device: int, round: int) -> Parts:
+        """Return the indices of a device's train, validation and test examples as they are in a round."""
+        parts = self.parts(device)
+        if self.arrival is None:
+            return parts
+        train, validation, test = parts
+        return (
+            self.arrival.train(train, round),
+            self.arrival.train(validation, round),
+            self.arrival.test(test, round),
+        )
 
     @property
     def train_sizes(self) -> Indices:
@@ -153,7 +170,7 @@ def federate(
     lists = _partitioned(dataset, partition, devices, seed)
     suffix = {"stratified": "", "random": " split=random", "block": f" split=block gap={gap}"}[method]
     spread = f"{described(partition)} validation={validation} test={test}{suffix}"
-    digest = digest_of(dataset.x, dataset.y, dataset.users, dataset.sequences)
+    digest = digest_of(dataset.x, dataset.y, dataset.users, dataset.sequences, dataset.times)
     users = _users(dataset, lists)
     by_label = DeferredSplit(_strata(dataset) if method == "stratified" else None, seed, validation, test)
     if method == "block":
@@ -163,14 +180,15 @@ def federate(
         parts = [by_label.parts(indices, device) for device, indices in enumerate(lists)]
     else:
         offsets = _offsets(part_sizes(lists.sizes, validation, test))
+        indices, x, deferred = lists.values, dataset.x, by_label
         return FederatedData(
-            dataset.name, dataset.x, dataset.y, dataset.classes, lists.values, offsets, spread, by_label, digest, users
+            dataset.name, x, dataset.y, dataset.classes, indices, offsets, spread, deferred, digest, users, dataset.times
         )
     indices = np.concatenate([part for of_device in parts for part in of_device])
     offsets = _offsets(np.array([[len(part) for part in of_device] for of_device in parts], np.int64))
     x = standardized(dataset.x, indices, offsets) if dataset.standardize else dataset.x
     return FederatedData(
-        dataset.name, x, dataset.y, dataset.classes, indices, offsets, spread, digest=digest, users=users
+        dataset.name, x, dataset.y, dataset.classes, indices, offsets, spread, None, digest, users, dataset.times
     )
 
 

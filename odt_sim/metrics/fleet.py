@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.metrics.continual import is_period, period_of
 from odt_sim.metrics.names import higher_is_better
 
 Row = Mapping[str, Any]
@@ -94,7 +95,7 @@ def evaluation_columns(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str,
         For each metric m: `m` (example-weighted mean over seen devices), `m_unweighted`, `m_unseen` (unweighted mean over
         unseen devices), and `validation_m` (mean over seen devices, weighted by their validation examples). A column is
         absent if no device has a finite value. `validation_devices` counts the devices in the mean of the first metric on
-        validation examples.
+        validation examples. Where examples arrive over time, `period_1_m`, `period_2_m`, ... for the first metric.
     """
     seen, unseen = split_seen(rows)
     validated = [measured_as(row, "validation", metrics, "validation_examples") for row in seen]
@@ -108,7 +109,17 @@ def evaluation_columns(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str,
             columns[f"validation_{metric}"] = figures.weighted_mean
     if figures := fleet_figures(validated, metrics[0]):
         columns["validation_devices"] = figures.devices
-    return columns
+    return {**columns, **_period_columns(seen, metrics[0])}
+
+
+def _period_columns(seen: Sequence[Row], metric: str) -> dict[str, float]:
+    """Return the mean of each period's column over the devices that have it, weighted by their test examples."""
+    columns = sorted({name for row in seen for name in row if is_period(name, metric)}, key=period_of)
+    means = {
+        name: fleet_figures([{"examples": row.get("examples", 0), metric: row.get(name)} for row in seen], metric)
+        for name in columns
+    }
+    return {name: figures.weighted_mean for name, figures in means.items() if figures}
 
 
 def measured_as(row: Row, prefix: str, metrics: Sequence[str], examples: str = "examples") -> Row:

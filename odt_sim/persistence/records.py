@@ -184,11 +184,13 @@ ROUND_FIGURES: Mapping[str, str] = {
     "m_unweighted": "the same mean, every device counted once",
     "m_unseen": "mean over the unseen devices, every device counted once",
     "validation_m": "mean over the seen devices, weighted by their validation examples",
+    "period_1_m": "first metric on the test examples of the first period, and so on, where examples arrive over time",
     "validation_devices": "devices in the mean of the first metric on validation examples",
 }
 """The columns of a round that was evaluated; one is absent where no device has a finite value."""
 
 DEVICE_FIGURES: Mapping[str, str] = {
+    "period_1_m": "first metric on the test examples of the first period, and so on, where examples arrive over time",
     "m": "deployed model on the test examples",
     "train_m": "deployed model on the training examples",
     "validation_m": "deployed model on the validation examples",

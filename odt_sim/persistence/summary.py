@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
+from odt_sim.metrics.continual import continual_figures
 from odt_sim.metrics.fleet import Row, fleet_figures, fraction_hurt, gains, measured_as, split_seen
 from odt_sim.metrics.rounds import rounds_to_target
 from odt_sim.persistence.records import Record
@@ -17,7 +18,7 @@ Metrics = Mapping[str, Mapping[str, Any] | None]
 class Summary(Record):
     """A complete run: the content of `summary.json`."""
 
-    OPTIONAL = ("stopped", "simulated_seconds", "joules", "bytes_wifi", "bytes_cellular")
+    OPTIONAL = ("over_time", "stopped", "simulated_seconds", "joules", "bytes_wifi", "bytes_cellular")
 
     strategy: Annotated[str, "name of the strategy"]
     seed: Annotated[int, "seed of the run"]
@@ -56,6 +57,9 @@ class Summary(Record):
     state_bytes: Annotated[float | None, "bytes that a device keeps from round to round, mean over devices"] = None
     seconds: Annotated[float, "wall-clock time of all rounds, without the evaluation at the end"]
     settings: Annotated[Mapping[str, str] | None, "all that decides the result but the seed, by dotted name"] = None
+    over_time: Annotated[
+        Mapping[str, float] | None, "`now`, `average`, `plasticity` and `forgetting` of the first metric; absent without arrival"
+    ] = None
     privacy: Annotated[Mapping[str, Any] | None, "epsilon, delta and neighbouring fleets; null without a promise"] = (
         None
     )
@@ -135,6 +139,7 @@ def summarize(
         state_bytes=_known_total(devices, "state_bytes", mean=True),
         seconds=_total(rounds, "seconds"),
         settings=None if settings is None else dict(settings),
+        over_time=continual_figures(rounds, metrics[0]),
         privacy=None if privacy is None else dict(privacy),
         stopped=stopped,
         simulated_seconds=max((row["simulated_end"] for row in rounds if "simulated_end" in row), default=None),

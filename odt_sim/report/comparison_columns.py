@@ -12,6 +12,7 @@ from odt_sim.report.formatting import metric_name, metric_unit
 
 SERVED = "How well the seen devices are served"
 NEW_USERS = "New users"
+OVER_TIME = "As examples arrive"
 COST = "What it costs"
 OTHER = "Other figures"
 
@@ -23,7 +24,7 @@ class Column:
     Attributes:
         key: Its name in `Configuration.values`.
         title: Its heading, of at most two lines.
-        question: The table that holds it: `SERVED`, `NEW_USERS`, `COST` or `OTHER`.
+        question: The table that holds it: `SERVED`, `NEW_USERS`, `OVER_TIME`, `COST` or `OTHER`.
         unit: `percent` (of a fraction from 0 to 1), `number`, `count`, `megabytes`, `kilobytes` or `seconds`.
         figure: Returns the figure of a complete run; None if unknown.
         higher_is_better: Whether larger is better; None if the column has no best value.
@@ -44,7 +45,7 @@ def comparison_columns(metrics: tuple[str, ...], target: float | None = None) ->
         metrics: The task's metrics; strategies are compared by the first.
         target: The value of the first metric to which rounds are counted.
     """
-    return (*_served(metrics[0]), *_new_users(metrics[0]), *_cost(metrics[0], target), *_other(metrics))
+    return (*_served(metrics[0]), *_new_users(metrics[0]), *_over_time(metrics[0]), *_cost(metrics[0], target), *_other(metrics))
 
 
 def megabytes_moved(run: Run) -> float:
@@ -83,6 +84,19 @@ def _new_users(metric: str) -> list[Column]:
         ),
         Column("unseen_hurt_local", "unseen hurt\nvs local", NEW_USERS, "percent", hurt, higher_is_better=False),
     ]
+
+
+def _over_time(metric: str) -> list[Column]:
+    unit, high = metric_unit(metric), higher_is_better(metric)
+    titles = {"now": "this\nperiod", "average": "all\nperiods", "plasticity": "when\nnew", "forgetting": "for-\ngotten"}
+    return [
+        Column(name, title, OVER_TIME, unit, _over_time_figure(name), high if name != "forgetting" else False)
+        for name, title in titles.items()
+    ]
+
+
+def _over_time_figure(name: str) -> Callable[[Run], float | None]:
+    return lambda run: (run.complete.get("over_time") or {}).get(name)
 
 
 def _cost(metric: str, target: float | None) -> list[Column]:

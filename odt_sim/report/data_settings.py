@@ -8,7 +8,7 @@ from odt_sim.report.overrides import shown_overrides
 from odt_sim.settings import flatten
 
 _SETTINGS = ("data", "data.digest", "partition", "fleet.devices", "fleet.unseen", "fleet.evaluated")
-_GROUPS = ("data", "partition", "drift", "split")
+_GROUPS = ("data", "partition", "drift", "arrival", "split")
 
 
 def data_settings(run: Run) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from odt_sim.persistence.run import Run
 from odt_sim.persistence.run_folder import document
 from odt_sim.report import description
 from odt_sim.report.comparison import Comparison
-from odt_sim.report.comparison_columns import COST, NEW_USERS, OTHER, SERVED
+from odt_sim.report.comparison_columns import COST, NEW_USERS, OTHER, OVER_TIME, SERVED
 from odt_sim.report.comparison_json import comparison_document
 from odt_sim.report.formatting import metric_name, score
 from odt_sim.report.overrides import short_paths
@@ -77,6 +77,7 @@ def _sections(comparison: Comparison) -> list[Section]:
         Section(SERVED, _served_caption(comparison), comparison_table(comparison, SERVED), notes),
         *_paired_section(comparison),
         Section(NEW_USERS, _new_users_caption(comparison), comparison_table(comparison, NEW_USERS)),
+        Section(OVER_TIME, _over_time_caption(comparison), comparison_table(comparison, OVER_TIME)),
         Section(COST, _cost_caption(comparison), comparison_table(comparison, COST)),
         Section(OTHER, _other_caption(comparison), comparison_table(comparison, OTHER)),
     ]
@@ -120,6 +121,14 @@ def _new_users_caption(comparison: Comparison) -> str:
     return (
         f"Test {metric_name(comparison.metric)} of the unseen devices, which take no part in training, with the model as "
         f"it is deployed to them. Every device counts once.{adapted}"
+    )
+
+
+def _over_time_caption(comparison: Comparison) -> str:
+    return (
+        f"Test {metric_name(comparison.metric)} of the seen devices at the end of the last period: on the examples of this "
+        "period, and the mean over all periods so far. When new: each period's examples at the end of that period. "
+        "Forgotten: how much better an earlier period's examples were served at their best than they are now."
     )
 
 

@@ -105,7 +105,8 @@ class Simulation:
         data = named_as(model, data)
         check_fit(model, data, plan)
         self._rounds, self._target = rounds, target
-        self._cadence = Cadence(rounds, evaluate_every, fleet.schedule.hours)
+        of_period = data.arrival.rounds if data.arrival else None
+        self._cadence = Cadence(rounds, evaluate_every or of_period, fleet.schedule.hours)
         place = storage_at(storage or self.directory / "checkpoint")
         self._own_storage = storage is not None
         self._backend = backend or SerialBackend()

@@ -20,7 +20,7 @@ from odt_sim.strategies.base import Tensors, array_of
 
 Row = dict[str, Any]
 
-PREFIXES = ("train_", "validation_", "global_", "local_", "others_", "adapted_", "deploy_")
+PREFIXES = ("train_", "validation_", "global_", "local_", "others_", "adapted_", "deploy_", "period_")
 """The prefixes of measured columns, which a strategy's own records must not have."""
 
 COMMON = 256  # test examples that are common to all devices: their cost does not grow with the fleet
@@ -48,12 +48,15 @@ class Evaluation:
         """
         state_bytes = sum(array_of(tensor).nbytes for tensor in device.state.values())
         self.deploy(device, broadcast)
+        if not len(device.test_examples):
+            return Excluded("no test example has arrived yet")
         if not is_finite(device.weights.vector):
             return Excluded("deployed weights not finite")
         calls = {"deploy_train_calls": device.calls.train, "deploy_infer_calls": device.calls.infer}
         row: Row = {"device": device.id, "train_examples": len(device.train_examples), **device.evaluate()}
         row["validation_examples"] = len(device.validation_examples)
-        if len(device.validation_examples):
+        row |= self._periods(device)
+        if len(device.validation_examples) and not self._data.arrival:  # rounds of different examples do not compare
             row |= _prefixed("validation", device.evaluate("validation"))
         for split, column in (("test", "loss"), ("validation", "validation_loss")):
             if not math.isfinite(row.get(column, 0.0)):  # else NaN outputs would count as wrong answers
@@ -82,7 +85,21 @@ class Evaluation:
 
     def _own_test(self, device: Device) -> Examples:
         """Return the device's test examples, which it does not have before its model is deployed."""
-        return Examples(self._data.x, self._data.y, self._data.test(device.id))
+        return Examples(self._data.x, self._data.y, self._data.arrived(device.id, device.round)[2])
+
+    def _periods(self, device: Device) -> Row:
+        """Return the first metric on the test examples of each period so far, as `period_1_accuracy` and the like."""
+        arrival, own, metric = self._data.arrival, device.test_examples, self._job.metrics[0]
+        if arrival is None:
+            return {}
+        row: Row = {}
+        for period in range(arrival.at(device.round) + 1):
+            rows = arrival.of_period(self._data.test(device.id), period)
+            if len(rows):
+                device.test_examples = Examples(self._data.x, self._data.y, rows)
+                row[f"period_{period + 1}_{metric}"] = device.evaluate()[metric]
+        device.test_examples = own
+        return row
 
     def _once(self, device: Device, broadcast: Tensors) -> Row:
         own, steps = device.test_examples, self._job.fleet.adaptation_steps

@@ -75,7 +75,7 @@ class Worker:
     def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[tuple[Device, Result]]:
         """Do work on the devices of a block; yield each device with its result, in order."""
         # Split all at once: the training of a device evicts what splitting needs from the processor's caches.
-        parts = [self._job.data.parts(id) for id in task.devices]
+        parts = [self._job.data.arrived(id, task.round) for id in task.devices]
         for id, (train, validation, _) in zip(task.devices, parts, strict=True):
             device = self._device(id, task.round, train, validation)
             device.state = self._store.load(id, task.versions.get(id))

@@ -1,0 +1,156 @@
+"""The order in which a device's examples arrive, for training that continues over days.
+
+Each device's examples are ordered by a key and cut into periods of equal size. In a period's rounds, the device trains on the
+examples that arrived in it (or on all so far), and is evaluated on the test examples of the periods so far.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from odt_sim.data.dataset import Array
+from odt_sim.data.federated import FederatedData
+from odt_sim.data.periods import Arrival, Kept
+from odt_sim.errors import ConfigurationError, DataError
+
+_STREAM = 5  # keeps these random numbers apart from those of partitions, splits, sources and drifts
+
+Arriving = Callable[[FederatedData, int], FederatedData]
+"""Adds an arrival to the data of a fleet, with a seed."""
+
+
+def none(data: FederatedData, seed: int) -> FederatedData:
+    """Return the data unchanged: all examples are there from the first round on."""
+    return data
+
+
+def in_order(
+    data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 5, keep: Kept = "new"
+) -> FederatedData:
+    """Let examples arrive in the order of the data set.
+
+    Args:
+        data: The data.
+        seed: Not used.
+        periods: The number of periods, at least 2.
+        rounds: The rounds of each period.
+        keep: `new` to train on the examples of the period only, `all` to train on all so far.
+    """
+    return _arriving(data, np.arange(len(data.y)), periods, rounds, keep, "in_order")
+
+
+def by_time(
+    data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 5, keep: Kept = "new"
+) -> FederatedData:
+    """Let examples arrive by their times.
+
+    Args:
+        data: The data, with `times`.
+        seed: Not used.
+        periods: The number of periods, at least 2.
+        rounds: The rounds of each period.
+        keep: `new` to train on the examples of the period only, `all` to train on all so far.
+
+    Raises:
+        DataError: The data has no times.
+    """
+    if data.times is None:
+        raise DataError(
+            f"data {data.name}: has no times; name their column (data.times for a table), return Dataset(..., times=...), "
+            "or use arrival=in_order"
+        )
+    return _arriving(data, data.times, periods, rounds, keep, "by_time")
+
+
+def by_class(
+    data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 5, keep: Kept = "new"
+) -> FederatedData:
+    """Let the classes arrive one after another, in a random order that all devices share.
+
+    Args:
+        data: The data, with one class label for each example.
+        seed: The seed of the order.
+        periods: The number of periods, at least 2.
+        rounds: The rounds of each period.
+        keep: `new` to train on the examples of the period only, `all` to train on all so far.
+
+    Raises:
+        DataError: The examples do not have one class each.
+    """
+    y = np.asarray(data.y)
+    if data.classes is None or not (y.ndim == 1 or y.dtype == np.float32):
+        raise DataError(f"data {data.name}: expected one class label for each example; use arrival=in_order or by_time")
+    labels = y if y.ndim == 1 else y.argmax(axis=1)
+    place = np.random.default_rng([seed, _STREAM]).permutation(data.classes)
+    return _arriving(data, place[labels], periods, rounds, keep, "by_class")
+
+
+def by_key(
+    data: FederatedData,
+    seed: int,
+    *,
+    key: Callable[[FederatedData, int], Array],
+    periods: int = 5,
+    rounds: int = 5,
+    keep: Kept = "new",
+) -> FederatedData:
+    """Let examples arrive by your own key.
+
+    Args:
+        data: The data.
+        seed: The seed, for the function.
+        key: Takes the data and the seed and returns a number for each example, `[examples]`; smaller ones arrive earlier.
+        periods: The number of periods, at least 2.
+        rounds: The rounds of each period.
+        keep: `new` to train on the examples of the period only, `all` to train on all so far.
+
+    Raises:
+        DataError: The function does not return a number for each example.
+    """
+    keys = np.asarray(key(data, seed))
+    if keys.shape != (len(data.y),) or keys.dtype.kind not in "iuf":
+        raise DataError(
+            f"arrival.key: returned {keys.dtype} {list(keys.shape)}, expected a number for each of the {len(data.y)} examples"
+        )
+    return _arriving(data, keys, periods, rounds, keep, f"by_key {getattr(key, '__name__', 'function')}")
+
+
+def _arriving(data: FederatedData, keys: Array, periods: int, rounds: int, keep: Kept, name: str) -> FederatedData:
+    for setting, value, least in (("periods", periods, 2), ("rounds", rounds, 1)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigurationError(f"arrival.{setting}: expected a whole number of at least {least}, found {value!r}")
+    if keep not in ("new", "all"):
+        raise ConfigurationError(f"arrival.keep: expected new or all, found {keep!r}")
+    arrival = Arrival(_periods(data, keys, periods), periods, rounds, keep)
+    if data.deferred is None:
+        _check_trains(data, arrival)
+    spread = f"{data.spread} arrival={name} periods={periods} rounds={rounds} keep={keep}"
+    return replace(data, arrival=arrival, spread=spread)
+
+
+def _periods(data: FederatedData, keys: Array, periods: int) -> Array:
+    """Return the period of each example: within a device, the examples in order of their keys are cut into equal parts."""
+    sizes = data.offsets[:, 3] - data.offsets[:, 0]
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    order = data.indices[np.lexsort((data.indices, keys[data.indices], owners))]
+    places = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    period = np.full(len(keys), -1, np.int16)
+    period[order] = places * periods // np.repeat(sizes, sizes)
+    return period
+
+
+def _check_trains(data: FederatedData, arrival: Arrival) -> None:
+    """Check that each device has something to train on in each period."""
+    starts, ends = data.offsets[:, 0], data.offsets[:, 1]
+    sizes = ends - starts
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    rows = data.indices[np.arange(len(owners)) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)]
+    counts = np.zeros((len(sizes), arrival.periods), np.int64)
+    np.add.at(counts, (owners, arrival.period[rows]), 1)
+    if not counts.all():
+        device, period = np.argwhere(counts == 0)[0].tolist()
+        raise DataError(
+            f"device {device}: has none of its {sizes[device]} training examples in period {period + 1} of "
+            f"{arrival.periods}; lower arrival.periods or fleet.devices"
+        )
