@@ -25,7 +25,19 @@ Run an experiment; with -m a sweep over values that commas separate.
   odt-sim run --config-dir DIR                       add a folder with options of your own
 """
 COLUMN = 40  # where the texts of settings begin
-OPTIONS = ("strategy", "aggregator", "data", "partition", "drift", "arrival", "model", "fleet", "backend", "tracker", "experiment")
+OPTIONS = (
+    "strategy",
+    "aggregator",
+    "data",
+    "partition",
+    "drift",
+    "arrival",
+    "model",
+    "fleet",
+    "backend",
+    "tracker",
+    "experiment",
+)
 SAME = ("name", "build", "seed", "sys_path")
 """Settings of a model that are not repeated for each option."""
 

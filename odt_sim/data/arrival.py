@@ -25,9 +25,7 @@ def none(data: FederatedData, seed: int) -> FederatedData:
     return data
 
 
-def in_order(
-    data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 5, keep: Kept = "new"
-) -> FederatedData:
+def in_order(data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 5, keep: Kept = "new") -> FederatedData:
     """Let examples arrive in the order of the data set.
 
     Args:
@@ -40,9 +38,7 @@ def in_order(
     return _arriving(data, np.arange(len(data.y)), periods, rounds, keep, "in_order")
 
 
-def by_time(
-    data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 5, keep: Kept = "new"
-) -> FederatedData:
+def by_time(data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 5, keep: Kept = "new") -> FederatedData:
     """Let examples arrive by their times.
 
     Args:
@@ -63,9 +59,7 @@ def by_time(
     return _arriving(data, data.times, periods, rounds, keep, "by_time")
 
 
-def by_class(
-    data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 5, keep: Kept = "new"
-) -> FederatedData:
+def by_class(data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 5, keep: Kept = "new") -> FederatedData:
     """Let the classes arrive one after another, in a random order that all devices share.
 
     Args:

@@ -182,7 +182,17 @@ def federate(
         offsets = _offsets(part_sizes(lists.sizes, validation, test))
         indices, x, deferred = lists.values, dataset.x, by_label
         return FederatedData(
-            dataset.name, x, dataset.y, dataset.classes, indices, offsets, spread, deferred, digest, users, dataset.times
+            dataset.name,
+            x,
+            dataset.y,
+            dataset.classes,
+            indices,
+            offsets,
+            spread,
+            deferred,
+            digest,
+            users,
+            dataset.times,
         )
     indices = np.concatenate([part for of_device in parts for part in of_device])
     offsets = _offsets(np.array([[len(part) for part in of_device] for of_device in parts], np.int64))

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from odt_sim.data.dataset import Array, Indices, read_only
 
 Kept = Literal["new", "all"]
@@ -35,12 +37,12 @@ class Arrival:
     def train(self, indices: Indices, round: int) -> Indices:
         """Return those of a device's examples that it trains on in a round."""
         now, arrived = self.at(round), self.period[indices]
-        return indices[arrived == now if self.keep == "new" else arrived <= now]
+        return np.asarray(indices[arrived == now if self.keep == "new" else arrived <= now])
 
     def test(self, indices: Indices, round: int) -> Indices:
         """Return those of a device's test examples that have arrived by a round."""
-        return indices[self.period[indices] <= self.at(round)]
+        return np.asarray(indices[self.period[indices] <= self.at(round)])
 
     def of_period(self, indices: Indices, period: int) -> Indices:
         """Return those of a device's examples that arrive in a period."""
-        return indices[self.period[indices] == period]
+        return np.asarray(indices[self.period[indices] == period])

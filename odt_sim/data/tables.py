@@ -54,7 +54,9 @@ def table(
     if missing := [name for name in named if name not in frame.columns]:
         raise DataError(f"data {path}: has no column {missing[0]!r}; there are: {', '.join(map(str, frame.columns))}")
     if features is None:
-        features = [name for name in frame.columns if name not in (target, *others) and frame[name].dtype.kind in "iufb"]
+        features = [
+            name for name in frame.columns if name not in (target, *others) and frame[name].dtype.kind in "iufb"
+        ]
     if wrong := [name for name in features if frame[name].dtype.kind not in "iufb"] or ([] if features else ["any"]):
         raise DataError(f"data {path}: feature {wrong[0]!r} is not numeric; name others by data.features, or encode it")
     for name in named[: 1 + len(others)]:
@@ -101,7 +103,9 @@ def _times(path: Path, frame: Any, name: str | None) -> Array | None:
     try:
         return np.asarray(_pandas().to_datetime(column).to_numpy("datetime64[ns]").astype(np.int64))
     except (ValueError, TypeError) as error:
-        raise DataError(f"data {path}: column {name!r} holds neither numbers nor dates ({error}); choose another") from error
+        raise DataError(
+            f"data {path}: column {name!r} holds neither numbers nor dates ({error}); choose another"
+        ) from error
 
 
 def _names(column: Any) -> Array:

@@ -58,7 +58,8 @@ class Summary(Record):
     seconds: Annotated[float, "wall-clock time of all rounds, without the evaluation at the end"]
     settings: Annotated[Mapping[str, str] | None, "all that decides the result but the seed, by dotted name"] = None
     over_time: Annotated[
-        Mapping[str, float] | None, "`now`, `average`, `plasticity` and `forgetting` of the first metric; absent without arrival"
+        Mapping[str, float] | None,
+        "`now`, `average`, `plasticity` and `forgetting` of the first metric; absent without arrival",
     ] = None
     privacy: Annotated[Mapping[str, Any] | None, "epsilon, delta and neighbouring fleets; null without a promise"] = (
         None

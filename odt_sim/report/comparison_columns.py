@@ -45,7 +45,13 @@ def comparison_columns(metrics: tuple[str, ...], target: float | None = None) ->
         metrics: The task's metrics; strategies are compared by the first.
         target: The value of the first metric to which rounds are counted.
     """
-    return (*_served(metrics[0]), *_new_users(metrics[0]), *_over_time(metrics[0]), *_cost(metrics[0], target), *_other(metrics))
+    return (
+        *_served(metrics[0]),
+        *_new_users(metrics[0]),
+        *_over_time(metrics[0]),
+        *_cost(metrics[0], target),
+        *_other(metrics),
+    )
 
 
 def megabytes_moved(run: Run) -> float:

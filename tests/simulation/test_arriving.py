@@ -1,0 +1,39 @@
+"""Runs whose examples arrive over time."""
+
+import pytest
+
+from odt_sim.data import federate, iid
+from odt_sim.data.arrival import in_order
+from odt_sim.simulation.ray import RayBackend
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.local import Local
+
+
+@pytest.fixture
+def arriving(clouds):
+    """Return the clouds over 5 devices, in three periods of two rounds."""
+    return in_order(federate(clouds, iid, 5, 0), 0, periods=3, rounds=2)
+
+
+def test_a_run_trains_on_new_examples_and_records_each_period(results, arriving, momentum, tmp_path):
+    found = results(Local(), tmp_path / "run", data=arriving, rounds=6, evaluate_every=None, fleet=None)
+    evaluated = {row["round"]: [name for name in row if name.startswith("period_")] for row in found.rounds}
+    columns = [f"period_{period}_accuracy" for period in (1, 2, 3)]
+    assert evaluated == {1: [], 2: columns[:1], 3: [], 4: columns[:2], 5: [], 6: columns}
+    assert found.summary["reported_round"] == 6
+    assert not any(name.startswith("validation_") for row in found.rounds for name in row)
+    assert found.summary["over_time"]["now"] == found.rounds[5]["period_3_accuracy"]
+    assert set(found.summary["over_time"]) == {"now", "average", "plasticity", "forgetting"}
+    steps = [row["train_calls"] for row in found.rounds]
+    sizes = [[len(arriving.arrived(device, round)[0]) for device in range(arriving.devices)] for round in (1, 3, 5)]
+    assert steps[::2] == [sum(-(-size // momentum.batch_size) for size in own) for own in sizes]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_session")
+def test_ray_and_one_process_agree(results, arriving, tmp_path):
+    one, ray = (
+        results(FedAvg(), tmp_path / name, data=arriving, rounds=4, backend=backend)
+        for name, backend in (("one", None), ("ray", RayBackend(actors=2)))
+    )
+    one.assert_same_bits(ray)
