@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from odt_sim.data.dataset import Array
+from odt_sim.data.dataset import Array, Dataset
 from odt_sim.data.federated import FederatedData
 from odt_sim.data.periods import Arrival, Kept
 from odt_sim.errors import ConfigurationError, DataError
@@ -72,11 +72,11 @@ def by_class(data: FederatedData, seed: int, *, periods: int = 5, rounds: int = 
     Raises:
         DataError: The examples do not have one class each.
     """
-    y = np.asarray(data.y)
-    if data.classes is None or not (y.ndim == 1 or y.dtype == np.float32):
+    labelled = Dataset(data.name, data.x, data.y, classes=data.classes)
+    if not labelled.has_labels:
         raise DataError(f"data {data.name}: expected one class label for each example; use arrival=in_order or by_time")
-    labels = y if y.ndim == 1 else y.argmax(axis=1)
-    place = np.random.default_rng([seed, _STREAM]).permutation(data.classes)
+    labels = labelled.labels()
+    place = np.random.default_rng([seed, _STREAM]).permutation(int(labels.max()) + 1)
     return _arriving(data, place[labels], periods, rounds, keep, "by_class")
 
 
