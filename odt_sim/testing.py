@@ -31,9 +31,9 @@ from odt_sim.device.device import Device
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
+from odt_sim.device.random_rows import random_rows
 from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.export.cache import exported
-from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.settings import Fleet
 from odt_sim.simulation.backend import Backend
@@ -246,24 +246,9 @@ def random_data(model: TrainableModel, train_sizes: Sequence[int]) -> FederatedD
     ends = np.cumsum([0, *(size for train in train_sizes for size in (train, 3, 4))])
     offsets = np.array([ends[3 * i : 3 * i + 4] for i in range(len(train_sizes))])
     count = int(ends[-1])
-    x = rows_of({name: _inputs(tensor, random, count) for name, tensor in model.inputs.items()})
-    classes = model.classes_by_target
-    y = rows_of({name: _targets(tensor, classes[name], random, count) for name, tensor in model.targets.items()})
-    return FederatedData("random", x, y, classes if len(classes) > 1 else model.classes, np.arange(count), offsets)
-
-
-def _inputs(tensor: TensorInfo, random: np.random.Generator, count: int) -> NDArray[Any]:
-    shape = (count, *tensor.shape[1:])
-    integers = np.issubdtype(tensor.dtype, np.integer)
-    return (random.integers(0, 2, shape) if integers else random.normal(size=shape)).astype(tensor.dtype)
-
-
-def _targets(tensor: TensorInfo, classes: int | None, random: np.random.Generator, count: int) -> NDArray[Any]:
-    if classes is None:
-        return random.normal(size=(count, *tensor.shape[1:])).astype(np.float32)
-    labels = random.integers(0, classes, (count, *tensor.shape[1:-1])).astype(np.int32)
-    one_hot = tensor.shape[-1] == classes and len(tensor.shape) > 1
-    return np.eye(classes, dtype=np.float32)[labels] if one_hot else labels
+    x, y = random_rows(model, random, count)
+    classes = model.classes_by_target if len(model.targets) > 1 else model.classes
+    return FederatedData("random", x, y, classes, np.arange(count), offsets)
 
 
 def _poisoned(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from odt_sim.doctor import findings as kinds
 from odt_sim.doctor.file_checks import check_file
 from odt_sim.doctor.findings import Finding, Kind
 from odt_sim.doctor.run_checks import check_trial, loss_text
+from odt_sim.doctor.several import EXPERIMENTS as SEVERAL
 from odt_sim.doctor.subject import Roles
 from odt_sim.doctor.trial import tried
 from odt_sim.errors import ModelError
@@ -142,6 +143,11 @@ class _Examination:
         }
         self._missing, self._corrections, self._flex_python = found.missing, corrections, flex_python
         self._own, self._manifest = METADATA_NAME in graph.metadata, _manifest(graph, str(path))
+        self._several = (
+            self._manifest is not None and max(map(len, (self._manifest.inputs, self._manifest.outputs))) > 1
+        )
+        if self._several:  # the graph's roles are those of signatures with one input and one output
+            self._roles, self._missing = {role: {"name": role} for role in REQUIRED if role in graph.signatures}, ""
 
     def diagnosis(self) -> Diagnosis:
         declared = list(check_file(self._graph, self._roles, self._missing))
@@ -150,7 +156,7 @@ class _Examination:
         measured: dict[str, Any] = {}
         if runtime is not None:
             content, roles, refused = self._completed(flex=runtime.runs_flex)
-            trial = tried(content, str(self._path), roles, runtime)
+            trial = tried(content, str(self._path), roles, runtime, SEVERAL if self._several else None)
             ran = list(check_trial(trial, {**roles, **self._roles}, self._variables(), self._frozen()))
             if refused and not any(finding.kind.prevents for finding in [*declared, *ran]):
                 ran.append(Finding(kinds.REFUSED, "", refused))
@@ -212,6 +218,8 @@ class _Examination:
         figures = {"runtime": runtime.name, **(speed or {})}
         if runtime.runs_flex:
             figures.pop("bytes", None)  # that of this side of the pipe
+        if self._several and self._manifest is not None:
+            return {**figures, "loss": " + ".join(output.loss or "its own" for output in self._manifest.outputs)}
         return {**figures, "loss": loss_text(loss) or None if loss else None}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim.device.engines import Array, Engine
+from odt_sim.doctor import several
 from odt_sim.doctor.loss import Measured, matched
 from odt_sim.doctor.runners import runners
 from odt_sim.doctor.subject import Inputs, Subject, targets, zeros
@@ -241,4 +242,6 @@ def run(name: str, subject: Subject, y: tuple[int, ...] | None) -> Result:
     """Run one experiment; with the shape of the targets that works, where it is not the declared one."""
     if name == "runners":
         return runners(subject)
+    if subject.several and name in ("step", "speed"):
+        return several.step(subject) if name == "step" else several.speed(subject)
     return EXPERIMENTS[name][0](subject if y is None or name == "declared" else subject.with_targets(y))

@@ -9,6 +9,7 @@ import numpy as np
 from odt_sim.device.engines import Array, Engine, RuntimeChoice
 from odt_sim.errors import ModelError
 from odt_sim.model.flatbuffer import Signature, TensorInfo
+from odt_sim.model.names import parts
 
 Roles = Mapping[str, Mapping[str, str]]
 """By role (`train`, `infer`, `embed`, `parameters`, `restore`), the signature's `name`, and its own names of `x`, `y`, `loss`
@@ -55,6 +56,12 @@ class Subject:
     def input(self, role: str, key: str) -> TensorInfo:
         """Return the input of a role's signature that plays the part `x` or `y`."""
         return self.signatures[self.name(role)].inputs[self.roles[role].get(key, key)]
+
+    @property
+    def several(self) -> bool:
+        """Whether the step takes several inputs or targets."""
+        inputs = self.signatures[self.name("train")].inputs if "train" in self.roles else {}
+        return len(parts(inputs, "x")) > 1 or len(parts(inputs, "y")) > 1
 
     @cached_property
     def rows(self) -> int:
