@@ -13,21 +13,22 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.graph import argument
-from odt_sim.export.parameters import parameter_names, random_states_of, unique, weights_of
+from odt_sim.export.parameters import parameter_names, unique, weights_of
 from odt_sim.export.signatures import Program, Signatures, Variable, copies, handle, reader, writer
 from odt_sim.export.tracing import Function, named
 
 CHECKPOINT_PATH = tf.TensorSpec([], tf.string, "checkpoint_path")
 
 
-def checkpoint_of(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, Variable]:
+def checkpoint_of(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer, generators: Sequence[Variable]
+) -> dict[str, Variable]:
     """Return the variables of a training checkpoint by name.
 
     These are the weights under their parameter names, the optimizer's slots as `optimizer/...`, and the states of random
     layers as `random_state/0`, ... Keras' own names of the last two depend on what the process built before.
     """
     slots = [v for v in optimizer.variables if v is not optimizer.learning_rate]
-    generators = random_states_of(model)
     names = parameter_names(model)
     names += [f"optimizer/{v.path.partition('/')[2]}" for v in slots]
     names += [f"random_state/{i}" for i in range(len(generators))]

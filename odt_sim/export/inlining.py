@@ -32,8 +32,10 @@ from odt_sim.export.lowering.constant_folding import copied, evaluated, folded
 from odt_sim.export.lowering.loops import plain, unrolled
 from odt_sim.export.lowering.registry import Refusal, unknown
 from odt_sim.export.lowering.tensor_lists import LISTS, MAKES_LISTS, TensorList
+from odt_sim.export.stateful_random import DRAWS, drawn, draws, new_state
 from odt_sim.export.temporary_variables import TemporaryVariable
 from odt_sim.export.tracing import named
+from odt_sim.export.user_parameters import is_generator
 
 Value = Any
 """A `tf.Tensor`, a `TemporaryVariable`, or a value kept for a condition's gradient."""
@@ -50,6 +52,8 @@ def inlined(trace: Trace, batch_size: int | None = None, temporary: Mapping[int,
     graph, replaced = trace.concrete.graph, temporary or {}
     if batch_size is None and not replaced and not any(map(_inlines, graph.get_operations())):
         return trace
+    state = new_state() if draws(graph) else None
+    whole = _Place(trace, state)
     arguments = {place: _fixed(spec, batch_size) for place, spec in trace.arguments.items()}
 
     def function(**values: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -58,15 +62,16 @@ def inlined(trace: Trace, batch_size: int | None = None, temporary: Mapping[int,
         for place, key in trace.variables.items():
             if key in replaced:
                 given[place] = TemporaryVariable(tf.zeros(replaced[key].shape, replaced[key].dtype))
-        tensors = _body(graph, {t.name: given[t.op.name] for t in graph.inputs}, _Place(trace))
+        tensors = _body(graph, {t.name: given[t.op.name] for t in graph.inputs}, whole)
         return {name: tf.identity(tensors[t.name]) for name, t in trace.concrete.structured_outputs.items()}
 
-    return Trace(named(function, list(arguments.values())), trace.layers)
+    kept = (*trace.states, *filter(is_generator, graph.variables), *([] if state is None else [state]))
+    return Trace(named(function, list(arguments.values())), trace.layers, kept)
 
 
 def _inlines(op: tf.Operation) -> bool:
     """Return whether an op exists only before the inlining."""
-    return bool(bodies(op)) or op.type in MAKES_LISTS
+    return bool(bodies(op)) or op.type in MAKES_LISTS or op.type in DRAWS
 
 
 def _fixed(spec: tf.TensorSpec, batch_size: int | None) -> tf.TensorSpec:
@@ -81,10 +86,12 @@ class _Place:
 
     Attributes:
         trace: The traced function, for messages.
+        state: The state of the random ops that have none of their own.
         taken: Whether the branch runs, a boolean scalar; None outside conditions.
     """
 
     trace: Trace
+    state: tf.Variable | None
     taken: tf.Tensor | None = None
 
 
@@ -118,6 +125,8 @@ def _outputs(op: tf.Operation, inputs: list[Value], place: _Place) -> list[Value
         return optional(op, inputs)
     if inputs and isinstance(inputs[0], TemporaryVariable):
         return list(inputs[0].outputs(op, inputs[1:]))
+    if op.type in DRAWS:
+        return drawn(op, inputs, place.state)
     lists = any(isinstance(value, TensorList) for value in inputs)
     if op.type in LISTS and (lists or op.type in MAKES_LISTS):
         return LISTS[op.type](tf.as_dtype(_element(op)), inputs)

@@ -29,9 +29,10 @@ from odt_sim.export.parameters import (
     weights_of,
 )
 from odt_sim.export.pytorch.module import is_module
-from odt_sim.export.signatures import Program, emit_signatures
+from odt_sim.export.signatures import Program, emit_signatures, handle
 from odt_sim.export.sources import model_of
 from odt_sim.export.split_model import check_not_random, split_before_head
+from odt_sim.export.stateful_random import untracked_states
 from odt_sim.export.steps import Training, endings_of, only, trace_infer, trace_losses, trace_train
 from odt_sim.files import write_file
 from odt_sim.model.flatbuffer import fingerprint, with_metadata
@@ -134,7 +135,11 @@ def export_model(
     if len(objectives) > 1 or not objectives[0].on_host or overrides_loss(model):
         traces["loss"] = trace_losses(model, interface, training, batch_size)
     program = _program(model, training, traces)
-    signatures = flex_signatures(program, checkpoint_of(model, optimizer)) if flex else emit_signatures(program)
+    signatures = (
+        flex_signatures(program, checkpoint_of(model, optimizer, program.generators))
+        if flex
+        else emit_signatures(program)
+    )
     content = convert(signatures, flex=flex)
     manifest = Manifest(
         name=name or model.name,
@@ -172,6 +177,7 @@ def _trace_steps(
 def _program(model: keras.Model, training: Training, traces: Mapping[str, Trace]) -> Program:
     optimizer, weights, generators = training.optimizer, weights_of(model), random_states_of(model)
     counts = [v for v in model.weights if all(v is not weight for weight in weights)]
+    generators = [*generators, *untracked_states(traces, {handle(v) for v in generators})]
     return Program(
         traces=traces,
         weights=weights,

@@ -19,6 +19,7 @@ from odt_sim.export.objective import compiled_objective
 from odt_sim.export.optimizers import settings_of
 from odt_sim.export.signatures import Program, emit_signatures, handle
 from odt_sim.export.sources import load
+from odt_sim.export.stateful_random import untracked_states
 from odt_sim.export.temporary_variables import temporary_variables
 from odt_sim.export.tracing import Function, traced
 from odt_sim.export.user_functions import keras_models
@@ -79,6 +80,7 @@ def converted(path: Path, signature_keys: Sequence[str] | None, batch_size: int 
     unused = temporary_variables(traces.values(), _metrics_of_keras2(loaded, path)) - set(weights)
     temporary = {key: variables[key] for key in unused}
     states = [v for key, v in variables.items() if key not in weights]
+    states += untracked_states(traces, set(variables))
     signatures = emit_signatures(
         Program(
             traces={key: inlined(trace, temporary=temporary) for key, trace in traces.items()} if temporary else traces,

@@ -10,14 +10,22 @@ from odt_sim.export.lowering import Trace
 from odt_sim.export.parameters import leaf_layers, random_states_of
 from odt_sim.export.signatures import handle
 
-RANDOM = (keras.layers.Dropout, keras.layers.SpatialDropout1D, keras.layers.SpatialDropout2D)
+RANDOM = (
+    keras.layers.AlphaDropout,
+    keras.layers.Dropout,
+    keras.layers.GaussianDropout,
+    keras.layers.GaussianNoise,
+    keras.layers.SpatialDropout1D,
+    keras.layers.SpatialDropout2D,
+    keras.layers.SpatialDropout3D,
+)
 ADVICE = "leave embed out, or name the last layers as the head"
 
 
 def split_before_head(model: keras.Model, groups: Mapping[int, str]) -> tuple[keras.Model, keras.Model]:
     """Return the body, from the model's inputs to the embedding, and the head, from the embedding to the outputs.
 
-    The embedding is the input of the head's first layers, or of a Dropout right before them.
+    The embedding is the input of the head's first layers, or of a random layer right before them.
     """
     first = _first_of_head(model, groups)
     embedding = _embedding(first[0])
@@ -56,14 +64,14 @@ def _embedding(layer: keras.layers.Layer) -> keras.KerasTensor:
 
 
 def check_not_random(body: keras.Model, trained: Trace) -> None:
-    """Check that the body draws no random masks while the head trains: its features would differ between steps."""
+    """Check that the body draws no random numbers while the head trains: its features would differ between steps."""
     generators = {handle(v) for v in random_states_of(body)}
     for op in trained.live_operations(weights=()):
         if trained.variables.get(op.name) in generators:
             name = next(layer.name for layer in leaf_layers(body) if _draws(layer))
             raise ExportError(
-                f"embed: layer {name!r} of the body draws random masks, so its features differ from step to step; "
-                "set its rate to 0"
+                f"embed: layer {name!r} of the body draws random numbers, so its features differ from step to step; "
+                "set its rate to 0, or leave embed out"
             )
 
 

@@ -75,10 +75,6 @@ REFUSED: list[tuple[Any, str]] = [
     (look_up, r"expected an input of numbers, found strings; apply StringLookup"),
     (lambda: mapped(in_python, "python"), r"layer 'python': the op EagerPyFunc .*in place of Python"),
     (
-        lambda: mapped(lambda x: x + tf.random.normal([6, 6, 2]), "rain"),
-        r"layer 'rain': the op RandomStandardNormal .*SeedGenerator",
-    ),
-    (
         lambda: mapped(lambda x: tf.cast(tf.square(tf.cast(x, tf.float16)), tf.float32), "half"),
         r"layer 'half': the op Cast computes in float16, expected float32",
     ),

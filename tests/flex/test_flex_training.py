@@ -13,6 +13,7 @@ from flex_model import BATCH, RATE, FlexModel, batches, export, small_cnn
 from keras import layers
 
 from odt_sim.export.flex import checkpoint_of
+from odt_sim.export.parameters import random_states_of
 
 
 def recurrent() -> Any:
@@ -68,7 +69,7 @@ def test_five_steps_agree_with_keras(build: Callable[[], Any], optimizer: Any, t
         np.testing.assert_allclose(found, expected, rtol=0, atol=limit)
     flex.save(tmp_path / "checkpoint")
     reader = tf.train.load_checkpoint(str(tmp_path / "checkpoint"))
-    states = checkpoint_of(model, optimizer)
+    states = checkpoint_of(model, optimizer, random_states_of(model))
     assert set(reader.get_variable_to_dtype_map()) == set(states)
     for name, v in states.items():
         np.testing.assert_allclose(reader.get_tensor(name), v.numpy(), rtol=1e-5, atol=limit, err_msg=name)

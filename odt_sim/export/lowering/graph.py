@@ -32,10 +32,12 @@ class Trace:
     Attributes:
         concrete: The function as traced by TensorFlow, with named outputs.
         layers: The names of the model's layers, to name the origin of an op in errors.
+        states: The states of its random ops, which the graph itself does not list.
     """
 
     concrete: tf.types.experimental.ConcreteFunction
     layers: Collection[str]
+    states: tuple[tf.Variable, ...] = ()
 
     @cached_property
     def variables(self) -> dict[str, int]:

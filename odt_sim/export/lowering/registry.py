@@ -55,17 +55,15 @@ UNKNOWN_TYPES = (tf.float16, tf.bfloat16, tf.float64, tf.complex64, tf.complex12
 """Types that few TFLite kernels support."""
 
 _PYTHON = "write it in ops of TensorFlow or Keras in place of Python"
-_RANDOM = "use keras.random with a keras.random.SeedGenerator"
 _STRINGS = "do this before the model, in the data, and give the model the numbers"
 
 INSTEAD = {
+    "StatelessRandomBinomial": "compare keras.random.uniform with the probability, and sum over the counts",
     "AsString": _STRINGS,
     "SparseCross": _STRINGS,
     "StringToHashBucketFast": _STRINGS,
     "EagerPyFunc": _PYTHON,
     "PyFunc": _PYTHON,
-    "RandomStandardNormal": _RANDOM,
-    "RandomUniform": _RANDOM,
 }
 """What to use instead of op types without a lowering."""
 
