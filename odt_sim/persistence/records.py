@@ -112,9 +112,10 @@ class RoundRecord(Record):
         None
     )
     simulated_end: Annotated[float | None, "simulated seconds at which the server had its new model"] = None
-    eligible: Annotated[int | None, "devices that could be selected at the start; absent with asynchronous servers"] = (
-        None
-    )
+    eligible: Annotated[
+        int | None,
+        "devices that could be selected at the start, of a large fleet an estimate; absent with asynchronous servers",
+    ] = None
     ineligible: Annotated[
         int | None, "seen devices that could not: unavailable, charge at the floor, or too little memory"
     ] = None

@@ -77,14 +77,13 @@ class Clock(ABC):
 
         Args:
             job: The run's job.
-            conditions: The devices' conditions, with profiles.
+            conditions: The devices' conditions.
             participants: The devices that take part in training, ascending.
 
         Raises:
             ConfigurationError: No device has memory enough.
         """
-        assert conditions.batteries is not None
-        self._job, self._batteries, self._full = job, conditions.batteries, conditions.batteries
+        self._job, self._full = job, conditions.batteries
         self._schedule: Schedule = job.fleet.schedule
         self._devices = Devices(conditions, participants, job.data)
         self._participants = len(participants)

@@ -16,6 +16,12 @@ from odt_sim.simulation.clock.work import LocalWork
 
 Flags = NDArray[np.bool_]
 
+ROUNDING = 1e-9
+"""The error of a part of some work that is computed from the time at which it stops."""
+
+COUNTED = 10_000
+"""About how many devices are looked at to count those that are eligible."""
+
 
 @dataclass(frozen=True, eq=False)
 class Planned:
@@ -51,14 +57,13 @@ class Devices:
         """Find the devices with memory enough.
 
         Args:
-            conditions: The devices' conditions, with profiles.
+            conditions: The devices' conditions.
             participants: The devices that take part in training, ascending.
             data: Their examples.
 
         Raises:
             ConfigurationError: No device has memory enough.
         """
-        assert conditions.costs is not None
         self.conditions, self._costs = conditions, conditions.costs
         held = data_bytes(data)[participants]
         self.candidates = participants[conditions.eligible(participants, held)]
@@ -73,7 +78,12 @@ class Devices:
     def eligible(self, ids: Ids, time: float, batteries: Batteries) -> Ids:
         """Return those of the devices that are available, with a charge above the floor."""
         ids = ids[self.conditions.availability.available(ids, time)]
-        return ids[batteries.level(ids, time) > batteries.floor]
+        return ids[batteries.usable(ids, time)]
+
+    def count(self, time: float, batteries: Batteries) -> int:
+        """Return the number of candidates that are eligible; of a large fleet an estimate from evenly spaced ones."""
+        stride = max(1, len(self.candidates) // COUNTED)
+        return stride * len(self.eligible(self.candidates[::stride], time, batteries))
 
     def plan(self, ids: Ids, time: float, waits: Floats, works: Sequence[LocalWork], batteries: Batteries) -> Planned:
         """Return what work of devices takes and costs, and when each has to stop.
@@ -89,7 +99,7 @@ class Devices:
         work, wifi = _together(works), self.conditions.habits.wifi(ids, begins)
         cost = self._costs.of(ids, work, wifi)
         charged = batteries.fraction(ids, begins, cost.seconds, cost.joules)
-        empty = np.where(charged < 1, waits + charged * cost.seconds, np.inf)
+        empty = np.where(charged < 1 - ROUNDING, waits + charged * cost.seconds, np.inf)
         leaves = np.minimum(self.conditions.availability.until(ids, time) - time, empty)
         trips = Trips(waits, cost.download_seconds, cost.compute_seconds, cost.upload_seconds, leaves)
         return Planned(ids, begins, work, wifi, cost, trips)

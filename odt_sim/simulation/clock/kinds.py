@@ -41,11 +41,10 @@ def check_clock(job: Job, conditions: Conditions | None, promises: bool) -> None
         StrategyError: The strategy has no server, or cannot be asynchronous.
     """
     schedule, strategy = job.fleet.schedule, job.strategy
-    if conditions is None or conditions.costs is None:
-        given = "fleet.availability" if conditions else "fleet.schedule" if schedule != Schedule() else None
-        if given:
+    if conditions is None:
+        if schedule != Schedule():
             raise ConfigurationError(
-                f"{given}: needs fleet.profiles, since the times of devices move the clock; set it: fleet.profiles=phones"
+                "fleet.schedule: needs fleet.profiles, whose times move the clock; set it: fleet.profiles=phones"
             )
         return
     if strategy.alone:

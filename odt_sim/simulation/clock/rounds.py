@@ -1,7 +1,7 @@
 """Synchronous rounds on the clock: a cohort of the devices that are available, chosen uniformly or by utility."""
 
 import math
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from odt_sim.device.random import generator_for
 from odt_sim.errors import SimulationError
 from odt_sim.fleet.battery import Batteries
+from odt_sim.fleet.selection import choose_eligible
 from odt_sim.persistence.commit import Commit
 from odt_sim.simulation.clock import oort
 from odt_sim.simulation.clock.asynchronous import LONGEST_WAIT, WAIT
@@ -25,51 +26,49 @@ class SynchronousClock(Clock):
     def _decide(self, commit: Commit, without: Set[int]) -> Appointment:
         round, schedule, plan = commit.round + 1, self._schedule, self._job.plan
         batteries = self._batteries_of(commit)
-        start, eligible = self._wait(commit, without, batteries)
-        needed = self._job.fleet.cohort or len(eligible)
-        count = min(len(eligible), math.ceil(needed * schedule.overselection))
-        ids = self._select(eligible, count, commit)
+        start, ids = self._wait(commit, np.array(sorted(without), np.int64), batteries)
         planned = self._planned(ids, start, commit, batteries)
         course = synchronous_course(
             planned.trips,
-            needed,
+            self._job.fleet.cohort or len(ids),
             deadline=schedule.deadline,
             units=plan.amount,
             partial=self._job.strategy.partial_work and plan.amount > 1,
         )
         self._check_deadline(round, planned, course)
         done, end = spent(self._devices, planned, course, start), start + course.end
+        eligible = self._devices.count(start, batteries)
         return Appointment(
             groups=_groups(commit.round, ids, course, plan.amount) if course.used.sum() >= schedule.min_reports else (),
-            line=done.line(round, start, end, len(eligible)),
-            columns=done.columns(start, end, len(eligible), self._participants),
-            state={
-                "time": np.array([end]),
-                **batteries.after(ids, start, course.stops, done.joules).pruned(end).state(),
-            },
-            durations=planned.trips.seconds,
+            line=done.line(round, start, end, eligible),
+            columns=done.columns(start, end, eligible, self._participants),
+            state={"time": np.array([end]), **done.drained(batteries).pruned(end).state()},
+            durations=planned.cost.seconds,
         )
 
-    def _wait(self, commit: Commit, without: Set[int], batteries: Batteries) -> tuple[float, Ids]:
-        """Return when enough devices are available, and these."""
-        least = max(self._job.fleet.cohort or 1, 1)
-        candidates = np.setdiff1d(self._devices.candidates, sorted(without))
+    def _wait(self, commit: Commit, without: Ids, batteries: Batteries) -> tuple[float, Ids]:
+        """Return when enough devices are available, and those of them that are selected, ascending."""
+        cohort, candidates = self._job.fleet.cohort, self._devices.candidates
+        count = math.ceil(cohort * self._schedule.overselection) if cohort else len(candidates)
         time = since = float(commit.clock["time"][0]) if commit.clock else 0.0
-        while True:
-            eligible = self._devices.eligible(candidates, time, batteries)
-            if len(eligible) >= least:
-                return time, eligible
-            time += WAIT
-            if time - since > LONGEST_WAIT or len(candidates) < least:
-                raise self._no_devices(commit.round + 1, since)
+        while time - since <= LONGEST_WAIT and len(candidates) - len(without) >= (cohort or 1):
 
-    def _select(self, eligible: Ids, count: int, commit: Commit) -> Ids:
-        """Return the selected devices, ascending."""
-        random = np.random.default_rng([self._job.seed, commit.round + 1, *b"cohort"])
-        return np.sort(random.choice(eligible, count, replace=False))
+            def eligible(ids: Ids, time: float = time) -> Ids:
+                return self._devices.eligible(ids[~np.isin(ids, without)], time, batteries)
+
+            ids = self._select(eligible, count, commit)
+            if len(ids) >= (cohort or 1):
+                return time, ids
+            time += WAIT
+        raise self._no_devices(commit.round + 1, since)
+
+    def _select(self, eligible: Callable[[Ids], Ids], count: int, commit: Commit) -> Ids:
+        """Return the selected devices, ascending; fewer than `count` if fewer are eligible."""
+        random = generator_for(self._job.seed, commit.round + 1, "cohort")
+        return choose_eligible(self._devices.candidates, count, eligible, random)
 
     def _check_deadline(self, round: int, planned: Planned, course: Course) -> None:
-        deadline, fastest = self._schedule.deadline, float(planned.trips.seconds.min())
+        deadline, fastest = self._schedule.deadline, float(planned.cost.seconds.min())
         if deadline is not None and fastest > deadline and not course.used.any():
             raise SimulationError(
                 f"round {round}: no device can report within fleet.schedule.deadline, {deadline:g} s; the fastest of "
@@ -86,12 +85,12 @@ class OortClock(SynchronousClock):
         known = _explored(before.clock).after(round, ids, appointment.durations, trained.utilities)
         return {**appointment.state, **{f"oort.{name}": array for name, array in vars(known).items()}}
 
-    def _select(self, eligible: Ids, count: int, commit: Commit) -> Ids:
-        known = _explored(commit.clock)
+    def _select(self, eligible: Callable[[Ids], Ids], count: int, commit: Commit) -> Ids:
+        ids, known = eligible(self._devices.candidates), _explored(commit.clock)
         step = self._schedule.pacer_seconds or oort.usual_duration(known)
-        speeds = self._devices.conditions.population.of("speed", eligible)
+        speeds = self._devices.conditions.population.of("speed", ids)
         random = generator_for(self._job.seed, commit.round + 1, "oort")
-        return oort.select(eligible, speeds, count, commit.round + 1, known, step, random)
+        return oort.select(ids, speeds, min(count, len(ids)), commit.round + 1, known, step, random)
 
 
 def _explored(state: State) -> oort.Explored:
