@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
@@ -46,6 +47,7 @@ def command() -> int:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, terminate)
+    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
     try:
         code = main()
         sys.stdout.flush()

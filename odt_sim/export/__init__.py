@@ -3,6 +3,8 @@
 TensorFlow is imported only here, and only on first use.
 """
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +33,26 @@ __all__ = [
     "tflite_model_class",
 ]
 
+OTHER_BACKEND = (
+    "Keras runs on {found}, and exports run on TensorFlow; save the model by model.save('model.keras'), and export the file "
+    "with KERAS_BACKEND=tensorflow: odt-sim export model=keras_file model.path=model.keras"
+)
 MODULES = {"export_model": "keras", "deflex": "rewriting"}
+
+
+def _check_backend() -> None:
+    """Check Keras' backend before Keras is imported, which fails without jax or torch."""
+    keras = sys.modules.get("keras")
+    found = keras.backend.backend() if keras else os.environ.get("KERAS_BACKEND") or "tensorflow"
+    if found != "tensorflow":
+        raise ExportError(OTHER_BACKEND.format(found=found))
 
 
 def __getattr__(name: str) -> Any:
     """Import the exporter, and with it TensorFlow, on first access (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _check_backend()
     try:
         module = import_module(f"odt_sim.export.{MODULES.get(name, 'tflite_model')}")
     except ModuleNotFoundError as error:

@@ -5,13 +5,14 @@ The specification `{"name": ..., "deflex": FILE, "batch_size": ...}` rewrites a 
 
 import json
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from odt_sim.device.verification_process import call_signatures
-from odt_sim.errors import ExportError, OdtSimError
-from odt_sim.export.cache import ERROR_MARK, OPTIONS
+from odt_sim.errors import ExportError, ExportWarning, OdtSimError
+from odt_sim.export.cache import ERROR_MARK, OPTIONS, WARNING_MARK
 from odt_sim.model.verification import remember
 
 
@@ -81,6 +82,8 @@ def _one_line(error: BaseException) -> str:
 
 def main() -> int:
     """Return the exit code: 0, or 1 with one line on stderr."""
+    warnings.simplefilter("always", ExportWarning)
+    warnings.formatwarning = lambda message, *_: f"{WARNING_MARK}{message}\n"
     try:
         _make(json.load(sys.stdin), Path(sys.argv[1]))
     except OdtSimError as error:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
@@ -20,11 +21,12 @@ from typing import Any
 
 from filelock import FileLock
 
-from odt_sim.errors import ConfigurationError, ExportError
+from odt_sim.errors import ConfigurationError, ExportError, ExportWarning
 from odt_sim.files import cache_folder, write_file
 from odt_sim.subprocesses import environment
 
 ERROR_MARK = "odt_sim.export error: "  # starts the error line of the subprocess
+WARNING_MARK = "odt_sim.export warning: "  # starts a line for an `ExportWarning` there
 SETTINGS = {"name", "build", "loss", "optimizer", "batch_size", "seed"}
 OPTIONS = (  # parameters of `export_model`
     *("loss_weights", "head", "class_weight", "train_groups", "embed", "gradient_offset"),
@@ -202,6 +204,9 @@ def in_process(spec: Mapping[str, Any], advice: str) -> bytes:
         )
         if child.returncode != 0:
             raise ExportError(_failure(spec["name"], child.returncode, child.stderr, advice))
+        for line in child.stderr.splitlines():
+            if line.startswith(WARNING_MARK):
+                warnings.warn(line.removeprefix(WARNING_MARK), ExportWarning, stacklevel=2)
         return file.read_bytes()
 
 

@@ -29,6 +29,7 @@ from odt_sim.export.parameters import (
     weights_of,
 )
 from odt_sim.export.pytorch.module import is_module
+from odt_sim.export.quantization import quantized, with_int8_constants
 from odt_sim.export.signatures import Program, emit_signatures, handle
 from odt_sim.export.sources import model_of
 from odt_sim.export.split_model import check_not_random, split_before_head
@@ -141,6 +142,7 @@ def export_model(
         else emit_signatures(program)
     )
     content = convert(signatures, flex=flex)
+    content = with_int8_constants(content) if quantized(model) and not flex else content
     manifest = Manifest(
         name=name or model.name,
         parameters=parameters_of(model, groups),

@@ -6,8 +6,11 @@ from typing import Any
 import keras
 
 from odt_sim.errors import ExportError
+from odt_sim.export import OTHER_BACKEND
 from odt_sim.export.interface import Interface
 from odt_sim.export.parameters import leaf_layers
+from odt_sim.export.precision import MIXED, warn_of_mixed
+from odt_sim.export.quantization import quantized
 from odt_sim.model.manifest import GROUPS
 
 FLAVOURS = ("builtin", "flex")
@@ -16,7 +19,7 @@ FLAVOURS = ("builtin", "flex")
 def check_model(model: Any, batch_size: int | None) -> None:
     """Check a model, its layers and the batch size."""
     if keras.backend.backend() != "tensorflow":
-        raise ExportError(f"Keras runs on {keras.backend.backend()}, expected tensorflow; set KERAS_BACKEND=tensorflow")
+        raise ExportError(OTHER_BACKEND.format(found=keras.backend.backend()))
     if not isinstance(model, keras.Model):
         raise ExportError(
             f"model: expected a built Keras model, or the path of one, found {type(model).__name__}; see docs/export.md"
@@ -24,6 +27,8 @@ def check_model(model: Any, batch_size: int | None) -> None:
     check_batch_size(batch_size)
     for layer in leaf_layers(model):
         _check_layer(layer)
+    quantized(model)
+    warn_of_mixed(model)
 
 
 def check_interface(model: keras.Model, interface: Interface) -> None:
@@ -82,5 +87,6 @@ def _check_layer(layer: keras.layers.Layer) -> None:
     where = f"layer {layer.name!r}"
     if getattr(layer, "stateful", False):
         raise ExportError(f"{where}: keeps its state between batches; set stateful=False")
-    if keras.backend.is_float_dtype(layer.compute_dtype) and layer.compute_dtype != "float32":
+    computes = layer.compute_dtype
+    if keras.backend.is_float_dtype(computes) and computes != "float32" and layer.dtype_policy.name not in MIXED:
         raise ExportError(f"{where}: expected float32 as compute dtype, found {layer.compute_dtype}; set its dtype")

@@ -66,6 +66,10 @@ def parameters_of(model: keras.Model, groups: Mapping[int, str]) -> tuple[Parame
     names = parameter_names(model)
     trainable = {id(v) for v in model.trainable_weights}
     frozen = {id(v) for layer in all_layers(model) if not layer.trainable for v in layer.weights}
+    frozen |= {
+        id(v) for layer in all_layers(model) for v in layer._trainable_variables if not v.trainable
+    }  # as by LoRA
+    frozen |= {id(v) for layer in all_layers(model) if getattr(layer, "quantization_mode", None) for v in layer.weights}
     return tuple(
         Parameter(
             name=name,

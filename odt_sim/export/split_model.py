@@ -8,6 +8,7 @@ from odt_sim.errors import ExportError
 from odt_sim.export.interface import interface_of
 from odt_sim.export.lowering import Trace
 from odt_sim.export.parameters import leaf_layers, random_states_of
+from odt_sim.export.precision import with_float32_inputs
 from odt_sim.export.signatures import handle
 
 RANDOM = (
@@ -33,7 +34,7 @@ def split_before_head(model: keras.Model, groups: Mapping[int, str]) -> tuple[ke
         names = ", ".join(repr(layer.name) for layer in first)
         raise ExportError(f"embed: the layers {names} of the head take different inputs; {ADVICE}")
     try:
-        head = keras.Model(embedding, interface_of(model).outputs, name=f"{model.name}_head")
+        head = with_float32_inputs(keras.Model(embedding, interface_of(model).outputs, name=f"{model.name}_head"))
     except ValueError as error:
         raise ExportError(f"embed: a path bypasses layer {first[0].name!r}; {ADVICE}") from error
     others = [layer.name for layer in leaf_layers(head) if groups.get(id(layer), "head") != "head"]

@@ -258,19 +258,22 @@ def only(model: keras.Model, trained: Sequence[keras.layers.Layer]) -> Iterator[
     """Freeze all layers except some, as by `trainable = False`: BatchNormalization then keeps its statistics."""
     kept = {id(inner) for layer in trained for inner in all_layers(layer)}
     frozen = [layer for layer in leaf_layers(model) if id(layer) not in kept]
-    before = [(inner, inner.trainable) for layer in frozen for inner in all_layers(layer)]
-    own = [(v, v.trainable) for v in model._trainable_variables] if id(model) not in kept else []
+    inside = [inner for layer in frozen for inner in all_layers(layer)]
+    before = [(inner, inner.trainable) for inner in inside]
+    variables = [(v, v.trainable) for inner in inside for v in inner._trainable_variables]  # LoRA freezes single ones
+    own = list(model._trainable_variables) if id(model) not in kept else []
+    variables += [(v, v.trainable) for v in own]
     for layer in frozen:
         layer.trainable = False
-    for variable, _ in own:
+    for variable in own:
         variable.trainable = False
     try:
         yield
     finally:
-        for variable, trainable in own:
-            variable.trainable = trainable
         for layer, trainable in before:  # outer layers first: they also set their inner ones
             layer.trainable = trainable
+        for variable, trainable in variables:
+            variable.trainable = trainable
 
 
 def names_of(model: keras.Model) -> list[str]:

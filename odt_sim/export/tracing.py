@@ -11,6 +11,7 @@ import tensorflow as tf
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering import Trace
 from odt_sim.export.parameters import all_layers
+from odt_sim.export.precision import in_float32
 
 Function = Any
 """A `tf.types.experimental.ConcreteFunction`."""
@@ -50,13 +51,14 @@ def named(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.
 
 @contextmanager
 def unrolled(model: keras.Model) -> Iterator[None]:
-    """Unroll a model's recurrent layers while it is traced: TFLite has no kernels for TensorFlow's loops."""
+    """Unroll a model's recurrent layers while it is traced, and compute in float32: LiteRT has kernels for no other."""
     layers = [layer for layer in all_layers(model) if isinstance(layer, keras.layers.RNN)]
     before = [layer.unroll for layer in layers]
     for layer in layers:
         layer.unroll = True
     try:
-        yield
+        with in_float32(model):
+            yield
     finally:
         for layer, unroll in zip(layers, before, strict=True):
             layer.unroll = unroll

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from parity.case import Family
 from parity.convolutions import CONVOLUTIONS, POOLINGS
+from parity.fine_tuning import FINE_TUNING
 from parity.layers import DENSE, NORMALIZATIONS, PREPROCESSING, RANDOM, WEIGHTS
 from parity.losses import LOSSES
 from parity.models import MODELS
@@ -30,6 +31,7 @@ FAMILIES = (
     ELEMENTWISE,
     OPERATIONS,
     WEIGHTS,
+    FINE_TUNING,
     LOSSES,
     OPTIMIZERS,
     STEPS,

@@ -1,5 +1,6 @@
 """A device follows a schedule, averages and accumulates as Keras' own training does."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers, optimizers
+from parity.fine_tuning import adapted
 
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
@@ -14,6 +16,7 @@ from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export import export_model
 from odt_sim.export.optimizers import optimizer_of, schedule_of, settings_of
 from odt_sim.export.option_signatures import trace_schedule
+from odt_sim.export.parameters import all_layers
 from odt_sim.export.signatures import Program, emit_signatures
 from odt_sim.model.trainable import TrainableModel
 
@@ -179,3 +182,61 @@ def test_optimizers_are_refused(optimizer: Any, message: str) -> None:
     with pytest.raises(ExportError, match=message) as error:
         optimizer_of(optimizer)
     assert "\n" not in str(error.value)
+
+
+def mixed(policy: str) -> Any:
+    with_norm = [layers.Dense(8, activation="relu"), layers.BatchNormalization(), layers.Dropout(0.0)]
+    for layer in (body := [layers.Rescaling(0.5), *with_norm, layers.Dense(8)]):
+        layer.dtype_policy = policy
+    return keras.Sequential([layers.Input((6,)), *body, layers.Dense(3, dtype="float32")])
+
+
+def test_mixed_precision_trains_in_float32(twins: Any) -> None:
+    keras.utils.set_random_seed(2)
+    half, whole = mixed("mixed_bfloat16"), mixed("float32")
+    whole.set_weights(half.get_weights())
+    with pytest.warns(ExportWarning, match=r"5 layers with the policy mixed_bfloat16 compute in float32"):
+        pair = twins(half, optimizer=optimizers.SGD(momentum=0.9), embed=True)
+    assert half.layers[1].compute_dtype == "bfloat16"
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    whole.compile(optimizers.SGD(momentum=0.9), loss, run_eagerly=True)
+    whole.optimizer.build(whole.trainable_variables)
+    pair.model = whole
+    pair.agree()
+
+
+def test_int8_kernels_stay_int8(tmp_path: Path) -> None:
+    """The constants of 2 x 128 x 128 kernels take a quarter of the bytes."""
+    sizes = {}
+    for quantized in (False, True):
+        body = [layers.Dense(128, name=f"body_{i}", trainable=False) for i in range(2)]
+        model = keras.Sequential([layers.Input((128,)), *body, layers.Dense(3, name="head")])
+        if quantized:
+            with warnings.catch_warnings(action="ignore"):  # Keras warns of each layer without a kernel
+                model.quantize("int8", filters=lambda layer: layer.name != "head")
+        path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=2)
+        sizes[quantized] = path.stat().st_size
+        names = TrainableModel.load(path).moving.names
+        assert [name.partition("/")[2] for name in names] == ["head/kernel", "head/bias"]
+    assert 3 * 2 * 128 * 128 - 20_000 < sizes[False] - sizes[True] < 3 * 2 * 128 * 128 + 20_000
+
+
+def test_other_quantizations_are_refused(tmp_path: Path) -> None:
+    model = keras.Sequential([layers.Input((6,)), layers.Dense(4, name="hidden"), layers.Dense(3, name="head")])
+    with warnings.catch_warnings(action="ignore"):  # Keras uses what numpy deprecates
+        model.layers[0].quantize("int4")
+    with pytest.raises(ExportError, match=r"layer 'hidden': quantized to int4, .*quantize to int8, or leave"):
+        export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd")
+
+
+def test_only_adapters_move(twins: Any) -> None:
+    pair = twins(adapted(), train_groups=["head", "body"])
+    model = TrainableModel.load(pair.path)
+    names = {name.rpartition("/")[2] for name in model.moving.names}
+    assert names == {"lora_embeddings_a", "lora_embeddings_b", "lora_kernel_a", "lora_kernel_b", "kernel", "bias"}
+    kernels = [p for p in model.parameters if p.name.endswith("/kernel") and p.moves]
+    assert [p.group for p in kernels] == ["head"]
+    assert {"train_head", "train_body"} <= model.capabilities
+    lora = [layer for layer in all_layers(pair.model) if isinstance(layer, layers.Dense) and layer.lora_enabled]
+    assert len(lora) == 1
+    assert not any(layer._kernel.trainable for layer in lora)

@@ -91,10 +91,6 @@ REFUSED: list[tuple[Any, str]] = [
     (masked, r"layer 'bn': BatchNormalization of masked sequences"),
     (rows_merged, r"layer 'bn': BatchNormalization expects the batch as its first axis"),
     (
-        lambda: model(layers.Dense(2, dtype="mixed_float16", name="half")),
-        r"layer 'half': .*float32 as compute dtype, found float16",
-    ),
-    (
         lambda: model(layers.Dense(2, dtype="float64", name="double")),
         r"layer 'double': .*float32 as compute dtype, found float64",
     ),

@@ -16,6 +16,7 @@ from odt_sim.export.lowering import (  # noqa: F401 - each registers its lowerin
     distributions,
     fake_quantization,
     image_transform,
+    integer_products,
     integers,
     joins,
     linear_equations,

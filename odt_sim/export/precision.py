@@ -1,0 +1,50 @@
+"""Compute models of mixed precision in float32: LiteRT has no float16 kernels for training."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import keras
+
+from odt_sim.errors import ExportWarning
+from odt_sim.export.parameters import all_layers
+
+MIXED = ("mixed_float16", "mixed_bfloat16")
+
+
+def mixed_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    """Return the layers that compute in float16 or bfloat16 with weights in float32."""
+    return [layer for layer in all_layers(model) if layer.dtype_policy.name in MIXED]
+
+
+def warn_of_mixed(model: keras.Model) -> None:
+    """Warn that layers of mixed precision are computed in float32."""
+    mixed = mixed_layers(model)
+    if mixed:
+        warnings.warn(
+            f"model {model.name!r}: {len(mixed)} layers with the policy {mixed[-1].dtype_policy.name} compute in float32 in "
+            "the file; their weights are float32 anyway",
+            ExportWarning,
+            stacklevel=4,
+        )
+
+
+def with_float32_inputs(part: keras.Model) -> keras.Model:
+    """Return a part of a model of mixed precision, cut inside, with inputs in float32; it is changed."""
+    for tensor in part.inputs:
+        if tensor.dtype in ("float16", "bfloat16"):
+            tensor._dtype = "float32"
+    return part
+
+
+@contextmanager
+def in_float32(model: keras.Model) -> Iterator[None]:
+    """Give layers of mixed precision the policy float32, while a model is traced."""
+    before = [(layer, layer._dtype_policy) for layer in mixed_layers(model)]
+    for layer, _ in before:
+        layer._dtype_policy = keras.DTypePolicy("float32")
+    try:
+        yield
+    finally:
+        for layer, policy in before:
+            layer._dtype_policy = policy

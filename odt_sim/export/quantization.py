@@ -1,0 +1,81 @@
+"""Layers after Keras' `quantize("int8")`: their kernels stay int8 in the file."""
+
+from copy import copy
+from typing import Any
+
+import keras
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+from numpy.typing import NDArray
+
+from odt_sim.errors import ExportError
+from odt_sim.export.parameters import all_layers
+from odt_sim.model.editing import OPS, add_buffer, drop_unused, opcode, packed, tensors_of, unpacked
+
+FEWEST = 64
+"""The number of values from which a constant is stored in int8; a CAST of fewer takes more room than it saves."""
+
+
+def quantized(model: keras.Model) -> bool:
+    """Return whether a model has layers that `quantize` changed.
+
+    Raises:
+        ExportError: A layer is quantized otherwise than to int8.
+    """
+    modes = {layer.name: getattr(layer, "quantization_mode", None) for layer in all_layers(model)}
+    for name, mode in modes.items():
+        if mode not in (None, "int8"):
+            raise ExportError(
+                f"layer {name!r}: quantized to {mode}, with which LiteRT cannot train; quantize to int8, or leave the layer "
+                "in float32"
+            )
+    return any(modes.values())
+
+
+def with_int8_constants(content: bytes) -> bytes:
+    """Return a file with int8 in place of float32 for constants of whole numbers from -128 to 127; results stay equal.
+
+    The converter computes the CAST of a constant kernel at once, and writes four times its bytes.
+    """
+    model = unpacked(content)
+    model.metadata = []  # the converter's own, whose buffers would need new numbers
+    shared: dict[int, int] = {}
+    for subgraph in model.subgraphs:
+        used = {i for operator in subgraph.operators for i in tensors_of(operator.inputs)}
+        for index in sorted(used):
+            values = _whole_numbers(model, subgraph.tensors[index])
+            if values is not None:
+                subgraph.operators.insert(0, _cast(model, subgraph, index, values, shared))
+    drop_unused(model)
+    return packed(model)
+
+
+def _whole_numbers(model: Any, tensor: Any) -> NDArray[np.int8] | None:
+    """Return a constant as int8; None for a tensor that is none, is small, or has other values."""
+    data = model.buffers[tensor.buffer].data
+    if tensor.type != schema.TensorType.FLOAT32 or data is None or len(data) < 4 * FEWEST:
+        return None
+    values = np.frombuffer(bytes(data), np.float32)
+    if np.abs(values).max() > 127:
+        return None
+    whole = values.astype(np.int8)
+    return whole if np.array_equal(whole, values) else None
+
+
+def _cast(model: Any, subgraph: Any, index: int, values: NDArray[np.int8], shared: dict[int, int]) -> Any:
+    """Move a constant to an int8 tensor, and return the op that makes the float32 tensor of it."""
+    tensor = subgraph.tensors[index]
+    if tensor.buffer not in shared:
+        shared[tensor.buffer] = add_buffer(model, values)
+    small = copy(tensor)
+    small.type, small.buffer, small.name = schema.TensorType.INT8, shared[tensor.buffer], tensor.name + b"_int8"
+    tensor.buffer = 0
+    subgraph.tensors.append(small)
+    operator = schema.OperatorT()
+    operator.opcodeIndex = opcode(model, OPS.CAST)
+    operator.inputs = np.array([len(subgraph.tensors) - 1], np.int32)
+    operator.outputs = np.array([index], np.int32)
+    operator.builtinOptionsType = schema.BuiltinOptions.CastOptions
+    operator.builtinOptions = schema.CastOptionsT()
+    operator.builtinOptions.inDataType, operator.builtinOptions.outDataType = small.type, tensor.type
+    return operator
