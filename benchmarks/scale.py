@@ -44,12 +44,14 @@ from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan
 from odt_sim.data import Dataset, FederatedData, federate, find_leakage, iid
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
+from odt_sim.settings import Availability, Profiles
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.serial import SerialBackend
 
 EXAMPLES, CLASSES, SHAPE = 4, 10, (4, 4, 1)
 WARM_UP = 1  # round
 EVALUATED = 100
+ZONES = {"America/New_York": 1.0, "Europe/Berlin": 1.0, "Asia/Kolkata": 1.0}
 STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "strategy"
 
 
@@ -67,6 +69,7 @@ class Case:
         hidden: Units of the model's hidden layer; 0 for none.
         model: The `.tflite` file.
         epochs: Local epochs of a round, each of one step.
+        availability: A kind of `fleet.availability`, with the shipped profiles; None for a run without a clock.
     """
 
     devices: int
@@ -78,6 +81,20 @@ class Case:
     hidden: int
     model: str
     epochs: int = 1
+    availability: str | None = None
+
+    @property
+    def fleet(self) -> Fleet:
+        """The settings of the fleet."""
+        profiles = Profiles("phones" if self.availability else None)
+        availability = Availability(self.availability, time_zones=ZONES if self.availability else None)
+        return Fleet(
+            self.cohort,
+            unseen=self.devices // 10,
+            evaluated=EVALUATED,
+            profiles=profiles,
+            availability=availability,
+        )
 
 
 @dataclass
@@ -191,7 +208,7 @@ def child(case: Case) -> None:
             strategy,
             rounds=WARM_UP + case.rounds * case.turns + 1,
             directory=Path(folder),
-            fleet=Fleet(case.cohort, unseen=case.devices // 10, evaluated=EVALUATED),
+            fleet=case.fleet,
             plan=TrainingPlan(case.epochs, 0.05),
             evaluate_every=2 * case.rounds + 1,
             backend=used,
@@ -203,7 +220,7 @@ def child(case: Case) -> None:
 
 def run(cases: list[Case]) -> list[Measured]:
     """Run all cases in turns."""
-    command = [sys.executable, __file__, "--child"]
+    command = [sys.executable, str(Path(__file__).with_name("scale.py")), "--child"]
     processes = []
     for case in cases:  # set-ups run one after the other
         arguments = [*command, json.dumps(vars(case))]
