@@ -1,7 +1,8 @@
 """The subprocess of `odt_sim.fleet.calibration`: `python -m odt_sim.fleet.calibration_process NAME`.
 
 It reads a `.tflite` file from standard input, times its signatures and prints a calibration. A process of its own has no
-other threads, and its peak memory is that of one interpreter.
+other threads, and its peak memory is that of one interpreter. Times are those of the CPU, which other load on the machine
+changes little; with one thread and no other load they are those of a clock.
 """
 
 import sys
@@ -85,8 +86,8 @@ def _seconds(runtime: Runtime, name: str, rows: int) -> float:
 
     _repeat(call, WARM_UP)
     taken: list[float] = []
-    end = time.perf_counter() + SECONDS
-    while len(taken) < FEWEST or (time.perf_counter() < end and len(taken) < MOST):
+    end = time.process_time() + SECONDS
+    while len(taken) < FEWEST or (time.process_time() < end and len(taken) < MOST):
         taken.append(_repeat(call, 1))
     return float(np.median(taken))
 
@@ -108,10 +109,10 @@ def _values(tensor: TensorInfo, rows: int, random: np.random.Generator) -> NDArr
 
 
 def _repeat(call: Callable[[], None], times: int) -> float:
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(times):
         call()
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 def main() -> int:
