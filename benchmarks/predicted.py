@@ -1,11 +1,11 @@
 """Predicted against measured time of a device's round, for each shipped model.
 
 The calls of a file are calibrated in a process of their own, as `fleet.profiles` does. Then a device receives weights, trains
-some epochs on random examples of which the last batch is not full, evaluates, and hands its weights out; its calls times
+some epochs on random examples, of which the last batch is not full, infers, and hands its weights out; its calls times
 their calibrated seconds are compared with the time of the whole. Each model is exported twice: with its own batch size, and
-for any number of rows, which is calibrated at a quarter, one and two of its batches and then runs batches of other sizes
-(--rows). Every round is measured `--turns` times, of which the
-median counts. All times are CPU times of one thread, so that other load matters little.
+for any number of rows, which is calibrated at a quarter, one and four of its batches and then runs batches of other sizes
+(--rows), all of them full, since a change of the number of rows allocates anew. Every round is measured `--turns` times, of
+which the median counts. All times are CPU times of one thread, so that other load matters little.
 
     python benchmarks/predicted.py [MODEL ...] [--epochs 3] [--examples 200] [--rows 0.5 1.5 3] [--turns 5]
 """
@@ -44,7 +44,7 @@ def round_of(model: TrainableModel, examples: int, epochs: int, turns: int) -> t
         started = time.process_time()
         device.restore(weights)
         device.train(learning_rate=RATE)
-        device.evaluate()
+        device.infer(x)
         device.parameters()
         seconds.append(time.process_time() - started)
     return device, statistics.median(seconds[1:])  # the first one starts the interpreter
@@ -73,7 +73,8 @@ def lines(name: str, options: argparse.Namespace) -> Iterator[tuple[str, float]]
                 ("any batch", replace(free, manifest=replace(free.manifest, batch_size=rows)), calibration, rows)
             )
     for kind, model, calibration, rows in rounds:
-        device, seconds = round_of(model, options.examples, options.epochs, options.turns)
+        examples = options.examples if kind == "own batch" else options.examples // rows * rows or rows
+        device, seconds = round_of(model, examples, options.epochs, options.turns)
         guess = predicted(calibration, device)
         yield (
             f"| {name} | {kind} | {rows} | {1e3 * guess:.2f} | {1e3 * seconds:.2f} | {guess / seconds:.2f} |",
