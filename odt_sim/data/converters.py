@@ -1,10 +1,11 @@
 """Conversion of Hugging Face `datasets` and `tf.data` objects, without importing either library."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from odt_sim.data.columns import Columns, Rows, only, rows_of
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.errors import DataError
@@ -46,6 +47,8 @@ def hugging_face(dataset: Any, x: str, y: str, users: str | None = None, classes
 def tf_data(dataset: Any, x: str = "x", y: str = "y", users: str | None = None, classes: int | None = None) -> Dataset:
     """Convert a finite `tf.data.Dataset` of single examples: `(x, y)`, `(x, y, user)` or mappings.
 
+    Several inputs or targets are a mapping or a tuple in place of `x` or `y`, as Keras takes them.
+
     Args:
         dataset: The data set; all elements are read into memory.
         x: The key of the input in mappings.
@@ -63,16 +66,26 @@ def tf_data(dataset: Any, x: str = "x", y: str = "y", users: str | None = None, 
     keys = [key for key in (x, y, users) if key is not None]
     try:
         rows = [_row(element, keys) for element in dataset.as_numpy_iterator()]
-        inputs, targets, *owners = (np.stack(column) for column in zip(*rows, strict=True))
+        inputs, targets, *owners = (_stacked(column) for column in zip(*rows, strict=True))
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(
             f"data tf_data: expected elements (x, y) of one shape ({type(error).__name__}: {error}); "
             "name their keys, or undo batches: dataset.unbatch()"
         ) from error
-    names = owners[0] if owners else None
+    names = only(owners[0], "data tf_data: users", "give one") if owners else None
     if names is not None and names.dtype.kind not in "iu":
         names = np.char.decode(names.astype(np.bytes_), "utf-8")
     return check(Dataset("tf_data", inputs, targets, names, classes))
+
+
+def _stacked(values: Sequence[Any]) -> Rows:
+    """Return the rows of one array, or of several that come as mappings or tuples."""
+    first = values[0]
+    if isinstance(first, tuple):
+        return Columns.of(tuple(map(np.stack, zip(*values, strict=True))), "data tf_data")
+    if isinstance(first, Mapping):
+        return rows_of({name: np.stack([value[name] for value in values]) for name in first})
+    return np.stack(values)
 
 
 def _row(element: Any, keys: list[str]) -> tuple[Any, ...]:

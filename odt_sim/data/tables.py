@@ -1,6 +1,7 @@
 """Tables with one row for each example: CSV and Parquet files."""
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -8,17 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.data.dataset import Array, Dataset
+from odt_sim.data.columns import Rows, only, rows_of
+from odt_sim.data.dataset import Array, Classes, Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.errors import ConfigurationError, DataError
+
+Named = str | Sequence[str] | Mapping[str, Any]
+"""A column, columns of one array, or by name those of several arrays."""
 
 
 def table(
     path: str | os.PathLike[str],
-    target: str,
+    target: str | list[str] | Mapping[str, str | list[str]],
     users: str | None = None,
-    features: list[str] | None = None,
-    classes: int | None = None,
+    features: list[str] | Mapping[str, str | list[str]] | None = None,
+    classes: Classes = None,
     times: str | None = None,
 ) -> Dataset:
     """Read a `.csv` or `.parquet` file; needs `pip install 'odt_sim[tables]'`.
@@ -26,14 +31,16 @@ def table(
     Args:
         path: The file.
         target: The column to predict: integers are class labels; texts and booleans become class labels in sorted order;
-            floats are values to regress.
+            floats are values to regress. A list of numeric columns is one target of several values; a mapping by name, of
+            columns or lists, gives several targets.
         users: The column of user ids; None for none.
-        features: The numeric columns of inputs; all other numeric columns by default.
-        classes: The number of classes; by default the largest label plus one.
+        features: The numeric columns of inputs; all other numeric columns by default. A mapping by name gives several
+            inputs: of a list of columns, or of one column, which keeps its type, as ids for an Embedding need.
+        classes: The number of classes, of several targets by name; by default the largest label plus one.
         times: The column that says when each example arises, of numbers or dates; None for none.
 
     Returns:
-        `x` `[rows, features]` float32.
+        `x` `[rows, features]` float32; `[rows]` for an input of one column in a mapping.
 
     Raises:
         ConfigurationError: The features are not a list, or contain the target.
@@ -44,27 +51,51 @@ def table(
         raise ConfigurationError(
             f"data.features: expected a list of columns, found {features!r}; write it as [{features}]"
         )
-    if target in (features or []):
+    targets, given = _columns(target), _columns(features or [])
+    if both := [name for name in targets if name in given]:
         raise ConfigurationError(
-            f"data.features: contains the target {target!r}, which must not be an input; leave it out"
+            f"data.features: contains the target {both[0]!r}, which must not be an input; leave it out"
         )
     frame = _read(path)
     others = [name for name in (users, times) if name]
-    named = [target, *others, *(features or [])]
+    named = [*targets, *others, *given]
     if missing := [name for name in named if name not in frame.columns]:
         raise DataError(f"data {path}: has no column {missing[0]!r}; there are: {', '.join(map(str, frame.columns))}")
     if features is None:
         features = [
-            name for name in frame.columns if name not in (target, *others) and frame[name].dtype.kind in "iufb"
+            name for name in frame.columns if name not in (*targets, *others) and frame[name].dtype.kind in "iufb"
         ]
-    if wrong := [name for name in features if frame[name].dtype.kind not in "iufb"] or ([] if features else ["any"]):
+    numeric = [*_columns(features), *_listed(target)]
+    wrong = [name for name in numeric if frame[name].dtype.kind not in "iufb"] or ([] if features else ["any"])
+    if wrong:
         raise DataError(f"data {path}: feature {wrong[0]!r} is not numeric; name others by data.features, or encode it")
-    for name in named[: 1 + len(others)]:
+    for name in named[: len(targets) + len(others)]:
         if frame[name].isna().any():
             raise DataError(f"data {path}: column {name!r} has rows without a value; fill or remove them")
-    x = frame[features].to_numpy(np.float32)
+    x, y = _rows(frame, features, lambda column: np.asarray(column.to_numpy())), _rows(frame, target, _targets)
     owners = None if users is None else _names(frame[users])
-    return check(Dataset(path.stem, x, _targets(frame[target]), owners, classes, times=_times(path, frame, times)))
+    return check(Dataset(path.stem, x, y, owners, classes, times=_times(path, frame, times)))
+
+
+def _columns(named: Named) -> list[str]:
+    """Return the columns of a name, of a list of names, or of a mapping to them."""
+    if isinstance(named, Mapping):
+        return [column for each in named.values() for column in _columns(each)]
+    return [named] if isinstance(named, str) else [*named]
+
+
+def _listed(named: Named) -> list[str]:
+    """Return the columns that share an array with others."""
+    if isinstance(named, Mapping):
+        return [column for each in named.values() for column in _listed(each)]
+    return [] if isinstance(named, str) else [*named]
+
+
+def _rows(frame: Any, named: Named, converted: Callable[[Any], Array]) -> Rows:
+    """Return the converted array of a column, the float32 array of a list of columns, or by name those of a mapping."""
+    if isinstance(named, Mapping):
+        return rows_of({name: only(_rows(frame, each, converted), name, "") for name, each in named.items()})
+    return converted(frame[named]) if isinstance(named, str) else np.asarray(frame[[*named]].to_numpy(np.float32))
 
 
 def _read(path: Path) -> Any:

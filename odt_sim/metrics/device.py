@@ -102,7 +102,8 @@ def model_figures(
         model: The model.
         answers: The outputs of `infer` by name, `{"": outputs}` for one: `[examples, ...]`.
         y: The targets by name.
-        losses: `[examples]` by name, as of the signature `loss`; None to compute them by the host's formulas.
+        losses: `[examples]` by name, as of the signature `loss`; None to compute them by the host's formulas. Of several
+            outputs, `""` alone is a loss that is no sum over outputs.
         masks: `[examples, positions]` by name, for the outputs that have a mask.
 
     Returns:
@@ -113,22 +114,32 @@ def model_figures(
         ModelError: A loss is unknown, or a metric.
     """
     losses, masks = losses or {}, masks or {}
+    joint = _joint(model, losses)
     each = {
         output.name: output_figures(
             output,
             answers[output.name],
             y[output.name],
-            losses=losses.get(output.name),
+            losses=losses.get(output.name) if joint is None else joint,
             mask=masks.get(output.name),
         )
         for output in model.outputs
     }
     if len(each) == 1:
         return next(iter(each.values()))
-    total = sum(output.loss_weight * each[output.name]["loss"] for output in model.outputs)
+    if joint is None:
+        total = sum(output.loss_weight * each[output.name]["loss"] for output in model.outputs)
+    else:
+        total = float(joint.mean())
     examples = {"examples": next(iter(each.values()))["examples"]}
-    named = {f"{m}_{name}": value for name, found in each.items() for m, value in found.items() if m != "examples"}
+    left = {"examples"} if joint is None else {"examples", "loss"}
+    named = {f"{m}_{name}": value for name, found in each.items() for m, value in found.items() if m not in left}
     return {"loss": total, **examples, **named}
+
+
+def _joint(model: TrainableModel, losses: Arrays) -> Array | None:
+    """Return the losses of examples that are no sum over several outputs; None if each output has its own."""
+    return losses[""] if len(model.outputs) > 1 and losses.keys() == {""} else None
 
 
 def model_loss(
@@ -136,6 +147,8 @@ def model_loss(
 ) -> float:
     """Return the mean loss of one device, the weighted sum over the outputs; see `model_figures`."""
     losses, masks = losses or {}, masks or {}
+    if (joint := _joint(model, losses)) is not None:
+        return float(joint.mean())
     return sum(
         output.loss_weight
         * mean_loss(

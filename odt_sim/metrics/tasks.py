@@ -86,7 +86,9 @@ def model_metrics(model: TrainableModel) -> tuple[str, ...]:
     each = {o.name: output_metrics(task_of_output(o, shapes[o.name]), shapes[o.name], o.metrics) for o in model.outputs}
     if len(each) == 1:
         return next(iter(each.values()))
-    return ("loss", *(f"{metric}_{name}" for name, metrics in each.items() for metric in metrics))
+    joint = model.returns_losses and [*model.signatures["loss"].outputs] == ["losses"]
+    left = {"loss"} if joint else set[str]()  # a loss that is no sum over outputs
+    return ("loss", *(f"{metric}_{name}" for name, metrics in each.items() for metric in metrics if metric not in left))
 
 
 def model_task(model: TrainableModel) -> str:

@@ -40,6 +40,20 @@ def test_target_column_determines_the_task(path):
     assert (labels.y.tolist(), labels.classes, labels.x.tolist()) == ([1, 2, 3], 5, [[0.5], [1.5], [2.5]])
 
 
+def test_columns_form_several_inputs_and_targets(path):
+    """One column keeps its type, as ids need; a list of columns is one array."""
+    dataset = table(path, {"kind": "kind", "mass": "weight"}, "who", {"id": "age", "wide": ["age", "age"]}, {"kind": 3})
+    assert [(name, array.tolist()) for name, array in dataset.x.items()] == [
+        ("id", [1, 2, 3]),
+        ("wide", [[1, 1], [2, 2], [3, 3]]),
+    ]
+    assert [str(array.dtype) for array in dataset.x.arrays] == ["int32", "float32"]
+    assert [array.tolist() for array in dataset.y.arrays] == [[1, 0, 1], [0.5, 1.5, 2.5]]
+    assert dataset.classes == {"kind": 3, "mass": None}
+    values = table(path, ["weight"])
+    assert values.y.tolist() == [[0.5], [1.5], [2.5]]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -47,6 +61,8 @@ def test_target_column_determines_the_task(path):
         (("kind", "owner"), "has no column 'owner'"),
         (("kind", "who", ["note"]), "feature 'note' is not numeric"),
         (("kind", "who", []), "feature 'any' is not numeric"),
+        ((["age", "note"],), "feature 'note' is not numeric"),
+        (("kind", "who", {"id": "note"}), "feature 'note' is not numeric"),
     ],
 )
 def test_wrong_columns_are_refused(csv, arguments, message):
