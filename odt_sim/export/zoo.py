@@ -182,3 +182,88 @@ def cnn_1d(channels: int, length: int, classes: int, filters: Sequence[int]) -> 
     model.add(layers.GlobalAveragePooling1D())
     model.add(layers.Dense(classes, name="classifier"))
     return model
+
+
+def unet(input_shape: Sequence[int], classes: int, filters: Sequence[int]) -> keras.Model:
+    """Return a U-Net, arXiv:1505.04597, that classifies pixels; its output is `[batch, height, width, classes]` logits.
+
+    Args:
+        input_shape: Height, width and channels of one example; both are multiples of 2 to the power of the levels below.
+        classes: The number of classes.
+        filters: The filters of each level, from the full size down; each further level halves height and width.
+    """
+    x = h = layers.Input(tuple(input_shape))
+    skipped = []
+    for i, count in enumerate(filters[:-1]):
+        h = layers.Conv2D(count, 3, padding="same", activation="relu", name=f"down_{i}")(h)
+        skipped.append(h)
+        h = layers.MaxPooling2D(2, name=f"pool_{i}")(h)
+    h = layers.Conv2D(filters[-1], 3, padding="same", activation="relu", name="bottom")(h)
+    for i, skip in reversed(list(enumerate(skipped))):
+        h = layers.Conv2DTranspose(filters[i], 2, strides=2, activation="relu", name=f"up_{i}")(h)
+        h = layers.Concatenate(name=f"skip_{i}")([h, skip])
+        h = layers.Conv2D(filters[i], 3, padding="same", activation="relu", name=f"merge_{i}")(h)
+    return keras.Model(x, layers.Conv2D(classes, 1, name="classifier")(h), name="unet")
+
+
+def word_tagger(length: int, words: int, tags: int, embedding: int, units: int) -> keras.Model:
+    """Return a GRU that gives each word a tag; its output is `[batch, length, tags]` logits with a mask for padding.
+
+    With as many tags as words it is a language model: the tag is the next word.
+
+    Args:
+        length: The words of one example, with 0 as padding behind.
+        words: The size of the vocabulary, padding included.
+        tags: The number of tags.
+        embedding: The width of a word's embedding.
+        units: The GRU's units, in each direction if it is a tagger.
+    """
+    x = layers.Input((length,), dtype="int32")
+    h = layers.Embedding(words, embedding, mask_zero=True, name="embedding")(x)
+    gru = layers.GRU(units, return_sequences=True, name="gru")
+    h = gru(h) if tags == words else layers.Bidirectional(gru, name="gru_both_ways")(h)
+    return keras.Model(
+        x, layers.Dense(tags, name="classifier")(h), name="next_word" if tags == words else "word_tagger"
+    )
+
+
+def recommender(users: int, items: int, width: int, hidden: Sequence[int]) -> keras.Model:
+    """Return neural collaborative filtering, arXiv:1708.05031: a score for a user and an item, `[batch, 1]` logits.
+
+    Args:
+        users: The number of users.
+        items: The number of items.
+        width: The width of an embedding.
+        hidden: The width of each hidden layer, with ReLU, on both embeddings.
+    """
+    user, item = layers.Input((), dtype="int32", name="user"), layers.Input((), dtype="int32", name="item")
+    embedded = [
+        layers.Embedding(users, width, name="user_embedding")(user),
+        layers.Embedding(items, width, name="item_embedding")(item),
+    ]
+    h = layers.Concatenate()(embedded)
+    for i, count in enumerate(hidden):
+        h = layers.Dense(count, activation="relu", name=f"dense_{i}")(h)
+    product = layers.Multiply()(embedded)
+    score = layers.Dense(1, name="score")(layers.Concatenate()([product, h]))
+    return keras.Model({"user": user, "item": item}, score, name="recommender")
+
+
+def ds_cnn(input_shape: Sequence[int], classes: int, filters: int, blocks: int) -> keras.Model:
+    """Return a DS-CNN for keyword spotting, arXiv:1711.07128: depthwise separable convolutions; its output is logits.
+
+    Args:
+        input_shape: Frames, coefficients and channels of one example, such as `[49, 10, 1]` of a second of speech.
+        classes: The number of words.
+        filters: The filters of each convolution.
+        blocks: The number of separable convolutions.
+    """
+    x = layers.Input(tuple(input_shape))
+    h = layers.Conv2D(filters, (10, 4), strides=2, padding="same", use_bias=False, name="stem")(x)
+    h = layers.ReLU()(layers.BatchNormalization(momentum=0.9, name="stem_norm")(h))
+    for i in range(blocks):
+        h = layers.DepthwiseConv2D(3, padding="same", use_bias=False, name=f"depthwise_{i}")(h)
+        h = layers.ReLU()(layers.BatchNormalization(momentum=0.9, name=f"depthwise_norm_{i}")(h))
+        h = layers.Conv2D(filters, 1, use_bias=False, name=f"pointwise_{i}")(h)
+        h = layers.ReLU()(layers.BatchNormalization(momentum=0.9, name=f"pointwise_norm_{i}")(h))
+    return keras.Model(x, layers.Dense(classes, name="classifier")(layers.GlobalAveragePooling2D()(h)), name="ds_cnn")
