@@ -430,8 +430,9 @@ class ConfiguredFleet(Fleet, group="fleet"):
 class Split(Settings, group="split"):
     """The split of each device's examples."""
 
-    method: Literal["stratified", "random", "block"] = setting(
-        "stratified", "similar labels in each part; or random; or block: contiguous parts, for overlapping windows"
+    method: Literal["stratified", "random", "block", "given"] = setting(
+        "stratified",
+        "similar labels in each part; or random; or block: contiguous parts, for overlapping windows; or given by the data",
     )
     validation: float = setting(0.2, "fraction for model selection; 0 for none", least=0, below=1)
     test: float = setting(0.2, "fraction for reported metrics; the rest is for training", above=0, below=1)
@@ -490,6 +491,12 @@ class ExportedModel(Settings, group="model"):
     )
     head: str | None = setting(None, "layer that begins the head; null for the last layer with weights")
     class_weight: Mapping[Any, float] | None = setting(None, "factor of each class in the loss, such as {0:1,1:5}")
+    task: str | Mapping[str, str] | None = setting(
+        None, "classification, regression, multi_label, ranking or other; null derives it from the loss"
+    )
+    metrics: Sequence[str] | Mapping[str, Sequence[str]] | None = setting(
+        None, "further metrics, of odt_sim or Keras, such as [top_3]; of several outputs by name"
+    )
     train_groups: Sequence[str] | None = setting(
         None, "groups with a training signature of their own: head, body, norm"
     )

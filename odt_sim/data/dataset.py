@@ -32,6 +32,8 @@ class Dataset:
         classes: The number of classes, of several targets by name; None for regression.
         sequences: `[examples]` integers, the recording or text of each example. The examples of a sequence are in the
             order of time, and a split by block cuts each sequence. None if a device's examples are one sequence.
+        parts: `[examples]` the part that each example belongs to, 0 for training, 1 for validation, 2 for test, for
+            `split.method=given`; None if the data has none.
         standardize: Whether each device standardizes its inputs by its own training examples, after the split.
         times: `[examples]` numbers, when each example arises, in any unit; None if unknown.
     """
@@ -44,10 +46,11 @@ class Dataset:
     sequences: Array | None = None
     standardize: bool = False
     times: Array | None = None
+    parts: Array | None = None
 
     def __post_init__(self) -> None:
         """Make the arrays read-only."""
-        for name in ("x", "y", "users", "sequences", "times"):
+        for name in ("x", "y", "users", "sequences", "times", "parts"):
             if several(array := getattr(self, name)):
                 object.__setattr__(self, name, Columns.of(array, f"data {self.name}, {name}"))
             elif isinstance(array, np.ndarray):

@@ -1,12 +1,9 @@
 """Handwritten digits with several labels each."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import check
-from odt_sim.data.sources import digits
 
 PROPERTIES = {
     "even": (0, 2, 4, 6, 8),
@@ -23,6 +20,8 @@ def digit_properties() -> Dataset:
     Returns:
         `x` `[1797, 8, 8, 1]` float32 in 0..1, `y` `[1797, 4]` float32, 1 where the property of `PROPERTIES` holds.
     """
-    images = digits()
-    y = np.array([np.isin(images.y, members) for members in PROPERTIES.values()], np.float32).T
-    return check(replace(images, name="digit_properties", y=y, classes=None))
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    y = np.array([np.isin(bunch.target, members) for members in PROPERTIES.values()], np.float32).T
+    return check(Dataset("digit_properties", bunch.images[..., np.newaxis] / 16, y))

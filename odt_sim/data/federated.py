@@ -12,7 +12,7 @@ from odt_sim.data.dataset import Array, Classes, Dataset, Indices, digest_of, re
 from odt_sim.data.dataset_checks import check_finite
 from odt_sim.data.index_lists import IndexLists
 from odt_sim.data.periods import Arrival
-from odt_sim.data.split import Parts, part_sizes, split, split_by_block
+from odt_sim.data.split import Parts, part_sizes, split, split_as_given, split_by_block
 from odt_sim.errors import DataError
 from odt_sim.settings import Split
 
@@ -144,7 +144,7 @@ def federate(
     *,
     validation: float = Split.validation,
     test: float = Split.test,
-    method: Literal["stratified", "random", "block"] = Split.method,
+    method: Literal["stratified", "random", "block", "given"] = Split.method,
     gap: int = Split.gap,
 ) -> FederatedData:
     """Partition a data set over devices and split each device's examples.
@@ -156,8 +156,8 @@ def federate(
         seed: The seed of the partition and the splits.
         validation: The fraction of a device's examples for model selection.
         test: The fraction for reported results.
-        method: `stratified` (each part has about the same mix of labels, or of values to regress), `random`, or `block`
-            (the beginning, middle and end of each sequence).
+        method: `stratified` (each part has about the same mix of labels, or of values to regress), `random`, `block` (the
+            beginning, middle and end of each sequence), or `given` (`dataset.parts`).
         gap: The examples that `block` leaves out between two parts.
 
     Raises:
@@ -168,14 +168,20 @@ def federate(
     Split(method, validation, test, gap)
     check_finite(dataset)
     lists = _partitioned(dataset, partition, devices, seed)
-    suffix = {"stratified": "", "random": " split=random", "block": f" split=block gap={gap}"}[method]
-    spread = f"{described(partition)} validation={validation} test={test}{suffix}"
-    digest = digest_of(dataset.x, dataset.y, dataset.users, dataset.sequences, dataset.times)
+    spread = f"{described(partition)} {_described_split(method, validation, test, gap)}"
+    given = dataset.parts if method == "given" else None
+    digest = digest_of(dataset.x, dataset.y, dataset.users, dataset.sequences, dataset.times, given)
     users = _users(dataset, lists)
     by_label = DeferredSplit(_strata(dataset) if method == "stratified" else None, seed, validation, test)
     if method == "block":
         by_block = functools.partial(split_by_block, validation=validation, test=test, gap=gap)
         parts = [by_block(indices, dataset.sequences, device) for device, indices in enumerate(lists)]
+    elif method == "given":
+        if dataset.parts is None:
+            raise DataError(
+                f"data {dataset.name}: has no parts of its own; choose another split.method, such as stratified"
+            )
+        parts = [split_as_given(indices, dataset.parts, device) for device, indices in enumerate(lists)]
     elif dataset.standardize or len(lists) <= SPLIT_AT_ONCE:
         parts = [by_label.parts(indices, device) for device, indices in enumerate(lists)]
     else:
@@ -237,6 +243,13 @@ def described(function: Callable[..., Any]) -> str:
         settings, function = function.keywords, function.func
     name = getattr(function, "__name__", type(function).__name__)
     return " ".join([name, *(f"{key}={value}" for key, value in sorted(settings.items()))])
+
+
+def _described_split(method: str, validation: float, test: float, gap: int) -> str:
+    if method == "given":
+        return "split=given"
+    suffix = {"random": " split=random", "block": f" split=block gap={gap}"}.get(method, "")
+    return f"validation={validation} test={test}{suffix}"
 
 
 def _partitioned(dataset: Dataset, partition: Partition, devices: int | None, seed: int) -> IndexLists:

@@ -1,4 +1,4 @@
-"""Splits of a device's examples into train, validation and test examples: random, stratified, or by block."""
+"""Splits of a device's examples into train, validation and test examples: random, stratified, by block, or as given."""
 
 import numpy as np
 
@@ -90,6 +90,30 @@ def _blocks(sequence: Indices, validation: float, test: float, gap: int) -> Part
         return sequence, sequence[:0], sequence[:0]
     first, for_validation, for_test = _sizes(used, validation, test)
     return sequence[:first], sequence[first + gap :][:for_validation], sequence[-for_test:]
+
+
+def split_as_given(indices: Indices, parts: Array, device: int) -> Parts:
+    """Split a device's examples into the parts that the data gives, such as a published split.
+
+    Args:
+        indices: The device's examples.
+        parts: `[examples of the data set]` 0 for training, 1 for validation, 2 for test.
+        device: The device's number, for errors.
+
+    Returns:
+        The indices of the train, validation and test examples, each ascending.
+
+    Raises:
+        DataError: The device has no example for training or for the test.
+    """
+    own = np.sort(indices)
+    train, validation, test = (own[parts[own] == part] for part in range(3))
+    if not len(train) or not len(test):
+        raise DataError(
+            f"device {device}: has {len(train)} training and {len(test)} test examples in the parts of the data, expected at "
+            "least one of each; choose partition=by_user, fewer devices, or another split.method"
+        )
+    return train, validation, test
 
 
 def part_sizes(examples: Indices, validation: float, test: float) -> Indices:

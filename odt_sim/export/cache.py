@@ -29,7 +29,7 @@ ERROR_MARK = "odt_sim.export error: "  # starts the error line of the subprocess
 WARNING_MARK = "odt_sim.export warning: "  # starts a line for an `ExportWarning` there
 SETTINGS = {"name", "build", "loss", "optimizer", "batch_size", "seed"}
 OPTIONS = (  # parameters of `export_model`
-    *("loss_weights", "head", "class_weight", "train_groups", "embed", "gradient_offset"),
+    *("loss_weights", "head", "class_weight", "task", "metrics", "train_groups", "embed", "gradient_offset"),
 )
 _INSTALLED = {"site-packages", "dist-packages"}
 LOG_LINE = re.compile(

@@ -77,5 +77,9 @@ def _listed(metrics: Any) -> list[Any]:
 
 
 def _name(metric: Any) -> str:
-    """Return Keras' name of a metric: a name as it is given, a function's, or an object's."""
-    return metric if isinstance(metric, str) else str(getattr(metric, "__name__", None) or metric.name)
+    """Return the name of a metric: a name as it is given, a function's, or an object's."""
+    if isinstance(metric, str):
+        return metric
+    if (k := getattr(metric, "k", None)) is not None:  # of TopKCategoricalAccuracy and the sparse one
+        return f"top_{k}"
+    return str(getattr(metric, "__name__", None) or metric.name)

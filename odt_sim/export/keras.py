@@ -53,6 +53,8 @@ def export_model(
     name: str | None = None,
     head: str | Sequence[str] | None = None,
     class_weight: Mapping[int, float] | None = None,
+    task: str | Mapping[str, str] | None = None,
+    metrics: Sequence[str] | Mapping[str, Sequence[str]] = (),
     train_groups: Sequence[str] = (),
     embed: bool = False,
     gradient_offset: bool = False,
@@ -88,6 +90,10 @@ def export_model(
         head: The layer or layers of the head; None is the last layer with weights that is not a normalization,
             for several outputs that of each.
         class_weight: A factor per class on its examples' training losses; missing classes get 1.
+        task: What the output is, for the metrics of evaluation: `classification`, `regression`, `multi_label`, `ranking` or
+            `other`; None derives it from the loss. For several outputs also a mapping by the output's name.
+        metrics: The names of further metrics that evaluation computes, of ours or of Keras (docs/evaluation.md); for several
+            outputs also a mapping by the output's name. Those of `model.compile` are kept, if evaluation computes them.
         train_groups: Parameter groups that get their own signature `train_<group>`: `head`, `body`, `norm`, or several
             joined by `_`, such as `body_norm`.
         embed: Add `embed`, from `x` to the `embedding` that enters the head, and `head_train` and `head_infer`, which
@@ -154,7 +160,7 @@ def export_model(
         random_states=signatures.random_states,
         delta=objectives[0].delta,
         inputs=interface.input_names if len(interface.input_names) > 1 else ("x",),
-        outputs=outputs_of(objectives, interface),
+        outputs=outputs_of(objectives, interface, task, metrics),
     )
     write_file(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
     return Path(path)

@@ -10,12 +10,13 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim.errors import ExportError
+from odt_sim.errors import ExportError, ModelError
 from odt_sim.export.compiled import Compiled, metric_names
 from odt_sim.export.interface import Interface, per_output
 from odt_sim.export.losses import CLASSIFIERS, Objective, objective_of, unknown_objective
 from odt_sim.export.lowering import Trace
-from odt_sim.model.manifest import Output
+from odt_sim.metrics.tasks import is_computed, output_metrics, task_of_output
+from odt_sim.model.manifest import TASKS, Output
 from odt_sim.model.names import full
 
 
@@ -70,21 +71,41 @@ def masked(objectives: Sequence[Objective], interface: Interface, infer: Trace) 
     return tuple(replace(objective, masked=full("mask", name) in returned) for objective, name in own)
 
 
-def outputs_of(objectives: Sequence[Objective], interface: Interface) -> tuple[Output, ...]:
-    """Describe each output for the manifest."""
-    return tuple(
-        Output(
-            name=name,
-            loss=own.name,
-            from_logits=own.from_logits,
-            delta=own.delta,
-            loss_weight=own.weight,
-            task=own.task(output),
-            metrics=own.metrics,
-            mask=own.masked,
-        )
-        for own, output, name in zip(objectives, interface.output_shapes(None), interface.output_names, strict=True)
-    )
+def outputs_of(
+    objectives: Sequence[Objective], interface: Interface, task: Any = None, metrics: Any = ()
+) -> tuple[Output, ...]:
+    """Describe each output for the manifest.
+
+    Args:
+        objectives: The loss of each output, and the metrics of `compile`, of which only those are kept that odt_sim computes.
+        interface: The model's inputs and outputs.
+        task: What the outputs are, one of `manifest.TASKS`, or a mapping by the output's name; None to derive it.
+        metrics: The names of further metrics of every output, or a mapping by the output's name.
+    """
+    names, shapes = interface.output_names, interface.output_shapes(None)
+    tasks, named = per_output("task", task, names), _metrics_of_outputs(metrics, names)
+    outputs = []
+    for i, own in enumerate(objectives):
+        if tasks[i] not in (None, *TASKS):
+            raise ExportError(f"task: expected {', '.join(TASKS)} or none, found {tasks[i]!r}")
+        output = Output(names[i], own.name, own.from_logits, own.delta, own.weight, mask=own.masked)
+        output = replace(output, task=tasks[i] or own.task(shapes[i]))
+        kind, shape = task_of_output(output, shapes[i]), shapes[i]
+        try:
+            output_metrics(kind, shape, named[i])
+        except ModelError as error:
+            raise ExportError(str(error)) from error
+        computed = [metric for metric in own.metrics if is_computed(metric, kind)]
+        outputs.append(replace(output, metrics=tuple(dict.fromkeys([*computed, *named[i]]))))
+    return tuple(outputs)
+
+
+def _metrics_of_outputs(metrics: Any, names: Sequence[str]) -> list[Sequence[str]]:
+    """Return the named metrics of each output; a mapping leaves out outputs without any."""
+    if isinstance(metrics, Mapping):
+        metrics = per_output("metrics", {**dict.fromkeys(names, ()), **metrics}, names)
+        return [list(own) for own in metrics]
+    return [[metrics] if isinstance(metrics, str) else list(metrics or ())] * len(names)
 
 
 def compiled_objective(model: keras.Model) -> Objective | None:

@@ -68,10 +68,19 @@ def output_metrics(task: str, shape: Sequence[int], named: Sequence[str] = ()) -
     if task == "regression" and len(shape) == 2 and 1 < shape[-1] <= MOST_TARGETS:
         metrics += [f"mae_{target}" for target in range(shape[-1])]
     for name in map(canonical, named):
-        if name != "loss" and not hasattr(ANSWERS[task], parted(name)[0]):
+        if not is_computed(name, task):
             raise ModelError(f"metric {name!r}: is not defined for {task.replace('_', ' ')}; leave it out")
         metrics.append(name)
     return tuple(dict.fromkeys(metrics))
+
+
+def is_computed(name: str, task: str) -> bool:
+    """Return whether a metric, by our name or Keras', is known and defined for a task."""
+    try:
+        metric = canonical(name)
+    except ModelError:
+        return False
+    return metric == "loss" or (task != "other" and hasattr(ANSWERS[task], parted(metric)[0]))
 
 
 def model_metrics(model: TrainableModel) -> tuple[str, ...]:

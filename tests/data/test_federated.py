@@ -93,7 +93,9 @@ def test_gap_between_blocks_is_left_out():
 
 
 def test_unknown_split_method_is_refused():
-    with pytest.raises(ConfigurationError, match=r"split\.method: expected stratified, random or block, found 'time'"):
+    with pytest.raises(
+        ConfigurationError, match=r"split\.method: expected stratified, random, block or given, found 'time'"
+    ):
         federate(make(), iid, 2, 0, method="time")
 
 
