@@ -1,16 +1,21 @@
 """Data sources, partitions over devices, splits of each device's examples, and drifts."""
 
 from odt_sim.data.activity_windows import uci_har
+from odt_sim.data.arm_poses import arm
 from odt_sim.data.converters import hugging_face, tf_data
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import check_against
+from odt_sim.data.digit_labels import digit_properties
 from odt_sim.data.drift import Drift, colour, label_permutation, rotation
 from odt_sim.data.federated import FederatedData, Partition, federate
 from odt_sim.data.fedprox_synthetic import pfedme_synthetic, synthetic
+from odt_sim.data.interactions import recommendations
 from odt_sim.data.leaf import femnist, sent140, shakespeare
 from odt_sim.data.leakage import Leakage, LeakageWarning, check_leakage, find_leakage
 from odt_sim.data.partition import by_user, dirichlet, iid, pathological, quantity_skew
 from odt_sim.data.school_scores import school
+from odt_sim.data.sentences import next_words, tagged_sentences
+from odt_sim.data.shape_images import shapes
 from odt_sim.data.sources import digits, function, keras_dataset, npz
 from odt_sim.data.tables import table
 
@@ -21,10 +26,12 @@ __all__ = [
     "Leakage",
     "LeakageWarning",
     "Partition",
+    "arm",
     "by_user",
     "check_against",
     "check_leakage",
     "colour",
+    "digit_properties",
     "digits",
     "dirichlet",
     "federate",
@@ -35,16 +42,20 @@ __all__ = [
     "iid",
     "keras_dataset",
     "label_permutation",
+    "next_words",
     "npz",
     "pathological",
     "pfedme_synthetic",
     "quantity_skew",
+    "recommendations",
     "rotation",
     "school",
     "sent140",
     "shakespeare",
+    "shapes",
     "synthetic",
     "table",
+    "tagged_sentences",
     "tf_data",
     "uci_har",
 ]

@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from runs import CONF, FEW, Run, given, ran
 from test_conf_data import DATA, OF_USERS
 from test_conf_partition import DRIFTS, PARTITIONS
+from test_conf_tasks import TASKS
 
 from odt_sim import TrainableModel
 from odt_sim.cli.build import build, model
@@ -39,6 +40,7 @@ DEFAULTS = {
     "split.method": "stratified", "split.validation": 0.2, "split.test": 0.2, "split.gap": 1,
     "train.epochs": 1, "train.learning_rate": "null",
 }  # fmt: skip
+OF_TASKS = ("arm", "digit_properties", "next_words", "recommendations", "shapes", "tagged_sentences")
 EXPERIMENTS = {"demo": ["local", "fedavg", "fedavg_finetune", "fedper"]}
 REPRODUCTIONS = [path.stem.removeprefix("test_") for path in Path(__file__).parents[1].glob("reproductions/test_*.py")]
 
@@ -140,17 +142,24 @@ MODELS = {
     "digits_cnn": {},
     "digits_mlp": {},
     "har_cnn": {},
+    "arm_mlp": {},
+    "ds_cnn": {},
     "keras": {"model.build._target_": "network.build", "+model.build.width": 5},
     "keras_file": {"model.path": "mine.keras"},
+    "labels_mlp": {},
     "linear": {},
     "mnist_cnn": {},
     "mobilenet": {},
     "mobilenet_transfer": {"model.build.weights": "mine.weights.h5"},
     "mobilenet_v2": {},
+    "next_word": {"model.build.length": 5},
+    "recommender": {},
     "resnet8": {},
     "softmax": {},
     "tflite": {"model.path": "softmax.tflite"},
     "transformer_encoder": {},
+    "unet": {},
+    "word_tagger": {"model.build.length": 5},
 }
 OF_FIVE = 64 * 5 + 5 + 5 * 10 + 10
 OTHERWISE = {"keras": ("keras", OF_FIVE), "keras_file": ("keras_file", OF_FIVE), "tflite": ("softmax", 650)}
@@ -162,12 +171,12 @@ SAVED = {
 
 
 FAST = ("digits_mlp", "softmax", "tflite")
-LARGE = ("mobilenet", "mobilenet_v2")  # exported and trained in tests/export/test_export_zoo.py
+ELSEWHERE = ("mobilenet", "mobilenet_v2", "recommender")  # tests/export/test_export_zoo.py; test_conf_tasks.py
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in MODELS if name not in LARGE],
+    [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in MODELS if name not in ELSEWHERE],
 )
 def test_model_has_the_parameters_of_its_summary(name, folder):
     if name in SAVED:
@@ -187,7 +196,7 @@ def write_examples(path: Path, fitted: TrainableModel) -> None:
     """Write 60 random examples in the shapes that a model takes."""
     random = np.random.default_rng(0)
     shape, tokens = (60, *fitted.x.shape[1:]), fitted.x.dtype == "int32"
-    x = random.integers(0, 80, shape, np.int32) if tokens else random.random(shape, np.float32)
+    x = random.integers(0, 41, shape, np.int32) if tokens else random.random(shape, np.float32)
     y = np.arange(60 * int(np.prod(fitted.y.shape[1:]))).reshape(60, *fitted.y.shape[1:])
     np.savez(path, x=x, y=y % fitted.classes if fitted.classes else y / np.float32(len(y)))
 
@@ -257,9 +266,9 @@ def test_tracker_leaves_its_files(name, folder):
 # --- all --------------------------------------------------------------------------------------------------------------
 
 GROUPS = {
-    "aggregator": AGGREGATORS, "backend": BACKENDS, "data": {**DATA, **OF_USERS, "fashion_mnist": {}, "cifar10": {}},
+    "aggregator": AGGREGATORS, "backend": BACKENDS, "data": (*DATA, *OF_USERS, "fashion_mnist", "cifar10", *OF_TASKS),
     "drift": DRIFTS,
-    "experiment": EXPERIMENTS, "fleet": FLEETS, "experiment/reproduce": REPRODUCTIONS, "model": MODELS,
+    "experiment": {**EXPERIMENTS, **TASKS}, "fleet": FLEETS, "experiment/reproduce": REPRODUCTIONS, "model": MODELS,
     "partition": PARTITIONS, "strategy": STRATEGIES, "tracker": TRACKERS,
 }  # fmt: skip
 

@@ -60,6 +60,7 @@ def test_masked_positions_do_not_count_in_a_run() -> None:
 
 
 EXAMPLES = """
+import numpy as np
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.sentences import tagged_sentences
 

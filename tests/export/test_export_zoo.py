@@ -12,7 +12,7 @@ from parity.models import CONFIGURED, MODELS
 
 pytestmark = pytest.mark.slow
 SEED = 4
-SENSITIVE = ("mobilenet", "mobilenet_v2", "transformer_encoder")
+SENSITIVE = ("ds_cnn", "mobilenet", "mobilenet_v2", "transformer_encoder")
 RATE = 0.01
 IDLE = "key/bias"  # the softmax of attention cancels it: its gradient is rounding alone, which Adam makes large
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import keras
 import yaml
 from hydra.utils import get_method
 
@@ -11,12 +12,16 @@ from parity.case import Case, Family
 
 CONFIGURED = Path(__file__).parents[3] / "conf" / "model"
 OF_THE_USER = ("keras", "keras_file", "mobilenet_transfer", "tflite")  # they name no model, or no weights
+ELSEWHERE = (*OF_THE_USER, "recommender")  # which has two inputs; tests/conf/test_conf_tasks.py
 SMALLER: dict[str, dict[str, Any]] = {
     "character_lstm": {"length": 6},
     "har_cnn": {"length": 32},
     "mobilenet": {"input_shape": [32, 32, 3]},
     "mobilenet_v2": {"input_shape": [32, 32, 3]},
+    "next_word": {"length": 4},
     "resnet8": {"input_shape": [8, 8, 3]},
+    "unet": {"input_shape": [8, 8, 1]},
+    "word_tagger": {"length": 4},
 }
 
 
@@ -28,11 +33,19 @@ def configured(name: str) -> Case:
         arguments = {**spec["build"], **SMALLER.get(name, {})}
         return get_method(arguments.pop("_target_"))(**arguments)
 
-    return Case(name, (f"`{name}`",), build, lambda: spec["loss"], lambda: optimizer_of(spec["optimizer"]))
+    def loss() -> Any:
+        binary = spec["loss"] == "binary_crossentropy"  # which Keras takes for one of probabilities by name
+        return keras.losses.BinaryCrossentropy(from_logits=True) if binary else spec["loss"]
+
+    return Case(name, (f"`{name}`",), build, loss, lambda: optimizer_of(spec["optimizer"]))
 
 
 MODELS = Family(
     "Models of `conf/model`",
     "parity/models.py",
-    tuple(configured(path.stem) for path in sorted(CONFIGURED.glob("*.yaml")) if path.stem not in OF_THE_USER),
+    tuple(
+        configured(path.stem)
+        for path in sorted(CONFIGURED.glob("*.yaml"))
+        if path.stem not in ELSEWHERE
+    ),
 )
