@@ -43,9 +43,5 @@ def configured(name: str) -> Case:
 MODELS = Family(
     "Models of `conf/model`",
     "parity/models.py",
-    tuple(
-        configured(path.stem)
-        for path in sorted(CONFIGURED.glob("*.yaml"))
-        if path.stem not in ELSEWHERE
-    ),
+    tuple(configured(path.stem) for path in sorted(CONFIGURED.glob("*.yaml")) if path.stem not in ELSEWHERE),
 )
