@@ -15,6 +15,7 @@ from odt_sim.export.lowering import (  # noqa: F401 - each registers its lowerin
     depthwise,
     distributions,
     fake_quantization,
+    fourier,
     image_transform,
     integer_products,
     integers,

@@ -28,6 +28,18 @@ def copied(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
     return list(graph.create_op(op.type, inputs, types, attrs=attributes, op_def=op.op_def, name=op.name).outputs)
 
 
+def copied_as_real(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Add a traced op on complex numbers to the current graph, on real ones."""
+    attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
+    real = tf.compat.v1.AttrValue(type=tf.float32.as_datatype_enum)
+    attributes = {
+        name: real if value.type == tf.complex64.as_datatype_enum else value for name, value in attributes.items()
+    }
+    types = [tf.float32 if t.dtype == tf.complex64 else t.dtype for t in op.outputs]
+    graph = tf.compat.v1.get_default_graph()
+    return list(graph.create_op(op.type, inputs, types, attrs=attributes, op_def=op.op_def, name=op.name).outputs)
+
+
 def folded(op: tf.Operation, inputs: list[Value]) -> list[tf.Tensor] | None:
     """Return the integer or boolean outputs of an op as constants; None unless all of its inputs are constants."""
     if not inputs or not op.outputs or not all(t.dtype in FOLDED for t in op.outputs):

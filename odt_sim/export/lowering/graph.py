@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering.calls import LOOPS, bodies, needed, written
-from odt_sim.export.lowering.constant_folding import copied, evaluated, folded
+from odt_sim.export.lowering.complex_numbers import complex_values, is_complex
+from odt_sim.export.lowering.constant_folding import copied, copied_as_real, evaluated, folded
 from odt_sim.export.lowering.open_batch import Probed, Probes
 from odt_sim.export.lowering.registry import (
     KEPT,
@@ -202,6 +203,8 @@ def _outputs(op: tf.Operation, inputs: list[Emitted], emission: Emission) -> lis
 
 
 def _values(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[Value]:
+    if is_complex(op, inputs):
+        return _complex(op, inputs, emission)
     if op.type not in TAKES_DEFERRED:
         inputs = [tensor_of(value) for value in inputs]
     if op.type == "ReadVariableOp" and inputs[0].dtype != tf.resource:
@@ -224,3 +227,17 @@ def _values(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[V
     if other is not None:
         raise Refusal(f"the op {op.type} computes in {other.name}, expected float32; cast to that, or set the dtype")
     return copied(op, inputs)
+
+
+def _complex(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[Value]:
+    """Emit an op on complex numbers; one on real and imaginary parts apart through its lowering or as it is."""
+
+    def apply(parts: list[Value]) -> list[Value]:
+        if op.type in LOWERINGS:
+            return LOWERINGS[op.type](op, parts, emission.memo)
+        return copied_as_real(op, [tensor_of(part) for part in parts])
+
+    try:
+        return complex_values(op, inputs, apply)
+    except Refusal as refusal:
+        raise Refusal(f"the op {op.type} {refusal}") from refusal

@@ -277,8 +277,10 @@ FOURIER = {
     "irfft of 7": call(lambda x, y: ops.irfft((x, y), 7), apart(2, 4), normal(2, 4)),
     "stft": call(lambda x: ops.stft(x, 8, 4, 8), apart(2, 20)),
     "istft": call(lambda x, y: ops.istft((x, y), 8, 4, 8), apart(2, 6, 5), normal(2, 6, 5)),
+    "rfft of 512": call(lambda x: ops.rfft(x), unit(2, 512), tolerance=1e-4),
+    "imag of rfft": call(lambda x: ops.rfft(x)[1], unit(2, 6)),
     "complex numbers": call(
-        lambda x, y: ops.abs(ops.view_as_complex(ops.stack([x, y], -1)) ** 2), apart(3, 4), normal(3, 4)
+        lambda x, y: ops.abs(ops.square(ops.view_as_complex(ops.stack([x, y], -1)))), apart(3, 4), normal(3, 4)
     ),
     "view_as_real": call(
         lambda x, y: ops.view_as_real(ops.view_as_complex(ops.stack([x, y], -1)) * 2.0), apart(3, 4), normal(3, 4)
@@ -367,6 +369,7 @@ FAMILIES = {
     "loops": LOOPS,
     "images": IMAGES,
     "linear algebra": ALGEBRA,
+    "Fourier": FOURIER,
 }
 FAST = {"arctan", "cumprod", "isnan of NaN", "scan", "conv 3D", "max_pool 3D", "top_k", "pad by reflection", "roll"}
 MISSING = "no TFLite built-in kernel and no lowering"
