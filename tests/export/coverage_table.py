@@ -7,12 +7,14 @@ from pathlib import Path
 from parity.case import Family
 from parity.convolutions import CONVOLUTIONS, POOLINGS
 from parity.fine_tuning import FINE_TUNING
+from parity.functions import FUNCTIONS
 from parity.layers import DENSE, NORMALIZATIONS, PREPROCESSING, RANDOM, WEIGHTS
 from parity.losses import LOSSES
 from parity.models import MODELS
 from parity.optimizers import OPTIMIZERS, STEPS
 from parity.sequences import ATTENTION, RECURRENT
 from parity.shapes import ELEMENTWISE, OPERATIONS, SHAPES
+from parity.videos import VIDEOS
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "export.md"
@@ -22,6 +24,7 @@ FAMILIES = (
     DENSE,
     CONVOLUTIONS,
     POOLINGS,
+    VIDEOS,
     NORMALIZATIONS,
     PREPROCESSING,
     RANDOM,
@@ -30,6 +33,7 @@ FAMILIES = (
     SHAPES,
     ELEMENTWISE,
     OPERATIONS,
+    FUNCTIONS,
     WEIGHTS,
     FINE_TUNING,
     LOSSES,
@@ -38,7 +42,7 @@ FAMILIES = (
     MODELS,
 )
 BESIDE = """test_export_contract test_export_dynamic test_export_random test_export_steps test_export_sources
-test_tflite_model test_export_flex lowering/test_lowering_single_ops""".split()  # noqa: SIM905
+test_tflite_model test_export_flex lowering/test_lowering_functions lowering/test_lowering_single_ops""".split()  # noqa: SIM905
 
 
 def table() -> str:

@@ -16,6 +16,7 @@ from odt_sim.export.parameters import all_layers
 MATRICES = (LOSSES, OPTIMIZERS, STEPS)
 FAST = {"Huber", "Adam", "clipping by global norm"}  # of the matrices
 SLOW = {
+    "a convolutional recurrent layer of volumes",
     "a frozen body",
     "a loss at each position",
     "a pooling beside a skip connection",
@@ -24,17 +25,23 @@ SLOW = {
     "convolutions along one axis",
     "convolutions with strides and dilation",
     "colors of images",
+    "convolutional recurrent layers",
     "dropout of images",
+    "functions of images",
+    "further convolutions of videos",
+    "further normalization",
     "further random images",
     "grouped convolutions",
     "masked positions",
     "masked values",
     "max-pools that leave a rest",
     "max-pools that overlap, lie apart and fit",
+    "poolings of videos",
     "recurrent layers of cells, with dropout",
     "recurrent layers",
     "resized images",
     "shapes of images",
+    "shapes of videos",
     "transposed convolutions",
 }
 

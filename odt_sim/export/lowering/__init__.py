@@ -8,6 +8,7 @@ from odt_sim.export.lowering import (  # noqa: F401 - each registers its lowerin
     activation,
     arithmetic,
     batch_normalization,
+    blocks,
     colors,
     convolution,
     convolution_3d,
@@ -33,6 +34,7 @@ from odt_sim.export.lowering import (  # noqa: F401 - each registers its lowerin
     slicing,
     special_functions,
     tables,
+    triangular,
     trigonometry,
     variables,
 )

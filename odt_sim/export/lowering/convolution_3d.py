@@ -67,18 +67,34 @@ def _joined(x: tf.Tensor, depth: Windows, memo: Memo) -> tf.Tensor:
     return memo[key]
 
 
+def _groups(x: int, kernel: tf.TensorShape) -> int:
+    """Return how many groups of channels a convolution has."""
+    return int(x) // int(kernel[3])
+
+
+def _split(x: tf.Tensor, groups: int) -> list[tf.Tensor]:
+    return tf.split(x, groups, -1) if groups > 1 else [x]
+
+
+def _joined_channels(parts: list[tf.Tensor]) -> tf.Tensor:
+    return tf.concat(parts, -1) if len(parts) > 1 else parts[0]
+
+
 def _volumes(op: tf.Operation, shape: tf.TensorShape, kernel: tf.TensorShape) -> Volumes:
-    if shape[-1] != kernel[3]:
-        raise Refusal("supports no groups; use groups=1")
     return volumes_of(op, shape, (int(kernel[0]), int(kernel[1]), int(kernel[2])))
 
 
 @lowers("Conv3D")
 def conv3d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = the sum over kernel elements p of X[p] W[p], where X[p] lies under element p."""
+    """Compute Y = the sum over kernel elements p of X[p] W[p], where X[p] lies under element p; each group of channels."""
     x, kernel = inputs
-    volumes = _volumes(op, x.shape, kernel.shape)
-    images = convolution.product(_joined(x, volumes.depth, memo), _flat_kernel(kernel), volumes.frame, memo)
+    volumes, groups = _volumes(op, x.shape, kernel.shape), _groups(x.shape[-1], kernel.shape)
+    images = _joined_channels(
+        [
+            convolution.product(_joined(own, volumes.depth, memo), _flat_kernel(weights), volumes.frame, memo)
+            for own, weights in zip(_split(x, groups), _split(kernel, groups), strict=True)
+        ]
+    )
     return [tf.reshape(images, [OPEN, volumes.depth.count[0], *images.shape[1:]])]
 
 
@@ -90,16 +106,32 @@ def _images(gradient: tf.Tensor) -> tf.Tensor:
 def conv3d_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute dW[p] = X[p]^T dY for the kernel elements p."""
     x, _, gradient = inputs
-    deep, height, width, channels, filters = kernel = op.outputs[0].shape
-    volumes = _volumes(op, x.shape, kernel)
-    flat = convolution.kernel_gradient(_joined(x, volumes.depth, memo), _images(gradient), volumes.frame, memo)
-    return [tf.transpose(tf.reshape(flat, [height, width, deep, channels, filters]), [2, 0, 1, 3, 4])]
+    kernel = op.outputs[0].shape
+    volumes, groups = _volumes(op, x.shape, kernel), _groups(x.shape[-1], kernel)
+    return [
+        _joined_channels(
+            [
+                _kernel_gradient(own, of_own, volumes, kernel[0], memo)
+                for own, of_own in zip(_split(x, groups), _split(_images(gradient), groups), strict=True)
+            ]
+        )
+    ]
+
+
+def _kernel_gradient(x: tf.Tensor, gradient: tf.Tensor, volumes: Volumes, deep: int, memo: Memo) -> tf.Tensor:
+    flat = convolution.kernel_gradient(_joined(x, volumes.depth, memo), gradient, volumes.frame, memo)
+    shape = [*volumes.frame.size, deep, x.shape[-1], gradient.shape[-1]]
+    return tf.transpose(tf.reshape(flat, shape), [2, 0, 1, 3, 4])
 
 
 @lowers("Conv3DBackpropInputV2")
 def conv3d_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute dX: per pixel the sum of dY W[p]^T over the kernel elements p that covered it."""
     _, kernel, gradient = inputs
-    volumes = _volumes(op, op.outputs[0].shape, kernel.shape)
-    images = convolution.image_gradient(_flat_kernel(kernel), _images(gradient), volumes.frame, memo)
-    return [video(tf.split(images, kernel.shape[0], -1), volumes.depth)]
+    shape = op.outputs[0].shape
+    volumes, groups = _volumes(op, shape, kernel.shape), _groups(shape[-1], kernel.shape)
+    parts = []
+    for weights, own in zip(_split(kernel, groups), _split(_images(gradient), groups), strict=True):
+        images = convolution.image_gradient(_flat_kernel(weights), own, volumes.frame, memo)
+        parts.append(video(tf.split(images, kernel.shape[0], -1), volumes.depth))
+    return [_joined_channels(parts)]

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.lowering.constant_folding import known
+from odt_sim.export.lowering.constant_folding import evaluated, known
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, computes, lowers
 
 
@@ -60,11 +60,24 @@ def _count(condition: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(tf.reduce_sum(tf.cast(condition, tf.int32), -1), dtype)
 
 
+def _size(traced: tf.Tensor, size: tf.Tensor) -> int:
+    """Return the size of a count, which is also known if its least and its largest size are equal."""
+    bounds = []
+    for kind in (
+        "Minimum",
+        "Maximum",
+    ):  # the smaller of the largest size, and the larger of the least and the needed one
+        numbers = [evaluated(t) for t in traced.op.inputs] if traced.op.type == kind else []
+        bounds += [int(n) for n in numbers if n is not None]
+        traced = next((t for t, n in zip(traced.op.inputs, numbers, strict=False) if n is None), traced)
+    return bounds[0] if len(bounds) == 2 and bounds[0] == bounds[1] else int(known(size))
+
+
 @lowers("DenseBincount")
 def bincount(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = how often each number below the size occurs (or the sum of its weights), in each row of a matrix."""
-    x, size, weights = inputs
-    places = tf.one_hot(x, int(known(size)), dtype=op.outputs[0].dtype)
+    x, _, weights = inputs
+    places = tf.one_hot(x, _size(op.inputs[1], inputs[1]), dtype=op.outputs[0].dtype)
     if op.get_attr("binary_output"):
         return [tf.reduce_max(places, -2)]
     weighted = places * tf.expand_dims(weights, -1) if weights.shape.num_elements() else places

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from odt_sim.export.lowering.constant_folding import known
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 
@@ -12,8 +13,8 @@ def concat(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     TFLite's converter takes the join of all slices along an axis for a reshape of the whole, whatever the two axes are.
     Where they differ, the slices are stacked instead.
     """
-    *parts, axis = op.inputs
-    sliced, place = parts[0].op, int(tf.get_static_value(axis)) % len(op.outputs[0].shape)
+    parts = list(op.inputs)[:-1]
+    sliced, place = parts[0].op, int(known(inputs[-1])) % len(op.outputs[0].shape)
     whole = sliced.type == "Unpack" and [t.ref() for t in parts] == [t.ref() for t in sliced.outputs]
     if not whole or sliced.get_attr("axis") % len(sliced.inputs[0].shape) == place:
         return [tf.concat(inputs[:-1], place)]

@@ -45,7 +45,7 @@ KEPT = frozenset(
     ReverseSequence Unique XlaDynamicUpdateSlice
     Square SquaredDifference Sqrt Rsqrt Pow Exp Log
     Max Min Prod Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot Any All
-    Tanh Sigmoid Relu6 LeakyRelu Elu Softmax LogSoftmax AvgPool SpaceToBatchND BatchToSpaceND
+    Tanh Sigmoid Relu6 LeakyRelu Elu Softmax LogSoftmax AvgPool
     Bitcast EnsureShape ResizeBilinear ResizeNearestNeighbor ReverseV2 Einsum GatherV2 UnsortedSegmentSum ArgMax
     """.split()  # noqa: SIM905
 )
@@ -56,9 +56,17 @@ UNKNOWN_TYPES = (tf.float16, tf.bfloat16, tf.float64, tf.complex64, tf.complex12
 
 _PYTHON = "write it in ops of TensorFlow or Keras in place of Python"
 _STRINGS = "do this before the model, in the data, and give the model the numbers"
+_ALGEBRA = "use keras.ops.cholesky, solve or inv, or compute it in the data, before the model"
 
 INSTEAD = {
     "StatelessRandomBinomial": "compare keras.random.uniform with the probability, and sum over the counts",
+    "CTCGreedyDecoder": "decode on the host, from the model's outputs",
+    "Eig": _ALGEBRA,
+    "LogMatrixDeterminant": _ALGEBRA,
+    "MatrixDeterminant": _ALGEBRA,
+    "Qr": _ALGEBRA,
+    "SelfAdjointEigV2": _ALGEBRA,
+    "Svd": _ALGEBRA,
     "AsString": _STRINGS,
     "SparseCross": _STRINGS,
     "StringToHashBucketFast": _STRINGS,

@@ -29,6 +29,14 @@ def read_variable(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Val
     return [current(inputs[0], op.outputs[0].dtype, memo)]
 
 
+@lowers("VariableShape")
+def variable_shape(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Return the shape of V, which is fixed."""
+    (handle,) = inputs
+    shape = tf.TensorShape(handle._handle_data.shape_and_type[0].shape) if handle.dtype == tf.resource else handle.shape
+    return [tf.constant(shape.as_list(), op.outputs[0].dtype)]
+
+
 @lowers("AssignVariableOp")
 def assign(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute V = X."""

@@ -354,6 +354,12 @@ IMAGES |= {
     ),
 }
 ALGEBRA = {
+    "cholesky": call(ops.cholesky, definite(2, 3, 3), tolerance=1e-4),
+    "cholesky_inverse": call(ops.cholesky_inverse, np.tril(definite(3, 3))),
+    "logdet": call(ops.logdet, definite(2, 3, 3), tolerance=1e-4),
+    "solve_triangular": call(
+        lambda a, b: ops.solve_triangular(a, b, lower=True), regular(2, 3, 3), apart(2, 3, 2), tolerance=1e-4
+    ),
     "inv": call(ops.inv, regular(2, 3, 3), tolerance=1e-4),
     "solve": call(ops.solve, regular(2, 3, 3), apart(2, 3, 2), tolerance=1e-4),
 }
@@ -382,15 +388,9 @@ REFUSED: dict[str, tuple[KerasCall, str]] = {
         "svd": call(lambda x: ops.svd(x)[1], regular(3, 3), tolerance=1e-4),
         "eig": call(lambda x: ops.real(ops.eig(x)[0]), definite(3, 3)),
         "eigh": call(lambda x: ops.eigh(x)[0], definite(3, 3), tolerance=1e-4),
-        "cholesky": call(ops.cholesky, definite(2, 3, 3), tolerance=1e-4),
-        "cholesky_inverse": call(ops.cholesky_inverse, np.tril(definite(3, 3))),
         "det": call(ops.det, regular(2, 3, 3), tolerance=1e-4),
-        "logdet": call(ops.logdet, definite(2, 3, 3), tolerance=1e-4),
         "slogdet": call(ops.slogdet, regular(2, 3, 3), tolerance=1e-4),
         "qr": call(ops.qr, regular(2, 3, 3), tolerance=1e-4),
-        "solve_triangular": call(
-            lambda a, b: ops.solve_triangular(a, b, lower=True), regular(2, 3, 3), apart(2, 3, 2), tolerance=1e-4
-        ),
         "ctc_loss": call(
             lambda x: ops.ctc_loss(np.array([[1, 2], [2, 2]]), x, np.array([2, 1]), np.array([5, 4])),
             apart(2, 5, 4),
