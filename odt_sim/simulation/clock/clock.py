@@ -70,7 +70,13 @@ class Appointment:
 
 
 class Clock(ABC):
-    """Decides the rounds of a run, from the stored calibration, the seed and simulated time only."""
+    """Decides the rounds of a run, from the stored calibration, the seed and simulated time only.
+
+    Attributes:
+        job: The run's job.
+        schedule: Its `fleet.schedule`.
+        devices: The devices that can take part.
+    """
 
     def __init__(self, job: Job, conditions: Conditions, participants: Ids) -> None:
         """Find the devices that can take part.
@@ -83,9 +89,9 @@ class Clock(ABC):
         Raises:
             ConfigurationError: No device has memory enough.
         """
-        self._job, self._full = job, conditions.batteries
-        self._schedule: Schedule = job.fleet.schedule
-        self._devices = Devices(conditions, participants, job.data)
+        self.job, self._full = job, conditions.batteries
+        self.schedule: Schedule = job.fleet.schedule
+        self.devices = Devices(conditions, participants, job.data)
         self._participants = len(participants)
         self._work = WorkOf(job)
         self._decided: tuple[int, Appointment | None] | None = None
@@ -102,7 +108,7 @@ class Clock(ABC):
             ConfigurationError: The first round ends after `fleet.schedule.hours`.
         """
         if self._decided is None or self._decided[0] != commit.round:
-            appointment, hours = self._decide(commit, without), self._schedule.hours
+            appointment, hours = self._decide(commit, without), self.schedule.hours
             late = hours is not None and appointment.line.end > hours * HOUR
             if late and not commit.round:
                 raise ConfigurationError(
@@ -133,14 +139,15 @@ class Clock(ABC):
     def _decide(self, commit: Commit, without: Set[int]) -> Appointment:
         """Return the round after a commit."""
 
-    def _batteries_of(self, commit: Commit) -> Batteries:
+    def batteries_of(self, commit: Commit) -> Batteries:
+        """Return the batteries after a round."""
         return self._full.restored(commit.clock) if commit.clock else self._full
 
-    def _planned(self, ids: Ids, time: float, commit: Commit, batteries: Batteries) -> Planned:
+    def planned(self, ids: Ids, time: float, commit: Commit, batteries: Batteries) -> Planned:
         """Return the work of devices that are selected at a time, with the whole plan and the broadcast of a commit."""
         works = [self._work(device, commit.state.broadcast) for device in ids.tolist()]
-        waits = self._schedule.check_in * uniform(self._job.seed, "check-in", ids, commit.round)
-        return self._devices.plan(ids, time, waits, works, batteries)
+        waits = self.schedule.check_in * uniform(self.job.seed, "check-in", ids, commit.round)
+        return self.devices.plan(ids, time, waits, works, batteries)
 
     def _no_devices(self, round: int, since: float) -> SimulationError:
         days = LONGEST_WAIT / HOUR / 24

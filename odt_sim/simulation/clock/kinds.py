@@ -3,7 +3,7 @@
 from odt_sim.aggregators.mean import Mean
 from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.fleet.conditions import Conditions
-from odt_sim.settings import ASYNCHRONOUS, Schedule
+from odt_sim.settings import ASYNCHRONOUS, READ_BY, Schedule
 from odt_sim.simulation.clock.clock import Clock
 from odt_sim.simulation.clock.rounds import OortClock, SynchronousClock
 from odt_sim.simulation.clock.servers import BufferedClock, MixingClock
@@ -64,6 +64,11 @@ def check_clock(job: Job, conditions: Conditions | None, promises: bool) -> None
         )
     if schedule.kind in ASYNCHRONOUS:
         _check_asynchronous(job)
+    for name, most in (("min_reports", job.cohort), ("concurrency", job.participants), ("buffer", job.participants)):
+        value = getattr(schedule, name)
+        if schedule.kind in READ_BY[name] and value is not None and value > most:
+            what = "fleet.cohort" if name == "min_reports" else "the number of seen devices"
+            raise ConfigurationError(f"fleet.schedule.{name}: expected at most {what}, {most}, found {value}")
 
 
 def _check_asynchronous(job: Job) -> None:

@@ -24,20 +24,20 @@ class SynchronousClock(Clock):
     """A server that waits for the reports of each round; see `odt_sim.simulation.clock.synchronous`."""
 
     def _decide(self, commit: Commit, without: Set[int]) -> Appointment:
-        round, schedule, plan = commit.round + 1, self._schedule, self._job.plan
-        batteries = self._batteries_of(commit)
+        round, schedule, plan = commit.round + 1, self.schedule, self.job.plan
+        batteries = self.batteries_of(commit)
         start, ids = self._wait(commit, np.array(sorted(without), np.int64), batteries)
-        planned = self._planned(ids, start, commit, batteries)
+        planned = self.planned(ids, start, commit, batteries)
         course = synchronous_course(
             planned.trips,
-            self._job.fleet.cohort or len(ids),
+            self.job.fleet.cohort or len(ids),
             deadline=schedule.deadline,
             units=plan.amount,
-            partial=self._job.strategy.partial_work and plan.amount > 1,
+            partial=self.job.strategy.partial_work and plan.amount > 1,
         )
         self._check_deadline(round, planned, course)
-        done, end = spent(self._devices, planned, course, start), start + course.end
-        eligible = self._devices.count(start, batteries)
+        done, end = spent(self.devices, planned, course, start), start + course.end
+        eligible = self.devices.count(start, batteries)
         return Appointment(
             groups=_groups(commit.round, ids, course, plan.amount) if course.used.sum() >= schedule.min_reports else (),
             line=done.line(round, start, end, eligible),
@@ -48,13 +48,13 @@ class SynchronousClock(Clock):
 
     def _wait(self, commit: Commit, without: Ids, batteries: Batteries) -> tuple[float, Ids]:
         """Return when enough devices are available, and those of them that are selected, ascending."""
-        cohort, candidates = self._job.fleet.cohort, self._devices.candidates
-        count = math.ceil(cohort * self._schedule.overselection) if cohort else len(candidates)
+        cohort, candidates = self.job.fleet.cohort, self.devices.candidates
+        count = math.ceil(cohort * self.schedule.overselection) if cohort else len(candidates)
         time = since = float(commit.clock["time"][0]) if commit.clock else 0.0
         while time - since <= LONGEST_WAIT and len(candidates) - len(without) >= (cohort or 1):
 
             def eligible(ids: Ids, time: float = time) -> Ids:
-                return self._devices.eligible(ids[~np.isin(ids, without)], time, batteries)
+                return self.devices.eligible(ids[~np.isin(ids, without)], time, batteries)
 
             ids = self._select(eligible, count, commit)
             if len(ids) >= (cohort or 1):
@@ -64,11 +64,11 @@ class SynchronousClock(Clock):
 
     def _select(self, eligible: Callable[[Ids], Ids], count: int, commit: Commit) -> Ids:
         """Return the selected devices, ascending; fewer than `count` if fewer are eligible."""
-        random = generator_for(self._job.seed, commit.round + 1, "cohort")
-        return choose_eligible(self._devices.candidates, count, eligible, random)
+        random = generator_for(self.job.seed, commit.round + 1, "cohort")
+        return choose_eligible(self.devices.candidates, count, eligible, random)
 
     def _check_deadline(self, round: int, planned: Planned, course: Course) -> None:
-        deadline, fastest = self._schedule.deadline, float(planned.cost.seconds.min())
+        deadline, fastest = self.schedule.deadline, float(planned.cost.seconds.min())
         if deadline is not None and fastest > deadline and not course.used.any():
             raise SimulationError(
                 f"round {round}: no device can report within fleet.schedule.deadline, {deadline:g} s; the fastest of "
@@ -86,10 +86,10 @@ class OortClock(SynchronousClock):
         return {**appointment.state, **{f"oort.{name}": array for name, array in vars(known).items()}}
 
     def _select(self, eligible: Callable[[Ids], Ids], count: int, commit: Commit) -> Ids:
-        ids, known = eligible(self._devices.candidates), _explored(commit.clock)
-        step = self._schedule.pacer_seconds or oort.usual_duration(known)
-        speeds = self._devices.conditions.population.of("speed", ids)
-        random = generator_for(self._job.seed, commit.round + 1, "oort")
+        ids, known = eligible(self.devices.candidates), _explored(commit.clock)
+        step = self.schedule.pacer_seconds or oort.usual_duration(known)
+        speeds = self.devices.conditions.population.of("speed", ids)
+        random = generator_for(self.job.seed, commit.round + 1, "oort")
         return oort.select(ids, speeds, min(count, len(ids)), commit.round + 1, known, step, random)
 
 

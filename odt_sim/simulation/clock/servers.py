@@ -39,12 +39,12 @@ class BufferedClock(Clock):
 
     @property
     def _buffer(self) -> int:
-        return self._schedule.buffer
+        return self.schedule.buffer
 
     def _decide(self, commit: Commit, without: Set[int]) -> Appointment:
         server = _server(commit)
         starts = _Starts(self, commit, without)
-        concurrency = self._schedule.concurrency or self._job.fleet.cohort or len(self._devices.candidates)
+        concurrency = self.schedule.concurrency or self.job.fleet.cohort or len(self.devices.candidates)
         try:
             arrived = arrivals(
                 server,
@@ -52,7 +52,7 @@ class BufferedClock(Clock):
                 starts.start,
                 buffer=self._buffer,
                 concurrency=concurrency,
-                max_staleness=self._schedule.max_staleness,
+                max_staleness=self.schedule.max_staleness,
             )
         except NoDeviceError as error:
             raise self._no_devices(commit.round + 1, error.args[0]) from error
@@ -77,7 +77,7 @@ class BufferedClock(Clock):
 
     def _factors(self, staleness: Ids) -> Floats:
         """Return the factors of updates that are some server updates old."""
-        schedule = self._schedule
+        schedule = self.schedule
         return staleness_factor(
             staleness,
             schedule.staleness,
@@ -88,7 +88,7 @@ class BufferedClock(Clock):
 
     def _groups(self, used: Flights, factors: Floats) -> list[Group]:
         """Return the reports by the version that they started with."""
-        amount, groups = self._job.plan.amount, []
+        amount, groups = self.job.plan.amount, []
         for version in np.unique(used["version"]).tolist():
             of = np.flatnonzero(used["version"] == version)
             of = of[np.argsort(used["device"][of])]
@@ -107,7 +107,7 @@ class MixingClock(BufferedClock):
         return 1
 
     def _factors(self, staleness: Ids) -> Floats:
-        return self._schedule.mixing * super()._factors(staleness)
+        return self.schedule.mixing * super()._factors(staleness)
 
     def mixed(
         self, appointment: Appointment, updates: Updates, now: Tensors, then: Callable[[int], Tensors]
@@ -128,14 +128,14 @@ class _Starts:
 
     def __init__(self, clock: BufferedClock, commit: Commit, without: Set[int]) -> None:
         self._clock, self._commit, self._without = clock, commit, np.array(sorted(without), np.int64)
-        self.batteries = clock._batteries_of(commit)
+        self.batteries = clock.batteries_of(commit)
         self._draws = 0
 
     def draw(self, count: int, time: float, without: Ids) -> Ids:
         """Draw eligible devices."""
-        excluded, devices = np.union1d(without, self._without), self._clock._devices
+        excluded, devices = np.union1d(without, self._without), self._clock.devices
         self._draws += 1
-        random = generator_for(self._clock._job.seed, self._commit.round + 1, "start", self._draws)
+        random = generator_for(self._clock.job.seed, self._commit.round + 1, "start", self._draws)
 
         def eligible(ids: Ids) -> Ids:
             return devices.eligible(ids[~np.isin(ids, excluded)], time, self.batteries)
@@ -144,11 +144,11 @@ class _Starts:
 
     def start(self, ids: Ids, time: float) -> Flights:
         """Return the flights of devices, and take what they spend from their batteries."""
-        clock, plan = self._clock, self._clock._job.plan
-        planned = clock._planned(ids, time, self._commit, self.batteries)
-        partial = clock._job.strategy.partial_work and plan.amount > 1
+        clock, plan = self._clock, self._clock.job.plan
+        planned = clock.planned(ids, time, self._commit, self.batteries)
+        partial = clock.job.strategy.partial_work and plan.amount > 1
         course = synchronous_course(planned.trips, len(ids), units=plan.amount, partial=partial)
-        done = spent(clock._devices, planned, course, time)
+        done = spent(clock.devices, planned, course, time)
         self.batteries = done.drained(self.batteries)
         flights = np.zeros(len(ids), FLIGHT)
         for name, column in {**vars(done), "units": course.units}.items():

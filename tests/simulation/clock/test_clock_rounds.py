@@ -135,9 +135,40 @@ def test_round_with_too_few_reports_leaves_the_model(simulation, on_clock, momen
     assert all(row["reported"] and row["joules"] for row in rounds)
 
 
+def test_device_that_leaves_is_not_trained_and_its_cost_counts(simulation, on_clock, momentum, tmp_path):
+    trace = tmp_path / "trace.csv"
+    days = [f"{device},0,{3 if device == 2 else 10**6}" for device in range(7)]
+    trace.write_text("\n".join(["device,from,to", *days]))
+    simulation(FedAvg(), tmp_path / "run", fleet=on_clock(momentum, availability=str(trace)), rounds=2).run()
+    first, second = read_lines(tmp_path / "run" / "rounds.jsonl")
+    line = read_lines(tmp_path / "run" / "timeline.jsonl")[0]
+    assert (first["selected"], first["left"], first["reported"], first["devices"]) == (7, 1, 6, 6)
+    assert (line["outcomes"][2], line["stops"][2]) == (3, 3)
+    assert line["joules"][2] > 0 == line["bytes_up"][2]
+    assert (second["eligible"], second["ineligible"], second["selected"]) == (6, 1, 6)
+
+
+def test_round_begins_once_a_cohort_is_available(simulation, on_clock, momentum, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join(["device,from,to", *(f"{device},{2000 * device},10000000" for device in range(7))]))
+    fleet = on_clock(momentum, availability=str(trace), cohort=4)
+    simulation(FedAvg(), tmp_path / "run", fleet=fleet, rounds=1).run()
+    [row] = read_lines(tmp_path / "run" / "rounds.jsonl")
+    assert row["simulated_start"] == 6000  # the fourth comes then, and the server looks every 10 minutes
+    assert (row["selected"], row["eligible"]) == (4, 4)
+
+
 REFUSED = [
     (FedAvg(), {"deadline": 0.5}, {}, SimulationError, r"no device can report within fleet.schedule.deadline, 0.5 s"),
     (FedAvg(), {"hours": 1e-6}, {}, ConfigurationError, r"fleet.schedule.hours: expected at least"),
+    (FedAvg(), {"min_reports": 9}, {}, ConfigurationError, r"min_reports: expected at most fleet.cohort, 7, found 9"),
+    (
+        FedAvg(),
+        {"kind": "fedbuff", "buffer": 8},
+        {},
+        ConfigurationError,
+        r"buffer: expected at most the number of seen",
+    ),
     (Local(), "synchronous", {}, StrategyError, r"strategy local: has no server"),
     (FedAvg(), "synchronous", {"stragglers": 0.5}, ConfigurationError, r"fleet.stragglers: expected 0"),
     (FedAvg(), "oort", {"profiles": None}, ConfigurationError, r"fleet.schedule: needs fleet.profiles"),

@@ -128,7 +128,7 @@ AWAY = {"kind": "daily", "peak": 0.9, "low": 0.5}
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
-@pytest.mark.parametrize("strategy", [FedPer(), FedAvgM()], ids=lambda strategy: strategy.name)
+@pytest.mark.parametrize("strategy", [FedPer(), pytest.param(FedAvgM(), marks=pytest.mark.slow)], ids=lambda s: s.name)
 def test_interrupted_run_resumes_to_the_same_bits(
     simulation, results, on_clock, momentum, tmp_path, schedule, strategy
 ):
