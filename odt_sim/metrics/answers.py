@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.metrics.classes import Decisions, mean_iou, top_k
-from odt_sim.metrics.losses import labels_of, log_softmax
+from odt_sim.metrics.losses import labels_of, log_probabilities, log_softmax
 from odt_sim.metrics.ranking import Ranking
 from odt_sim.metrics.scores import auc, balanced_accuracy, r2
 
@@ -110,7 +110,7 @@ class Classes:
         """Return exp of the mean negative logarithm of the label's probability."""
         if self._binary:
             return None
-        logarithms = log_softmax(self.outputs) if self._from_logits else np.log(np.clip(self.outputs, 1e-7, 1.0))
+        logarithms = log_softmax(self.outputs) if self._from_logits else log_probabilities(self.outputs)
         own = np.take_along_axis(logarithms, self.labels[..., np.newaxis], axis=-1)
         return float(np.exp(-own.mean(dtype=np.float64)))
 

@@ -61,7 +61,7 @@ def _losses(outputs: Array, y: Array, loss: str, from_logits: bool, delta: float
     if loss == "kl_divergence":
         target = np.clip(_one_hot(outputs, y).astype(np.float64), _EPSILON, 1.0)
         return np.asarray((target * np.log(target / np.clip(outputs, _EPSILON, 1.0))).sum(axis=-1))
-    logarithms = log_softmax(outputs) if from_logits else _log_probabilities(outputs)
+    logarithms = log_softmax(outputs) if from_logits else log_probabilities(outputs)
     if loss == "categorical_crossentropy":
         return np.asarray(-(_one_hot(outputs, y) * logarithms).sum(axis=-1))
     return np.asarray(-np.take_along_axis(logarithms, labels_of(outputs, y)[..., np.newaxis], axis=-1))
@@ -79,7 +79,7 @@ def _regression_losses(outputs: Array, y: Array, loss: str, delta: float) -> Arr
 
 def _binary_losses(outputs: Array, y: Array, from_logits: bool) -> Array:
     if not from_logits:
-        return np.asarray(-y * _log_probabilities(outputs) - (1 - y) * _log_probabilities(1.0 - outputs))
+        return np.asarray(-y * log_probabilities(outputs) - (1 - y) * log_probabilities(1.0 - outputs))
     return np.asarray(np.maximum(outputs, 0.0) - outputs * y + np.log1p(np.exp(-np.abs(outputs))))
 
 
@@ -93,5 +93,6 @@ def _one_hot(outputs: Array, y: Array) -> Array:
     return y if y.ndim == outputs.ndim else np.eye(outputs.shape[-1], dtype=np.float32)[labels_of(outputs, y)]
 
 
-def _log_probabilities(outputs: Array) -> Array:
+def log_probabilities(outputs: Array) -> Array:
+    """Return the logarithm of probabilities, of which none counts as 0 or 1, in float64."""
     return np.asarray(np.log(np.clip(outputs.astype(np.float64), _EPSILON, 1.0 - _EPSILON)))

@@ -32,6 +32,13 @@ CASES: dict[str, tuple[Any, Any, str, bool]] = {
     "binary, logits": (LOGITS[:, :1], BINARY, "binary_crossentropy", True),
     "binary, probabilities": (PROBABILITIES[:, :1], BINARY, "binary_crossentropy", False),
     "several binary labels": (LOGITS, (ONE_HOT > 0).astype(np.float32), "binary_crossentropy", True),
+    "pixels": (LOGITS[:24].reshape(2, 3, 4, 4), LABELS[:24].reshape(2, 3, 4), "sparse_categorical_crossentropy", True),
+    "binary pixels": (
+        LOGITS[:24, :1].reshape(2, 3, 4, 1),
+        BINARY[:24].reshape(2, 3, 4, 1),
+        "binary_crossentropy",
+        True,
+    ),
     "squared": (VALUES, VALUES[::-1].copy(), "mean_squared_error", False),
     "absolute": (VALUES, VALUES[::-1].copy(), "mean_absolute_error", False),
     "huber": (VALUES, VALUES[::-1].copy(), "huber", False),

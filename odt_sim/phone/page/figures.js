@@ -7,6 +7,7 @@
 import { product } from "./frames.js";
 
 const EPSILON = 1e-7; // as in Keras: a probability of zero has a finite loss
+const MOST_TARGETS = 10; // targets of a regression that get an error of their own
 const REGRESSIONS = ["mean_squared_error", "mean_absolute_error", "huber", "cosine_similarity"];
 
 /** @typedef {import("./litert.js").Value} Value */
@@ -103,7 +104,11 @@ function binaryLoss(output, target, fromLogits) {
  */
 function regression(outputs, y) {
   const errors = Array.from(outputs.data, (value, i) => value - y.data[i]);
-  return { mse: mean(errors.map((error) => error ** 2)), mae: mean(errors.map(Math.abs)), r2: r2(outputs, y) };
+  const width = outputs.shape[outputs.shape.length - 1];
+  const known = { mse: mean(errors.map((error) => error ** 2)), mae: mean(errors.map(Math.abs)), r2: r2(outputs, y) };
+  if (outputs.shape.length !== 2 || width === 1 || width > MOST_TARGETS) return known;
+  const each = Array.from({ length: width }, (_, k) => errors.filter((_error, i) => i % width === k).map(Math.abs));
+  return { ...known, ...Object.fromEntries(each.map((own, k) => [`mae_${k}`, mean(own)])) };
 }
 
 /**
@@ -119,13 +124,60 @@ function classification(outputs, y, { loss, from_logits }) {
     const threshold = from_logits ? 0 : 0.5;
     const right = own.flat().map((value, i) => !Number.isNaN(value) && value > threshold === (labels[i] === 1));
     const classes = outputs.shape[outputs.shape.length - 1];
-    return scored(right, labels, own, own.map((row, i) => row.map((_, k) => labels[i * classes + k] === 1)));
+    const positive = own.map((row, i) => row.map((_, k) => labels[i * classes + k] === 1));
+    const chosen = own.map((row) => row.map((value) => value > threshold));
+    if (classes > 1) return severalLabels(right, chosen, positive, own);
+    const found = scored(right, labels, own, positive);
+    return outputs.shape.length > 3 ? segmented(found, own, chosen.flat().map(Number), labels) : found;
   }
   const hot = loss === "categorical_crossentropy" || loss === "kl_divergence";
   const labels = hot ? rows({ data: y.data, shape: outputs.shape }).map(largest) : Array.from(y.data);
   const right = own.map((row, i) => !row.some(Number.isNaN) && largest(row) === labels[i]);
   const scores = from_logits ? own.map(logSoftmax) : own; // logits of different examples have no common scale
-  return scored(right, labels, scores, own.map((row, i) => row.map((_, k) => labels[i] === k)));
+  const found = scored(right, labels, scores, own.map((row, i) => row.map((_, k) => labels[i] === k)));
+  if (outputs.shape.length > 3) return segmented(found, own, own.map(largest), labels);
+  if (outputs.shape.length < 3) return found;
+  const logarithms = logProbabilities(outputs, from_logits);
+  return { ...found, perplexity: Math.exp(-mean(logarithms.map((row, i) => row[labels[i]]))) };
+}
+
+/**
+ * Return the figures of images with a class for each pixel: in place of the AUC the mean IoU over the classes that occur.
+ *
+ * @param {Record<string, number | null>} found
+ * @param {number[][]} outputs
+ * @param {number[]} predicted
+ * @param {number[]} labels
+ */
+function segmented({ accuracy, balanced_accuracy }, outputs, predicted, labels) {
+  const shares = [...new Set([...predicted, ...labels])].map((label) => {
+    const inBoth = predicted.filter((value, i) => value === label && labels[i] === label).length;
+    return inBoth / predicted.filter((value, i) => value === label || labels[i] === label).length;
+  });
+  return { iou: outputs.some((row) => row.some(Number.isNaN)) ? null : mean(shares), accuracy, balanced_accuracy };
+}
+
+/**
+ * @param {boolean[]} right Whether each label of each example is decided right.
+ * @param {boolean[][]} chosen `[examples, labels]`.
+ * @param {boolean[][]} positive `[examples, labels]`.
+ * @param {number[][]} scores `[examples, labels]`.
+ */
+function severalLabels(right, chosen, positive, scores) {
+  const width = scores[0].length;
+  const counts = scores[0].map((_, k) => ({
+    right: chosen.filter((row, i) => row[k] && positive[i][k]).length,
+    marked: chosen.filter((row) => row[k]).length + positive.filter((row) => row[k]).length,
+  }));
+  /** @param {{ right: number, marked: number }} count */
+  const f1 = (count) => (2 * count.right) / Math.max(count.marked, 1);
+  return {
+    micro_f1: f1({ right: sum(counts.map((count) => count.right)), marked: sum(counts.map((count) => count.marked)) }),
+    macro_f1: mean(counts.map(f1)),
+    exact_match: mean(scores.map((_, i) => Number(right.slice(i * width, (i + 1) * width).every(Boolean)))),
+    accuracy: mean(right.map(Number)),
+    auc: auc(scores, positive),
+  };
 }
 
 /**
