@@ -7,14 +7,12 @@ changes little; with one thread and no other load they are those of a clock.
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import read_only, rows_of
-from odt_sim.device.batches import Batch
 from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import OdtSimError
@@ -78,40 +76,18 @@ def _line(rows: NDArray[np.float64], seconds: NDArray[np.float64]) -> tuple[floa
 
 
 def _seconds(runtime: Runtime, name: str, rows: int) -> float:
-    """Return the median seconds of a call, with what a device does around it."""
-    call = _call(runtime, name, rows)
-    _repeat(call, WARM_UP)
-    taken: list[float] = []
-    end = time.process_time() + SECONDS
-    while len(taken) < FEWEST or (time.process_time() < end and len(taken) < MOST):
-        taken.append(_repeat(call, 1))
-    return float(np.median(taken))
-
-
-def _call(runtime: Runtime, name: str, rows: int) -> Callable[[], object]:
+    """Return the median seconds of a call on a new batch, as the calls of a device are."""
     random, state = np.random.default_rng(0), _state(runtime)
     tensors = runtime.model.signatures[name].inputs.values()
     inputs = {tensor.name: state.get(tensor.name, _values(tensor, rows, random)) for tensor in tensors}
-    x = rows_of({_column(key): array for key, array in inputs.items() if _is_feature(key)}) if _trains(name) else None
-    if x is None:
-        return lambda: runtime.call(name, **inputs)
-    y = rows_of({_column(key): array for key, array in inputs.items() if key == "y" or key.startswith("y_")})
-    size, ones = len(x), np.ones(len(x), np.float32)
-
-    def step() -> None:
-        batch = Batch(read_only(x[:size]), read_only(y[:size]), read_only(ones[:size]), size)
-        runtime.train(batch, 0.0, signature=name)
-
-    return step
-
-
-def _trains(name: str) -> bool:
-    return name.startswith(("train", "head_train"))
-
-
-def _column(name: str) -> str:
-    """Return the name of a column of a device's examples: empty where there is one."""
-    return name.partition("_")[2]
+    taken: list[float] = []
+    end = time.process_time() + SECONDS
+    while len(taken) < WARM_UP + FEWEST or (time.process_time() < end and len(taken) < MOST):
+        batch = {key: array.copy() for key, array in inputs.items()}
+        started = time.process_time()
+        runtime.call(name, **batch)
+        taken.append(time.process_time() - started)
+    return float(np.median(taken[WARM_UP:]))
 
 
 def _state(runtime: Runtime) -> Mapping[str, NDArray[Any]]:
@@ -128,13 +104,6 @@ def _values(tensor: TensorInfo, rows: int, random: np.random.Generator) -> NDArr
     if tensor.dtype.startswith("float") and _is_feature(tensor.name):
         return random.normal(size=shape).astype(tensor.dtype)
     return np.zeros(shape, tensor.dtype)
-
-
-def _repeat(call: Callable[[], object], times: int) -> float:
-    started = time.process_time()
-    for _ in range(times):
-        call()
-    return time.process_time() - started
 
 
 def main() -> int:
