@@ -3,7 +3,6 @@
 Time is in simulated seconds, of which 0 is a Monday, 00:00 UTC; see `odt_sim.fleet.habits`.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -140,7 +139,7 @@ class Markov:
         state = np.zeros(len(ids), bool)
         left = np.arange(len(ids))
         while len(left):  # a cell without an event before the time needs the cell before
-            last = self._last_event(ids[left], cell[left], times[left])
+            last = (self._events(ids[left], cell[left]) <= times[left, None]).sum(1) - 1
             found = last >= 0
             known = left[found]
             state[known] = self._is_on(ids[known], cell[known], last[found])
@@ -153,34 +152,39 @@ class Markov:
         times = np.broadcast_to(np.asarray(time, np.float64), len(ids)).copy()
         left = np.flatnonzero(self.available(ids, times))
         cell = np.floor(times / self.cell).astype(np.int64)
-        after = times.copy()
         while len(left):  # the events of one cell after the other, until one turns the device off
-            for at, on in self._events(ids[left], cell[left]):
-                turned = ~on & np.isfinite(at) & (at > after[left]) & (times[left] == after[left])
-                times[left] = np.where(turned, at, times[left])
-            left = left[times[left] == after[left]]
+            at = self._events(ids[left], cell[left])
+            numbers = np.arange(at.shape[1])
+            on = self._is_on(
+                np.repeat(ids[left], len(numbers)), np.repeat(cell[left], len(numbers)), np.tile(numbers, len(left))
+            )
+            turns = np.isfinite(at) & (at > times[left, None]) & ~on.reshape(at.shape)
+            first = turns.argmax(1)
+            off = turns.any(1)
+            times[left[off]] = at[off, first[off]]
+            left = left[~off]
             cell[left] += 1
         return times
 
-    def _events(self, ids: Ids, cell: Ids) -> Iterator[tuple[Floats, Flags]]:
-        """Yield the times of the events in a cell, in order, and the states that they draw; inf where there is none."""
-        at, number = cell * self.cell, 0
+    def _events(self, ids: Ids, cell: Ids) -> Floats:
+        """Return `[devices, most]`: the times of the events in a cell of each device, in order; inf after the last."""
+        start = (cell * self.cell)[:, None]
+        found = start
         while True:
-            gap = uniform(self.seed, f"gap {number}", ids, cell)
-            at = at - np.log1p(-gap) * self.cell / 2
-            inside = at < (cell + 1) * self.cell
-            if not inside.any():
-                return
-            yield np.where(inside, at, np.inf), self._is_on(ids, cell, np.full(len(ids), number))
-            number += 1
-
-    def _last_event(self, ids: Ids, cell: Ids, time: Floats) -> Ids:
-        """Return the number of the last event in a cell before a time; -1 for none."""
-        last = np.full(len(ids), -1)
-        for number, (at, _) in enumerate(self._events(ids, cell)):
-            last = np.where(at <= time, number, last)
-        return last
+            number = found.shape[1] - 1 + np.arange(EVENTS)
+            counts = np.repeat(cell * MOST_EVENTS, EVENTS) + np.tile(number, len(ids))
+            gaps = -np.log1p(-uniform(self.seed, "gap", np.repeat(ids, EVENTS), counts)) * self.cell / 2
+            found = np.concatenate([found, found[:, -1:] + gaps.reshape(-1, EVENTS).cumsum(1)], axis=1)
+            if (found[:, -1] >= start[:, 0] + self.cell).all():
+                inside = found[:, 1:]
+                return np.where(inside < start + self.cell, inside, np.inf)
 
     def _is_on(self, ids: Ids, cell: Ids, number: Ids) -> Flags:
-        drawn = uniform(self.seed, "state", ids, 64 * cell + number)
+        drawn = uniform(self.seed, "state", ids, cell * MOST_EVENTS + number)
         return np.asarray(drawn < self.on / (self.on + self.off))
+
+
+EVENTS = 6
+"""How many events of a cell are drawn at once: two are expected, and more than six come in one cell of 200."""
+MOST_EVENTS = 1024
+"""More events than any cell has."""
