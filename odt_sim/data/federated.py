@@ -1,7 +1,7 @@
 """A data set partitioned over a fleet: index lists over shared arrays."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -87,7 +87,12 @@ class FederatedData:
 
     def __repr__(self) -> str:
         """Return one line, without the arrays."""
-        targets = "regression" if self.classes is None else f"{self.classes} classes"
+        classes = dict(self.classes) if isinstance(self.classes, Mapping) else {"": self.classes}
+        targets = " and ".join(
+            f"{name} of {kind}" if name else kind
+            for name, count in classes.items()
+            for kind in ["regression" if count is None else f"{count} classes"]
+        )
         shapes = " and ".join(str(list(x.shape[1:])) for x in arrays_of(self.x).values())
         return (
             f"FederatedData({self.name}: {self.devices} devices, {len(self.indices):,} examples of shape "

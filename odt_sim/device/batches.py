@@ -43,6 +43,9 @@ def batches(model: TrainableModel, x: Rows, y: Rows) -> Iterator[Batch]:
 
 def targets_of(model: TrainableModel, y: Rows) -> Rows:
     """Return targets as a model takes them, converted by `odt_sim.data.dataset_checks.as_targets`."""
+    if not isinstance(y, Columns):
+        target = model.targets[""]
+        return as_targets(y, target.shape[1:], target.dtype, model.classes)
     return rows_of(
         {
             name: as_targets(

@@ -19,7 +19,6 @@ from odt_sim.device.runtime_pool import ModelState, RuntimePool
 from odt_sim.device.training_step import GradientOffset, Step, run_step, step_for
 from odt_sim.errors import ConfigurationError, DataError, ModelError
 from odt_sim.metrics.device import model_figures, model_loss
-from odt_sim.model.names import parts
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 
@@ -263,8 +262,7 @@ class Device:
         Raises:
             DataError: The rows do not fit the model.
         """
-        declared = parts(self.model.signatures["infer"].inputs, "x")
-        rows = checked_inputs(x, {name: declared[name] for name in self.model.inputs}, f"device {self.id}, x")
+        rows = checked_inputs(x, self.model.infer_inputs, f"device {self.id}, x")
         outputs = self._inference.outputs("infer", rows)
         return outputs if self.correction is None else self._corrected(self._inference.outputs("embed", rows), outputs)
 

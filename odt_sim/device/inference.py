@@ -80,7 +80,7 @@ class Inference:
         """Return the outputs of a signature, and their masks by the names of the outputs."""
         self._calls.add_inference(signature, _call_count(self._pool.model, signature, len(x)), len(x))
         returned = self._run(signature, x)
-        return self._main(signature, returned), parts(returned, "mask")
+        return self._main(signature, returned), parts(returned, "mask") if self._pool.model.masks else {}
 
     def losses(self, x: Rows, y: Rows, outputs: Rows, masks: Mapping[str, Array]) -> dict[str, Array]:
         """Return each example's loss, see `losses_of`."""

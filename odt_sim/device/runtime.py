@@ -79,14 +79,17 @@ class Runtime:
         """
         self._write_offset(b)
         self._weights = None
+        x, y = batch.x, batch.y
         values = {
-            **prefixed("x", batch.x),
-            "embedding": batch.x,
-            **prefixed("y", batch.y),
+            "x": x,
+            "embedding": x,
+            "y": y,
             "sample_weight": batch.sample_weight,
             "learning_rate": np.float32(learning_rate),
             "mu": np.float32(mu),
         }
+        if isinstance(x, Columns) or isinstance(y, Columns):  # single arrays, the usual case, stay fast
+            values |= prefixed("x", x) | prefixed("y", y)
         declared = self.model.signatures[signature]
         inputs = {name: values[name] for name in declared.inputs}
         loss = None if "loss" in declared.outputs else self._loss(batch)

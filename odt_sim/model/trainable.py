@@ -173,6 +173,12 @@ class TrainableModel:
         return found if "" in found or not self.manifest else {name: found[name] for name in self.manifest.inputs}
 
     @cached_property
+    def infer_inputs(self) -> dict[str, TensorInfo]:
+        """The inputs of `infer` by the same names; their rows may differ."""
+        found = parts(self.signatures["infer"].inputs, "x")
+        return {name: found[name] for name in self.inputs}
+
+    @cached_property
     def targets(self) -> dict[str, TensorInfo]:
         """The targets `[batch, ...]` by name: `{"": y}`, or one for each `y_<name>`, in the order of the outputs."""
         found = parts(self.signatures["train"].inputs, "y")
@@ -262,6 +268,10 @@ class TrainableModel:
     @property
     def classes(self) -> int | None:
         """The number of classes of the first target, see `classes_by_target`."""
+        return self._classes
+
+    @cached_property
+    def _classes(self) -> int | None:
         return next(iter(self.classes_by_target.values()))
 
     @cached_property
