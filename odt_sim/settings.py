@@ -472,14 +472,19 @@ class ExportedModel(Settings, group="model"):
 
     name: str = setting(REQUIRED, "name in files and messages")
     path: str | None = setting(None, "the .keras or .h5 file, or the SavedModel's folder, of model=keras_file")
-    build: Mapping[str, Any] = setting(REQUIRED, "function that returns the model as _target_, and its arguments")
-    loss: str | Mapping[str, Any] = setting(
-        REQUIRED, "sparse_categorical_crossentropy, mean_squared_error, huber, ...; or one by the name of each output"
+    build: Mapping[str, Any] = setting(
+        REQUIRED, "function that returns the model, or the model and an example (x, y), as _target_, and its arguments"
+    )
+    loss: str | Mapping[str, Any] | None = setting(
+        REQUIRED,
+        "any loss of keras.losses, or the path of your own function (y_true, y_pred); for several outputs by their names; "
+        "null for that of model.compile",
     )
     loss_weights: Mapping[str, float] | None = setting(None, "factor of each output's loss, by name; null for 1")
-    optimizer: Mapping[str, Any] = setting(
+    optimizer: Mapping[str, Any] | None = setting(
         REQUIRED,
-        "name of a class of keras.optimizers, or the path of your own, and its settings; learning_rate may be a schedule",
+        "name of a class of keras.optimizers, or the path of your own, and its settings; learning_rate may be a schedule; "
+        "null for that of model.compile",
     )
     default_rates: Mapping[str, float] | None = setting(
         None, "learning rate by optimizer, where it is not Keras's default; model.optimizer.learning_rate overrides it"

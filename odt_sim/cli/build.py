@@ -177,8 +177,10 @@ def model_file(config: DictConfig) -> Path:
         ExportError: The Keras model cannot be exported.
     """
     spec = _plain(config.model, "model")
-    rates, name = spec.pop("default_rates", None) or {}, spec["optimizer"].get("name")
-    spec["optimizer"] = {**({"learning_rate": rates[name]} if name in rates else {}), **spec["optimizer"]}
+    rates, optimizer = spec.pop("default_rates", None) or {}, spec["optimizer"]
+    if optimizer is not None:
+        known = optimizer.get("name") in rates
+        spec["optimizer"] = {**({"learning_rate": rates[optimizer["name"]]} if known else {}), **optimizer}
     if not str(spec["build"]["_target_"]).startswith("odt_sim."):  # a module of the user, in the working folder
         spec["sys_path"] = [*(spec.get("sys_path") or []), os.getcwd()]
     return exported(spec)
@@ -231,7 +233,7 @@ def check(config: DictConfig) -> None:
         kind(**(_plain(config[kind.group], kind.group) if kind.group else {"seed": config.seed}))
     model = _plain(config.model, "model")
     check_values(ExportedModel if "build" in model else ModelFile, model)
-    given, own = config.train.learning_rate, model.get("optimizer", {}).get("learning_rate")
+    given, own = config.train.learning_rate, (model.get("optimizer") or {}).get("learning_rate")
     if given is not None and isinstance(own, int | float) and given != own:  # a schedule may be overridden
         raise ConfigurationError(
             f"train.learning_rate: expected null or model.optimizer.learning_rate, {own}, found {given}; set one of the two"

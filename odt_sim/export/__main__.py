@@ -30,11 +30,14 @@ def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
     import keras  # isort: skip
 
     keras.utils.set_random_seed(int(spec["seed"]))
+    built = _build(spec)
+    model, example = built if isinstance(built, tuple) and len(built) == 2 else (built, None)
     exported = export_model(
-        _build(spec),
+        model,
         path,
+        example=example,
         loss=spec["loss"],
-        optimizer=spec["optimizer"] and dict(spec["optimizer"]),
+        optimizer=None if spec["optimizer"] is None else dict(spec["optimizer"]),
         batch_size=spec["batch_size"],
         name=spec["name"],
         **_options(spec),

@@ -53,8 +53,8 @@ def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
 
     Args:
         spec: A node of `conf/model` as plain values: `name`, `build` (`_target_` and arguments of a function that returns a
-            Keras model), `loss`, `optimizer` (`name` and settings), `batch_size`, `seed`, and optionally `OPTIONS` and
-            `sys_path`, directories to import the build function from.
+            Keras model, or a model and an example), `loss` and `optimizer` (`name` and settings), both None if compiled,
+            `batch_size`, `seed`, and optionally `OPTIONS` and `sys_path`, directories to import the functions from.
         directory: The cache; None is `models` under `$ODT_SIM_CACHE` or `~/.cache/odt_sim`.
 
     Raises:
@@ -114,7 +114,7 @@ def default_directory() -> Path:
 
 def _key(spec: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode())
-    for path in [*sorted(Path(__file__).parent.rglob("*.py")), *_build_sources(spec), *_build_files(spec)]:
+    for path in [*sorted(Path(__file__).parent.rglob("*.py")), *_sources(spec), *_build_files(spec)]:
         digest.update(path.read_bytes())
     builder = str(spec["build"]["_target_"]).partition(".")[0]
     for package in ("tensorflow", "keras", "ai-edge-litert", builder):
@@ -129,13 +129,21 @@ def _version(package: str) -> str:
         return "none"
 
 
-def _build_sources(spec: Mapping[str, Any]) -> list[Path]:
-    """Return the source files that may affect the build function, found without importing it.
+def _sources(spec: Mapping[str, Any]) -> list[Path]:
+    """Return the source files that may affect the build function and the user's own losses and optimizer."""
+    losses = spec["loss"].values() if isinstance(spec["loss"], Mapping) else [spec["loss"]]
+    paths = [spec["build"]["_target_"], *losses, (spec["optimizer"] or {}).get("name")]
+    sources = [_sources_of(path, spec) for path in paths if isinstance(path, str) and "." in path]
+    return sorted({path for found in sources for path in found})
+
+
+def _sources_of(target: str, spec: Mapping[str, Any]) -> list[Path]:
+    """Return the source files that may affect a function or class, found without importing it.
 
     For a user's module: all Python files of its folder, of direct subfolders and of its package. For an installed one:
     the module alone, because its helpers change with the version.
     """
-    module, top = _build_module(spec)
+    module, top = _module(target, spec)
     if module is None or top is None:
         return []
     if top == Path(__file__).parents[1] or _INSTALLED & set(top.parts):
@@ -151,12 +159,12 @@ def _build_files(spec: Mapping[str, Any]) -> list[Path]:
     return [path for path in [*named, *saved] if path.is_file()]
 
 
-def _build_module(spec: Mapping[str, Any]) -> tuple[Path | None, Path | None]:
-    """Return the file of the build function's module, and the file or folder of its outermost package."""
+def _module(target: str, spec: Mapping[str, Any]) -> tuple[Path | None, Path | None]:
+    """Return the file of the module of a function or class, and the file or folder of its outermost package."""
     search: Sequence[str] | None = [*spec.get("sys_path", ()), *sys.path]
     module, top = None, None
     name = ""
-    for part in str(spec["build"]["_target_"]).split("."):
+    for part in target.split("."):
         name = f"{name}.{part}" if name else part
         located = PathFinder.find_spec(name, search) or (None if module or top else _hooked(name))
         if located is None:

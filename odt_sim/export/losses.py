@@ -3,6 +3,8 @@
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import keras
@@ -216,6 +218,8 @@ def _function(loss: Any, ending: Sequence[str] | None) -> Any:
     if isinstance(loss, Mapping):
         settings = dict(loss)
         loss = settings.pop("name", None)
+    if isinstance(loss, str) and "." in loss:
+        loss = _at(loss, settings)
     if isinstance(loss, str):
         return _named(loss, settings, ending)
     if isinstance(loss, keras.losses.Loss):
@@ -230,11 +234,25 @@ def _function(loss: Any, ending: Sequence[str] | None) -> Any:
     return _wrapped(loss)
 
 
+def _at(path: str, settings: Mapping[str, Any]) -> Any:
+    """Return the function, or an object of the class, at a path such as `my_package.my_loss`."""
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(import_module(module), name)
+        if inspect.isclass(found):
+            return found(**settings)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ExportError(
+            f"loss {path}: cannot be made ({error}); give the path of a function (y_true, y_pred)"
+        ) from error
+    return partial(found, **settings) if settings else found
+
+
 def _wrapped(function: Any) -> Any:
     """Return a function of the author's as Keras wraps it."""
     from keras.src.losses.losses import LossFunctionWrapper  # has no public name
 
-    name = getattr(function, "__name__", type(function).__name__)
+    name = getattr(getattr(function, "func", function), "__name__", type(function).__name__)
     return LossFunctionWrapper(function, name=identifier(name).strip("_") or None)
 
 
