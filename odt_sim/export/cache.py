@@ -131,8 +131,9 @@ def _version(package: str) -> str:
 
 def _sources(spec: Mapping[str, Any]) -> list[Path]:
     """Return the source files that may affect the build function and the user's own losses and optimizer."""
-    losses = spec["loss"].values() if isinstance(spec["loss"], Mapping) else [spec["loss"]]
-    paths = [spec["build"]["_target_"], *losses, (spec["optimizer"] or {}).get("name")]
+    loss, optimizer = spec.get("loss"), spec.get("optimizer") or {}
+    losses = loss.values() if isinstance(loss, Mapping) else [loss]
+    paths = [spec["build"]["_target_"], *losses, optimizer.get("name")]
     sources = [_sources_of(path, spec) for path in paths if isinstance(path, str) and "." in path]
     return sorted({path for found in sources for path in found})
 

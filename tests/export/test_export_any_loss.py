@@ -1,4 +1,4 @@
-"""Every loss, and functions of the user's: one model with an output for each trains like Keras, with padded batches."""
+"""Every loss: all of Keras' but CTC and Circle, and functions of the user's, of examples and of whole batches."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -206,3 +206,47 @@ def test_unwritable_cache_is_an_error(spec: dict[str, Any], tmp_path: Path) -> N
 def test_cache_imports_no_tensorflow() -> None:
     code = "import sys, odt_sim.export, odt_sim.export.cache; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+OWN = """
+import keras
+import numpy as np
+from keras import layers, ops
+
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__(name="own")
+        self.dense = layers.Dense(3)
+
+    def call(self, x):
+        return self.dense(x)
+
+def build():
+    return Own(), (np.zeros((1, 2)), np.zeros((1, 3)))
+
+def compiled():
+    model = keras.Sequential([layers.Input((2,)), layers.Dense(1, activation="sigmoid")])
+    model.compile("adam", "binary_crossentropy", metrics=["accuracy"])
+    return model
+
+def margin(y, output, least=1.0):
+    return ops.sum(ops.relu(least - y * output), -1)
+"""
+
+
+@pytest.mark.slow
+def test_own_class_with_an_own_loss_and_compiled_model_are_configured(tmp_path: Path) -> None:
+    (tmp_path / "own_models.py").write_text(OWN)
+    base = {"batch_size": 4, "seed": 0, "sys_path": [str(tmp_path)]}
+    own = {
+        "name": "own",
+        "build": {"_target_": "own_models.build"},
+        "loss": {"name": "own_models.margin", "least": 2.0},
+    }
+    model = TrainableModel.load(exported({**base, **own, "optimizer": {"name": "SGD"}}, tmp_path))
+    assert (model.loss, model.manifest.outputs[0].task) == (None, "other")
+    assert "loss" in model.signatures
+    taken = {"name": "taken", "build": {"_target_": "own_models.compiled"}, "loss": None, "optimizer": None}
+    compiled = TrainableModel.load(exported({**base, **taken}, tmp_path)).manifest
+    assert (compiled.loss, compiled.from_logits, compiled.optimizer["name"]) == ("binary_crossentropy", False, "Adam")
+    assert compiled.outputs[0].metrics == ("accuracy",)

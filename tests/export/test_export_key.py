@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odt_sim.export.cache import _build_sources, _key
+from odt_sim.export.cache import _key, _sources
 
 
 @pytest.fixture
@@ -40,6 +40,17 @@ def test_any_file_of_the_users_package_changes_the_key(folder: Path) -> None:
     assert _key(spec("nets.build", folder)) != before
 
 
+@pytest.mark.parametrize("own", [{"loss": "nets.mine.loss"}, {"loss": {"a": "mse", "b": "nets.mine.loss"}}])
+def test_own_loss_changes_the_key(folder: Path, own: dict[str, Any]) -> None:
+    elsewhere = folder / "elsewhere"
+    (elsewhere / "nets").mkdir(parents=True)
+    (elsewhere / "nets" / "mine.py").write_text("")
+    given = {**spec("odt_sim.export.zoo.mlp", elsewhere), **own}
+    before = _key(given)
+    (elsewhere / "nets" / "mine.py").write_text("MARGIN = 3\n")
+    assert _key(given) != before
+
+
 def test_other_and_deeply_nested_files_keep_the_key(folder: Path) -> None:
     before = _key(spec("network.build", folder))
     (folder / "notes.txt").write_text("hello")
@@ -49,14 +60,14 @@ def test_other_and_deeply_nested_files_keep_the_key(folder: Path) -> None:
 
 def test_installed_module_is_its_own_only_source(folder: Path) -> None:
     installed = folder / "env" / "site-packages"
-    assert _build_sources(spec("zoo.models.build", installed)) == [installed / "zoo" / "models.py"]
+    assert _sources(spec("zoo.models.build", installed)) == [installed / "zoo" / "models.py"]
 
 
 def test_shipped_zoo_is_its_own_only_source() -> None:
-    [source] = _build_sources(spec("odt_sim.export.zoo.mlp"))
+    [source] = _sources(spec("odt_sim.export.zoo.mlp"))
     assert source.name == "zoo.py"
 
 
 @pytest.mark.parametrize("target", ["no_such_module.build", "sys.exit", "odt_sim_nothing"])
 def test_module_without_a_file_has_no_source(target: str) -> None:
-    assert _build_sources(spec(target)) == []
+    assert _sources(spec(target)) == []

@@ -1,4 +1,4 @@
-"""Compiled models, and model classes with their own `call`, `compute_loss` or `train_step`, train like Keras."""
+"""Compiled models and own classes: compiled loss, metrics and optimizer; own `call`, `compute_loss` or `train_step`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

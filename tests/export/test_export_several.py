@@ -1,4 +1,4 @@
-"""Models with several inputs and outputs train like Keras, and the signature `loss` returns each example's loss."""
+"""Several inputs and outputs: a siamese network, a recommender, two heads, and an encoder with a decoder."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
