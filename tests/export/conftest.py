@@ -78,7 +78,8 @@ class Twins:
             lite = self.call("train", x=x, y=y, sample_weight=weight, learning_rate=rate)
             positions = self.model.output_shape[1:-1]  # Keras wants the weight of each
             each = np.broadcast_to(weight.reshape(-1, *[1] * len(positions)), (len(x), *positions))
-            losses.append((float(self.model.train_on_batch(x, y, sample_weight=each)), float(lite["loss"])))
+            loss = np.ravel(self.model.train_on_batch(x, y, sample_weight=each))[0]  # before the metrics of layers
+            losses.append((float(loss), float(lite["loss"])))
             self.model.reset_metrics()
         return losses
 

@@ -12,6 +12,7 @@ from parity.layers import DENSE, NORMALIZATIONS, PREPROCESSING, RANDOM, WEIGHTS
 from parity.losses import LOSSES
 from parity.models import MODELS
 from parity.optimizers import OPTIMIZERS, STEPS
+from parity.own_layers import OWN_LAYERS
 from parity.sequences import ATTENTION, RECURRENT
 from parity.shapes import ELEMENTWISE, OPERATIONS, SHAPES
 from parity.videos import VIDEOS
@@ -34,6 +35,7 @@ FAMILIES = (
     ELEMENTWISE,
     OPERATIONS,
     FUNCTIONS,
+    OWN_LAYERS,
     WEIGHTS,
     FINE_TUNING,
     LOSSES,

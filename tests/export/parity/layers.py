@@ -81,6 +81,9 @@ def preprocessed() -> Any:
     found = layers.IntegerLookup(vocabulary=[3, 1, 0])(numbers)
     parts = [normal(x), learnt(x), layers.Embedding(4, 3)(found)]
     parts.append(layers.CategoryEncoding(6, output_mode="one_hot")(numbers[:, 0]))
+    parts.append(layers.CategoryEncoding(6, output_mode="multi_hot")(numbers))
+    buckets = layers.Discretization([0.5, 2.0, 3.0])(x)
+    parts += [layers.Embedding(4, 3)(buckets), layers.Discretization([0.5, 2.0], output_mode="one_hot")(x[:, :1])]
     h = layers.Concatenate()([layers.Flatten()(part) for part in parts])
     return keras.Model(numbers, layers.Dense(CLASSES)(h))
 
@@ -180,8 +183,9 @@ RANDOM = Family(
         ),
         Case(
             "transforms of images",
-            ("RandomTranslation", "RandomZoom", "RandomShear"),
+            ("RandomTranslation", "RandomRotation", "RandomZoom", "RandomShear"),
             lambda: images(
+                layers.RandomRotation(0.2),
                 layers.RandomTranslation(0.2, 0.3),
                 layers.RandomZoom(0.3, fill_mode="constant", fill_value=0.5),
                 layers.RandomShear(0.3, 0.2, fill_mode="wrap"),

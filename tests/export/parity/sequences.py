@@ -15,6 +15,46 @@ def characters() -> Any:
     return keras.Model(x, layers.Dense(6)(h))
 
 
+class Cell(layers.Layer):  # type: ignore[misc]
+    """A recurrent cell with two states, a fast one and a slow one."""
+
+    state_size = (3, 3)
+    output_size = 3
+
+    def build(self, shape: Any) -> None:
+        self.kernel = self.add_weight(shape=(shape[-1], 3), name="kernel")
+        self.recurrent = self.add_weight(shape=(3, 3), name="recurrent")
+
+    def call(self, x: Any, states: Any) -> Any:
+        fast, slow = states
+        new = keras.ops.tanh(x @ self.kernel + fast @ self.recurrent)
+        return new + slow, [new, 0.9 * slow + 0.1 * new]
+
+
+class Started(layers.Layer):  # type: ignore[misc]
+    """A recurrent layer that starts from a trained state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent = layers.GRU(3, return_sequences=True)
+
+    def build(self, shape: Any) -> None:
+        self.start = self.add_weight(shape=(1, 3), name="start", initializer="normal")
+        self.recurrent.build(shape)
+
+    def call(self, x: Any) -> Any:
+        return self.recurrent(x, initial_state=keras.ops.tile(self.start, (keras.ops.shape(x)[0], 1)))
+
+
+def passed_on() -> Any:
+    """Return a decoder that starts from the states of an encoder."""
+    x = layers.Input((3, 2))
+    encoded, *states = layers.LSTM(3, return_sequences=True, return_state=True)(x)
+    decoded = layers.LSTM(3, return_sequences=True, unroll=True)(encoded[:, ::-1], initial_state=states)
+    both, *ends = layers.Bidirectional(layers.GRU(2, return_state=True), merge_mode="mul")(decoded)
+    return keras.Model(x, layers.Dense(CLASSES)(layers.Concatenate()([both, *ends])))
+
+
 def masked() -> Any:
     """Return a classifier of sequences that masks zeros."""
     kinds = [layers.Masking(), layers.Bidirectional(layers.GRU(3), merge_mode="sum"), layers.Dense(CLASSES)]
@@ -59,6 +99,35 @@ RECURRENT = Family(
             ),
         ),
         Case("a loss at each position", ("LSTM: a loss at each position",), characters),
+        Case(
+            "states passed on",
+            ("LSTM: return_state, initial_state, unroll", "Bidirectional: mul, its states"),
+            passed_on,
+        ),
+        Case(
+            "cells of your own",
+            ("RNN: own cell, go_backwards, trained initial state", "Bidirectional: average, own backward layer"),
+            lambda: sequences(
+                layers.RNN(Cell(), return_sequences=True, go_backwards=True),
+                Started(),
+                layers.Bidirectional(layers.SimpleRNN(2, return_sequences=True), merge_mode="ave"),
+                layers.Bidirectional(layers.SimpleRNN(2), backward_layer=layers.GRU(2, go_backwards=True)),
+                length=3,
+            ),
+        ),
+        Case(
+            "recurrent convolutions",
+            ("ConvLSTM1D", "TimeDistributed: convolution"),
+            lambda: keras.Sequential(
+                [
+                    layers.Input((2, 6, 2)),
+                    layers.TimeDistributed(layers.Conv1D(3, 2)),
+                    layers.ConvLSTM1D(2, 2),
+                    layers.Flatten(),
+                    layers.Dense(CLASSES),
+                ]
+            ),
+        ),
         Case("masked values", ("Masking", "Bidirectional: sum, masked"), masked),
         Case("masked positions", ("LSTM: masked", "Embedding: masked"), lambda: words(layers.LSTM(4), mask=True)),
     ),
