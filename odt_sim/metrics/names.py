@@ -79,11 +79,16 @@ def canonical(name: str) -> str:
         ModelError: It is none that odt_sim computes.
     """
     plain = re.sub(r"([a-z])([A-Z])", r"\1_\2", re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)).lower()
-    found = _KERAS.get(plain, plain)
-    if found not in _UNNUMBERED and not _NUMBERED.fullmatch(found):
+    unique = re.sub(r"_\d+$", "", plain)  # Keras calls a second metric of a kind `precision_1`
+    found = next((_KERAS.get(own, own) for own in (plain, unique) if _is_known(_KERAS.get(own, own))), None)
+    if found is None:
         known = ", ".join(sorted({*_UNNUMBERED, *_KERAS, "top_<k>", "hit_rate_at_<k>", "ndcg_at_<k>"}))
         raise ModelError(f"metric {name!r}: expected one of {known}; leave it out, or compute it from the records")
     return found
+
+
+def _is_known(name: str) -> bool:
+    return name in _UNNUMBERED or _NUMBERED.fullmatch(name) is not None
 
 
 def parted(metric: str) -> tuple[str, int | None]:

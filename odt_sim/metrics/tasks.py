@@ -80,7 +80,9 @@ def is_computed(name: str, task: str) -> bool:
         metric = canonical(name)
     except ModelError:
         return False
-    return metric == "loss" or (task != "other" and hasattr(ANSWERS[task], parted(metric)[0]))
+    method = parted(metric)[0]
+    one_class = method in ("top", "perplexity") and task in ("multi_label", "ranking")
+    return metric == "loss" or (task != "other" and not one_class and hasattr(ANSWERS[task], method))
 
 
 def model_metrics(model: TrainableModel) -> tuple[str, ...]:

@@ -136,8 +136,16 @@ def test_batch_without_a_position_that_counts_has_no_metrics():
 
 
 def test_names_of_keras_are_ours():
-    names = ("acc", "SparseTopKCategoricalAccuracy", "MeanAbsolutePercentageError", "F1Score", "ndcg_at_20", "top_3")
-    assert [*map(canonical, names)] == ["accuracy", "top_5", "mape", "macro_f1", "ndcg_at_20", "top_3"]
+    names = (
+        "acc",
+        "SparseTopKCategoricalAccuracy",
+        "MeanAbsolutePercentageError",
+        "F1Score",
+        "ndcg_at_20",
+        "top_3",
+        "auc_1",
+    )
+    assert [*map(canonical, names)] == ["accuracy", "top_5", "mape", "macro_f1", "ndcg_at_20", "top_3", "auc"]
     with pytest.raises(
         ModelError, match=r"^metric 'true_positives': expected one of acc, accuracy, .*; leave it out, or"
     ):
