@@ -67,7 +67,8 @@ class Display(Observer):
             self._metric = [f"{metric} {record[metric]:.3f}"]
         excluded = [f"[red]{record.excluded} excluded[/red]"] if record.excluded else []
         loss = [f"train loss {record.train_loss:.4g}"] if record.train_loss is not None else []
-        figures = [*self._metric, *excluded, *loss]
+        hours = [f"hour {record.simulated_end / 3600:.1f}"] if record.simulated_end is not None else []
+        figures = [*self._metric, *hours, *excluded, *loss]
         if record.newly_quarantined:
             reasons = {device: record.excluded_reasons[device] for device in record.newly_quarantined}
             self.on_warning(f"quarantined after round {record.round}: {_named(reasons)}")
