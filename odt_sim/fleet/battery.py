@@ -82,7 +82,7 @@ class Batteries:
         floor = self.floor * self.capacity(ids)
         _, stopped = self._run(ids, self.charge(ids, time), begin, begin + seconds, _watts(joules, seconds), floor)
         part = np.divide(stopped - begin, seconds, out=np.ones(len(ids)), where=seconds > 0)
-        return np.clip(part, 0, 1)
+        return np.where(stopped >= begin + seconds, 1.0, np.clip(part, 0, 1))  # a difference of late times is not exact
 
     def after(self, ids: Ids, time: Times, seconds: Floats, joules: Floats) -> "Batteries":
         """Return the batteries after work that begins at `time`; see `fraction` for the arguments.

@@ -46,6 +46,11 @@ def test_charge_arrives_during_work() -> None:
     assert_array_equal(FRESH.fraction(IDS, start, seconds, np.full(50, 499.0)), 1)
 
 
+def test_a_short_piece_of_work_late_in_a_run_is_whole() -> None:
+    begins = END + HOUR + np.linspace(0, 600, 50)
+    assert_array_equal(FRESH.fraction(IDS, begins, np.full(50, 0.0123), np.full(50, 0.05)), 1)
+
+
 work = st.tuples(st.integers(0, 49), st.floats(0, 40 * HOUR), st.floats(1, 4 * HOUR), st.integers(0, 30), st.booleans())
 
 
