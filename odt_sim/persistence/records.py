@@ -75,7 +75,16 @@ CLOCK_COLUMNS = (
 )
 """The columns of a round on the clock."""
 
-LEDGER_COLUMNS = ("device_class", "selected", "reported", "busy_seconds", "joules", "bytes_wifi", "bytes_cellular")
+LEDGER_COLUMNS = (
+    "device_class",
+    "available",
+    "selected",
+    "reported",
+    "busy_seconds",
+    "joules",
+    "bytes_wifi",
+    "bytes_cellular",
+)
 """The columns of a device on the clock."""
 
 
@@ -159,6 +168,7 @@ class DeviceRecord(Record):
     deploy_infer_calls: Annotated[int | None, "batches of inference that `deploy` takes, without the evaluation"] = None
     not_evaluated: Annotated[str | None, "why the device could not be evaluated; absent if it was"] = None
     device_class: Annotated[str | None, "class of the device in the table of `fleet.profiles`"] = None
+    available: Annotated[float | None, "share of the run's simulated time in which the device was available"] = None
     selected: Annotated[int | None, "rounds in which the device was started; 0 for one that was never reached"] = None
     reported: Annotated[int | None, "rounds with an update of the device"] = None
     busy_seconds: Annotated[float | None, "simulated seconds from download to upload, lost work included"] = None

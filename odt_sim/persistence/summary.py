@@ -18,7 +18,7 @@ Metrics = Mapping[str, Mapping[str, Any] | None]
 class Summary(Record):
     """A complete run: the content of `summary.json`."""
 
-    OPTIONAL = ("over_time", "stopped", "simulated_seconds", "joules", "bytes_wifi", "bytes_cellular")
+    OPTIONAL = ("over_time", "stopped", "simulated_seconds", "joules", "bytes_wifi", "bytes_cellular", "fleet_totals")
 
     strategy: Annotated[str, "name of the strategy"]
     seed: Annotated[int, "seed of the run"]
@@ -69,6 +69,11 @@ class Summary(Record):
     joules: Annotated[float | None, "energy of all selected devices, over all rounds"] = None
     bytes_wifi: Annotated[int | None, "bytes received and sent on Wi-Fi, over all rounds"] = None
     bytes_cellular: Annotated[int | None, "bytes received and sent on the cellular network, over all rounds"] = None
+    fleet_totals: Annotated[
+        Mapping[str, Any] | None,
+        "of the seen devices on the clock: `participation_gini` of reports, `never_reached`, `too_small` for the model, "
+        "`peak_memory_bytes`, and in `classes` the totals of each class",
+    ] = None
 
 
 def summarize(
@@ -86,6 +91,7 @@ def summarize(
     settings: Mapping[str, str] | None = None,
     privacy: Mapping[str, Any] | None = None,
     stopped: str | None = None,
+    fleet_totals: Mapping[str, Any] | None = None,
 ) -> Summary:
     """Return the summary of a complete run.
 
@@ -104,6 +110,7 @@ def summarize(
             their local-only run.
         privacy: What `Aggregator.privacy` returns; None for no promise.
         stopped: Why an observer ended the run early; None if it did not.
+        fleet_totals: What a run on the clock cost its devices; None without a clock.
     """
     seen, unseen = split_seen(devices)
     return Summary(
@@ -147,6 +154,7 @@ def summarize(
         joules=_known_total(rounds, "joules"),
         bytes_wifi=_known_total(rounds, "bytes_wifi"),
         bytes_cellular=_known_total(rounds, "bytes_cellular"),
+        fleet_totals=fleet_totals,
     )
 
 

@@ -9,11 +9,22 @@ from odt_sim.metrics.rounds import rounds_to_target
 from odt_sim.persistence.run import Run
 from odt_sim.report.baseline import known_gains
 from odt_sim.report.formatting import metric_name, metric_unit
+from odt_sim.report.phone_columns import (
+    by_availability,
+    hours,
+    hours_to_target,
+    joules_each_time,
+    kilojoules,
+    megabytes_on,
+    share_of_seen,
+    total,
+)
 
 SERVED = "How well the seen devices are served"
 NEW_USERS = "New users"
 OVER_TIME = "As examples arrive"
 COST = "What it costs"
+PHONES = "What it costs those who carry the phones"
 OTHER = "Other figures"
 
 
@@ -24,7 +35,7 @@ class Column:
     Attributes:
         key: Its name in `Configuration.values`.
         title: Its heading, of at most two lines.
-        question: The table that holds it: `SERVED`, `NEW_USERS`, `OVER_TIME`, `COST` or `OTHER`.
+        question: The table that holds it: `SERVED`, `NEW_USERS`, `OVER_TIME`, `COST`, `PHONES` or `OTHER`.
         unit: `percent` (of a fraction from 0 to 1), `number`, `count`, `megabytes`, `kilobytes` or `seconds`.
         figure: Returns the figure of a complete run; None if unknown.
         higher_is_better: Whether larger is better; None if the column has no best value.
@@ -50,6 +61,7 @@ def comparison_columns(metrics: tuple[str, ...], target: float | None = None) ->
         *_new_users(metrics[0]),
         *_over_time(metrics[0]),
         *_cost(metrics[0], target),
+        *_phones(metrics[0], target),
         *_other(metrics),
     )
 
@@ -131,6 +143,38 @@ def _cost(metric: str, target: float | None) -> list[Column]:
             for key, (title, unit, figure) in less.items()
         ),
         Column("seconds", "seconds", COST, "seconds", lambda run: run.complete.seconds),
+    ]
+
+
+def _phones(metric: str, target: float | None) -> list[Column]:
+    unit, high = metric_unit(metric), higher_is_better(metric)
+
+    def scored(place: int) -> Callable[[Run], float | None]:
+        return lambda run: None if (found := by_availability(run, metric)) is None else found[place]
+
+    def peak_megabytes(run: Run) -> float | None:
+        peak = total(run, "peak_memory_bytes")
+        return None if peak is None else peak / 1e6
+
+    less: dict[str, tuple[str, str, Callable[[Run], float | None]]] = {
+        "hours_to_target": ("hours to\ntarget", "number", lambda run: hours_to_target(run, metric, target)),
+        "hours": ("simulated\nhours", "number", hours),
+        "joules_each_time": ("J a device\nand round", "number", joules_each_time),
+        "kilojoules": ("kJ\nin all", "number", kilojoules),
+        "megabytes_wifi": ("MB on\nWi-Fi", "megabytes", lambda run: megabytes_on(run, "wifi")),
+        "megabytes_cellular": ("MB\ncellular", "megabytes", lambda run: megabytes_on(run, "cellular")),
+        "peak_megabytes": ("peak MB\nof memory", "megabytes", peak_megabytes),
+        "participation_gini": ("Gini of\nreports", "number", lambda run: total(run, "participation_gini")),
+        "never_reached": ("never\nreached", "percent", lambda run: share_of_seen(run, "never_reached")),
+        "too_small": ("too small\nfor it", "percent", lambda run: share_of_seen(run, "too_small")),
+    }
+    return [
+        *(
+            Column(key, title, PHONES, kind, figure, higher_is_better=False)
+            for key, (title, kind, figure) in less.items()
+        ),
+        Column("rarely_available", "rarely\navailable", PHONES, unit, scored(0), high),
+        Column("often_available", "the\nothers", PHONES, unit, scored(1), high),
     ]
 
 

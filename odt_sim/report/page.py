@@ -11,12 +11,17 @@ from odt_sim.persistence.run import Run
 from odt_sim.persistence.run_folder import document
 from odt_sim.report import description
 from odt_sim.report.comparison import Comparison
-from odt_sim.report.comparison_columns import COST, NEW_USERS, OTHER, OVER_TIME, SERVED
+from odt_sim.report.comparison_columns import COST, NEW_USERS, OTHER, OVER_TIME, PHONES, SERVED
 from odt_sim.report.comparison_json import comparison_document
 from odt_sim.report.formatting import metric_name, score
 from odt_sim.report.overrides import short_paths
-from odt_sim.report.page_tables import Table, comparison_table, devices_table, paired_table
+from odt_sim.report.page_tables import Table, classes_table, comparison_table, devices_table, paired_table
 from odt_sim.report.pictures import Picture, pictures
+
+_CLASSES = (
+    "Seen devices by their class, over the whole run: the mean over the evaluated ones, what a device spends, how long it "
+    "works from download to upload, and how many never reported."
+)
 
 
 class Section(NamedTuple):
@@ -79,6 +84,8 @@ def _sections(comparison: Comparison) -> list[Section]:
         Section(NEW_USERS, _new_users_caption(comparison), comparison_table(comparison, NEW_USERS)),
         Section(OVER_TIME, _over_time_caption(comparison), comparison_table(comparison, OVER_TIME)),
         Section(COST, _cost_caption(comparison), comparison_table(comparison, COST)),
+        Section(PHONES, _phones_caption(comparison), comparison_table(comparison, PHONES)),
+        Section("Classes of devices", _CLASSES, classes_table(comparison)),
         Section(OTHER, _other_caption(comparison), comparison_table(comparison, OTHER)),
     ]
     return [section for section in sections if section.table or section.notes]
@@ -129,6 +136,16 @@ def _over_time_caption(comparison: Comparison) -> str:
         f"Test {metric_name(comparison.metric)} of the seen devices at the end of the last period: on the examples of this "
         "period, and the mean over all periods so far. When new: each period's examples at the end of that period. "
         "Forgotten: how much better an earlier period's examples were served at their best than they are now."
+    )
+
+
+def _phones_caption(comparison: Comparison) -> str:
+    return (
+        "On the simulated clock, over all rounds. J a device and round: energy of a device each time it is selected, lost "
+        "work included. Peak memory: the interpreter and the data of the device that holds most. Gini of reports: 0 if all "
+        "seen devices reported equally often, towards 1 if few did. Never reached: seen devices without a report; too small: "
+        f"those whose memory does not hold model and data. Rarely available: {metric_name(comparison.metric)} of the quarter "
+        "of the devices that is available least; the others: of the rest."
     )
 
 

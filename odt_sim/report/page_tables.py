@@ -17,6 +17,7 @@ from odt_sim.report.formatting import (
     significant,
 )
 from odt_sim.report.pairing import Paired
+from odt_sim.report.phone_columns import of_classes
 from odt_sim.report.style import strokes
 
 
@@ -85,6 +86,29 @@ def paired_table(comparison: Comparison) -> Table | None:
         for row in known
     ]
     return Table(headings, rows)
+
+
+def classes_table(comparison: Comparison) -> Table | None:
+    """Return the figures of each class of device for each configuration on the clock; None without one."""
+    names, metric = _names(comparison), comparison.metric
+    rows = [
+        Row(
+            Name(names[row.label].text, names[row.label].color, [*names[row.label].notes, name]),
+            _class_cells(figures, metric),
+        )
+        for row in comparison.rows
+        for name, figures in of_classes(row.runs, metric).items()
+    ]
+    unit = ", %" if is_percent(metric) else ""
+    headings = ["strategy", "devices", f"{metric_name(metric)}{unit}", "kJ a device", "MB a device", "minutes at work"]
+    return Table([*headings, "never reached, %"], rows) if rows else None
+
+
+def _class_cells(figures: Mapping[str, float | None], metric: str) -> list[Cell]:
+    joules, megabytes, minutes = (figures[name] or 0.0 for name in ("joules", "megabytes", "minutes"))
+    texts = [f"{figures['devices']:,.0f}", score(figures["score"], metric), significant(joules / 1e3)]
+    texts += [significant(megabytes), significant(minutes), f"{100 * (figures['never_reached'] or 0.0):.1f}"]
+    return [Cell(text) for text in texts]
 
 
 def devices_table(row: Configuration) -> Table:

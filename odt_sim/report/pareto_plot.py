@@ -14,6 +14,7 @@ from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.comparison_columns import megabytes_moved
 from odt_sim.report.data_settings import data_key
 from odt_sim.report.formatting import Spread, over_seeds
+from odt_sim.report.phone_columns import hours, kilojoules
 from odt_sim.report.style import WIDE, WIDTH, Array, axis_unit, percent_factor, scale_axis, strokes, wrap_label
 
 _DOT = 7.0
@@ -59,6 +60,8 @@ COSTS = (
         "training steps of all rounds and of one deployment to all devices",
         _train_calls,
     ),
+    Cost("hours", "simulated hours", "simulated hours of all rounds", hours),
+    Cost("joules", "energy", "kJ spent by all devices over all rounds", kilojoules),
 )
 
 

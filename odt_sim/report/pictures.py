@@ -1,6 +1,6 @@
 """The report's pictures as PNG, each in a light and a dark version."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -9,10 +9,12 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from odt_sim.metrics.names import higher_is_better, is_percent
+from odt_sim.persistence.run_folder import RunFolder
+from odt_sim.report.clock_plot import AXES, Axis, day_of, draw_day, draw_over, on_clock
 from odt_sim.report.comparison import Comparison
 from odt_sim.report.devices_plot import draw_distribution, draw_gains, gain_reference
 from odt_sim.report.formatting import metric_name
-from odt_sim.report.pareto_plot import COSTS, Cost, draw_pareto, fronts, points
+from odt_sim.report.pareto_plot import COSTS, Cost, Point, draw_pareto, fronts, points
 from odt_sim.report.rounds_plot import draw_rounds
 from odt_sim.report.style import DARK, DPI, LIGHT, Theme
 
@@ -46,13 +48,48 @@ def pictures(comparison: Comparison) -> list[Picture]:
         drawn.append(
             _picture("rounds", f"Test {metric} by round", _rounds_caption(comparison), draw_rounds, comparison)
         )
+    if on_clock(comparison):
+        drawn += [_over(axis, comparison) for axis in AXES]
     if comparison.runs:
         title = f"Test {metric} of every device"
         drawn.append(_picture("distribution", title, _distribution_caption(comparison), draw_distribution, comparison))
     if reference := gain_reference(comparison):
         title = f"Gain of every device over {_model(reference)}"
         drawn.append(_picture("gain", title, _gain_caption(comparison, reference), draw_gains, comparison))
-    return [*drawn, *(_pareto(cost, comparison) for cost in COSTS if len(points(comparison, cost)) > 1)]
+    drawn += [_pareto(cost, comparison) for cost in COSTS if _compares(cost, points(comparison, cost))]
+    return [*drawn, *_day(comparison)]
+
+
+def _compares(cost: Cost, drawn: Sequence[Point]) -> bool:
+    """Return whether there is something to compare: a simulated week is a week for all strategies."""
+    costs = [point.cost.mean for point in drawn]
+    return len(costs) > 1 and (cost.key != "hours" or max(costs) - min(costs) > 0.01 * max(costs))
+
+
+def _over(axis: Axis, comparison: Comparison) -> Picture:
+    metric = metric_name(comparison.metric)
+    caption = (
+        f"Mean test {metric} of the seen devices, weighted by their test examples; {_direction(comparison)}. "
+        f"At the end of each evaluated round.{_several_seeds(comparison, 'Bands show')}"
+    )
+    draw = partial(draw_over, axis=axis)
+    return _picture(f"by_{axis.key}", f"Test {metric} by {axis.title}", caption, draw, comparison)
+
+
+def _day(comparison: Comparison) -> list[Picture]:
+    """Return the picture of one day of the first run that has a timeline."""
+    for row in comparison.rows:
+        timeline = RunFolder(row.runs[0].path).timeline()
+        if (start := day_of(timeline)) is not None:
+            day = "second" if start else "first"
+            caption = (
+                f"The {day} simulated day of {row.label}, seed {row.runs[0].complete.seed}. Above: "
+                "devices that could be selected when a round began, and devices at work. "
+                "Below: when single devices worked, from download to upload, and how it ended."
+            )
+            draw = lambda figure, _, timeline=timeline: draw_day(figure, timeline)  # noqa: E731
+            return [_picture("day", "One day of the fleet", caption, draw, comparison)]
+    return []
 
 
 def _pareto(cost: Cost, comparison: Comparison) -> Picture:

@@ -16,7 +16,7 @@ _LINE = 0.21
 """Height of a line of text, in inches."""
 
 
-class _End(NamedTuple):
+class End(NamedTuple):
     """The end of a line, in data coordinates, with its name."""
 
     x: float
@@ -27,12 +27,10 @@ class _End(NamedTuple):
 
 def draw_rounds(figure: Figure, comparison: Comparison) -> None:
     """Draw the weighted mean of the metric over seen devices by round, with a band for several seeds."""
-    figure.set_size_inches(
-        WIDTH, max(4.2, 1.0 + _LINE * sum(1 + wrap_label(row.label).count("\n") for row in comparison.rows))
-    )
+    resize_for_names(figure, comparison.rows)
     axes = figure.add_subplot()
     styles = strokes(comparison.rows)
-    ends: list[_End] = []
+    ends: list[End] = []
     for row in comparison.rows:
         rounds, values = _by_round(row, comparison.metric)
         if not len(rounds):
@@ -43,13 +41,19 @@ def draw_rounds(figure: Figure, comparison: Comparison) -> None:
         if len(values) > 1:
             std = values.std(axis=0, ddof=1)
             axes.fill_between(rounds, mean - std, mean + std, color=stroke.color, alpha=0.15, linewidth=0)
-        ends.append(_End(float(rounds[-1]), float(mean[-1]), wrap_label(row.label), stroke.color))
+        ends.append(End(float(rounds[-1]), float(mean[-1]), wrap_label(row.label), stroke.color))
     scale_axis(axes, "y", comparison.metric, np.concatenate([line.get_ydata(orig=False) for line in axes.lines]))
     axes.set_xlabel("round")
     axes.set_ylabel(f"test {axis_unit(comparison.metric)}, weighted mean")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     axes.margins(x=0.01)
-    _name_ends(figure, axes, ends)
+    name_ends(figure, axes, ends)
+
+
+def resize_for_names(figure: Figure, rows: Sequence[Configuration]) -> None:
+    """Make a figure high enough for the names of configurations beside their lines."""
+    lines = sum(1 + wrap_label(row.label).count("\n") for row in rows)
+    figure.set_size_inches(WIDTH, max(4.2, 1.0 + _LINE * lines))
 
 
 def _by_round(row: Configuration, metric: str) -> tuple[Array, Array]:
@@ -60,7 +64,7 @@ def _by_round(row: Configuration, metric: str) -> tuple[Array, Array]:
     return np.array(rounds, np.float64), values * percent_factor(metric)
 
 
-def _name_ends(figure: Figure, axes: Axes, ends: Sequence[_End]) -> None:
+def name_ends(figure: Figure, axes: Axes, ends: Sequence[End]) -> None:
     """Name the lines beside the plot, each at the height of its end unless names would overlap."""
     figure.draw_without_rendering()  # settles the axes
     in_order = sorted(ends, key=lambda end: end.y)

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ModelError
@@ -15,6 +17,8 @@ from odt_sim.persistence.records import DeviceRecord
 from odt_sim.persistence.run_folder import TRAINED_MODEL, RunFolder
 from odt_sim.persistence.summary import Summary, summarize
 from odt_sim.persistence.timeline import Ledger
+from odt_sim.simulation.clock.totals import available_share, fleet_totals
+from odt_sim.simulation.cohort import choose_unseen
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job
 
@@ -33,7 +37,8 @@ def write_results(
 ) -> Summary:
     """Write the devices' records and the summary; return the summary."""
     metrics = job.metrics
-    ledger = _ledger(job, folder, conditions)
+    costs = None if conditions is None else Ledger.of(folder.timeline(), job.data.devices)
+    ledger = _ledger(rows, folder, conditions, costs)
     unknown = {f"{prefix}{metric}": None for prefix in ("", "global_", "local_") for metric in metrics}
     for row in rows:
         alone = {f"local_{metric}": row.get(metric) for metric in metrics} if job.strategy.alone else {}
@@ -53,20 +58,34 @@ def write_results(
         settings=settings,
         privacy=privacy,
         stopped=stopped,
+        fleet_totals=_fleet_totals(job, conditions, costs),
     )
     folder.write_summary(summary)
     return summary
 
 
-def _ledger(job: Job, folder: RunFolder, conditions: Conditions | None) -> Callable[[int], Row]:
+def _ledger(
+    rows: Sequence[Row], folder: RunFolder, conditions: Conditions | None, costs: Ledger | None
+) -> Callable[[int], Row]:
     """Return the columns of a device on the clock by its id; none without a clock."""
-    if conditions is None:
+    if conditions is None or costs is None:
         return lambda device: {}
-    ledger, population = Ledger.of(folder.timeline(), job.data.devices), conditions.population
+    population, ids = conditions.population, np.array([row["device"] for row in rows], np.int64)
+    ends = [line.end for line in folder.timeline()]
+    shares = available_share(conditions, ids, max(ends, default=0.0))
+    available = dict(zip(ids.tolist(), shares.tolist(), strict=True))
     return lambda device: {
         "device_class": population.classes[population.of_device[device]].name,
-        **ledger.of_device(device),
+        "available": available[device],
+        **costs.of_device(device),
     }
+
+
+def _fleet_totals(job: Job, conditions: Conditions | None, costs: Ledger | None) -> Mapping[str, Any] | None:
+    if conditions is None or costs is None:
+        return None
+    unseen = choose_unseen(job.data.devices, job.fleet.unseen, job.seed)
+    return fleet_totals(costs, conditions, job.data, np.delete(np.arange(job.data.devices), unseen))
 
 
 def _user(job: Job, device: int) -> Row:

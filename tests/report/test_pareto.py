@@ -13,7 +13,7 @@ from odt_sim.report.pareto_plot import COSTS, Point, draw_pareto, fronts, points
 from odt_sim.report.selection import Selection
 from odt_sim.report.style import DPI, LIGHT
 
-MEGABYTES, TRAIN_CALLS = COSTS
+MEGABYTES, TRAIN_CALLS, *_ = COSTS
 
 
 def row(label, score, megabytes, calls=None, *, std=None, data="digits"):

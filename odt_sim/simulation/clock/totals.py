@@ -1,0 +1,65 @@
+"""What a run on the clock cost its devices, over the fleet and by class, for `summary.json` and `devices.jsonl`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.data.federated import FederatedData
+from odt_sim.fleet.conditions import Conditions, data_bytes
+from odt_sim.metrics.participation import gini
+from odt_sim.persistence.timeline import Ledger
+
+SAMPLES = 500
+"""Times at which availability is looked up, spread evenly over a run: its share is then known to 2 %."""
+
+
+def fleet_totals(
+    ledger: Ledger, conditions: Conditions, data: FederatedData, seen: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Return the totals of the devices that may take part.
+
+    Args:
+        ledger: What the run cost each device.
+        conditions: The fleet's conditions.
+        data: The devices' examples.
+        seen: The ids of the devices that may take part.
+    """
+    held = data_bytes(data)[seen]
+    fits = conditions.eligible(seen, held)
+    reported = ledger.reported[seen]
+    memory = conditions.costs.memory(held[fits])
+    classes = conditions.population.of_device[seen]
+    return {
+        "participation_gini": gini(reported),
+        "never_reached": int(np.count_nonzero(reported == 0)),
+        "too_small": int(np.count_nonzero(~fits)),
+        "peak_memory_bytes": int(memory.max()) if memory.size else None,
+        "classes": {
+            each.name: _totals(ledger, seen[classes == number], fits[classes == number])
+            for number, each in enumerate(conditions.population.classes)
+            if np.any(classes == number)
+        },
+    }
+
+
+def _totals(ledger: Ledger, ids: NDArray[np.int64], fits: NDArray[np.bool_]) -> Mapping[str, Any]:
+    sums = {name: column[ids].sum().item() for name, column in vars(ledger).items()}
+    never = int(np.count_nonzero(ledger.reported[ids] == 0))
+    return {"devices": len(ids), "too_small": int(np.count_nonzero(~fits)), "never_reached": never, **sums}
+
+
+def available_share(conditions: Conditions, ids: NDArray[np.int64], seconds: float) -> NDArray[np.float64]:
+    """Return `[devices]`: the share of a run's simulated time in which each device was available.
+
+    Args:
+        conditions: The fleet's conditions.
+        ids: `[devices]`.
+        seconds: The simulated length of the run.
+    """
+    times = (np.arange(SAMPLES) + 0.5) * seconds / SAMPLES
+    counts = np.zeros(len(ids))
+    for time in times.tolist():
+        counts += conditions.availability.available(ids, time)
+    return counts / SAMPLES

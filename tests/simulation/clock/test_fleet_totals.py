@@ -1,0 +1,67 @@
+"""What a run on the clock cost its devices: records, comparison and pictures agree with the timeline."""
+
+import numpy as np
+import pytest
+
+from odt_sim.metrics.participation import gini
+from odt_sim.persistence.run_folder import RunFolder
+from odt_sim.report.clock_plot import AXES, day_of
+from odt_sim.report.comparison import compare
+from odt_sim.report.comparison_columns import PHONES
+from odt_sim.report.page_tables import classes_table, comparison_table
+from odt_sim.report.pictures import pictures
+from odt_sim.strategies.fedavg import FedAvg
+
+SPEEDS = {"fast": 2.0, "slow": 0.25}
+
+
+@pytest.fixture(scope="module")
+def run(simulation, momentum, on_clock, tmp_path_factory):
+    """Return the folder of a run of six rounds on the clock, with markov availability."""
+    folder = tmp_path_factory.mktemp("on_clock")
+    fleet = on_clock(momentum, availability={"kind": "markov"}, speeds=SPEEDS, cohort=3, unseen=1)
+    simulation(FedAvg(), folder / "run", fleet=fleet, rounds=6, evaluate_every=1).run()
+    return folder / "run"
+
+
+def test_totals_are_those_of_the_timeline(run):
+    folder = RunFolder(run)
+    summary, timeline = folder.summary(), folder.timeline()
+    totals = summary.fleet_totals
+    assert sum(each["devices"] for each in totals["classes"].values()) == summary.devices - summary.unseen
+    assert sum(each["selected"] for each in totals["classes"].values()) == sum(len(line.devices) for line in timeline)
+    joules = sum(each["joules"] for each in totals["classes"].values())
+    assert joules == pytest.approx(sum(sum(line.joules) for line in timeline))
+    assert joules == pytest.approx(sum(record.joules for record in folder.rounds()), rel=1e-3)  # lines are rounded
+    reported = np.array([record.reported for record in folder.devices() if record.seen])
+    assert totals["participation_gini"] == pytest.approx(gini(reported))
+    assert totals["never_reached"] == np.count_nonzero(reported == 0)
+    assert totals["peak_memory_bytes"] > 10**7
+    assert all(0 < record.available < 1 for record in folder.devices())
+
+
+def test_comparison_has_the_columns_and_pictures(run):
+    comparison = compare([run], target=0.01)
+    headings = comparison_table(comparison, PHONES).headings
+    assert "hours to\ntarget" in headings
+    assert "J a device\nand round" in headings
+    assert "rarely\navailable, %" in headings
+    (row,) = comparison.rows
+    first = RunFolder(run).rounds()[0]
+    assert row.values["hours_to_target"].mean == pytest.approx(first.simulated_end / 3600)
+    assert classes_table(comparison).rows[0].cells[0].text.isdigit()
+    assert len(classes_table(comparison).rows) == len(SPEEDS)
+    names = [picture.name for picture in pictures(comparison)]
+    assert {"by_hours", "by_joules", "day"} <= set(names)
+
+
+def test_axes_grow_over_the_rounds(run):
+    rounds = RunFolder(run).rounds()
+    for axis in AXES:
+        assert (np.diff(axis.spent(rounds)) > 0).all()
+
+
+def test_the_day_is_the_second_one_where_there_is_one(run):
+    timeline = RunFolder(run).timeline()
+    assert day_of([]) is None
+    assert day_of(timeline) in (0.0, 86400.0)
