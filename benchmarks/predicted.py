@@ -4,18 +4,20 @@ The calls of a file are calibrated in a process of their own, as `fleet.profiles
 some epochs on random examples, of which the last batch is not full, infers, and hands its weights out. Its calls times their
 calibrated seconds are compared with the time that the interpreter took for all of them in that round. Each model is exported
 twice: with its own batch size, and for any number of rows. The latter is calibrated at a quarter, one and four of its batches
-and then runs batches of other sizes (--rows), all of them full, since a change of the number of rows allocates anew. Of the
-times of `--turns` rounds the median counts. All times are CPU times of one thread, so that other load matters little.
+and then runs batches of other sizes (--rows), all of them full, since a change of the number of rows allocates anew. Of
+calls of one signature and number of rows the median over `--turns` rounds counts, and all times are CPU times of one thread,
+so that other load matters little.
 
     python benchmarks/predicted.py [MODEL ...] [--epochs 1] [--examples 200] [--rows 0.5 1.5 3] [--turns 12]
 """
 
 import argparse
 import os
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
@@ -35,9 +37,9 @@ RATE = 1e-4
 
 
 class TimedEngine:
-    """An interpreter that adds up the time of its calls."""
+    """An interpreter that records the time of its calls, by signature and number of rows."""
 
-    seconds = 0.0
+    taken: ClassVar[dict[tuple[str, int], list[float]]] = {}
 
     def __init__(self, content: bytes, where: str) -> None:
         self._engine = LITERT(content, where)
@@ -45,7 +47,8 @@ class TimedEngine:
     def call(self, signature: str, **inputs: Any) -> dict[str, Any]:
         started = time.process_time()
         outputs = self._engine.call(signature, **inputs)
-        TimedEngine.seconds += time.process_time() - started
+        rows = len(inputs["x"]) if "x" in inputs else 0
+        self.taken.setdefault((signature, rows), []).append(time.process_time() - started)
         return outputs
 
 
@@ -53,18 +56,16 @@ def round_of(model: TrainableModel, examples: int, epochs: int, turns: int) -> t
     """Return a device after a round, and the seconds of its calls."""
     random, pool = np.random.default_rng(0), RuntimePool(model, start=TimedEngine)
     x, y = random_inputs(model.x, examples, random), random_targets(model, examples, random)
-    seconds = []
-    for _ in range(turns + 1):
+    for turn in range(turns + 1):
+        if turn == 1:  # the first one starts the interpreter
+            TimedEngine.taken.clear()
         device = Device(model, (x, y), pool=pool, plan=TrainingPlan(epochs))
-        weights = device.parameters()
-        TimedEngine.seconds = 0.0
-        device.restore(weights)
+        device.restore(device.parameters())
         device.train(learning_rate=RATE)
         device.infer(x)
         device.parameters()
-        seconds.append(TimedEngine.seconds)
         device.release()
-    return device, float(np.median(seconds[1:]))  # the first one starts the interpreter
+    return device, sum(len(each) / turns * statistics.median(each) for each in TimedEngine.taken.values())
 
 
 def predicted(calibration: Calibration, device: Device) -> float:
