@@ -234,7 +234,8 @@ class Run(Settings, group="run"):
     rounds: int = setting(40, "number of rounds", least=1)
     evaluate_every: int | None = setting(None, "rounds between evaluations of all devices; null for about ten", least=1)
     target: float | None = setting(
-        None, "accuracy from 0 to 1, or mean squared error, whose first round the summary reports; null for none"
+        None,
+        "accuracy from 0 to 1, or value of another first metric, whose first round the summary reports; null for none",
     )
     until: Literal["target", "plateau"] | None = setting(
         None, "stop early: at run.target, or when validation stops improving; null runs all rounds"

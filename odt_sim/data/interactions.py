@@ -15,7 +15,7 @@ from odt_sim.data.drawn import drawn
 from odt_sim.errors import ConfigurationError
 
 _STREAM = 14
-_TASTES, _SHARPNESS = 6, 3.0
+_TASTES, _SHARPNESS, _POPULARITY = 6, 2.0, 2.0
 TRAIN = 0  # 1 is validation, 2 test
 
 
@@ -24,7 +24,8 @@ def recommendations(
 ) -> Dataset:
     """Draw interactions from the tastes of users and the qualities of items, both normal with six dimensions.
 
-    A user's next item is drawn from those not taken yet, with a probability that grows with the product of both.
+    Items are drawn without replacement, with log-probabilities of 2 times the scaled product of both plus the item's
+    popularity, which is normal with deviation 2.
 
     Args:
         users: The number of users.
@@ -50,7 +51,8 @@ def recommendations(
             "fewer negatives or candidates"
         )
     tastes, qualities = generator.normal(size=(users, _TASTES)), generator.normal(size=(items, _TASTES))
-    likings = _SHARPNESS * tastes @ qualities.T / np.sqrt(_TASTES)
+    popular = generator.normal(0, _POPULARITY, items)
+    likings = popular + _SHARPNESS * tastes @ qualities.T / np.sqrt(_TASTES)
     gumbel = generator.gumbel(
         size=likings.shape
     )  # the order of likings + Gumbel is that of drawing without replacement

@@ -13,8 +13,8 @@ A run's folder holds `rounds.jsonl` (a JSON object per round), `devices.jsonl` (
 end) and `summary.json`. A run that ended early has `failure.json` with `error` and `overrides` instead of a summary. A
 number that is not finite is written as null.
 
-`m` stands for each metric of the run's task: `accuracy`, `loss`, `balanced_accuracy`, `auc` of a classifier, `mse`,
-`mae`, `loss`, `r2` of a regression. "Distribution" stands for `devices`, `weighted_mean`, `mean`, `std`,
+`m` stands for each metric of the run's model, such as `accuracy`, `loss`, `balanced_accuracy`, `auc` of a classifier; the
+page on evaluation lists those of each task. "Distribution" stands for `devices`, `weighted_mean`, `mean`, `std`,
 `bottom_decile`, `top_decile` and `worst`, by metric.
 
 A run on the clock (`fleet.profiles`) also has `timeline.jsonl`, a JSON object per round with what each selected device did.
