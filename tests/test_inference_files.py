@@ -6,7 +6,9 @@ from ai_edge_litert.interpreter import Interpreter
 
 from odt_sim import TrainableModel
 from odt_sim.deploy.formats import FORMATS, inference_files
+from odt_sim.deploy.measure import measured
 from odt_sim.device.examples import Examples
+from odt_sim.device.random_rows import random_rows
 from odt_sim.device.runtime import Runtime
 from odt_sim.model import flatbuffer
 
@@ -58,3 +60,14 @@ def test_file_of_any_rows_takes_any_rows(any_rows):
             expected = Runtime(any_rows).infer(x)
             found = infer(x=x)["logits"]
             np.testing.assert_allclose(found, expected, atol=0.25 * expected.std() if format == "int8" else 1e-2)
+
+
+@pytest.mark.parametrize("name", ["recommender", "heads"])
+def test_files_of_several_inputs_or_outputs_score_alike(name, request):
+    model = request.getfixturevalue(name)
+    examples = Examples(*random_rows(model, np.random.default_rng(0), 30))
+    expected = measured(model.content, model, examples, "trainable").figures
+    for format, content in inference_files(model, FORMATS, examples).items():
+        found = measured(content, model, examples, format).figures
+        assert found.keys() == expected.keys()
+        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6 if format == "float32" else 0.05)

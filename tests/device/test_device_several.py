@@ -134,3 +134,10 @@ def test_both_heads_train_on_embeddings(heads: TrainableModel) -> None:
 def test_examples_that_do_not_fit_are_refused(x: Any, y: Any, message: str, recommender: TrainableModel) -> None:
     with pytest.raises(DataError, match=message):
         Device(recommender, (x, y))
+
+
+def test_a_given_batch_trains_like_one_of_the_device(recommender: TrainableModel) -> None:
+    device = Device(recommender, ((USER, ITEM), RATING))
+    w = weights_of(device)
+    loss = device.train_batch({"item": ITEM[:8], "user": USER[:8]}, RATING[:8], RATE)
+    assert loss == pytest.approx(recommender_step(w, np.arange(8)), rel=1e-5)
