@@ -33,6 +33,7 @@ from odt_sim.export.lowering import (  # noqa: F401 - each registers its lowerin
     shapes,
     slicing,
     special_functions,
+    sums_of_products,
     tables,
     triangular,
     trigonometry,

@@ -182,6 +182,8 @@ def _loop(op: tf.Operation, inputs: list[Emitted], emission: Emission) -> list[E
             _emit_operation(own, values, inner)
         return [tensor_of(values[t.name].value) for t in body.outputs]
 
+    if not bodies(op):
+        raise unknown(op)
     more, turn = bodies(op)
     results = tf.while_loop(
         lambda *given: run(more, given)[0],

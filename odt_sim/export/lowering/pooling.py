@@ -55,7 +55,7 @@ class Routed(Deferred):
     def routed(self) -> tf.Tensor:
         """The gradient in the shape of the image before pooling."""
         windows = pooling_windows(self.before.pooling, self.before.image.shape)
-        return to_first_maxima(self.before.image, self.before.pooled, self.gradient, windows)
+        return tofirst_maxima(self.before.image, self.before.pooled, self.gradient, windows)
 
     def tensor(self) -> tf.Tensor:
         """Return `routed`."""
@@ -95,7 +95,7 @@ def pool(op: tf.Operation, image: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.MaxPool(input=image, **sizes)
 
 
-def to_first_maxima(x: tf.Tensor, y: tf.Tensor, gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
+def tofirst_maxima(x: tf.Tensor, y: tf.Tensor, gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
     """Return `gradient` at the first maximum (row by row) of each window of `x`; overlapping windows add up.
 
     Args:
@@ -105,12 +105,12 @@ def to_first_maxima(x: tf.Tensor, y: tf.Tensor, gradient: tf.Tensor, windows: Wi
         windows: The positions of the windows.
     """
     if windows.splits:
-        return assembled(_first_maxima(split(x, windows), y, gradient), windows)
+        return assembled(first_maxima(split(x, windows), y, gradient), windows)
     image = padded(x, windows, LOWEST)
-    return scattered(_first_maxima(elements(image, windows), y, gradient), windows)
+    return scattered(first_maxima(elements(image, windows), y, gradient), windows)
 
 
-def _first_maxima(elements: list[tf.Tensor], y: tf.Tensor, gradient: tf.Tensor) -> list[tf.Tensor]:
+def first_maxima(elements: list[tf.Tensor], y: tf.Tensor, gradient: tf.Tensor) -> list[tf.Tensor]:
     """Return the gradient of each window element: the first one equal to `y` receives all."""
     parts = []
     for x in elements[:-1]:
@@ -134,7 +134,7 @@ def max_pool_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Val
     """Compute dX = dY where X is its window's first maximum, else 0."""
     x, y, gradient = inputs
     if not isinstance(x, BeforePooling):
-        return [to_first_maxima(x, y, gradient, pooling_windows(op, x.shape))]
+        return [tofirst_maxima(x, y, gradient, pooling_windows(op, x.shape))]
     return [Routed(x, gradient * positive(y) if x.relu else gradient)]
 
 

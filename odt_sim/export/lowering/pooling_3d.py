@@ -4,11 +4,9 @@ import tensorflow as tf
 
 from odt_sim.export.lowering.convolution_3d import Volumes, frames, video, volumes_of
 from odt_sim.export.lowering.open_batch import OPEN
-from odt_sim.export.lowering.pooling import LOWEST
+from odt_sim.export.lowering.pooling import LOWEST, first_maxima
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
 from odt_sim.export.lowering.windows import elements, padded, scattered, sum_of
-
-TIE = 1e-5  # TensorFlow's kernel takes numbers that close to the maximum for maxima
 
 
 def _volumes(op: tf.Operation, shape: tf.TensorShape) -> Volumes:
@@ -59,13 +57,10 @@ def max_pool(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("MaxPool3DGrad")
 def max_pool_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute dX = dY wherever X is its window's maximum, else 0."""
+    """Compute dX = dY where X is its window's first maximum, else 0, as oneDNN does; TensorFlow's other kernel takes all."""
     x, y, gradient = inputs
     volumes = _volumes(op, x.shape)
-    largest, own_gradient = _images(y), _images(gradient)
-    zero = tf.zeros_like(own_gradient)
-    parts = [tf.where(largest - own < TIE, own_gradient, zero) for own in _elements(x, volumes, LOWEST)]
-    return [_scattered(parts, volumes)]
+    return [_scattered(first_maxima(_elements(x, volumes, LOWEST), _images(y), _images(gradient)), volumes)]
 
 
 @lowers("AvgPool3D")

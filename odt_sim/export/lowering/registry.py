@@ -46,7 +46,7 @@ KEPT = frozenset(
     Square SquaredDifference Sqrt Rsqrt Pow Exp Log
     Max Min Prod Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot Any All
     Tanh Sigmoid Relu6 LeakyRelu Elu Softmax LogSoftmax AvgPool
-    Bitcast EnsureShape ResizeBilinear ResizeNearestNeighbor ReverseV2 Einsum GatherV2 UnsortedSegmentSum ArgMax
+    Bitcast EnsureShape ResizeBilinear ResizeNearestNeighbor ReverseV2 GatherV2 UnsortedSegmentSum ArgMax
     """.split()  # noqa: SIM905
 )
 """Op types with a built-in TFLite kernel, emitted unchanged."""
@@ -60,6 +60,7 @@ _ALGEBRA = "use keras.ops.cholesky, solve or inv, or compute it in the data, bef
 
 INSTEAD = {
     "StatelessRandomBinomial": "compare keras.random.uniform with the probability, and sum over the counts",
+    "While": "write the loop with tf.while_loop or keras.ops",
     "CTCGreedyDecoder": "decode on the host, from the model's outputs",
     "Eig": _ALGEBRA,
     "LogMatrixDeterminant": _ALGEBRA,

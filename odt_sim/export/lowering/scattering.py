@@ -30,18 +30,6 @@ def tensor_scatter_sub(x: tf.Tensor, indices: tf.Tensor, updates: tf.Tensor) -> 
     return x - tf.scatter_nd(indices, updates, _shape(x, indices))
 
 
-@lowers("Empty")
-def empty(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Return zeros: the op leaves its numbers open."""
-    return [tf.zeros(known(inputs[0]), op.outputs[0].dtype)]
-
-
-@computes("InplaceUpdate")
-def inplace_update(x: tf.Tensor, rows: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Compute Y = X with some rows replaced."""
-    return tensor_scatter_update(x, tf.reshape(rows, [-1, 1]), values)
-
-
 @lowers("SparseTensorDenseMatMul")
 def sparse_matmul(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute C = A B of a sparse A: row i of C sums A[i, j] B[j] over the entries of A."""

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import known
 from odt_sim.export.lowering.open_batch import OPEN, Sizes
-from odt_sim.export.lowering.registry import Memo, Value, lowers, tensor_of
+from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
 
 
 @lowers("IdentityN", "StopGradient", "PreventGradient")
@@ -25,12 +25,18 @@ def reshape(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = the elements of X in another shape."""
     x, shape = tensor_of(inputs[0]), inputs[1]
     if x.op.type == "Squeeze" and op.outputs[0].shape.rank == 0:
-        return [tf.reduce_sum(x)]  # XNNPACK fails to make a scalar of a product
+        raise Refusal("makes a number of a product of vectors, which XNNPACK fails to run; use keras.ops.sum(a * b)")
     sizes = [OPEN if size is None else size for size in op.outputs[0].shape]
     if not isinstance(shape, Sizes) or sizes.count(OPEN) > 1:
         return [tf.reshape(x, tensor_of(shape))]
     same = sizes == [OPEN if size is None else size for size in x.shape]
     return [x if same else tf.reshape(x, sizes)]
+
+
+@lowers("Size")
+def size(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
+    """Compute Y = the number of elements of X, as of the rows that a mask leaves."""
+    return [tf.reduce_prod(tf.shape(inputs[0], out_type=op.outputs[0].dtype))]
 
 
 @lowers("Range", deferred=True)

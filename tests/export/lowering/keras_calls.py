@@ -215,10 +215,8 @@ PRODUCTS = {
     "matmul": call(ops.matmul, apart(3, 4), apart(4, 2)),
     "cross": call(ops.cross, apart(4, 3), apart(4, 3)),
     "dot": call(ops.dot, apart(3, 4), apart(4, 2)),
-    "inner": call(ops.inner, apart(4), apart(4)),
     "outer": call(ops.outer, apart(3), apart(4)),
     "tensordot": call(lambda x, y: ops.tensordot(x, y, axes=[[1, 2], [0, 1]]), apart(2, 3, 4), apart(3, 4, 2)),
-    "vdot": call(ops.vdot, apart(3, 4), apart(3, 4)),
     "cdist": call(ops.cdist, apart(3, 4), normal(2, 4)),
     "correlate": call(lambda x, y: ops.correlate(x, y, "same"), apart(6), apart(3)),
     "einsum": call(lambda x, y: ops.einsum("bij,bkj->bik", x, y), apart(2, 3, 4), apart(2, 5, 4)),
@@ -378,10 +376,14 @@ FAMILIES = {
     "Fourier": FOURIER,
 }
 FAST = {"arctan", "cumprod", "isnan of NaN", "scan", "conv 3D", "max_pool 3D", "top_k", "pad by reflection", "roll"}
-MISSING = "no TFLite built-in kernel and no lowering"
+MISSING = (
+    "no TFLite built-in kernel and no lowering|computes with complex numbers|makes a number of a product of vectors"
+)
 REFUSED: dict[str, tuple[KerasCall, str]] = {
     name: (function, MISSING)
     for name, function in {
+        "inner": call(ops.inner, apart(4), apart(4)),
+        "vdot": call(ops.vdot, apart(3, 4), apart(3, 4)),
         "lstsq": call(ops.lstsq, regular(3, 3), apart(3, 2), tolerance=1e-4),
         "matrix_rank": call(ops.matrix_rank, regular(3, 3)),
         "pinv": call(ops.pinv, regular(3, 3), tolerance=1e-4),

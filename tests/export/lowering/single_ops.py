@@ -381,6 +381,13 @@ OPS: dict[str, Callable[[], list[Call]]] = {
         Call(call.function, call.inputs[1:], 1e-6) for call in poolings(avg_pool_grad, avg_pool, True, 1e-6)
     ],
     "BatchMatMulV2": lambda: products(batch_matmul, BATCHES, "adj_x", "adj_y"),
+    "BatchMatMulV3": lambda: [
+        Call(
+            lambda a, b: raw.BatchMatMulV3(x=a, y=b, Tout=tf.int32),
+            (whole(2, 3, 4, dtype=np.int8), whole(2, 4, 5, dtype=np.int8)),
+            0.0,
+        )
+    ],
     "BiasAdd": lambda: [Call(lambda x, b: raw.BiasAdd(value=x, bias=b), (whole(*s), whole(4)), 0.0) for s in BIASED],
     "BiasAddGrad": lambda: [Call(lambda dy: raw.BiasAddGrad(out_backprop=dy), (whole(*s),), 0.0) for s in BIASED],
     "BitwiseAnd": lambda: [
@@ -510,6 +517,10 @@ OPS: dict[str, Callable[[], list[Call]]] = {
     "Tile": lambda: [
         *repetitions(lambda x, times: raw.Tile(input=x, multiples=times), [2, 3, 1]),
         *(Call(lambda x: raw.Tile(input=x, multiples=[1, 1, 4]), (whole(2, 3, n),), 0.0) for n in (1, 2)),
+    ],
+    "VariableShape": lambda: [
+        Call(lambda x, v=v: x + raw.VariableShape(input=v.handle), (np.array([1, 2], np.int32),))
+        for v in (tf.Variable(whole(2, 3)),)
     ],
     "Xdivy": lambda: each(lambda x, y: raw.Xdivy(x=x, y=y), 2),
     "Xlogy": lambda: each(lambda x, y: raw.Xlogy(x=x, y=y * y), 2),

@@ -50,6 +50,12 @@ TENSORFLOW = {
     "searchsorted": call(lambda x: tf.searchsorted(tf.sort(x), x, "right"), apart(3, 5)),
     "dynamic_stitch": call(lambda x, y: tf.dynamic_stitch([[0, 2], [3, 1]], [x, y]), apart(2, 3), apart(2, 3)),
     "tensor_scatter_nd_add": call(lambda x, u: tf.tensor_scatter_nd_add(x, [[1], [1]], u), apart(4, 3), apart(2, 3)),
+    "tensor_scatter_nd_sub": call(lambda x, u: tf.tensor_scatter_nd_sub(x, [[1], [1]], u), apart(4, 3), apart(2, 3)),
+    "sparse_dense_matmul": call(
+        lambda v, b: tf.sparse.sparse_dense_matmul(tf.SparseTensor([[0, 1], [2, 0]], v, [3, 4]), b),
+        apart(2),
+        apart(4, 3),
+    ),
     "gather_nd": call(lambda x: tf.gather_nd(x, [[0, 1], [2, 2], [0, 1]]), apart(3, 4)),
     "extract_patches": call(
         lambda x: tf.image.extract_patches(x, [1, 2, 2, 1], [1, 1, 2, 1], [1, 1, 1, 1], "SAME"), apart(2, 4, 5, 2)

@@ -52,7 +52,7 @@ VIDEOS = Family(
         Case(
             "poolings of videos",
             (
-                "MaxPooling3D: overlapping, ties as TensorFlow breaks them",
+                "MaxPooling3D: overlapping",
                 "AveragePooling3D: overlapping",
                 "GlobalMaxPooling3D",
                 "GlobalAveragePooling3D",
