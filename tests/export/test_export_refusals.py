@@ -79,8 +79,8 @@ REFUSED: list[tuple[Any, str]] = [
         r"layer 'half': the op Cast computes in float16, expected float32",
     ),
     (
-        lambda: mapped(lambda x: tf.math.real(tf.signal.fft(tf.complex(x, x))), "waves"),
-        r"layer 'waves': the op Complex has no TFLite built-in kernel",
+        lambda: mapped(lambda x: x * tf.linalg.det(x[:, :2, :2, 0])[:, tf.newaxis, tf.newaxis, tf.newaxis], "size"),
+        r"layer 'size': the op MatrixDeterminant has no TFLite built-in kernel .*use keras\.ops\.cholesky",
     ),
     (
         lambda: model(layers.Dense(2, activity_regularizer=lambda x: keras.ops.max(x), name="loud")),
