@@ -36,7 +36,7 @@ class CallTime:
     """The time of a call of one signature.
 
     Attributes:
-        per_call: Seconds of each call, whatever its rows.
+        per_call: Seconds of each call, whatever its rows; may be below 0 beside seconds per row.
         per_row: Seconds of each row; 0 for a signature with a fixed number of rows.
         rows: The rows of a full batch.
     """
@@ -77,7 +77,7 @@ class Calibration:
             known = ", ".join(sorted(self.calls))
             raise ConfigurationError(f"calibration: expected one of the signatures {known}, found {signature!r}")
         time = self.calls[signature]
-        return np.asarray(calls * time.per_call + (calls * time.rows if rows is None else rows) * time.per_row)
+        return np.maximum(calls * time.per_call + (calls * time.rows if rows is None else rows) * time.per_row, 0.0)
 
     @property
     def digest(self) -> str:
@@ -105,7 +105,7 @@ class Calibration:
                 raise ValueError("another format version")
             calls = {name: CallTime(**time) for name, time in values.pop("calls").items()}
             found = cls(calls=calls, **values)
-            if not all(0 <= part < float("inf") for time in calls.values() for part in (time.per_call, time.per_row)):
+            if not all(0 <= time.per_call + time.rows * time.per_row < float("inf") for time in calls.values()):
                 raise ValueError("a time is negative or infinite")
             return found
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -63,16 +63,15 @@ def _is_feature(name: str) -> bool:
 
 
 def _line(rows: NDArray[np.float64], seconds: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the line through times, by least squares of the relative errors; neither part is below 0."""
+    """Return the line through times, by least squares of the relative errors, as seconds per call and per row.
+
+    The time per call is below 0 where large batches take more than in proportion, because they leave the processor's caches.
+    """
     if len(rows) == 1:
         return float(seconds[0]), 0.0
     design = np.stack([1 / seconds, rows / seconds], axis=1)
     per_call, per_row = np.linalg.lstsq(design, np.ones(len(rows)), rcond=None)[0]
-    if per_row < 0:
-        return float(seconds.mean()), 0.0
-    if per_call < 0:
-        return 0.0, float((seconds / rows).mean())
-    return float(per_call), float(per_row)
+    return (float(per_call), float(per_row)) if per_row > 0 else (float(seconds.mean()), 0.0)
 
 
 def _seconds(runtime: Runtime, name: str, rows: int) -> float:
