@@ -15,6 +15,7 @@ from odt_sim.model.weights import Weights
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.versions import Versions
+from odt_sim.settings import ASYNCHRONOUS
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.checks import check_updates
 from odt_sim.simulation.clock.clock import Appointment, Clock, Group
@@ -175,8 +176,9 @@ class Rounds:
             SimulationError: Too few devices contributed, or the strategy or the aggregator failed.
         """
         job, round = self._job, flight.round
-        abandoned = flight.appointment is not None and not flight.appointment.groups
-        if len(trained.contributed) < job.fleet.min_devices and not abandoned:
+        # A round on the clock may lack reports; an asynchronous server goes on without a report that is excluded.
+        lacks = flight.appointment and (not flight.appointment.groups or job.fleet.schedule.kind in ASYNCHRONOUS)
+        if len(trained.contributed) < job.fleet.min_devices and not lacks:
             raise SimulationError(
                 f"round {round}: {len(trained.contributed)} devices contributed, fleet.min_devices is "
                 f"{job.fleet.min_devices}; {flight.missing(trained)}"

@@ -172,6 +172,16 @@ def test_energy_is_the_sum_over_rounds_and_devices(simulation, on_clock, momentu
     assert all(row["reported"] == 1 == row["devices"] for row in rounds)
 
 
+def test_server_goes_on_without_a_diverged_device(simulation, on_clock, momentum, fleet_data, tmp_path):
+    x = fleet_data.x.copy()
+    x[fleet_data.train(2)] = np.nan
+    fleet = on_clock(momentum, {"kind": "fedasync", "concurrency": 7}, quarantine_after=2)
+    simulation(FedAvg(), tmp_path, data=replace(fleet_data, x=x), fleet=fleet, rounds=60).run(observers=[])
+    rounds = read_lines(tmp_path / "rounds.jsonl")
+    assert [row["excluded_devices"] for row in rounds if row["excluded"]] == [[2], [2]]
+    assert [row["newly_quarantined"] for row in rounds if row["newly_quarantined"]] == [[2]]
+
+
 REFUSED = [
     (strategy, {}, StrategyError, rf"strategy {strategy.name}: cannot be asynchronous")
     for strategy in (Scaffold(), FedDyn(), IFCA())
