@@ -126,6 +126,22 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
             )
 
 
+def check_accumulation(job: Job) -> None:
+    """Check that a round has enough steps for a model that accumulates gradients over several.
+
+    Raises:
+        ConfigurationError: No device would ever change its weights, since its slots start over in each round.
+    """
+    manifest, offsets = job.model.manifest, job.data.offsets
+    steps = int((manifest and manifest.optimizer.get("gradient_accumulation_steps")) or 0)
+    most = job.plan.steps_of(int((offsets[:, 1] - offsets[:, 0]).max()), job.model.batch_size)
+    if most < steps and not job.strategy.alone:
+        raise ConfigurationError(
+            f"train: expected at least {steps} steps in a round, over which {job.model.where} accumulates gradients, found "
+            f"{most}; set train.steps, more train.epochs, or fewer gradient_accumulation_steps"
+        )
+
+
 def check_aggregator(job: Job) -> None:
     """Check that the strategy lets the aggregator combine updates, and that a round has enough of them.
 

@@ -32,7 +32,15 @@ from odt_sim.persistence.summary import Summary
 from odt_sim.settings import Fleet, General, Run
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.cadence import Cadence
-from odt_sim.simulation.checks import check_aggregator, check_fit, check_parts, check_types, named_as, promised
+from odt_sim.simulation.checks import (
+    check_accumulation,
+    check_aggregator,
+    check_fit,
+    check_parts,
+    check_types,
+    named_as,
+    promised,
+)
 from odt_sim.simulation.clock.kinds import check_clock, clock_of
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.finish import write_model, write_results
@@ -113,6 +121,7 @@ class Simulation:
         runtime: RuntimeChoice = getattr(self._backend, "runtime", LITERT)
         self._job = Job(model, data, strategy, plan, seed, place, fleet, aggregator, runtime)
         check_aggregator(self._job)
+        check_accumulation(self._job)
         check_target(target, self._job.metrics[0], "run.target")
         self._privacy = promised(self._job, rounds)
         self._conditions = conditions(fleet, data.devices, seed, model, self.directory)

@@ -24,7 +24,9 @@ import numpy as np
 
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
+from odt_sim.errors import StrategyError
 from odt_sim.hyperparameters import checked, checked_count, checked_flag
+from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, recall, weights_of
 from odt_sim.strategies.own_model import keep_whole
@@ -60,6 +62,19 @@ class PFedMe(Strategy):
         self.step_size = checked("step_size", step_size, 0, 4, above=True)
         self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
         self.weighted = checked_flag("weighted", weighted)
+
+    def check(self, model: TrainableModel) -> None:
+        """Check the model's capabilities, and that its training does not end with moving averages of the weights.
+
+        Raises:
+            StrategyError: A capability is missing, or the optimizer averages the weights.
+        """
+        super().check(model)
+        if model.finalizes:
+            raise StrategyError(
+                f"strategy pfedme: solves for its models step by step, and the optimizer of {model.name} averages weights at "
+                "the end of a training; export the model without use_ema or choose another strategy"
+            )
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Solve for the personal model batch by batch, and move the copy of the global model towards it."""

@@ -148,6 +148,7 @@ MODELS = {
     "keras_file": {"model.path": "mine.keras"},
     "labels_mlp": {},
     "linear": {},
+    "mini_gpt": {},
     "mnist_cnn": {},
     "mobilenet": {},
     "mobilenet_transfer": {"model.build.weights": "mine.weights.h5"},
