@@ -12,7 +12,11 @@ from parity.case import Case, Family
 
 CONFIGURED = Path(__file__).parents[3] / "conf" / "model"
 OF_THE_USER = ("keras", "keras_file", "mobilenet_transfer", "tflite")  # they name no model, or no weights
-ELSEWHERE = (*OF_THE_USER, "recommender")  # which has two inputs; tests/conf/test_conf_tasks.py
+ELSEWHERE = (
+    *OF_THE_USER,
+    "recommender",  # which has two inputs; tests/conf/test_conf_tasks.py
+    "mini_gpt",  # whose gradients start at 0; adapters are in fine_tuning.py
+)
 SMALLER: dict[str, dict[str, Any]] = {
     "character_lstm": {"length": 6},
     "har_cnn": {"length": 32},
