@@ -116,7 +116,7 @@ def main() -> None:
         for line, ratio in lines(name, options):
             print(line, flush=True)
             ratios.append(ratio)
-    near = sum(1 / 1.15 <= ratio <= 1.15 for ratio in ratios)
+    near = sum(abs(ratio - 1) <= 0.15 for ratio in ratios)
     print(f"{near} of {len(ratios)} within 15%; load {os.getloadavg()[0]:.1f}")
 
 

@@ -29,6 +29,8 @@ def test_calls_equal_those_of_the_interpreter(momentum: TrainableModel, rows: Dr
     assert counts(device) == (calls["train"], calls["infer"])
     device.infer(rows(momentum, 9)[0][:0])
     assert counts(device) == (7, 5)
+    assert device.calls.by_signature == {"train": 7, "infer": 5}
+    assert device.calls.rows == {"train": 2 * 10 + 2, "infer": 5 + 9}
 
 
 def test_calls_are_batches_of_the_models_size(any_rows: TrainableModel, rows: Draw) -> None:
