@@ -97,18 +97,21 @@ SUMS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 
 @contextmanager
 def real_activity_only(model: keras.Model, sample_weight: tf.Tensor) -> Iterator[None]:
-    """Make activity regularizers ignore rows with weight 0 while a training step is traced."""
+    """Make activity regularizers ignore rows with weight 0 while a training step is traced.
+
+    Where the number of rows is open, no rows are padded, and any regularizer is right as it is.
+    """
     layers = [layer for layer in all_layers(model) if getattr(layer, "activity_regularizer", None) is not None]
     before = [layer.activity_regularizer for layer in layers]
     for layer, own in zip(layers, before, strict=True):
-        if type(own) not in SUMS:
+        if type(own) not in SUMS and sample_weight.shape[0] is not None:
             raise ExportError(
                 f"layer {layer.name!r}: expected L1, L2 or L1L2 as its activity regularizer, found {type(own).__name__}; "
-                "use one of these"
+                "use one of these, or export with batch_size=None"
             )
     try:
         for layer, own in zip(layers, before, strict=True):
-            layer.activity_regularizer = _of_real_rows(own, sample_weight)
+            layer.activity_regularizer = _of_real_rows(own, sample_weight) if type(own) in SUMS else own
         yield
     finally:
         for layer, own in zip(layers, before, strict=True):

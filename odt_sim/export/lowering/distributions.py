@@ -12,21 +12,12 @@ from odt_sim.export.lowering.constant_folding import known
 from odt_sim.export.lowering.open_batch import Sizes
 from odt_sim.export.lowering.random import PHILOX, drawn, fractions, key_and_counter
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
+from odt_sim.export.lowering.special_functions import erfinv
 
 ATTEMPTS = 6
 """The candidates for a gamma number; each is rejected with a probability below 0.05."""
 
 TRUNCATION = 2.0  # standard deviations
-
-# M. Giles, "Approximating the erfinv function", 2012: coefficients for w = -log(1 - x^2) below 5, and from 5 on.
-CENTRAL = (
-    *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503),
-    *(-0.00417768164, 0.246640727, 1.50140941),
-)
-TAIL = (
-    *(-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613),
-    *(0.00943887047, 1.00167406, 2.83297682),
-)
 
 
 @lowers("StatelessRandomNormalV2", deferred=True)
@@ -50,16 +41,9 @@ def truncated_normal(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[
 
     def numbers(words: tf.Tensor) -> tf.Tensor:
         centered = 2.0 * fractions(words) - (1.0 - 2.0**-23)
-        return sqrt(2.0) * _erfinv(erf(TRUNCATION / sqrt(2.0)) * centered)
+        return sqrt(2.0) * erfinv(erf(TRUNCATION / sqrt(2.0)) * centered)
 
     return [drawn(inputs, numbers)]
-
-
-def _erfinv(x: tf.Tensor) -> tf.Tensor:
-    w = -tf.math.log((1.0 - x) * (1.0 + x))
-    central = tf.math.polyval([tf.constant(c) for c in CENTRAL], w - 2.5)
-    tail = tf.math.polyval([tf.constant(c) for c in TAIL], tf.sqrt(tf.maximum(w, 5.0)) - 3.0)
-    return x * tf.where(w < 5.0, central, tail)
 
 
 @lowers("StatelessRandomUniformIntV2", deferred=True)

@@ -88,6 +88,21 @@ def preprocessed() -> Any:
     return keras.Model(numbers, layers.Dense(CLASSES)(h))
 
 
+def spectrum(x: Any) -> Any:
+    real, imaginary = keras.ops.stft(x, sequence_length=16, sequence_stride=8, fft_length=16)
+    return keras.ops.log(real * real + imaginary * imaginary + 0.001)
+
+
+def spectrograms() -> Any:
+    """Return a classifier of sounds of 64 numbers by three spectrograms."""
+    x = layers.Input((64,))
+    mel = layers.MelSpectrogram(16, sequence_stride=8, num_mel_bins=6, sampling_rate=100, min_freq=1.0, max_freq=50.0)
+    stft = layers.STFTSpectrogram(mode="log", frame_length=16, frame_step=8, fft_length=16)
+    own = layers.Lambda(spectrum)
+    h = layers.Concatenate()([layers.Flatten()(part) for part in (mel(x), stft(x[..., None]), own(x))])
+    return keras.Model(x, layers.Dense(CLASSES)(h))
+
+
 def chosen(x: Any) -> Any:
     """Return one of two functions of the batch."""
     return tf.cond(tf.reduce_sum(x[:1]) > 3.0, lambda: tf.exp(0.3 * x), lambda: x * x)
@@ -250,8 +265,16 @@ PREPROCESSING = Family(
     (
         Case(
             "preprocessing",
-            (*("Normalization: given, adapted", "IntegerLookup", "CategoryEncoding: one-hot"),),
+            (
+                *("Normalization: given, adapted", "IntegerLookup", "CategoryEncoding: one-hot, multi-hot"),
+                "Discretization: number, one-hot",
+            ),
             preprocessed,
+        ),
+        Case(
+            "spectrograms of sound",
+            ("STFTSpectrogram: log", "MelSpectrogram", "`keras.ops.stft`"),
+            spectrograms,
         ),
         Case(
             "resized images",
