@@ -97,7 +97,7 @@ def spectrograms() -> Any:
     """Return a classifier of sounds of 64 numbers by three spectrograms."""
     x = layers.Input((64,))
     mel = layers.MelSpectrogram(16, sequence_stride=8, num_mel_bins=6, sampling_rate=100, min_freq=1.0, max_freq=50.0)
-    stft = layers.STFTSpectrogram(mode="log", frame_length=16, frame_step=8, fft_length=16)
+    stft = layers.STFTSpectrogram(mode="psd", frame_length=16, frame_step=8, fft_length=16)
     own = layers.Lambda(spectrum)
     h = layers.Concatenate()([layers.Flatten()(part) for part in (mel(x), stft(x[..., None]), own(x))])
     return keras.Model(x, layers.Dense(CLASSES)(h))
@@ -273,7 +273,7 @@ PREPROCESSING = Family(
         ),
         Case(
             "spectrograms of sound",
-            ("STFTSpectrogram: log", "MelSpectrogram", "`keras.ops.stft`"),
+            ("STFTSpectrogram: power", "MelSpectrogram", "`keras.ops.stft`"),
             spectrograms,
         ),
         Case(
