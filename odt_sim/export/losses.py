@@ -39,8 +39,11 @@ OVERLAPS = ("dice", "tversky")
 NUMBERED = ("sparse_categorical_crossentropy", "categorical_generalized_cross_entropy")
 """Losses whose targets are the numbers of classes."""
 
-PAIRS = ("circle",)
-"""Losses that compare the examples of a batch with each other."""
+REFUSED = {
+    "ctc": "TensorFlow computes it by loops that LiteRT lacks; use a loss per frame, such as sparse_categorical_crossentropy",
+    "circle": "it masks the pairs of a whole batch; use a function of your own, such as a triplet loss, with batch_size=None",
+}
+"""Losses that cannot be exported, why, and what to do."""
 
 REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight", "sum")
 PROBE = 5  # the rows of a batch that the shapes of a loss are probed with
@@ -100,7 +103,7 @@ class Objective:
         """
         if self.rank == 0 and self.name in OVERLAPS:
             y, output = (tf.cast(t, tf.float32) * _per_row(real, len(t.shape)) for t in (y, output))
-        if self.masked or _settings(self.function).get("ignore_class") is not None or self.name in PAIRS:
+        if self.masked or _settings(self.function).get("ignore_class") is not None:
             values = self.function.call(tf.cast(y, tf.float32), output)
             mask = self._mask(values, getattr(output, "_keras_mask", None))
             return _reduced(values, mask, weight, real, self.function.reduction)
@@ -183,9 +186,11 @@ def objective_of(
             f"loss {kind or function.name}: expected one of {', '.join(REDUCTIONS)} as reduction, found "
             f"{function.reduction!r}; leave it out"
         )
+    if kind in REFUSED:
+        raise ExportError(f"loss {kind}: cannot be exported, because {REFUSED[kind]}")
     settings = _settings(function)
     target, rank = _probed(function, kind, output, example)
-    if output[0] is not None and kind not in set(KINDS) - set(PAIRS) and _mixes_rows(function, target, output):
+    if output[0] is not None and kind is None and _mixes_rows(function, target, output):
         raise ExportError(
             f"loss {kind or function.name}: an example's value depends on the others of its batch, so the rows that pad a "
             "partial batch would count; export with batch_size=None, which needs no padding"
@@ -313,11 +318,7 @@ def _targets(
     if kind in NUMBERED:
         axis = _settings(function).get("axis", -1) % len(shape)
         yield tf.TensorSpec(shape[:axis] + shape[axis + 1 :], tf.int32)
-    elif kind in PAIRS:
-        yield tf.TensorSpec([PROBE], tf.int32)
-    elif kind == "ctc" or (kind is None and example is not None):
-        if example is None:
-            raise ExportError("loss ctc: the length of the labels is open; give a batch by example=(x, y)")
+    elif kind is None and example is not None:
         yield tf.TensorSpec([PROBE, *example.shape[1:]], example.dtype)
     else:
         yield tf.TensorSpec(shape, tf.float32)

@@ -296,7 +296,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
         {"loss": lambda y, p: ops.mean(y - p), "example": None},
         r"depends on the others of its batch, .*batch_size=None",
     ),
-    (sequential, {"loss": losses.Circle()}, r"loss circle: an example's value depends on the others"),
+    (sequential, {"loss": losses.Circle()}, r"loss circle: cannot be exported, because .*batch_size=None"),
     (sequential, {"loss": lambda y, p: ops.sum(p, 0)}, r"expected one value for each example"),
 ]
 
