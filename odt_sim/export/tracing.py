@@ -54,11 +54,37 @@ def unrolled(model: keras.Model) -> Iterator[None]:
     """Unroll a model's recurrent layers while it is traced, and compute in float32: LiteRT has kernels for no other."""
     layers = [layer for layer in all_layers(model) if isinstance(layer, keras.layers.RNN)]
     before = [layer.unroll for layer in layers]
+    backwards = [layer for layer in layers if layer.go_backwards]
     for layer in layers:
         layer.unroll = True
+    for layer in backwards:
+        layer.inner_loop = _forwards(layer)  # shadows the class's method
     try:
         with in_float32(model):
             yield
     finally:
+        for layer in backwards:
+            del layer.inner_loop
         for layer, unroll in zip(layers, before, strict=True):
             layer.unroll = unroll
+
+
+def _forwards(layer: Any) -> Callable[..., Any]:
+    """Return the loop of a backwards layer with sequence and mask reversed before it.
+
+    Unrolled, Keras 3 applies `zero_output_for_mask`, which Bidirectional sets, to reversed outputs by the mask in its own
+    order.
+    """
+    own = layer.inner_loop
+
+    def inner_loop(sequences: Any, initial_state: Any, mask: Any, training: bool = False) -> Any:
+        mask = mask[0] if isinstance(mask, list | tuple) else mask
+        if mask is None:
+            return own(sequences, initial_state, mask, training)
+        layer.go_backwards = False
+        try:
+            return own(tf.reverse(sequences, [1]), initial_state, tf.reverse(mask, [1]), training)
+        finally:
+            layer.go_backwards = True
+
+    return inner_loop

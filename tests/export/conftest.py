@@ -99,7 +99,9 @@ class Twins:
     def restore(self) -> None:
         """Copy the weights and slots of Keras to LiteRT."""
         self.call("restore", **{f"a{i}": v.numpy() for i, v in enumerate(self.model.weights)})
-        pairs = zip(*self.slots(), strict=True)
+        pairs = list(zip(*self.slots(), strict=True))
+        if not pairs:
+            return
         self.call(
             "restore_optimizer_state", **{f"s{i}": value.astype(own.dtype) for i, (own, value) in enumerate(pairs)}
         )

@@ -22,7 +22,7 @@ def tagger() -> Any:
     """Return two outputs with masks: a softmax inside TimeDistributed, and two values; and one output without."""
     x = layers.Input((LENGTH,), dtype="int32")
     h = layers.Embedding(9, 5, mask_zero=True)(x)
-    h = layers.GRU(4, return_sequences=True)(h)
+    h = layers.Bidirectional(layers.GRU(2, return_sequences=True))(h)
     tags = layers.TimeDistributed(layers.Dense(3, activation="softmax"), name="tags")(h)
     values, kind = layers.Dense(2, name="values")(h), layers.Dense(1, name="kind")(layers.GlobalAveragePooling1D()(h))
     return keras.Model(x, {"tags": tags, "values": values, "kind": kind})
