@@ -16,9 +16,6 @@ from odt_sim.simulation.clock.work import LocalWork
 
 Flags = NDArray[np.bool_]
 
-ROUNDING = 1e-9
-"""The error of a part of some work that is computed from the time at which it stops."""
-
 COUNTED = 10_000
 """About how many devices are looked at to count those that are eligible."""
 
@@ -99,7 +96,7 @@ class Devices:
         work, wifi = _together(works), self.conditions.habits.wifi(ids, begins)
         cost = self._costs.of(ids, work, wifi)
         charged = batteries.fraction(ids, begins, cost.seconds, cost.joules)
-        empty = np.where(charged < 1 - ROUNDING, waits + charged * cost.seconds, np.inf)
+        empty = np.where(charged < 1, waits + charged * cost.seconds, np.inf)
         leaves = np.minimum(self.conditions.availability.until(ids, time) - time, empty)
         trips = Trips(waits, cost.download_seconds, cost.compute_seconds, cost.upload_seconds, leaves)
         return Planned(ids, begins, work, wifi, cost, trips)
