@@ -57,7 +57,7 @@ def max_pool(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 @lowers("MaxPool3DGrad")
 def max_pool_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute dX = dY where X is its window's first maximum, else 0, as oneDNN does; TensorFlow's other kernel takes all."""
+    """Compute dX = dY where X is its window's first maximum, else 0, as XLA and oneDNN do; eager TensorFlow takes all."""
     x, y, gradient = inputs
     volumes = _volumes(op, x.shape)
     return [_scattered(first_maxima(_elements(x, volumes, LOWEST), _images(y), _images(gradient)), volumes)]

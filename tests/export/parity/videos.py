@@ -15,9 +15,9 @@ def videos(*body: Any, shape: tuple[int, ...] = (4, 5, 6, 2)) -> Any:
 
 
 def pooled() -> Any:
-    """Return a model with all poolings of one video side by side."""
+    """Return a model with all poolings of one video; its values never tie, which eager TensorFlow treats otherwise."""
     x = layers.Input((4, 5, 6, 2))
-    h = layers.Dense(4, name="first")(x)
+    h = layers.Conv3D(4, 3, padding="same", name="first")(x)
     kinds = [layers.MaxPooling3D(2), layers.AveragePooling3D((1, 3, 2), strides=2, padding="same")]
     kinds += [layers.MaxPooling3D(3, strides=1, padding="same"), layers.AveragePooling3D(2)]
     kinds += [layers.GlobalMaxPooling3D(), layers.GlobalAveragePooling3D()]
@@ -34,7 +34,7 @@ VIDEOS = Family(
             "convolutions of videos",
             ("Conv3D: `valid`, `same`, strides", "MaxPooling3D", "BatchNormalization: of videos"),
             lambda: videos(
-                layers.Conv3D(4, 3, padding="same", activation="relu"),
+                layers.Conv3D(4, 3, padding="same", activation="tanh"),
                 layers.BatchNormalization(),
                 layers.MaxPooling3D(2),
                 layers.Conv3D(3, (1, 2, 2), strides=(2, 1, 1)),
