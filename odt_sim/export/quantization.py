@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError
 from odt_sim.export.parameters import all_layers
-from odt_sim.model.editing import OPS, add_buffer, drop_unused, opcode, packed, tensors_of, unpacked
+from odt_sim.model.editing import OPS, add_buffer, drop_unused, initializers, opcode, packed, tensors_of, unpacked
 
 FEWEST = 64
 """The number of values from which a constant is stored in int8; a CAST of fewer takes more room than it saves."""
@@ -40,7 +40,8 @@ def with_int8_constants(content: bytes) -> bytes:
     model = unpacked(content)
     model.metadata = []  # the converter's own, whose buffers would need new numbers
     shared: dict[int, int] = {}
-    for subgraph in model.subgraphs:
+    kept = initializers(model)  # where `deploy` stores trained weights
+    for subgraph in (subgraph for i, subgraph in enumerate(model.subgraphs) if i not in kept):
         used = {i for operator in subgraph.operators for i in tensors_of(operator.inputs)}
         for index in sorted(used):
             values = _whole_numbers(model, subgraph.tensors[index])

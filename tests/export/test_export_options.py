@@ -12,12 +12,14 @@ from parity.fine_tuning import adapted
 
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
+from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export import export_model
 from odt_sim.export.optimizers import optimizer_of, schedule_of, settings_of
 from odt_sim.export.option_signatures import trace_schedule
 from odt_sim.export.parameters import all_layers
 from odt_sim.export.signatures import Program, emit_signatures
+from odt_sim.model.initial_weights import with_initial_weights
 from odt_sim.model.trainable import TrainableModel
 
 schedules = optimizers.schedules
@@ -216,8 +218,12 @@ def test_int8_kernels_stay_int8(tmp_path: Path) -> None:
                 model.quantize("int8", filters=lambda layer: layer.name != "head")
         path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=2)
         sizes[quantized] = path.stat().st_size
-        names = TrainableModel.load(path).moving.names
+        model = TrainableModel.load(path)
+        names = model.moving.names
         assert [name.partition("/")[2] for name in names] == ["head/kernel", "head/bias"]
+        trained = 2.0 * Runtime(model).initial
+        stored = TrainableModel.from_content(with_initial_weights(model.content, trained))  # as `deploy` stores them
+        np.testing.assert_array_equal(Runtime(stored).initial.vector, trained.vector)
     assert 3 * 2 * 128 * 128 - 20_000 < sizes[False] - sizes[True] < 3 * 2 * 128 * 128 + 20_000
 
 
