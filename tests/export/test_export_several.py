@@ -134,10 +134,14 @@ MODELS = {
         {"loss": [SPARSE, keras.losses.Huber(0.5)]},
     ),
 }
+FAST = ("recommender", "heads")
 
 
-@pytest.mark.parametrize(("name", "several"), MODELS.items(), ids=MODELS)
-def test_several_inputs_and_outputs_train_like_keras(name: str, several: Several, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "several",
+    [pytest.param(own, id=name, marks=[] if name in FAST else pytest.mark.slow) for name, own in MODELS.items()],
+)
+def test_several_inputs_and_outputs_train_like_keras(several: Several, tmp_path: Path) -> None:
     keras.utils.set_random_seed(2)
     model = several.build()
     path = export_model(model, tmp_path / "m.tflite", batch_size=BATCH, **several.settings)
