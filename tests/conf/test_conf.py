@@ -172,7 +172,12 @@ SAVED = {
 
 
 FAST = ("digits_mlp", "softmax", "tflite")
-ELSEWHERE = ("mobilenet", "mobilenet_v2", "recommender")  # tests/export/test_export_zoo.py; test_conf_tasks.py
+ELSEWHERE = (
+    "mini_gpt",
+    "mobilenet",
+    "mobilenet_v2",
+    "recommender",
+)  # tests/export/test_export_zoo.py; test_conf_tasks.py
 
 
 @pytest.mark.parametrize(
@@ -266,10 +271,12 @@ def test_tracker_leaves_its_files(name, folder):
 
 # --- all --------------------------------------------------------------------------------------------------------------
 
+ARRIVALS = ("by_class", "by_key", "by_time", "in_order", "none")  # tests/simulation/clock/test_arrivals.py
 GROUPS = {
-    "aggregator": AGGREGATORS, "backend": BACKENDS, "data": (*DATA, *OF_USERS, "fashion_mnist", "cifar10", *OF_TASKS),
+    "aggregator": AGGREGATORS, "arrival": ARRIVALS,
+    "backend": BACKENDS, "data": (*DATA, *OF_USERS, "fashion_mnist", "cifar10", *OF_TASKS),
     "drift": DRIFTS,
-    "experiment": {**EXPERIMENTS, **TASKS}, "fleet": FLEETS, "experiment/reproduce": REPRODUCTIONS, "model": MODELS,
+    "experiment": (*EXPERIMENTS, *TASKS, "phones"), "fleet": FLEETS, "experiment/reproduce": REPRODUCTIONS, "model": MODELS,
     "partition": PARTITIONS, "strategy": STRATEGIES, "tracker": TRACKERS,
 }  # fmt: skip
 
