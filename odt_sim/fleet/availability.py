@@ -64,8 +64,10 @@ class Daily:
 
     def available(self, ids: Ids, time: Times) -> Flags:
         """See `Availability`."""
-        _, since, half = self._day(ids, time)
-        return np.asarray(np.abs(since - DAY / 2) < half)
+        local = self.habits.local(ids, time) - LOW * HOUR
+        day = np.floor(local / DAY)
+        share = self.low + (self.peak - self.low) * (1 - np.cos(2 * np.pi / DAY * (local - day * DAY))) / 2
+        return np.asarray(uniform(self.habits.seed, "daily", ids, day.astype(np.int64)) < share)
 
     def until(self, ids: Ids, time: Times) -> Floats:
         """See `Availability`; a device that stays over the low of a day is available beyond the end that is given."""

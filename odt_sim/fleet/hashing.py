@@ -4,6 +4,7 @@ A generator for each device would cost microseconds; a hash of integers costs na
 function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 """
 
+from functools import lru_cache
 from zlib import crc32
 
 import numpy as np
@@ -24,16 +25,21 @@ def uniform(seed: int, purpose: str, ids: Ids, count: int | Ids = 0) -> NDArray[
         ids: The devices' ids.
         count: Separates independent draws of a device, such as the number of a day: one for all devices, or `[ids]`.
     """
-    start = _mix(np.array([seed & 0xFFFFFFFFFFFFFFFF], np.uint64) ^ np.uint64(crc32(purpose.encode()) << 32))
     words = np.asarray(ids).astype(np.uint64)
     words *= GAMMA
-    words += start
+    words += _start(seed, purpose)
     counts = np.atleast_1d(count).astype(np.uint64)
     _mix(words)
     words += (counts + np.uint64(1)) * GAMMA
     _mix(words)
     words >>= np.uint64(11)
     return np.asarray(words * 2.0**-53, np.float64)
+
+
+@lru_cache(1024)
+def _start(seed: int, purpose: str) -> np.uint64:
+    word = np.array([seed & 0xFFFFFFFFFFFFFFFF], np.uint64) ^ np.uint64(crc32(purpose.encode()) << 32)
+    return np.uint64(_mix(word)[0])
 
 
 def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
