@@ -16,7 +16,7 @@ from odt_sim.simulation.clock.work import LocalWork
 
 Flags = NDArray[np.bool_]
 
-COUNTED = 10_000
+COUNTED = 2_000
 """About how many devices are looked at to count those that are eligible."""
 
 
