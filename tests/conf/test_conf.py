@@ -13,11 +13,11 @@ import pytest
 from omegaconf import DictConfig
 from runs import CONF, FEW, Run, given, ran
 from test_conf_data import DATA, OF_USERS
-from test_conf_partition import DRIFTS, PARTITIONS
+from test_conf_partition import ARRIVALS, DRIFTS, PARTITIONS
 from test_conf_tasks import TASKS
 
 from odt_sim import TrainableModel
-from odt_sim.cli.build import build, model
+from odt_sim.cli.build import build, check, model
 from odt_sim.cli.overrides import composed
 from odt_sim.cli.run import launch
 from odt_sim.errors import ConfigurationError
@@ -33,8 +33,8 @@ pytestmark = [
 # --- config.yaml and experiment ---------------------------------------------------------------------------------------
 
 DEFAULTS = {
-    "data": "digits", "partition": "dirichlet", "drift": "none", "model": "digits_cnn", "strategy": "fedavg",
-    "aggregator": "mean",
+    "data": "digits", "partition": "dirichlet", "drift": "none", "arrival": "none", "model": "digits_cnn",
+    "strategy": "fedavg", "aggregator": "mean",
     "fleet": "default", "backend": "ray", "tracker": "none", "seed": 0, "run.rounds": 40, "run.evaluate_every": "null",
     "run.resume": "null", "run.storage": "null",
     "split.method": "stratified", "split.validation": 0.2, "split.test": 0.2, "split.gap": 1,
@@ -60,6 +60,13 @@ def test_experiment_runs_its_strategies(name):
         assert run.summary["strategy"] == strategy
         assert run.config == composed([*given({"model": "digits_mlp"}), f"strategy={strategy}"])
     assert len(list(outcome.folder.rglob("summary.json"))) == len(runs)
+
+
+def test_experiment_of_phones_is_a_week_of_six_strategies():
+    chosen = composed(["+experiment=phones"])
+    check(chosen)
+    assert (chosen.fleet.profiles, chosen.fleet.schedule.hours, chosen.data.users) == ("phones", 168, 1000)
+    assert len(chosen.hydra.sweeper.params.strategy.split(",")) == 6 if "hydra" in chosen else True
 
 
 # --- strategy ---------------------------------------------------------------------------------------------------------
@@ -271,7 +278,6 @@ def test_tracker_leaves_its_files(name, folder):
 
 # --- all --------------------------------------------------------------------------------------------------------------
 
-ARRIVALS = ("by_class", "by_key", "by_time", "in_order", "none")  # tests/simulation/clock/test_arrivals.py
 GROUPS = {
     "aggregator": AGGREGATORS, "arrival": ARRIVALS,
     "backend": BACKENDS, "data": (*DATA, *OF_USERS, "fashion_mnist", "cifar10", *OF_TASKS),

@@ -14,11 +14,19 @@ from odt_sim.persistence.run import RunFolder
 MODELS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "model").glob("*.yaml"))
 
 
+OPTIMIZERS = {  # all others: SGD at 0.1
+    **dict.fromkeys(("mini_gpt", "transformer_encoder"), ("Adam", {"SGD": 0.1})),
+    **dict.fromkeys(("next_word", "recommender", "word_tagger"), ("Adam", {"Adam": 0.01})),
+    **dict.fromkeys(("labels_mlp", "unet"), ("SGD", {"SGD": 0.5})),
+}
+
+
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "tflite"])
-def test_shipped_models_train_with_sgd_at_a_tenth(name):
+def test_shipped_models_train_with_sgd_at_a_tenth_or_as_listed(name):
     model = composed([f"model={name}"]).model
-    assert model.optimizer.name == ("Adam" if name in ("mini_gpt", "transformer_encoder") else "SGD")
-    assert model.default_rates == {"SGD": 0.1}
+    optimizer, rates = OPTIMIZERS.get(name, ("SGD", {"SGD": 0.1}))
+    assert model.optimizer.name == optimizer
+    assert model.default_rates == rates
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,34 @@ def test_partition_skews_as_named(name):
         skew(labels),
         unevenness(labels),
     )
+
+
+# --- arrival ----------------------------------------------------------------------------------------------------------
+
+ARRIVALS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "in_order": {},
+    "by_class": {},
+    "by_time": {
+        **{"data": "table", "data.path": "times.csv", "data.target": "label", "data.times": "at"},
+        **{"model.build.input_shape": "[1]", "model.build.classes": 3},
+    },
+    "by_key": {"arrival.key": "{_target_:hydra.utils.get_method,path:arriving.newest_first}"},
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "by_time" else pytest.mark.slow) for name in ARRIVALS]
+)
+def test_arrival_orders_examples(name, pictures, tmp_path):
+    """Devices train on a part of their examples, and the records name the arrival."""
+    Path("times.csv").write_text("x,label,at\n" + "".join(f"{i},{i % 3},2026-01-{i % 28 + 1:02}\n" for i in range(60)))
+    (tmp_path / "arriving.py").write_text("def newest_first(data, seed):\n    return -data.y\n")
+    own = {**NPZ, **ARRIVALS[name]} if name != "by_time" else ARRIVALS[name]
+    periods = {} if name == "none" else {"arrival.periods": 2, "arrival.rounds": 1}
+    run = ran(**own, partition="iid", arrival=name, **periods, **FEW)
+    assert (f"arrival={name}" in run.summary["settings"]["partition"]) == (name != "none")
+    assert ("period_1_accuracy" in run.records.rounds()[0]) == (name != "none")
 
 
 # --- drift ------------------------------------------------------------------------------------------------------------
