@@ -36,6 +36,11 @@ CHOSEN = {
     "cosine similarity": "slow",
     "Adam": "slow",
     "gradient accumulation": "slow",
+    "shapes of videos": "slow",
+    "spectrograms of sound": "slow",
+    "functions": "slow",
+    "own layers": "slow",
+    "frozen weights": "slow",
 }
 CASES = [
     pytest.param(case, id=case.name, marks=[pytest.mark.slow] if CHOSEN[case.name] == "slow" else [])
