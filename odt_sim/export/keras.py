@@ -126,7 +126,10 @@ def export_model(
             f"embed: {type(model).__name__} has its own {own_method(model)}, which takes x; leave embed out"
         )
     compiled = settings_of_model(model, loss, loss_weights, optimizer)
-    schedule, optimizer = schedule_of(compiled.optimizer), optimizer_of(compiled.optimizer)
+    schedule, optimizer = (
+        schedule_of(compiled.optimizer),
+        optimizer_of(compiled.optimizer, scales_loss=flavour == "flex"),
+    )
     optimizer.build(model.trainable_variables)
     infer = trace_infer(model, interface, batch_size, masks_too=True)
     objectives = objectives_of(compiled, interface, endings_of(infer), batch_size, targets, own=overrides_loss(model))

@@ -18,14 +18,14 @@ EXCLUSIONS = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"
 EXCLUDED = "exclude_from_weight_decay"
 
 
-def optimizer_of(given: Any) -> keras.optimizers.Optimizer:
+def optimizer_of(given: Any, *, scales_loss: bool = False) -> keras.optimizers.Optimizer:
     """Return a new Keras optimizer with a number as its learning rate: of a schedule, its first.
 
     Args:
-        given: A Keras optimizer; its name; or a mapping with `name` and settings, see `from_settings`. A
-            `LossScaleOptimizer` becomes its inner optimizer.
+        given: A Keras optimizer; its name; or a mapping with `name` and settings, see `from_settings`.
+        scales_loss: Whether a `LossScaleOptimizer` stays; else it becomes its inner optimizer.
     """
-    given = _without_loss_scaling(given)
+    given = given if scales_loss else _without_loss_scaling(given)
     schedule = schedule_of(given)
     rate = {} if schedule is None else {"learning_rate": first_rate(schedule)}
     try:

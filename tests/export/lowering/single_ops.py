@@ -40,6 +40,11 @@ def kinks(shape: tuple[int, ...]) -> NDArray[np.float32]:
     return np.resize(KINKS, shape)
 
 
+def _read(variable: tf.Variable) -> tf.Tensor:
+    """Return zeros that depend on a variable, so that the graph has it."""
+    return tf.cast(0.0 * variable.read_value()[0, :2], tf.int32)
+
+
 def each(function: Callable[..., Any], arguments: int = 1) -> list[Call]:
     """Return calls with tensors of every rank: `x` first, then a gradient."""
     return [Call(function, (kinks(shape), whole(*shape))[:arguments]) for shape in SHAPES]
@@ -519,7 +524,7 @@ OPS: dict[str, Callable[[], list[Call]]] = {
         *(Call(lambda x: raw.Tile(input=x, multiples=[1, 1, 4]), (whole(2, 3, n),), 0.0) for n in (1, 2)),
     ],
     "VariableShape": lambda: [
-        Call(lambda x, v=v: x + raw.VariableShape(input=v.handle), (np.array([1, 2], np.int32),))
+        Call(lambda x, v=v: x + raw.VariableShape(input=v.handle) + _read(v), (np.array([1, 2], np.int32),))
         for v in (tf.Variable(whole(2, 3)),)
     ],
     "Xdivy": lambda: each(lambda x, y: raw.Xdivy(x=x, y=y), 2),
