@@ -103,7 +103,7 @@ SERVERS = [
 ]
 
 
-@pytest.mark.parametrize(("schedule", "step", "buffer"), SERVERS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("schedule", "step", "buffer"), SERVERS, ids=("fedbuff", "mixing", "hinge", "constant"))
 def test_server_follows_the_paper(simulation, on_clock, rows_of_32, fleet_data, tmp_path, schedule, step, buffer):
     fleet = on_clock(rows_of_32, schedule, speeds=SPEEDS)
     simulation(FedAvg(), tmp_path, model=rows_of_32, fleet=fleet, rounds=12).run()
