@@ -34,6 +34,7 @@ RANGES: Mapping[str, Mapping[str, str]] = {
     "fedfomo": {"models": "int(interval(2,20))"},
     "fedkd": {"energy_start": "interval(0.5,0.98)"},
     "fedlc": {"tau": "interval(0.1,2)"},
+    "fedntd": {"beta": "tag(log,interval(0.1,10))", "temperature": "interval(0.5,4)"},
     "fedpac": {"strength": "tag(log,interval(0.01,10))", "head_epochs": "int(interval(1,10))"},
     "fedphp": {
         "strength": "tag(log,interval(0.01,3))",
@@ -48,6 +49,7 @@ RANGES: Mapping[str, Mapping[str, str]] = {
     "ifca": {"clusters": "int(interval(2,5))"},
     "knn_per": {"neighbours": "int(interval(3,30))"},
     "lora": {"rank": "int(interval(1,16))"},
+    "moon": {"mu": "tag(log,interval(0.1,10))", "temperature": "interval(0.1,1)"},
     "mr_mtl": {"regularization": "tag(log,interval(0.01,10))"},
     "perfedavg": {"adaptation_rate": "tag(log,interval(0.001,0.3))"},
     "pfedhn": {"server_learning_rate": "tag(log,interval(0.1,1))"},
