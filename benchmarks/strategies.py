@@ -14,9 +14,8 @@ The time is split into:
 
     python benchmarks/strategies.py [STRATEGY ...] [--turns 7] [--plain]
 
-The model is exported with a gradient offset, and with train groups or embeddings for the strategies that need them. With
-`--plain` it is exported as in `conf/model/mnist_cnn.yaml`: the host adds gradient offsets, and strategies that need more are
-left out.
+The model is exported with a gradient offset and with what each strategy needs, by `Strategy.needed`. With `--plain` it is
+exported as in `conf/model/mnist_cnn.yaml`: the host adds gradient offsets, and strategies that need more are left out.
 """
 
 import argparse
@@ -37,9 +36,11 @@ import numpy as np
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
-from workload import random_images, shipped_file
+from workload import random_images
 
 from odt_sim import Device, Fleet, TrainableModel, TrainingPlan
+from odt_sim.cli.build import model as built
+from odt_sim.cli.overrides import composed
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.examples import Examples
 from odt_sim.device.runtime import Runtime
@@ -55,13 +56,6 @@ from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import ServerState, Strategy
 
 STRATEGIES = Path(__file__).resolve().parents[1] / "conf" / "strategy"
-OFFSET = {"gradient_offset": True}
-EXPORTS = (
-    OFFSET,
-    OFFSET | {"train_groups": ["head", "body"]},
-    OFFSET | {"train_groups": ["head", "body"], "embed": True},
-    {"lora_rank": 4},
-)
 COHORT, EXAMPLES, HELD_OUT = 10, 96, 32
 FIRST_ROUND, WARM_UP = 10, 2  # IFCA's devices choose clusters after round 5
 NEEDED = ("parameters", "restore")  # by FedAvg, once a device
@@ -180,28 +174,23 @@ def fleet() -> FederatedData:
 
 
 @contextmanager
-def runs_of(names: list[str], models: list[TrainableModel]) -> Iterator[dict[str, Run]]:
-    """Yield a run of each strategy with the first model that has its needs; print the strategies without one."""
+def runs_of(names: list[str], *, plain: bool) -> Iterator[dict[str, Run]]:
+    """Yield a run of each strategy; print why others are left out."""
     data = fleet()
+    config = composed(["model=mnist_cnn"])
+    config.model = {**config.model, "gradient_offset": not plain}
     with tempfile.TemporaryDirectory() as folder:
         runs = {}
         for name in names:
             strategy = hydra.utils.instantiate(OmegaConf.load(STRATEGIES / f"{name}.yaml"))
-            model = next((model for model in models if can_train(strategy, model)), None)
-            if model is None:
-                print(f"left out: {name}, which needs {', '.join(sorted(strategy.needed(models[-1])))}", flush=True)
+            model = built(config, strategy=None if plain else strategy)
+            try:
+                strategy.check(model)
+            except StrategyError as error:
+                print(f"left out: {error}", flush=True)
             else:
                 runs[name] = Run(strategy, model, data, Path(folder) / name)
         yield runs
-
-
-def can_train(strategy: Strategy, model: TrainableModel) -> bool:
-    """Return whether a model has the needs of a strategy."""
-    try:
-        strategy.check(model)
-    except StrategyError:
-        return False
-    return True
 
 
 def median(parts: list[Part]) -> Part:
@@ -232,10 +221,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--plain", action="store_true", help="the model as conf/model describes it")
     options = parser.parse_args()
-    exports = [{}] if options.plain else EXPORTS
-    models = [TrainableModel.load(shipped_file("mnist_cnn", **settings)) for settings in exports]
     names = ["fedavg", *(name for name in options.strategies if name != "fedavg")]
-    with runs_of(names, models) as runs:
+    with runs_of(names, plain=options.plain) as runs:
         meter = Meter()
         turns = [
             {name: (meter.measure(run.round), meter.measure(run.deploy)) for name, run in runs.items()}
