@@ -305,6 +305,7 @@ GROUPS = {
     "drift": DRIFTS,
     "experiment": (*EXPERIMENTS, *TASKS, "phones"), "fleet": FLEETS, "experiment/reproduce": REPRODUCTIONS,
     "experiment/benchmark": BENCHMARK, "model": MODELS,
+    "experiment/reproduce/fedprox_synthetic": ("fedprox",), "experiment/reproduce/uci_har": ("ditto",),
     "partition": (*PARTITIONS, "flower"), "strategy": STRATEGIES, "tracker": TRACKERS,
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from odt_sim import TrainableModel
 from odt_sim.cli.build import federated
+from odt_sim.cli.overrides import composed
 from odt_sim.cli.run import launch
 from odt_sim.data.federated import FederatedData
 from odt_sim.data.fedprox_synthetic import synthetic
@@ -22,6 +23,7 @@ from odt_sim.simulation.cohort import choose_cohort, choose_stragglers
 EXPERIMENT = Path(__file__).parents[2] / "conf" / "experiment" / "reproduce" / "fedprox_synthetic.yaml"
 FEW = ["run.rounds=3", "train.epochs=4", "data={alpha: 1, beta: 1}", "data.users=5", "fleet.cohort=4"]
 RATE, BATCH = 0.01, 10
+STRATEGIES = OmegaConf.load(EXPERIMENT).hydra.sweeper.params.strategy.split(",")
 
 
 @dataclass
@@ -80,6 +82,13 @@ def test_experiment_uses_the_four_data_sets() -> None:
     names = [synthetic(**{str(key): value for key, value in choice.items()}).name for choice in choices.list]
     kinds = ["synthetic_iid", "synthetic(0,0)", "synthetic(0.5,0.5)", "synthetic(1,1)"]
     assert names == [f"{kind} seed=0" for kind in kinds]
+
+
+def test_only_fedprox_takes_the_mu_of_the_paper() -> None:
+    chosen = {name: composed(["+experiment=reproduce/fedprox_synthetic", f"strategy={name}"]) for name in STRATEGIES}
+    assert {name: config.strategy.get("mu") for name, config in chosen.items()} == {"fedavg": None, "fedprox": 1.0}
+    own = composed(["+experiment=reproduce/fedprox_synthetic", "strategy=fedprox", "strategy.mu=0.3"])
+    assert (own.strategy.mu, composed(["strategy=fedprox"]).strategy.mu) == (0.3, 0.01)
 
 
 @pytest.mark.slow

@@ -23,6 +23,12 @@ def test_leakage_by_split_method(method: str, examples: int, leaked: int) -> Non
     assert (data.devices, leakage.evaluated, leakage.equal, leakage.overlapping) == (30, examples, 0, leaked)
 
 
+def test_ditto_keeps_the_penalty_of_the_measurement() -> None:
+    assert (
+        composed(["+experiment=reproduce/uci_har", "data.path=har.npz", "strategy=ditto"]).strategy.regularization == 1
+    )
+
+
 @pytest.mark.filterwarnings("ignore::odt_sim.data.leakage.LeakageWarning")
 @pytest.mark.slow
 def test_sweep(tmp_path: Path) -> None:
