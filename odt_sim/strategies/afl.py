@@ -39,12 +39,14 @@ class AFL(Strategy):
     keeps_updates = True
     asynchronous = False
 
-    def __init__(self, rate: float = 0.1) -> None:
+    def __init__(self, rate: float = 0.1, server_learning_rate: float = 1.0) -> None:
         """Set how fast the mixture changes.
 
         Args:
             rate: Step size of the devices' weights, at least 0; 0 is FedAvg with equal weights.
+            server_learning_rate: Factor of the mean change on the server, above 0.
         """
+        super().__init__(server_learning_rate=server_learning_rate)
         self.rate = checked("rate", rate, 0)
 
     def init(self, initial: Weights) -> ServerState:
@@ -66,7 +68,9 @@ class AFL(Strategy):
         places = np.searchsorted(devices, list(each))
         weights, model = mixture[places], state.weights
         if weights.any():
-            model = moved(model, [weights_of(update.tensors) for update in each.values()], weights)
+            model = moved(
+                model, [weights_of(update.tensors) for update in each.values()], weights, self.server_learning_rate
+            )
         losses = [float(array_of(update.tensors[LOSS])[0]) for update in each.values()]
         mixture[places] += self.rate * len(mixture) / len(each) * np.array(losses)
         after = projected(mixture)

@@ -46,11 +46,16 @@ def checked_averaging(owner: str, given: Averaging) -> Averaging:
 
 
 def stepped(weights: Weights, change: Weights, server_learning_rate: float) -> Weights:
-    """Return the server's weights after a step along the mean change.
+    """Return the server's weights after a step along the mean change."""
+    return weights + scaled(change, server_learning_rate)
+
+
+def scaled(change: Weights, server_learning_rate: float) -> Weights:
+    """Return the server's step along the mean change.
 
     BatchNorm statistics take the whole change: a longer step could make a variance negative.
     """
-    if server_learning_rate != 1:
-        trained = change.select(trained_by_gradients(change.layout))
-        change = change.replace(server_learning_rate * trained)
-    return weights + change
+    if server_learning_rate == 1:
+        return change
+    trained = change.select(trained_by_gradients(change.layout))
+    return change.replace(server_learning_rate * trained)

@@ -22,7 +22,7 @@ default 40, as `run.rounds`; `unseen_epochs`, 0..50, default 10.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from odt_sim.hyperparameters import checked, checked_count
 from odt_sim.model.tensors import array_of
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.answers import logarithms
+from odt_sim.strategies.averaging import Averaging, scaled
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
 from odt_sim.strategies.class_counts import labels_in
 from odt_sim.strategies.low_rank import RANKS, VALUES, compressed, restored
@@ -55,7 +56,12 @@ class FedKD(Strategy):
     reads_examples = True
 
     def __init__(
-        self, energy_start: float = 0.95, energy_end: float = 0.98, rounds: int = 40, unseen_epochs: int = 10
+        self,
+        energy_start: float = 0.95,
+        energy_end: float = 0.98,
+        rounds: int = 40,
+        unseen_epochs: int = 10,
+        **averaging: Unpack[Averaging],
     ) -> None:
         """Set the compression.
 
@@ -64,7 +70,9 @@ class FedKD(Strategy):
             energy_end: Share that travels after `rounds` rounds, above 0 to 1.
             rounds: Rounds over which the share changes evenly.
             unseen_epochs: Epochs for which an unseen device trains a mentor before deployment.
+            averaging: Settings of `Averaging`.
         """
+        super().__init__(**averaging)
         self.energy_start = checked("energy_start", energy_start, 0, 1, above=True)
         self.energy_end = checked("energy_end", energy_end, 0, 1, above=True)
         self.rounds = checked_count("rounds", rounds, 1)
@@ -97,7 +105,7 @@ class FedKD(Strategy):
         for id in sorted(updates.each):
             total += updates.each[id].weight * restored(updates.each[id].tensors, state.weights.layout).vector
         mean = Weights(state.weights.layout, (total / updates.weight).astype(np.float32))
-        sent = compressed(mean, self._energy(round))
+        sent = compressed(scaled(mean, self.server_learning_rate), self._energy(round))
         mentee = state.weights + restored(sent, state.weights.layout)
         private = {"rounds": np.array([round]), "holders": np.array(sorted(updates.each))}
         return ServerState({"weights": mentee, **sent}, private)

@@ -47,6 +47,14 @@ def test_agrees_with_numpy(
     assert (mixture.max() > 0.35) == (rate > 0)
 
 
+def test_server_takes_a_step_of_the_mixture(
+    simulate: Simulate, twin: Any, softmax: TrainableModel, data: FederatedData
+) -> None:
+    run, w = simulate(AFL(server_learning_rate=0.3), softmax, data, rounds=1), twin.initial
+    mean = np.mean([twin.descend(w, device, 1) - w for device in range(3)], axis=0)
+    assert_allclose(run.weights.vector, w + 0.3 * mean, rtol=0, atol=1e-5)
+
+
 def sent(softmax: TrainableModel, updates: dict[int, tuple[float, float]]) -> dict[int, Update]:
     """Return updates of equal steps with their losses."""
     layout = softmax.layout

@@ -79,6 +79,18 @@ def test_agrees_with_numpy(
     assert max(ups) < 3 * 53
 
 
+def test_server_takes_a_step_of_the_mean(
+    simulate: Simulate, small_twin: Any, termed: TrainableModel, small_data: FederatedData
+) -> None:
+    """With all energy nothing is lost, so that two settings differ in the step alone."""
+    changes = []
+    for settings in ({}, {"server_learning_rate": 0.3}, {"weighting": "uniform"}):
+        run = simulate(FedKD(1, 1, **settings), termed, small_data, rounds=1)
+        changes.append(run.weights.vector - small_twin.initial)
+    assert_allclose(changes[1], 0.3 * changes[0], rtol=0, atol=1e-5)
+    assert np.abs(changes[2] - changes[0]).max() > 1e-4
+
+
 def test_device_without_the_last_round_receives_the_mentee(
     simulate: Simulate, termed: TrainableModel, small_data: FederatedData
 ) -> None:
