@@ -142,6 +142,24 @@ def character_lstm(
     return keras.Model(x, layers.Dense(characters, name="classifier")(h), name="character_lstm")
 
 
+def character_window(length: int, characters: int, window: int, embedding: int, units: int) -> keras.Model:
+    """Return a perceptron that predicts the next character from the last few; its output is logits.
+
+    Bengio et al., "A Neural Probabilistic Language Model", JMLR 2003, with characters in place of words.
+
+    Args:
+        length: The characters of one example.
+        characters: The size of the alphabet.
+        window: The characters at the end of an example that the model reads.
+        embedding: The width of a character's embedding.
+        units: The hidden units.
+    """
+    x = layers.Input((length,), dtype="int32")
+    h = layers.Embedding(characters, embedding, name="embedding")(x[:, length - window :])
+    h = layers.Dense(units, activation="relu", name="dense")(layers.Flatten()(h))
+    return keras.Model(x, layers.Dense(characters, name="classifier")(h), name="character_window")
+
+
 def transformer_encoder(
     length: int, words: int, classes: int, width: int, heads: int, blocks: int, dropout: float = 0.1
 ) -> keras.Model:

@@ -167,6 +167,7 @@ def test_aggregator_is_recorded(name):
 
 MODELS = {
     "character_lstm": {"model.build.length": 8},  # each position costs export time, and no parameters
+    "character_window": {},
     "digits_cnn": {},
     "digits_mlp": {},
     "har_cnn": {},

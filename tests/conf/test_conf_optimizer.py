@@ -18,6 +18,7 @@ OPTIMIZERS = {  # all others: SGD at 0.1
     **dict.fromkeys(("mini_gpt", "transformer_encoder"), ("Adam", {"SGD": 0.1})),
     **dict.fromkeys(("next_word", "recommender", "word_tagger"), ("Adam", {"Adam": 0.01})),
     **dict.fromkeys(("labels_mlp", "unet"), ("SGD", {"SGD": 0.5})),
+    "character_window": ("SGD", {"SGD": 1.0}),
 }
 
 

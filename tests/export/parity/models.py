@@ -19,6 +19,7 @@ ELSEWHERE = (
 )
 SMALLER: dict[str, dict[str, Any]] = {
     "character_lstm": {"length": 6},
+    "character_window": {"length": 12},
     "har_cnn": {"length": 32},
     "mobilenet": {"input_shape": [32, 32, 3]},
     "mobilenet_v2": {"input_shape": [32, 32, 3]},
