@@ -26,11 +26,11 @@ def normal(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
     G. E. P. Box and M. E. Muller, "A note on the generation of random normal deviates", 1958.
     """
-    return [drawn(inputs, _normal)]
+    return [drawn(inputs, fractions, _normal)]
 
 
-def _normal(words: tf.Tensor) -> tf.Tensor:
-    u, v = tf.unstack(tf.reshape(fractions(words), [-1, 2]), axis=1)
+def _normal(uniform: tf.Tensor) -> tf.Tensor:
+    u, v = tf.unstack(tf.reshape(uniform, [-1, 2]), axis=1)
     radius, angle = tf.sqrt(-2.0 * tf.math.log(tf.maximum(u, 1e-7))), 2.0 * pi * v
     return tf.reshape(tf.stack([radius * tf.sin(angle), radius * tf.cos(angle)], 1), [-1])
 
@@ -61,7 +61,7 @@ def integers(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
         low, high = map(_unsigned, tf.unstack(tf.reshape(words, [-1, 2]), axis=1))
         return lowest + ((high % span) * (2**32 % span) + low % span) % span
 
-    return [drawn(inputs[:4], numbers, kind.size // 4)]
+    return [drawn(inputs[:4], tf.identity, numbers, kind.size // 4)]
 
 
 def _unsigned(words: tf.Tensor) -> tf.Tensor:
@@ -111,7 +111,7 @@ def gamma(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     alpha = tensor_of(alpha) + tf.zeros(sizes)
     draw = [tf.constant([2 * ATTEMPTS + 2, *sizes]), key, counter, algorithm]
     u = tf.unstack(drawn(draw, _open_unit))
-    n = tf.unstack(drawn([tf.constant([ATTEMPTS, *sizes]), tensor_of(key) + 1, counter, algorithm], _normal))
+    n = tf.unstack(drawn([tf.constant([ATTEMPTS, *sizes]), tensor_of(key) + 1, counter, algorithm], fractions, _normal))
     d = tf.where(alpha < 1.0, alpha + 1.0, alpha) - 1.0 / 3.0
     value = d
     for normal_number, uniform_number in reversed(list(zip(n, u[:ATTEMPTS], strict=True))):

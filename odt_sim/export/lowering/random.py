@@ -59,15 +59,21 @@ def uniform(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 def fractions(words: tf.Tensor) -> tf.Tensor:
     """Return the low 23 bits of words over 2^23, in [0, 1)."""
-    return tf.cast(words % 2**23, tf.float32) * 2.0**-23
+    top = tf.bitcast(words * 2**9, tf.uint32)  # FLOOR_MOD would call a function for each word
+    return tf.cast(top, tf.float32) * 2.0**-32
 
 
-def drawn(inputs: list[Value], numbers: Callable[[tf.Tensor], tf.Tensor], words_each: int = 1) -> tf.Tensor:
+Each = Callable[[tf.Tensor], tf.Tensor]
+"""A function of each element of a tensor, or of each few neighbours."""
+
+
+def drawn(inputs: list[Value], of_word: Each, numbers: Each = tf.identity, words_each: int = 1) -> tf.Tensor:
     """Return random numbers in a shape.
 
     Args:
         inputs: The shape, the key, the counter and the algorithm of an op.
-        numbers: Takes the words of whole groups, `[4 * groups]` int32, and returns a number for each `words_each` of them.
+        of_word: A value of each word, int32; fast if it is float32, because XNNPACK then puts the values in order.
+        numbers: Takes the values of whole groups, `[4 * groups]`, and returns a number for each `words_each` of them.
         words_each: The words per number.
     """
     shape, (key, counter, algorithm) = inputs[0], map(tensor_of, inputs[1:])
@@ -75,18 +81,19 @@ def drawn(inputs: list[Value], numbers: Callable[[tf.Tensor], tf.Tensor], words_
         raise Refusal("supports only the algorithm Philox; use that")
     sizes, group = sizes_of(shape), 4 // words_each
     if not isinstance(shape, Sizes):
-        values = numbers(_words(tf.range(-(-prod(sizes) // group)), key, counter))
+        values = numbers(_values(tf.range(-(-prod(sizes) // group)), key, counter, of_word))
         return tf.reshape(values[: prod(sizes)] if prod(sizes) % group else values, sizes)
     each = abs(prod(sizes)) * int(shape.per_row.max())  # a row that ends within a group leaves some numbers over
-    values = numbers(_words(shape.batch.numbers(-(-each // group)), key, counter))
+    values = numbers(_values(shape.batch.numbers(-(-each // group)), key, counter, of_word))
     return tf.reshape(tf.gather(values, shape.batch.numbers(each)) if each % group else values, sizes)
 
 
-def _words(groups: tf.Tensor, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
-    """Return the four words of each group, `[4 * groups]` int32; a group's number is the counter's low word."""
+def _values(groups: tf.Tensor, key: tf.Tensor, counter: tf.Tensor, of_word: Each) -> tf.Tensor:
+    """Return values of the four words of each group, `[4 * groups]`; a group's number is the counter's low word."""
     low = groups[tf.newaxis]
     zeros = tf.zeros_like(low)
     scalars = [tf.reshape(word, []) for word in tf.split(counter, 2)]
     rest = [tf.fill(low.shape, n) if low.shape.is_fully_defined() else zeros + n for n in scalars]
     even, odd = tf.concat([low, rest[0]], 0), tf.concat([zeros, rest[1]], 0)
-    return tf.reshape(tf.transpose(tf.stack(philox(even, odd, key), -1), [1, 0, 2]), [-1])
+    values = of_word(tf.concat(philox(even, odd, key), 0))
+    return tf.reshape(tf.transpose(tf.reshape(values, [2, 2, -1])), [-1])

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import copied
+from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
 
 
@@ -19,6 +20,8 @@ def einsum(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     equation = op.get_attr("equation").decode()
     left, _, result = equation.partition("->")
     labels = left.split(",")
+    if _elementwise(labels, result):
+        return [_product(*inputs, *labels, result)]
     if _usual(labels, result):
         return copied(op, inputs)
     labels, result = _without_dots(labels, result, [len(x.shape) for x in inputs])
@@ -31,6 +34,32 @@ def einsum(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
         (a, first), (b, second) = parts
         y = tf.raw_ops.Einsum(inputs=[a, b], equation=f"{first},{second}->{unique}")
     return [_inflated(y, result)]
+
+
+def _elementwise(labels: list[str], result: str) -> bool:
+    """Return whether an equation multiplies two tensors element by element, as `btw,tw->btw` and `btw,btw->tw` do.
+
+    The converter makes a matrix product of each element of it.
+    """
+    if len(labels) != 2 or any(set(own) - set(ascii_letters) or len(set(own)) < len(own) for own in [*labels, result]):
+        return False
+    first, second = map(set, labels)
+    return first == second or first | second == set(result) and (first <= second or second <= first)
+
+
+def _product(a: tf.Tensor, b: tf.Tensor, first: str, second: str, result: str) -> tf.Tensor:
+    """Return the product of two tensors along their labels, summed over the labels that the result lacks."""
+    if len(first) < len(second):
+        a, b, first, second = b, a, second, first
+    b = tf.transpose(b, [second.index(label) for label in first if label in second])
+    for axis, label in enumerate(first):
+        b = b if label in second else tf.expand_dims(b, axis)
+    y = a * b
+    kept = [label for label in first if label in result]
+    if len(kept) < len(first):
+        sizes = [-1 if size is None else size for size, label in zip(y.shape, first, strict=True) if label in result]
+        y = tf.reshape(sum_over(y, {axis for axis, label in enumerate(first) if label not in result}), sizes)
+    return tf.transpose(y, [kept.index(label) for label in result])
 
 
 def _usual(labels: list[str], result: str) -> bool:
