@@ -8,8 +8,15 @@ import tensorflow as tf
 
 from odt_sim.export.lowering.banded_kernels import backward, forward
 from odt_sim.export.lowering.convolution_products import SPARE, Bands, convolved, filter_gradient
-from odt_sim.export.lowering.pooling import BeforePooling, following_pooling, pooling_windows
-from odt_sim.export.lowering.registry import Memo, Value, lowers
+from odt_sim.export.lowering.grey_images import Layout, UnpooledGrey
+from odt_sim.export.lowering.pooling import (
+    BeforePooling,
+    Routed,
+    UnpooledImage,
+    following_pooling,
+    pooling_windows,
+)
+from odt_sim.export.lowering.registry import Memo, Value, lowers, tensor_of
 from odt_sim.export.lowering.windows import Windows, elements, padded, windows_of
 
 LANES = 32  # result columns that XNNPACK computes at once
@@ -45,8 +52,11 @@ def conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     pooling = following_pooling(op)
     if pooling is None:
         return [product(x, kernel, windows, memo)]
-    windows = _used(windows, pooling, op.outputs[0].shape)
-    return [BeforePooling(product(x, kernel, windows, memo), pooling)]
+    windows = _used(windows, pooling_windows(pooling, op.outputs[0].shape))
+    layout = Layout(windows, pooling_windows(pooling, [None, *windows.count]))
+    if _grey(x, windows) and layout.exists:
+        return [BeforePooling(UnpooledGrey.of(x, kernel, layout, memo))]
+    return [BeforePooling(UnpooledImage(product(x, kernel, windows, memo), pooling))]
 
 
 def _split(x: tf.Tensor, groups: int, memo: Memo) -> list[tf.Tensor]:
@@ -79,18 +89,20 @@ def _stacked(x: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
     return memo[key]
 
 
-def _used(windows: Windows, pooling: tf.Operation, image: tf.TensorShape) -> Windows:
+def _used(windows: Windows, pools: Windows) -> Windows:
     """Return the windows of a convolution without those that the following pooling ignores."""
-    pools = pooling_windows(pooling, image)
     if not pools.tiles:
         return windows
     return windows.first(pools.count[0] * pools.size[0], pools.count[1] * pools.size[1])
 
 
-@lowers("Conv2DBackpropFilter")
+@lowers("Conv2DBackpropFilter", deferred=True)
 def conv2d_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute dW[p] = X[p]^T dY for the kernel elements p."""
-    x, _, gradient = inputs
+    routed = inputs[2]
+    if isinstance(routed, Routed) and isinstance(routed.unpooled, UnpooledGrey):
+        return [routed.unpooled.kernel_gradient(routed.gradient)]
+    x, gradient = tensor_of(inputs[0]), tensor_of(routed)
     kernel = op.outputs[0].shape
     windows = _windows(op, x.shape, kernel).first(*gradient.shape[1:3])
     groups = x.shape[3] // kernel[2]

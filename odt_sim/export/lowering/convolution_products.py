@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from odt_sim.export.lowering.banded_kernels import Band
 from odt_sim.export.lowering.registry import Memo
-from odt_sim.export.lowering.windows import padded_by
+from odt_sim.export.lowering.windows import padded_by, part
 
 Bands = tuple[Band, Band]
 """The bands of rows and columns."""
@@ -109,7 +109,7 @@ def _first(m: int, rows: Band) -> int:
 def _met(joined: tf.Tensor, m: int, rows: Band) -> tf.Tensor:
     """Return the input rows under a kernel row, one per output row, padded with zeros outside the image."""
     first = _first(m, rows)
-    own = joined[:, max(first, 0) :] if first > 0 else joined
+    own = part(joined, slice(max(first, 0), first + rows.blocks))
     return padded_by(own, (max(-first, 0), 0), (rows.blocks, own.shape[2]))
 
 

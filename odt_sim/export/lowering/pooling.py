@@ -5,6 +5,7 @@ max(relu(X)) = relu(max(X)) exactly, because rounding is monotone. A window that
 other window the maximum stays at its position.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,30 +18,72 @@ from odt_sim.export.lowering.windows import Windows, assembled, elements, padded
 LOWEST = tf.float32.min
 
 
+class Unpooled(ABC):
+    """A convolution's output before max-pooling, without trailing rows and columns that no window covers."""
+
+    @property
+    @abstractmethod
+    def image(self) -> tf.Tensor:
+        """The output, `[batch, height, width, channels]`."""
+
+    @property
+    @abstractmethod
+    def pooled(self) -> tf.Tensor:
+        """The pooled image, `[batch, rows, columns, channels]`."""
+
+    @abstractmethod
+    def routed(self, gradient: tf.Tensor) -> tf.Tensor:
+        """Return the gradient of `image` from that of `pooled`: it goes to the first maximum of each window."""
+
+
+@dataclass(frozen=True)
+class UnpooledImage(Unpooled):
+    """A complete image before max-pooling.
+
+    Attributes:
+        own: The image.
+        pooling: The traced pooling op.
+    """
+
+    own: tf.Tensor
+    pooling: tf.Operation
+
+    @property
+    def image(self) -> tf.Tensor:
+        """The image."""
+        return self.own
+
+    @cached_property
+    def pooled(self) -> tf.Tensor:
+        """The pooled image."""
+        return pool(self.pooling, self.own)
+
+    def routed(self, gradient: tf.Tensor) -> tf.Tensor:
+        """Return the gradient of the image."""
+        return tofirst_maxima(self.own, self.pooled, gradient, pooling_windows(self.pooling, self.own.shape))
+
+
 @dataclass(frozen=True)
 class BeforePooling(Deferred):
     """The input of a max-pooling: a convolution's output with pending bias and ReLU.
 
     Attributes:
-        image: The convolution's output, without trailing rows and columns that no window covers.
-        pooling: The traced pooling op.
+        unpooled: The convolution's output.
         bias: The bias to add, `[channels]`; None for no bias.
         relu: Whether a ReLU follows.
     """
 
-    image: tf.Tensor
-    pooling: tf.Operation
+    unpooled: Unpooled
     bias: tf.Tensor | None = None
     relu: bool = False
 
-    @cached_property
-    def pooled(self) -> tf.Tensor:
-        """The pooled image, before bias and ReLU."""
-        return pool(self.pooling, self.image)
-
     def tensor(self) -> tf.Tensor:
         """Return the input of the traced pooling."""
-        biased = self.image if self.bias is None else self.image + self.bias
+        return self.finished(self.unpooled.image)
+
+    def finished(self, image: tf.Tensor) -> tf.Tensor:
+        """Return an image with the bias and the ReLU."""
+        biased = image if self.bias is None else image + self.bias
         return tf.nn.relu(biased) if self.relu else biased
 
 
@@ -48,14 +91,13 @@ class BeforePooling(Deferred):
 class Routed(Deferred):
     """The gradient of a max-pooling's input: `gradient` at the windows' first maxima, zero elsewhere."""
 
-    before: BeforePooling
+    unpooled: Unpooled
     gradient: tf.Tensor
 
     @cached_property
     def routed(self) -> tf.Tensor:
         """The gradient in the shape of the image before pooling."""
-        windows = pooling_windows(self.before.pooling, self.before.image.shape)
-        return tofirst_maxima(self.before.image, self.before.pooled, self.gradient, windows)
+        return self.unpooled.routed(self.gradient)
 
     def tensor(self) -> tf.Tensor:
         """Return `routed`."""
@@ -126,7 +168,7 @@ def max_pool(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     (x,) = inputs
     if not isinstance(x, BeforePooling):
         return [pool(op, x)]
-    return [replace(x, image=x.pooled).tensor()]
+    return [x.finished(x.unpooled.pooled)]
 
 
 @lowers("MaxPoolGrad", deferred=True)
@@ -135,7 +177,7 @@ def max_pool_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Val
     x, y, gradient = inputs
     if not isinstance(x, BeforePooling):
         return [tofirst_maxima(x, y, gradient, pooling_windows(op, x.shape))]
-    return [Routed(x, gradient * positive(y) if x.relu else gradient)]
+    return [Routed(x.unpooled, gradient * positive(y) if x.relu else gradient)]
 
 
 @lowers("Relu", deferred=True)

@@ -44,7 +44,7 @@ def _elementwise(labels: list[str], result: str) -> bool:
     if len(labels) != 2 or any(set(own) - set(ascii_letters) or len(set(own)) < len(own) for own in [*labels, result]):
         return False
     first, second = map(set, labels)
-    return first == second or first | second == set(result) and (first <= second or second <= first)
+    return first == second or (first | second == set(result) and (first <= second or second <= first))
 
 
 def _product(a: tf.Tensor, b: tf.Tensor, first: str, second: str, result: str) -> tf.Tensor:

@@ -114,3 +114,20 @@ def test_moving_bias_and_relu_behind_pooling_is_exact(
     x = whole(2, *shape, channels)
     x[:, :4, :4] = 0.0  # equal patches: their maxima tie
     same(function, atol=0, x=x, w=whole(2, 2, channels, 3), b=whole(3))
+
+
+@pytest.mark.parametrize("kernel", [(3, 3), (2, 5)])
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize("pool", [(2, 2), (3, 3), (1, 2)])
+def test_pooled_convolution_of_grey_images_equals_tensorflow(
+    kernel: tuple[int, int], padding: str, pool: tuple[int, int], same: Any
+) -> None:
+    def function(x: Any, w: Any, weight: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            y = tf.nn.max_pool2d(tf.nn.conv2d(x, w, 1, padding), pool, pool, "VALID")
+            total = tf.reduce_sum(y * y * weight)
+        dx, dw = tape.gradient(total, [x, w])
+        return {"y": y, "dx": dx, "dw": dw}
+
+    same(function, atol=0, x=whole(2, 11, 13, 1), w=whole(*kernel, 1, 3), weight=whole(3))
