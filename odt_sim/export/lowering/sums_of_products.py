@@ -21,7 +21,7 @@ def einsum(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     left, _, result = equation.partition("->")
     labels = left.split(",")
     if _elementwise(labels, result):
-        return [_product(*inputs, *labels, result)]
+        return [_product(inputs, labels, result)]
     if _usual(labels, result):
         return copied(op, inputs)
     labels, result = _without_dots(labels, result, [len(x.shape) for x in inputs])
@@ -47,10 +47,9 @@ def _elementwise(labels: list[str], result: str) -> bool:
     return first == second or (first | second == set(result) and (first <= second or second <= first))
 
 
-def _product(a: tf.Tensor, b: tf.Tensor, first: str, second: str, result: str) -> tf.Tensor:
+def _product(inputs: list[tf.Tensor], labels: list[str], result: str) -> tf.Tensor:
     """Return the product of two tensors along their labels, summed over the labels that the result lacks."""
-    if len(first) < len(second):
-        a, b, first, second = b, a, second, first
+    (b, second), (a, first) = sorted(zip(inputs, labels, strict=True), key=lambda pair: len(pair[1]))
     b = tf.transpose(b, [second.index(label) for label in first if label in second])
     for axis, label in enumerate(first):
         b = b if label in second else tf.expand_dims(b, axis)
