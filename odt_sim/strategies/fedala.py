@@ -10,7 +10,7 @@ Travels: all weights, BatchNorm statistics included, as in FedAvg.
 Stays: v and a. Plain SGD only, without slots; Dropout draws as in FedAvg.
 Deviations: the head takes the place of the paper's last p layers, so that a part of the model trains alone; for g(h) its body
 answers without Dropout and with its BatchNorm statistics, if the model has embeddings. The first learning of a ends after 100
-passes at the latest. The clock of `fleet.profiles` counts no learning of a: in its first round a device starts from w.
+passes at the latest. The clock of `fleet.profiles` takes it for one pass, as in later rounds.
 Unseen devices, which have no v, get the global weights.
 Hyper-parameters: `rate`, above 0, default 1 (eta); `sample`, above 0 to 1, default 0.8 (s).
 """

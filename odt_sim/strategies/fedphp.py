@@ -9,8 +9,7 @@ Stays: p, with its statistics, which are averaged as weights are, and z. Optimiz
 draws as in FedAvg.
 Deviations: the paper weighs both losses as `1 - l` and `l`, which is `strength = l / (1 - l)` at another learning rate; its
 other transfer, by the maximum mean discrepancy of embeddings, is left out. Without p, in its first round, a device trains
-without the term; the paper's p starts as the exported model. p answers without Dropout and with its statistics. The clock of
-`fleet.profiles` takes the first round for the work of all rounds, and so leaves out p's answers.
+without the term; the paper's p starts as the exported model. p answers without Dropout and with its statistics.
 Unseen devices train p from the global weights for `unseen_epochs` before deployment.
 Hyper-parameters: `strength`, 0 or above, default 0.1; `temperature`, above 0, default 1; `momentum`, 0 to below 1, default
 0.9; `participations`, 1 or more, default 10: the device's rounds until m reaches `momentum`, in the paper all of a run's;

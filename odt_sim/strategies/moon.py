@@ -6,8 +6,7 @@ s_p are the cosines between its embedding and those of the received model and of
 Travels: all weights, BatchNorm statistics included, as in FedAvg.
 Stays: the device's last model; in its first round it is the received one. Optimizer slots start fresh every round, and
 Dropout draws as in FedAvg.
-Deviations: an embedding is the input of the model's head; the paper adds a projection head to the model. The clock of
-`fleet.profiles` counts one pass of embeddings a round; from its second round on, a device makes two.
+Deviations: an embedding is the input of the model's head; the paper adds a projection head to the model.
 Unseen devices get the global weights.
 Hyper-parameters: `mu`, 0 or above, default 1; `temperature`, above 0, default 0.5.
 """

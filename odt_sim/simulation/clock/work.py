@@ -17,11 +17,15 @@ from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Weights
 from odt_sim.simulation.job import Job
 from odt_sim.simulation.messages import Messages, size_of
 from odt_sim.strategies.base import Tensors
 
 Array = NDArray[Any]
+
+ROUNDS_BEFORE = 2
+"""The rounds that are counted before that of a device with a state; by the third one, all that strategies keep is there."""
 
 
 class EmptyEngine:
@@ -70,36 +74,50 @@ class LocalWork:
 
 
 class WorkOf:
-    """Counts the work of devices; those with as many examples that receive as many bytes do the same."""
+    """Counts the work of devices.
+
+    Those with as many examples that receive as many bytes do the same, if both or neither of them kept something in an
+    earlier round: many strategies do more for a device that has a model of its own.
+    """
 
     def __init__(self, job: Job) -> None:
         """Count nothing yet."""
         self._job = replace(job, strategy=copy.deepcopy(job.strategy))
         self._known: dict[tuple[int, ...], LocalWork] = {}
 
-    def __call__(self, device: int, messages: Messages) -> LocalWork:
+    def __call__(self, device: int, messages: Messages, *, has_state: bool) -> LocalWork:
         """Return the work of a device with the whole plan.
 
         Args:
             device: Its id.
             messages: What devices receive.
+            has_state: Whether the device kept something in an earlier round.
 
         Raises:
             SimulationError: The strategy failed.
         """
         received = messages.received(device)
-        key = (*np.diff(self._job.data.offsets[device]).tolist()[:2], size_of(received))
+        key = (*np.diff(self._job.data.offsets[device]).tolist()[:2], size_of(received), has_state)
         if key not in self._known:
-            self._known[key] = self._count(device, received)
+            self._known[key] = self._count(device, received, ROUNDS_BEFORE if has_state else 0)
         return self._known[key]
 
-    def _count(self, device: int, received: Tensors) -> LocalWork:
+    def _count(self, device: int, received: Tensors, before: int) -> LocalWork:
+        """Return the work of a device after some rounds with the same message."""
+        state: dict[str, Weights | Array] = {}
+        with self._job.strategy_errors(f"on device {device}, while its work was counted"), np.errstate(all="ignore"):
+            for round in range(1, before + 2):
+                counted = self._device(device, round)
+                counted.state = state
+                sent = self._job.strategy.local(counted, received).tensors
+                state = counted.state
+        calls = counted.calls
+        return LocalWork(dict(calls.by_signature), dict(calls.rows), size_of(received), size_of(sent))
+
+    def _device(self, device: int, round: int) -> Device:
+        """Return a device that computes nothing."""
         job = self._job
         engine = EmptyEngine(job.model)
         pool = RuntimePool(job.model, start=lambda content, where: engine, repeats=False)
         parts = (Examples(job.data.x, job.data.y, rows) for rows in job.data.parts(device)[:2])
-        with job.strategy_errors(f"on device {device}, while its work was counted"), np.errstate(all="ignore"):
-            counted = Device(job.model, *parts, seed=job.seed, id=device, round=1, plan=job.plan, pool=pool)
-            sent = job.strategy.local(counted, received).tensors
-        calls = counted.calls
-        return LocalWork(dict(calls.by_signature), dict(calls.rows), size_of(received), size_of(sent))
+        return Device(job.model, *parts, seed=job.seed, id=device, round=round, plan=job.plan, pool=pool)
