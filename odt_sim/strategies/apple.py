@@ -15,8 +15,7 @@ starts from p = q there, and equal core models. Devices that first train later e
 others shrink by their share. All core models are downloaded; the paper can limit them. Its published program adds momentum.
 Unseen devices train the sum of all core models, by their shares q, for `unseen_epochs` before deployment.
 Hyper-parameters: `relation_rate`, 0 to 1, default 0.001; `regularization`, 0 or above, default 0.1 (mu); `decay_rounds`, 1
-or more, default 16 (L; all three as in the published program for 160 rounds); `unseen_epochs`, 0..50, default 10. A core
-model moves by p_i times the gradient, so that `train.learning_rate` should be higher than for FedAvg.
+or more, default 16 (L; all three as in the published program for 160 rounds); `unseen_epochs`, 0..50, default 10.
 """
 
 import math

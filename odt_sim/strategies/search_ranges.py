@@ -11,10 +11,10 @@ _ADAPTIVE = {
 }
 
 RANGES: Mapping[str, Mapping[str, str]] = {
-    "afl": {"rate": "tag(log,interval(0.01,1))"},
+    "afl": {"rate": "tag(log,interval(0.001,1))"},
     "apfl": {"alpha": "interval(0.1,0.9)"},
     "apple": {"relation_rate": "tag(log,interval(0.0001,0.1))", "regularization": "tag(log,interval(0.01,10))"},
-    "clustered": {"mean_norm": "interval(0.1,0.6)", "similarity": "interval(0,0.4)"},
+    "clustered": {"mean_norm": "interval(0.1,0.9)", "similarity": "interval(0,0.4)"},
     "ditto": {"regularization": "tag(log,interval(0.01,10))"},
     "fedadagrad": _ADAPTIVE,
     "fedadam": _ADAPTIVE,
