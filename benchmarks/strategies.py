@@ -46,6 +46,7 @@ from odt_sim.device.examples import Examples
 from odt_sim.device.runtime import Runtime
 from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.errors import StrategyError
+from odt_sim.model.tensors import read_only
 from odt_sim.persistence.device_states import DeviceStore, RoundStates
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.versions import Versions
@@ -144,7 +145,7 @@ class Run:
         """Train the cohort and aggregate."""
         task = Task("train", self._next, tuple(range(COHORT)), self._versions.of(range(COHORT)))
         messages = Messages(self._job, self._state)
-        trained = join([self._worker.train(messages.addressed(task), messages.broadcast)])
+        trained = join([self._worker.train(messages.addressed(task), read_only(messages.broadcast))])
         assert len(trained.contributed) == COHORT
         self._state = self._strategy.aggregate(self._state, mean(trained, COHORT))
         self._versions = self._versions.after(self._next, trained.stateful)
@@ -153,14 +154,14 @@ class Run:
     def deploy(self) -> None:
         """Deploy to the cohort."""
         x, y = self._data.x, self._data.y
-        versions = self._versions.of(range(COHORT))
+        versions, messages = self._versions.of(range(COHORT)), Messages(self._job, self._state)
         for id in range(COHORT):
             train, validation = (Examples(x, y, part(id)) for part in (self._data.train, self._data.validation))
             device = Device(
                 self._model, train, validation, id=id, round=self._next - 1, plan=self._plan, pool=self._pool
             )
             device.state = self._store.load(id, versions.get(id))
-            self._strategy.deploy(device, self._strategy.message(self._state, id))
+            self._strategy.deploy(device, messages.received(id))
             device.release()
 
 

@@ -247,7 +247,7 @@ class Device:
             runtime = self._model_state.runtime(changes=True)
             if not step.only_head:
                 self._inference.body_changed()
-            rates = [self._next_rate(given) for _ in several]
+            rates = self._next_rates(given, len(several))
             self.calls.add_steps(step.signature, len(several), sum(batch.examples for batch in several))
             if len(several) == at_once > 1:
                 losses += run_steps(runtime, step, several, rates, self._offset)
@@ -256,11 +256,16 @@ class Device:
                 losses += [run_step(runtime, step, batch, rate, self._offset) for batch, rate in one_by_one]
         return losses
 
-    def _next_rate(self, given: float | None) -> float:
-        """Count a step, and return its learning rate."""
-        rate = self.learning_rate(given)
-        self._steps_done += 1
-        return rate
+    def _next_rates(self, given: float | None, steps: int) -> list[float]:
+        """Count steps, and return their learning rates."""
+        if not self.model.scheduled:
+            self._steps_done += steps
+            return [self.learning_rate(given)] * steps
+        rates = []
+        for _ in range(steps):
+            rates.append(self.learning_rate(given))
+            self._steps_done += 1
+        return rates
 
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run any signature of the file with the device's weights and slots, which it may change; return its outputs.

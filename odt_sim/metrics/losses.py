@@ -15,9 +15,15 @@ _EPSILON = 1e-7  # as in Keras: a probability of zero has a finite loss
 
 def log_softmax(logits: Array) -> Array:
     """Return the logarithm of the softmax over the last axis, in float64."""
+    shifted, normalizers = _shifted(logits)
+    return np.asarray(shifted - normalizers)
+
+
+def _shifted(logits: Array) -> tuple[Array, Array]:
+    """Return logits less the largest of the last axis, and the logarithms of the sums of their exponentials."""
     with np.errstate(invalid="ignore"):  # infinite logits of a diverged model give NaN
         shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-        return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+        return shifted, np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def example_losses(
@@ -47,7 +53,7 @@ def example_losses(
         raise ModelError(f"the model's loss {loss!r} needs the signature 'loss', which the file lacks; export it again")
     losses = _losses(outputs, y, loss, from_logits, delta)
     if mask is None:
-        return np.asarray(losses.reshape(len(y), -1).mean(axis=1))
+        return losses if losses.ndim == 1 else np.asarray(losses.reshape(len(y), -1).mean(axis=1))
     by_position = losses.reshape(*mask.shape, -1).mean(axis=-1)
     return np.asarray((by_position * (mask != 0)).sum(axis=1) / np.maximum(np.count_nonzero(mask, axis=1), 1))
 
@@ -61,10 +67,24 @@ def _losses(outputs: Array, y: Array, loss: str, from_logits: bool, delta: float
     if loss == "kl_divergence":
         target = np.clip(_one_hot(outputs, y).astype(np.float64), _EPSILON, 1.0)
         return np.asarray((target * np.log(target / np.clip(outputs, _EPSILON, 1.0))).sum(axis=-1))
-    logarithms = log_softmax(outputs) if from_logits else log_probabilities(outputs)
     if loss == "categorical_crossentropy":
+        logarithms = log_softmax(outputs) if from_logits else log_probabilities(outputs)
         return np.asarray(-(_one_hot(outputs, y) * logarithms).sum(axis=-1))
-    return np.asarray(-np.take_along_axis(logarithms, labels_of(outputs, y)[..., np.newaxis], axis=-1))
+    return _label_losses(outputs, labels_of(outputs, y), from_logits)
+
+
+def _label_losses(outputs: Array, labels: NDArray[np.int64], from_logits: bool) -> Array:
+    """Return the negative logarithm of each label's probability, `[rows, ...]` as the labels."""
+    if not from_logits:
+        return -_at(log_probabilities(outputs), labels)
+    shifted, normalizers = _shifted(outputs)
+    return np.asarray(normalizers[..., 0] - _at(shifted, labels))
+
+
+def _at(values: Array, labels: NDArray[np.int64]) -> Array:
+    """Return the value of each label, as `np.take_along_axis` does: `values` has one more axis than `labels`."""
+    rows = values.reshape(-1, values.shape[-1])
+    return np.asarray(rows[np.arange(len(rows)), labels.reshape(-1)].reshape(labels.shape))
 
 
 def _regression_losses(outputs: Array, y: Array, loss: str, delta: float) -> Array:

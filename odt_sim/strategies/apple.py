@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from odt_sim.device.device import Device
 from odt_sim.hyperparameters import checked, checked_count
 from odt_sim.model.tensors import array_of
-from odt_sim.model.weights import Vector, Weights
+from odt_sim.model.weights import Layout, Weights
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Update, Updates, weights_of
 from odt_sim.strategies.own_model import keep_whole
 from odt_sim.strategies.state import recall
@@ -39,14 +39,16 @@ OTHERS, RELATIONS = "others", "relations"
 
 
 class Others(NamedTuple):
-    """What a device receives of the others.
+    """What a device receives of the others, beside its own core model.
 
     Attributes:
+        layout: The parameters of a core model.
         ids: `[others]`, ascending.
-        models: `[others, size]`, their core models.
+        models: `[others + 1, size]`, their core models; the last row is for the device's own.
         examples: `[others]`, their numbers of training examples.
     """
 
+    layout: Layout
     ids: NDArray[np.int64]
     models: NDArray[np.float32]
     examples: NDArray[np.float64]
@@ -56,10 +58,11 @@ class Others(NamedTuple):
         examples = np.append(self.examples, own)
         return np.asarray(examples / examples.sum())
 
-    def mixed(self, relations: NDArray[np.float64], own: Vector) -> Vector:
-        """Return the sum of all core models, weighted by their relations."""
-        p = relations.astype(np.float32)
-        return np.asarray(p[:-1] @ self.models + p[-1] * own)
+    def mixed(self, relations: NDArray[np.float64]) -> Weights:
+        """Return the sum of all core models, weighted by their relations; read-only, so that a device takes no copy."""
+        vector = relations.astype(np.float32) @ self.models
+        vector.flags.writeable = False
+        return Weights(self.layout, vector)
 
 
 class APPLE(Strategy):
@@ -101,8 +104,7 @@ class APPLE(Strategy):
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Train the core model and the relations, and send the core model."""
         recall(device)
-        layout = device.model.trainable_layout
-        others = _others(broadcast, layout.size)
+        others = _others(device, broadcast)
         core, relations, losses = self._train(device, others, _relations(device, others))
         keep_whole(device, device.weights.replace(core))
         if len(others.ids):
@@ -113,23 +115,23 @@ class APPLE(Strategy):
         self, device: Device, others: Others, relations: NDArray[np.float64]
     ) -> tuple[Weights, NDArray[np.float64], NDArray[np.float32]]:
         """Return the core model, the relations and the losses of the mixture after the plan's steps."""
-        layout = device.model.trainable_layout
-        core, losses = device.weights.select(layout).vector, []
+        models, layout = others.models, others.layout
+        core, losses = models[-1], []
         shares = others.shares(len(device.train_examples))
         pull = self.regularization * self._schedule(device.round - 1)
         for batch in device.batches():
             rate = device.learning_rate()
-            mixed = others.mixed(relations, core)
-            device.restore(Weights(layout, mixed))
+            mixed = others.mixed(relations)
+            device.restore(mixed)
             losses.append(device.train_step(batch))
-            descent = mixed - device.weights.select(layout).vector  # learning rate times gradient
+            descent = (mixed - device.weights.select(layout)).vector  # learning rate times gradient
+            before = relations
             if len(others.ids):
-                slopes = np.append(others.models @ descent, np.vdot(core, descent)) / rate
-                relations, before = relations - self.relation_rate * (slopes + pull * (relations - shares)), relations
-                core = core - np.float32(before[-1]) * descent
-            else:
-                core = core - descent
-        return Weights(layout, core), relations, np.array(losses, np.float32)
+                slopes = models @ descent / rate
+                relations = before - self.relation_rate * (slopes + pull * (before - shares))
+            descent *= np.float32(before[-1])
+            core -= descent
+        return Weights(layout, core.copy()), relations, np.array(losses, np.float32)
 
     def _schedule(self, round: int) -> float:
         """Return the factor of the proximal term in a round, counted from 0."""
@@ -144,23 +146,22 @@ class APPLE(Strategy):
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
         """Return the device's mixture of all core models."""
         recall(device)
-        layout = device.model.trainable_layout
-        others, core = _others(broadcast, layout.size), device.weights.select(layout).vector
+        others = _others(device, broadcast)
         new = "own" not in device.state
         relations = others.shares(0) if new and len(others.ids) else _relations(device, others)
-        device.restore(Weights(layout, others.mixed(relations, core)))
+        device.restore(others.mixed(relations))
         if new:
             device.train(self.unseen_epochs)
         return device.weights
 
 
-def _others(broadcast: Tensors, size: int) -> Others:
-    """Return what a device received, in the order of the ids; the models have `size` parameters."""
+def _others(device: Device, broadcast: Tensors) -> Others:
+    """Return what a device received, in the order of the ids, and the core model that the device holds."""
+    own = device.weights.select(device.model.trainable_layout)
     ids = sorted(int(name.removeprefix(MODEL)) for name in broadcast if name.startswith(MODEL))
     models = [weights_of(broadcast, f"{MODEL}{id}").vector for id in ids]
     examples = [float(array_of(broadcast[f"{EXAMPLES}{id}"])[0]) for id in ids]
-    stacked = np.stack(models) if models else np.zeros((0, size), np.float32)
-    return Others(np.array(ids, np.int64), stacked, np.array(examples, np.float64))
+    return Others(own.layout, np.array(ids, np.int64), np.stack([*models, own.vector]), np.array(examples, np.float64))
 
 
 def _relations(device: Device, others: Others) -> NDArray[np.float64]:

@@ -37,11 +37,22 @@ def _factors(tensor: NDArray[np.float32], energy: float) -> tuple[NDArray[np.flo
     """Return U `[rows, k]`, s `[k]` and V `[k, columns]`; nothing where the whole matrix is smaller."""
     if tensor.ndim < 2 or not np.isfinite(tensor).all() or not tensor.any():
         return ()
-    u, s, v = np.linalg.svd(_matrix(tensor).astype(np.float64), full_matrices=False)
-    kept = np.cumsum(s**2)
+    matrix = _matrix(tensor).astype(np.float64)
+    if wide := matrix.shape[0] < matrix.shape[1]:
+        matrix = matrix.T
+    # The eigenvectors of the smaller product take a third of the time of `svd`. Squares lose half of the digits of small
+    # singular values, but `matrix @ v`, which is `u * s`, keeps all digits of the product of the factors.
+    squares, v = np.linalg.eigh(matrix.T @ matrix)
+    squares, v = np.maximum(squares[::-1], 0), v[:, ::-1]
+    kept = np.cumsum(squares)
     rank = int(np.searchsorted(kept, energy * kept[-1])) + 1
-    factors = u[:, :rank], s[:rank], v[:rank]
-    return factors if sum(factor.size for factor in factors) < tensor.size else ()
+    if rank * (sum(matrix.shape) + 1) >= tensor.size:
+        return ()
+    v = v[:, :rank]
+    scaled = matrix @ v
+    s = np.sqrt((scaled**2).sum(axis=0))
+    u = scaled / np.where(s > 0, s, 1)
+    return (v, s, u.T) if wide else (u, s, v.T)
 
 
 def restored(tensors: Tensors, layout: Layout) -> Weights:

@@ -23,6 +23,8 @@ def receive(device: Device, broadcast: Tensors) -> Weights:
 def keep(device: Device, trained: Weights, shared: Layout) -> None:
     """Keep the parameters that do not travel on the device; frozen ones are already in its file."""
     own = device.model.moving
+    if shared == own:
+        return
     if shared.parameters:
         own = own.select(lambda p: p.name not in shared.slices)
     if own.size:
