@@ -186,7 +186,9 @@ class Runtime:
         return self._weights
 
     def write(self, weights: Weights) -> None:
-        """Set all weights; the caller must not change them afterwards."""
+        """Set all weights, unless the engine holds this very object; the caller must not change them afterwards."""
+        if weights is self._weights:
+            return
         self.call("restore", **dict(zip(self._restore_names, weights.tensors(), strict=True)))
         self._weights = weights
 

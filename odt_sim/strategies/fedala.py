@@ -71,8 +71,8 @@ class FedALA(Strategy):
         if HEAD not in device.state:
             return
         mixture = self._learned(device, weights_of(device.state, HEAD), _head(shared))
-        device.begin_again()
         device.restore(shared)
+        device.begin_again()
         device.restore(mixture)
 
     def _learned(self, device: Device, own: Weights, received: Weights) -> Weights:

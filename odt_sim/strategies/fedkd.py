@@ -169,13 +169,13 @@ def _train(device: Device, received: Weights, plan: TrainingPlan) -> tuple[_Mode
 def _step(device: Device, batch: Batch, mentor: _Model, mentee: _Model) -> tuple[list[_Model], float]:
     """Return both models after a step on a batch, and the mentee's loss."""
     each, answers, losses = np.arange(batch.examples), [], []
-    for model in (mentor, mentee):
+    for model in (mentee, mentor):  # the device holds the mentee of the last step, and trains the mentor next
         model.put(device)
         answers.append(logarithms(device, device.infer_batch(batch)))
         losses.append(-answers[-1][each, labels_in(batch.y)[each]].mean())
     factor = np.asarray(1 / max(sum(losses), SMALLEST_LOSS), np.float32)
     after, loss = [], 0.0
-    for model, teacher in zip((mentor, mentee), reversed(answers), strict=True):
+    for model, teacher in zip((mentor, mentee), answers, strict=True):
         model.put(device)
         inputs = {**batch.inputs, "distillation": factor, "teacher_logits": teacher.astype(np.float32)}
         loss = device.train_step(batch._replace(inputs=inputs))

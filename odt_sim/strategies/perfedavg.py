@@ -61,8 +61,7 @@ class PerFedAvg(Strategy):
         loss = device.train_step(first, self.adaptation_rate)
         adapted = device.weights.select(layout)
         device.train_step(second)
-        after = device.weights
-        device.restore(after.replace(before + (after.select(layout) - adapted)))
+        device.restore(before + (device.weights.select(layout) - adapted))
         return loss
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
