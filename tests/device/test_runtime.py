@@ -42,6 +42,18 @@ def test_read_weights_do_not_change_by_training(momentum: TrainableModel) -> Non
     assert all(slot.any() for slot in runtime.read_slots())
 
 
+def test_weights_are_written_again_after_training(momentum: TrainableModel) -> None:
+    runtime = Runtime(momentum)
+    weights = runtime.read()
+    for _ in range(2):
+        runtime.write(weights)
+        np.testing.assert_array_equal(runtime.call("parameters")["a0"], weights.tensors()[0])
+        runtime.train(
+            Batch(np.ones((4, 6), np.float32), np.array([0, 1, 2, 0], np.int32), np.ones(4, np.float32), 4), 0.1
+        )
+        assert (runtime.call("parameters")["a0"] != weights.tensors()[0]).any()
+
+
 def test_failed_call_is_one_line(momentum: TrainableModel) -> None:
     with pytest.raises(ModelError, match=r"signature 'infer' failed: .+") as caught:
         Runtime(momentum).call("infer", x=np.zeros((4, 6), np.int64))
