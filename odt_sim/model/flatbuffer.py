@@ -88,8 +88,9 @@ def declarations(graph: Graph) -> FlatModel:
 
 
 def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
-    """Return the file's bytes with one metadata entry added or replaced."""
+    """Return the file's bytes with one metadata entry added or replaced; equal constants are kept once."""
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    _share_constants(model)
     model.metadata = [entry for entry in model.metadata or [] if _text(entry.name) != name]
     buffer, entry = schema.BufferT(), schema.MetadataT()
     buffer.data = np.frombuffer(data, np.uint8)
@@ -99,6 +100,20 @@ def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
     builder = flatbuffers.Builder(len(content) + len(data) + 1024)
     builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
     return bytes(builder.Output())
+
+
+def _share_constants(model: schema.ModelT) -> None:
+    """Let tensors of equal data refer to one buffer; the others become empty."""
+    kept = dict[bytes, int]()
+    shared = {}
+    for index, buffer in enumerate(model.buffers):
+        if buffer.data is not None and len(buffer.data):
+            shared[index] = kept.setdefault(bytes(buffer.data), index)
+    for tensor in (tensor for subgraph in model.subgraphs for tensor in subgraph.tensors):
+        tensor.buffer = shared.get(tensor.buffer, tensor.buffer)
+    used = {entry.buffer for entry in model.metadata or []} | set(shared.values())
+    for index in shared.keys() - used:
+        model.buffers[index].data = None
 
 
 def fingerprint(content: bytes) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from odt_sim.errors import ModelError
+from odt_sim.model.flatbuffer_fields import Fields
 from odt_sim.model.graph import EntryPoint, Graph, Op, Subgraph, Tensor
 
 IDENTIFIER = b"TFL3"
@@ -127,14 +128,15 @@ class _Reader:
         return Subgraph(_text(subgraph.Name()), tensors, ops, inputs, outputs)
 
     def _tensor(self, tensor: Any) -> Tensor:
-        shape = _numbers(tensor.ShapeAsNumpy())
+        fields = Fields(self._content, tensor._tab.Pos)
+        shape = fields.integers(0)
         return Tensor(
-            name=_text(tensor.Name()),
+            name=_text(fields.text(3)),
             shape=shape,
-            shape_signature=_numbers(tensor.ShapeSignatureAsNumpy()) or shape,
-            dtype=_DTYPES[tensor.Type()],
-            data=self._data(tensor.Buffer()),
-            quantized=tensor.Quantization() is not None and tensor.Quantization().ScaleLength() > 0,
+            shape_signature=fields.integers(7) or shape,
+            dtype=_DTYPES[fields.byte(1)],
+            data=self._data(fields.unsigned(2)),
+            quantized=fields.present(4) and tensor.Quantization().ScaleLength() > 0,
         )
 
     def _data(self, index: int) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
@@ -142,29 +144,25 @@ class _Reader:
         if not 0 <= index < self._buffers:
             raise IndexError(f"no buffer {index}")
         buffer = self._model.Buffers(index)
-        if buffer.Offset() > 1:  # a file above 2 GB keeps its buffers behind the flatbuffer
+        fields = Fields(self._content, buffer._tab.Pos)
+        if fields.present(1) and buffer.Offset() > 1:  # a file above 2 GB keeps its buffers behind the flatbuffer
             return np.frombuffer(self._content, np.uint8, buffer.Size(), buffer.Offset())
-        data = buffer.DataAsNumpy()
+        data = buffer.DataAsNumpy() if fields.present(0) else None
         return data if isinstance(data, np.ndarray) and data.size else None
 
     def _op(self, op: Any, tensors: int, subgraphs: int) -> Op:
-        kind = self._codes[op.OpcodeIndex()]
-        options = {**_options(op.BuiltinOptions(), _OPTIONS.get(op.BuiltinOptionsType()))}
-        options |= _options(op.BuiltinOptions2(), _OPTIONS_2.get(op.BuiltinOptions2Type()))
+        fields = Fields(self._content, op._tab.Pos)
+        kind = self._codes[fields.unsigned(0)]
+        options = _options(op.BuiltinOptions(), _OPTIONS.get(fields.byte(3))) if fields.present(4) else {}
+        if fields.present(12):
+            options = options | _options(op.BuiltinOptions2(), _OPTIONS_2.get(fields.byte(11)))
         calls = tuple(int(options[name]) for name in _CALLS.get(kind, ()))
         if name := options.get("sharedName"):
             _name(name)
         if any(not 0 <= index < subgraphs for index in calls):
             raise IndexError(f"{kind} calls a subgraph that does not exist")
-        custom = op.CustomOptionsAsNumpy()
-        return Op(
-            kind,
-            _indices(op.InputsAsNumpy(), tensors),
-            _indices(op.OutputsAsNumpy(), tensors),
-            options,
-            custom.tobytes() if isinstance(custom, np.ndarray) else b"",
-            calls,
-        )
+        inputs, outputs = (_within(fields.integers(slot), tensors) for slot in (1, 2))
+        return Op(kind, inputs, outputs, options, fields.text(5), calls)
 
     def _entry_point(self, signature: Any, subgraphs: tuple[Subgraph, ...]) -> EntryPoint:
         subgraph = subgraphs[signature.SubgraphIndex()]
@@ -191,8 +189,11 @@ def _options(table: Any, kind: Any) -> dict[str, Any]:
 
 def _indices(values: Any, count: int) -> tuple[int, ...]:
     """Return indices of tensors; -1 marks one that is left out."""
-    indices = _numbers(values)
-    if any(not -1 <= index < count for index in indices):
+    return _within(_numbers(values), count)
+
+
+def _within(indices: tuple[int, ...], count: int) -> tuple[int, ...]:
+    if indices and not -1 <= min(indices) <= max(indices) < count:
         raise IndexError("the index of a tensor that does not exist")
     return indices
 

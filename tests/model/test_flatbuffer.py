@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from odt_sim import TrainableModel
 from odt_sim.errors import ModelError
 from odt_sim.model import graph_reader
+from odt_sim.model.editing import add_buffer, packed, unpacked
 from odt_sim.model.flatbuffer import TensorInfo, fingerprint, read, with_metadata
 
 
@@ -68,6 +69,20 @@ def test_metadata_is_added_and_replaced(plain: bytes) -> None:
     assert read(twice, "twice").metadata == {**before.metadata, "note": b"second", "other": b"\x00" * 1000}
     assert read(twice, "twice").signatures == before.signatures
     assert read(twice, "twice").operators == before.operators
+
+
+def test_equal_constants_share_a_buffer(plain: bytes) -> None:
+    model = unpacked(plain)
+    tensors = (tensor for subgraph in model.subgraphs for tensor in subgraph.tensors)
+    tensor = next(t for t in tensors if model.buffers[t.buffer].data is not None)
+    data = model.buffers[tensor.buffer].data.tobytes()
+    tensor.buffer = add_buffer(model, np.frombuffer(data, np.uint8))
+    shared = unpacked(with_metadata(packed(model), "note", data))
+    held = [i for i, buffer in enumerate(shared.buffers) if buffer.data is not None and buffer.data.tobytes() == data]
+    [note] = [entry.buffer for entry in shared.metadata if entry.name == b"note"]
+    assert len(held) == 2
+    assert note == held[-1]
+    assert read(packed(shared), "shared").signatures == read(plain, "plain").signatures
 
 
 def test_metadata_does_not_change_the_results(plain: bytes) -> None:

@@ -1,5 +1,6 @@
 """Emit a traced graph again, op by op, with TFLite's built-in ops only."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,9 +50,7 @@ class Trace:
     @cached_property
     def arguments(self) -> dict[str, tf.TensorSpec]:
         """The spec of an argument under its own name, by the name of the placeholder that stands for it."""
-        positional, named = self.concrete.structured_input_signature
-        specs = [spec for spec in tf.nest.flatten(positional) if isinstance(spec, tf.TensorSpec)]
-        specs += [tf.TensorSpec.from_spec(named[key], key) for key in sorted(named)]
+        specs = arguments_of(self.concrete)
         tensors = self.concrete.inputs[: len(specs)]  # followed by captures
         return {tensor.op.name: spec for tensor, spec in zip(tensors, specs, strict=True)}
 
@@ -61,16 +60,19 @@ class Trace:
         A write to any other variable is live only if something live reads it: SGD's step count, for example, is not.
         """
         operations = self.concrete.graph.get_operations()
-        writes = [(op, handle.op.name) for op in operations for handle in written(op)]
+        writes = defaultdict[str, list[tf.Operation]](list)
+        for op in operations:
+            for handle in written(op):
+                writes[handle.op.name].append(op)
         pending = [t.op for t in self.concrete.structured_outputs.values()]
-        pending += [write for write, variable in writes if self.variables.get(variable) in weights]
+        pending += [op for variable, own in writes.items() if self.variables.get(variable) in weights for op in own]
         live: set[str] = set()
         while pending:
             op = pending.pop()
             if op.name not in live:
                 live.add(op.name)
                 pending += [t.op for t in op.inputs]
-                pending += [write for write, variable in writes if variable == op.name]
+                pending += writes.get(op.name, [])
         return [op for op in operations if op.name in live]
 
     def where(self, op: tf.Operation) -> str:
@@ -83,6 +85,13 @@ class Trace:
             if layer
             else f"{op.name!r} (outside layers: in a function of the model, the loss or the optimizer)"
         )
+
+
+def arguments_of(concrete: tf.types.experimental.ConcreteFunction) -> list[tf.TensorSpec]:
+    """Return the specs of a function's arguments under their own names, in the order of its inputs."""
+    positional, named = concrete.structured_input_signature
+    specs = [spec for spec in tf.nest.flatten(positional) if isinstance(spec, tf.TensorSpec)]
+    return specs + [tf.TensorSpec.from_spec(named[key], key) for key in sorted(named)]
 
 
 class Emitted(NamedTuple):

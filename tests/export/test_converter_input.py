@@ -1,0 +1,47 @@
+"""The SavedModel that the converter reads."""
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from odt_sim.export.converter_input import merge_constants, write_converter_input
+from odt_sim.export.tracing import named
+
+
+def test_equal_constants_of_a_function_become_one() -> None:
+    function = named(
+        lambda x: {"y": tf.reshape(tf.reshape(x, [6]), [2, 3]) + tf.reshape(tf.reshape(x, [6]) * 2.0, [2, 3])},
+        [tf.TensorSpec([2, 3], name="x")],
+    ).function_def
+    before = [node.attr["value"].SerializeToString() for node in function.node_def if node.op == "Const"]
+    merge_constants(function)
+    after = [node for node in function.node_def if node.op == "Const"]
+    assert (len(before), len(after)) == (5, 3)
+    shapes = {node.input[1] for node in function.node_def if node.op == "Reshape"}
+    assert shapes <= {f"{node.name}:output:0" for node in after}
+
+
+def test_signatures_read_and_write_the_variables_that_they_share(tmp_path: Path) -> None:
+    total = tf.Variable([1.0, 2.0], name="a0")
+
+    def add(b: tf.Tensor, a: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"sum": total.assign_add(a - b), "a": a}
+
+    functions = {
+        "add": named(add, [tf.TensorSpec([2], name=name) for name in "ab"]),
+        "read": named(lambda: {"value": tf.identity(total)}, []),
+    }
+    write_converter_input([total], functions, tmp_path)
+    total.assign([0.0, 0.0])
+    with tf.compat.v1.Session(graph=tf.Graph()) as session:
+        loaded = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path)).signature_def
+
+        def call(key: str, **values: list[float]) -> dict[str, np.ndarray]:
+            inputs = {loaded[key].inputs[name].name: value for name, value in values.items()}
+            return session.run({name: own.name for name, own in loaded[key].outputs.items()}, inputs)
+
+        assert call("read")["value"].tolist() == [1, 2]
+        added = call("add", a=[5.0, 6.0], b=[1.0, 1.0])
+        assert (added["a"].tolist(), added["sum"].tolist()) == ([5, 6], [5, 7])
+        assert call("read")["value"].tolist() == [5, 7]
