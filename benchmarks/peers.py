@@ -1,10 +1,15 @@
-"""The same work on odt_sim and on other simulators, side by side in one run.
+"""The same work on odt_sim and on other simulators, side by side: four workloads, described in `peers/workloads.py`.
 
-The peers' folder holds the workload (`bench_common.py`: data, memory sampler, report) and a script for each peer. Every
-measurement is a process of its own; the processes take turns, so that all see the same state of the machine.
+Every measurement is a process tree of its own; simulators take turns, so that all see the same state of the machine. All
+train the same devices in the same rounds from the same weights; steps and parameters must be equal, and final losses agree.
+Each simulator other than odt_sim runs in the Python of an environment of its own (`peers/requirements-*.txt`; for Flower also
+`pip install --no-deps flwr==1.42.0`).
 
-    python benchmarks/peers.py [--peers ../shared/peers] [--repetitions 3]
-        [--with pfl=/path/to/its/python flower=/path/to/its/python fedjax=/path/to/its/python bare=...]
+    python benchmarks/peers.py --with pfl=PYTHON fedjax=PYTHON flower=PYTHON bare=PYTHON [--repetitions 3]
+        [--workloads softmax cnn lstm transfer] [--output peers.jsonl]
+
+A line of the output is one measurement; `peers_picture.py` draws it. The tables are Markdown: medians and quartiles of the
+repetitions.
 """
 
 import argparse
@@ -12,78 +17,230 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from workload import shipped_file
+import psutil
+from peers.prepare import models, prepare
+from peers.workloads import COHORT, WORKLOADS, Problem
 
-ROOT = Path(__file__).resolve().parents[1]
-OWN = {"odt_sim, Ray": {"BACKEND": "ray"}, "odt_sim, serial": {"BACKEND": "serial"}}
-SETTINGS = {"pfl": {"THREADS": "1"}, "flower": {"FRAMEWORK": "torch"}, "bare": {"FRAMEWORK": "torch"}}
-COLUMNS = {
-    "first round, s": ("time_to_first_round_s", ".1f"),
-    "updates/s": ("client_updates_per_s", ".1f"),
-    "peak memory of all processes, PSS, MB": ("peak_pss_mb_sum", ".0f"),
-    "sum of RSS, MB": ("peak_rss_mb_sum", ".0f"),
-    "processes": ("procs_at_peak", ".0f"),
-    "load": ("loadavg", ".1f"),
-}
-
+HERE = Path(__file__).parent
+TAG = "PEERS_TAG"  # a variable of all processes of a measurement, daemons included
+SAMPLE_SECONDS = 0.5
 Result = dict[str, Any]
 
 
-def measured(python: str, script: Path, settings: dict[str, str], peers: Path) -> Result | None:
-    """Return the report of a script, or None after printing why it failed."""
-    environment = {name: value for name, value in os.environ.items() if name != "BENCH_TAG"}
-    environment |= {**settings, "PYTHONPATH": str(peers)}
-    run = subprocess.run([python, script], env=environment, capture_output=True, text=True, check=False)
-    lines = [line for line in run.stdout.splitlines() if line.startswith("RESULT ")]
-    if not lines:
-        print(f"{script.name} gave no result (exit code {run.returncode}):\n{run.stderr[-2000:]}", file=sys.stderr)
-        return None
-    print(lines[-1], flush=True)
-    result: Result = json.loads(lines[-1].removeprefix("RESULT "))
-    return result
+@dataclass(frozen=True)
+class Simulator:
+    """How one simulator is run.
+
+    Attributes:
+        environment: The name of its environment in `--with`; empty for this one.
+        script: Its script in `peers/`.
+        settings: Environment variables.
+        launcher: What follows the interpreter.
+    """
+
+    environment: str
+    script: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    launcher: tuple[str, ...] = ()
 
 
-def table_of(results: dict[str, list[Result]]) -> Table:
-    """Return a row for each simulator: the median of its repetitions, with minimum and maximum in brackets."""
-    table = Table("simulator", *COLUMNS)
-    for name, runs in results.items():
-        cells = []
-        for key, form in COLUMNS.values():
-            values = [run[key] for run in runs]
-            cells.append(f"{np.median(values):{form}} ({min(values):{form}}..{max(values):{form}})")
-        table.add_row(name, *cells)
-    return table
+CORES = os.cpu_count() or 1
+SIMULATORS = {
+    "odt_sim, Ray": Simulator("", "run_odt_sim.py", {"BACKEND": "ray"}),
+    "odt_sim, serial": Simulator("", "run_odt_sim.py", {"BACKEND": "serial"}),
+    "pfl-research, 1 process": Simulator("pfl", "run_pfl.py"),
+    f"pfl-research, {CORES} processes": Simulator(
+        "pfl", "run_pfl.py", launcher=("-m", "torch.distributed.run", f"--nproc_per_node={CORES}")
+    ),
+    "FedJAX": Simulator("fedjax", "run_fedjax.py"),
+    "Flower": Simulator("flower", "run_flower.py", {"RAY_USAGE_STATS_ENABLED": "0", "FLWR_TELEMETRY_ENABLED": "0"}),
+    "bare PyTorch loop": Simulator("bare", "run_bare.py"),
+}
+
+
+class Memory(threading.Thread):
+    """Sums the proportional set size (PSS) of all processes with a tag, and their number, over time.
+
+    Attributes:
+        samples: `(time, bytes, processes)`.
+    """
+
+    def __init__(self, tag: str) -> None:
+        super().__init__(daemon=True)
+        self._tag, self._processes = f"{TAG}={tag}".encode(), dict[int, bool]()
+        self._ended = threading.Event()
+        self.samples: list[tuple[float, int, int]] = []
+
+    def run(self) -> None:
+        while not self._ended.wait(SAMPLE_SECONDS):
+            sizes = [_pss(pid) for pid in self.pids()]
+            self.samples.append((time.time(), sum(sizes), len(sizes)))
+
+    def pids(self) -> list[int]:
+        """Return the processes with the tag."""
+        for pid in set(psutil.pids()) - set(self._processes):
+            with suppress(OSError):
+                self._processes[pid] = self._tag in Path(f"/proc/{pid}/environ").read_bytes()
+        return [pid for pid, own in self._processes.items() if own and psutil.pid_exists(pid)]
+
+    def end(self) -> None:
+        """Stop, and end processes that are left."""
+        self._ended.set()
+        self.join()
+        for pid in self.pids():
+            with suppress(psutil.Error):
+                psutil.Process(pid).kill()
+
+
+def _pss(pid: int) -> int:
+    """Return a process' proportional set size in bytes; 0 if it has ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    return 0
+
+
+@contextmanager
+def memory(tag: str) -> Iterator[Memory]:
+    """Sample the memory of the processes with a tag."""
+    sampler = Memory(tag)
+    sampler.start()
+    try:
+        yield sampler
+    finally:
+        sampler.end()
+
+
+def measured(command: list[str], settings: Mapping[str, str], problem: Problem, timeout: float) -> Result:
+    """Run one simulator on one workload and return its figures.
+
+    Raises:
+        RuntimeError: It failed, took too long or did other work than asked for.
+    """
+    tag = uuid.uuid4().hex
+    workload = {"WORKLOAD": problem.name, "DATA": str(problem.folder), "PYTHONPATH": str(HERE), TAG: tag}
+    started = time.time()
+    with memory(tag) as sampler, tempfile.TemporaryFile("w+") as output:
+        try:
+            environment = {**os.environ, **workload, **settings}
+            code = subprocess.run(
+                command, env=environment, stdout=output, stderr=subprocess.STDOUT, timeout=timeout, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = f"after {timeout:.0f} s"
+        output.seek(0)
+        lines = output.read().splitlines()
+    reports = [json.loads(line.removeprefix("RESULT ")) for line in lines if line.startswith("RESULT ")]
+    if not reports:
+        raise RuntimeError(f"no result (exit {code}): " + "\n".join(lines[-15:]))
+    return figures(reports, started, sampler, problem)
+
+
+def figures(reports: list[Result], started: float, sampler: Memory, problem: Problem) -> Result:
+    """Return the figures of a measurement from the reports of its processes.
+
+    Raises:
+        RuntimeError: The steps, rounds or parameters are not those of the workload.
+    """
+    first, warm_up = reports[0], problem.warm_up
+    marks, steps = first["marks"], sum(report["steps"] for report in reports)
+    found = steps, first["parameters"], len(marks)
+    expected = problem.expected_steps(), sum(w.size for w in problem.initial), problem.rounds
+    if found != expected:
+        raise RuntimeError(f"expected {expected} steps, parameters and rounds, found {found}")
+    samples = [(size, count) for at, size, count in sampler.samples if at <= marks[-1]] or [(0, 0)]
+    size, count = max(samples)
+    return {
+        "updates_per_second": COHORT * (len(marks) - warm_up) / (marks[-1] - marks[warm_up - 1]),
+        "first_round_seconds": marks[0] - started,
+        "measured_seconds": marks[-1] - marks[warm_up - 1],
+        "pss_mb": size / 1e6,
+        "processes": count,
+        "load": os.getloadavg()[0],
+        "rounds": len(marks),
+        "steps": steps,
+        "loss": first["loss"],
+    }
+
+
+def tables(lines: list[Result]) -> str:
+    """Return a Markdown table for each workload, and whether the final losses agree."""
+    parts = []
+    for name, workload in WORKLOADS.items():
+        if not (own := [line for line in lines if line["workload"] == name]):
+            continue
+        losses = [line["loss"] for line in own]
+        spread = max(losses) / min(losses) - 1
+        agree = f"{'agree' if spread <= workload.tolerance else '**DISAGREE**'} within {spread:.1%}"
+        parts += [
+            f"#### {workload.title}\n",
+            f"{own[0]['steps']:,} steps in {own[0]['rounds']} rounds; final losses {agree} ({min(losses):.3f}).\n",
+            "| simulator | updates/s (quartiles) | first round, s | memory (PSS), MB | processes | load |",
+            "|---|---|---|---|---|---|",
+            *(row(simulator, own) for simulator in dict.fromkeys(line["simulator"] for line in own)),
+            "",
+        ]
+    return "\n".join(parts)
+
+
+def row(simulator: str, lines: list[Result]) -> str:
+    """Return the row of a simulator: medians, and for the rate also the quartiles."""
+    own = [line for line in lines if line["simulator"] == simulator]
+    low, rate, high = np.quantile([line["updates_per_second"] for line in own], [0.25, 0.5, 0.75])
+    form = ".0f" if rate >= 100 else ".1f"
+    keys = {"first_round_seconds": ".1f", "pss_mb": ".0f", "processes": ".0f", "load": ".1f"}
+    rest = [f"{np.median([line[key] for line in own]):{spec}}" for key, spec in keys.items()]
+    return f"| {simulator} | **{rate:{form}}** ({low:{form}}..{high:{form}}) | {' | '.join(rest)} |"
+
+
+def command_of(simulator: Simulator, python: str) -> list[str]:
+    return [python, *simulator.launcher, str(HERE / "peers" / simulator.script)]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="The peers' workload on odt_sim and on its peers.")
-    default = os.environ.get("PEERS_DIR", ROOT.parent / "shared" / "peers")
-    parser.add_argument("--peers", type=Path, default=default, help="the folder with bench_common.py")
+    parser = argparse.ArgumentParser(description="Four workloads on odt_sim and on its peers.")
     parser.add_argument("--with", dest="others", nargs="*", default=[], metavar="NAME=PYTHON")
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--timeout", type=float, default=120.0, help="seconds after which a measurement is ended")
+    parser.add_argument("--output", type=Path, default=Path("peers.jsonl"))
     options = parser.parse_args()
-    peers = options.peers.resolve()
-    if not (peers / "bench_common.py").is_file():
-        print(f"skipped: no bench_common.py in {peers}; give the peers' folder with --peers or PEERS_DIR")
-        return 0
-    model = {"MODEL": str(shipped_file("mnist_cnn"))}  # exported before anything is measured
-    own = Path(__file__).with_name("bench_odt_sim.py")
-    runs = {name: (sys.executable, own, {**settings, **model}) for name, settings in OWN.items()}
-    for name, python in (other.split("=", 1) for other in options.others):
-        runs[name] = (python, peers / f"bench_{name}.py", SETTINGS.get(name, {}))
-    results: dict[str, list[Result]] = {}
-    for _ in range(options.repetitions):
-        for name, (python, script, settings) in runs.items():
-            if result := measured(python, script, settings, peers):
-                results.setdefault(name, []).append(result)
-    Console(width=140).print(table_of(results))
-    return 0 if len(results) == len(runs) else 1
+    pythons = {"": sys.executable, **dict(other.split("=", 1) for other in options.others)}
+    simulators = {name: each for name, each in SIMULATORS.items() if each.environment in pythons}
+    files = {name: path for name, path in models().items() if name in options.workloads}
+    lines, failed = list[Result](), False
+    with tempfile.TemporaryDirectory() as folder, suppress(KeyboardInterrupt):
+        prepare(Path(folder), files)
+        for repetition in range(options.repetitions):
+            for workload in options.workloads:
+                for name, simulator in simulators.items():
+                    settings = {"FEATURES": "1"} if workload == "transfer" else {}
+                    settings |= {"MODEL": str(files[workload]), **simulator.settings}
+                    command = command_of(simulator, pythons[simulator.environment])
+                    try:
+                        result = measured(command, settings, Problem(workload, Path(folder)), options.timeout)
+                    except RuntimeError as error:
+                        failed = True
+                        print(f"{workload}, {name}: {error}", file=sys.stderr, flush=True)
+                        continue
+                    lines.append({"workload": workload, "simulator": name, "repetition": repetition, **result})
+                    print(json.dumps(lines[-1]), flush=True)
+                    with options.output.open("a") as file:
+                        file.write(json.dumps(lines[-1]) + "\n")
+    print(tables(lines))
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The workload that benchmarks share: the peers' model, and a fleet of devices with equally many examples."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,23 @@ def fleet_of(x: NDArray[np.float32], y: NDArray[np.int32], devices: int) -> Fede
         y: `[devices * examples]`.
         devices: Number of devices.
     """
-    size = len(x) // devices
-    own = np.arange(devices * size).reshape(devices, size)
-    indices = np.concatenate([own, own[:, :1]], axis=1).reshape(-1)
-    starts = np.arange(devices) * (size + 1)
-    offsets = np.stack([starts, starts + size, starts + size, starts + size + 1], axis=1)
-    return FederatedData("benchmark", x, y, 10, indices, offsets)
+    return fleet_from(x, y, np.arange(devices + 1) * (len(x) // devices), 10)
+
+
+def fleet_from(x: NDArray[Any], y: NDArray[Any], starts: NDArray[np.int64], classes: int) -> FederatedData:
+    """Return a fleet of devices that train on consecutive examples, and test on the first of their own.
+
+    Args:
+        x: `[examples, ...]`.
+        y: `[examples, ...]`.
+        starts: `[devices + 1]`, where each device's examples start, and the end of the last.
+        classes: The number of classes.
+    """
+    own = [np.arange(start, end) for start, end in itertools.pairwise(starts)]
+    indices = np.concatenate([np.append(each, each[0]) for each in own])
+    first = starts[:-1] + np.arange(len(own))  # each device before has one index more
+    last = starts[1:] + np.arange(len(own))
+    return FederatedData("benchmark", x, y, classes, indices, np.stack([first, last, last, last + 1], axis=1))
 
 
 def random_images(examples: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:

@@ -1,0 +1,1 @@
+"""The workloads of `peers.py`, and a script for each simulator."""

@@ -1,0 +1,80 @@
+"""The workloads on odt_sim. BACKEND is ray (an actor a core) or serial; MODEL is the `.tflite` file of the workload.
+
+A round ends with its commit on disk. odt_sim evaluates after the last round, so the run has one round more than is measured.
+"""
+
+import os
+import tempfile
+import time
+
+import numpy as np
+from workload import fleet_from
+
+from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan, Weights
+from odt_sim.observers.base import Observer
+from odt_sim.persistence.records import RoundRecord
+from odt_sim.simulation.backend import Backend
+from odt_sim.simulation.serial import SerialBackend
+from odt_sim.strategies.base import ServerState, Strategy, Updates
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.head_only import HeadOnly
+from peers.workloads import COHORT, Problem
+
+
+def keeping(strategy: type[Strategy], kept: list[Weights]) -> Strategy:
+    """Return a strategy that stores the global weights of each round in a list of one."""
+
+    class Kept(strategy):  # type: ignore[misc, valid-type]
+        def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
+            after = super().aggregate(state, updates)
+            kept[:] = [after.weights]
+            return after
+
+    return Kept()
+
+
+def chosen_backend() -> Backend:
+    if os.environ["BACKEND"] == "serial":
+        return SerialBackend()
+    from odt_sim.simulation.ray import RayBackend
+
+    return RayBackend()
+
+
+class Marks(Observer):
+    """The ends of rounds, and the report after the last one that counts."""
+
+    def __init__(self, problem: Problem, kept: list[Weights]) -> None:
+        self._problem, self._kept = problem, kept
+        self._marks, self._steps = list[float](), 0
+
+    def on_round(self, record: RoundRecord) -> None:
+        self._marks.append(time.time())
+        self._steps += record.train_calls or 0
+        if len(self._marks) == self._problem.rounds:
+            trained = [p.name for p in self._kept[0].layout.parameters if p.role == "trainable"]
+            self._problem.report(self._marks, self._steps, [np.array(self._kept[0][name]) for name in trained])
+
+
+def main() -> None:
+    problem, kept = Problem.chosen(), list[Weights]()
+    model = TrainableModel.load(os.environ["MODEL"])
+    assert model.batch_size == problem.workload.batch
+    backend = chosen_backend()
+    backend.start()
+    with tempfile.TemporaryDirectory() as folder:
+        Simulation(
+            model,
+            fleet_from(problem.x, problem.y, problem.starts, int(problem.y.max()) + 1),
+            keeping(HeadOnly if problem.name == "transfer" else FedAvg, kept),
+            rounds=problem.rounds + 1,
+            directory=folder,
+            fleet=Fleet(COHORT),
+            plan=TrainingPlan(problem.workload.epochs, problem.workload.learning_rate),
+            evaluate_every=problem.rounds + 1,
+            backend=backend,
+        ).run(observers=[Marks(problem, kept)])
+
+
+if __name__ == "__main__":
+    main()
