@@ -25,7 +25,7 @@ from odt_sim.cli.build import model_file
 from odt_sim.cli.overrides import composed
 from odt_sim.export import cache
 from odt_sim.export.cache import QUIET, default_directory, exported
-from odt_sim.export.needs import TERM_NAMES
+from odt_sim.export.needs import TERM_NAMES, VALVED
 
 settings.register_profile(
     "odt_sim", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -123,8 +123,9 @@ def small_mlp() -> TrainableModel:
 
 @pytest.fixture(scope="session")
 def termed() -> TrainableModel:
-    """The perceptron of `small_mlp` with all terms, embeddings and a gradient offset."""
-    more = {"batch_size": 16, "train_groups": ["head", "body"], "embed": True, "terms": [*TERM_NAMES, "prox"]}
+    """The perceptron of `small_mlp` with all terms but that of valves, embeddings and a gradient offset."""
+    terms = [*(name for name in TERM_NAMES if name != VALVED), "prox"]
+    more = {"batch_size": 16, "train_groups": ["head", "body"], "embed": True, "terms": terms}
     return _small("termed", SMALL_MLP, {"name": "SGD"}, **more)
 
 
@@ -167,12 +168,18 @@ def with_adapters() -> TrainableModel:
 
 
 @pytest.fixture(scope="session")
+def with_valve() -> TrainableModel:
+    """The perceptron of `small_mlp` with a conditional valve before its head, and the term that trains it."""
+    return _small("with_valve", SMALL_MLP, {"name": "SGD"}, batch_size=16, valve=True, terms=[VALVED])
+
+
+@pytest.fixture(scope="session")
 def model_for(request: pytest.FixtureRequest, grouped: TrainableModel) -> Callable[[Strategy], TrainableModel]:
     """Return a function that gives a model with all that a shipped strategy needs."""
 
     def model(strategy: Strategy) -> TrainableModel:
         fits = strategy.needed(grouped) <= grouped.capabilities
-        other = "with_adapters" if strategy.name == "lora" else "termed"
+        other = {"lora": "with_adapters", "gpfl": "with_valve"}.get(strategy.name, "termed")
         return grouped if fits else request.getfixturevalue(other)
 
     return model

@@ -12,7 +12,7 @@ from typing import Any
 
 from odt_sim.device.verification_process import call_signatures
 from odt_sim.errors import ExportError, ExportWarning, OdtSimError
-from odt_sim.export.cache import ERROR_MARK, OPTIONS, WARNING_MARK
+from odt_sim.export.cache import ADDED, ERROR_MARK, OPTIONS, WARNING_MARK
 from odt_sim.model.verification import remember
 
 
@@ -25,7 +25,7 @@ def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
         ExportError: The build function fails, or its model cannot be exported.
         ModelError: LiteRT cannot run the exported file.
     """
-    from odt_sim.export import add_adapters, export_model  # first: its error says how to install TensorFlow
+    from odt_sim.export import add_adapters, add_valve, export_model  # first: its error says how to install TensorFlow
 
     import keras  # isort: skip
 
@@ -34,6 +34,8 @@ def export_spec(spec: Mapping[str, Any], path: Path) -> Path:
     model, example = built if isinstance(built, tuple) and len(built) == 2 else (built, None)
     if spec.get("lora_rank") is not None:
         model = add_adapters(model, spec["lora_rank"], spec.get("head"))
+    if spec.get("valve"):
+        model = add_valve(model, spec.get("head"))
     exported = export_model(
         model,
         path,
@@ -58,7 +60,7 @@ def _make(spec: Mapping[str, Any], path: Path) -> None:
 
 
 def _options(spec: Mapping[str, Any]) -> dict[str, Any]:
-    options = {option: spec[option] for option in OPTIONS if option in spec and option != "lora_rank"}
+    options = {option: spec[option] for option in OPTIONS if option in spec and option not in ADDED}
     if options.get("class_weight"):  # JSON keys are strings
         options["class_weight"] = {int(key): value for key, value in options["class_weight"].items()}
     return options

@@ -28,9 +28,11 @@ from odt_sim.subprocesses import environment
 ERROR_MARK = "odt_sim.export error: "  # starts the error line of the subprocess
 WARNING_MARK = "odt_sim.export warning: "  # starts a line for an `ExportWarning` there
 SETTINGS = {"name", "build", "loss", "optimizer", "batch_size", "seed"}
-OPTIONS = (  # parameters of `export_model`, and the rank of `add_adapters`
+ADDED = ("lora_rank", "valve")
+"""Options that change the model before its export, see `add_adapters` and `add_valve`."""
+OPTIONS = (  # parameters of `export_model`, and what is added to the model before
     *("loss_weights", "head", "class_weight", "task", "metrics", "train_groups", "embed", "gradient_offset", "terms"),
-    "lora_rank",
+    *ADDED,
 )
 _INSTALLED = {"site-packages", "dist-packages"}
 LOG_LINE = re.compile(

@@ -6,7 +6,12 @@ from typing import Any
 from odt_sim.model.adapters import LORA_RANK
 from odt_sim.model.optional_signatures import ON_EMBEDDINGS, parts_of
 
-TERM_NAMES = ("contrastive", "distillation", "logit_shift", "mean_embedding", "not_true_distillation", "prototypes")
+VALVED = "category_embedding"
+"""The term that needs a conditional valve, see `odt_sim.export.add_valve`."""
+TERM_NAMES = (
+    *("contrastive", "distillation", "logit_shift", "mean_embedding", "not_true_distillation", "prototypes"),
+    VALVED,
+)
 """The names of the shipped terms: of `odt_sim.export.terms.TERMS`, and of the capabilities that they give."""
 
 
@@ -30,5 +35,6 @@ def with_needs(spec: Mapping[str, Any], missing: Set[str]) -> dict[str, Any]:
         **spec,
         **{option: [*(spec.get(option) or ()), *added] for option, added in lists.items() if added},
         **{option: True for option, names in flags.items() if not missing.isdisjoint(names)},
+        **({"valve": True} if VALVED in missing else {}),
         **({"lora_rank": ranks[0]} if ranks and spec.get("lora_rank") is None else {}),
     }

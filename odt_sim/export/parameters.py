@@ -46,7 +46,7 @@ def group_of_layers(model: keras.Model, head: str | Sequence[str] | None) -> dic
         layers, _last_layers(model) if head is None and len(getattr(model, "outputs", None) or ()) > 1 else head
     )
     groups = {id(layer): "norm" if _normalizes(layer) else "body" for layer in layers}
-    return groups | {id(layer): "head" for layer in layers if layer.name in heads}
+    return groups | {id(layer): "head" for layer in layers if layer.name in heads or getattr(layer, "in_head", False)}
 
 
 def weights_of(model: keras.Model) -> list[keras.Variable]:

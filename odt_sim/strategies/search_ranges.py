@@ -46,6 +46,7 @@ RANGES: Mapping[str, Mapping[str, str]] = {
     "fedprox": {"mu": "tag(log,interval(0.001,10))"},
     "fedrep": {"head_epochs": "int(interval(1,10))"},
     "fedyogi": _ADAPTIVE,
+    "gpfl": {"magnitude": "tag(log,interval(0.0001,1))", "decay": "tag(log,interval(0.0001,1))"},
     "ifca": {"clusters": "int(interval(2,5))"},
     "knn_per": {"neighbours": "int(interval(3,30))"},
     "lora": {"rank": "int(interval(1,16))"},

@@ -107,6 +107,7 @@ STRATEGIES = {
     "fedrep": GROUPED,
     "fedrod": {},
     "fedyogi": {},
+    "gpfl": {},
     "head_only": MLP,
     "ifca": {},
     "interpolation": {},

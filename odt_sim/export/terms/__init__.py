@@ -6,6 +6,7 @@ from typing import Any
 from hydra.utils import get_method
 
 from odt_sim.errors import ExportError
+from odt_sim.export.terms.category_embedding import CATEGORY_EMBEDDING
 from odt_sim.export.terms.contrastive import CONTRASTIVE
 from odt_sim.export.terms.distillation import DISTILLATION
 from odt_sim.export.terms.logit_shift import LOGIT_SHIFT
@@ -18,7 +19,10 @@ __all__ = ["PROX", "TERMS", "Term", "term", "terms_of"]
 
 TERMS: Mapping[str, Term] = {
     each.name: each
-    for each in (CONTRASTIVE, DISTILLATION, LOGIT_SHIFT, MEAN_EMBEDDING, NOT_TRUE_DISTILLATION, PROTOTYPES)
+    for each in (
+        *(CATEGORY_EMBEDDING, CONTRASTIVE, DISTILLATION, LOGIT_SHIFT, MEAN_EMBEDDING, NOT_TRUE_DISTILLATION),
+        PROTOTYPES,
+    )
 }
 """The shipped terms by name, which is also the name of the input with a term's factor."""
 
