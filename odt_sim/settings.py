@@ -321,3 +321,4 @@ class ExportedModel(Settings, group="model"):
     terms: Sequence[str] | None = setting(
         None, "terms of the loss that a strategy weighs, such as [distillation], or paths of your own functions"
     )
+    valve: bool = setting(False, "put a conditional valve before the head, as gpfl needs")
