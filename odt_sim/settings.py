@@ -321,4 +321,5 @@ class ExportedModel(Settings, group="model"):
     terms: Sequence[str] | None = setting(
         None, "terms of the loss that a strategy weighs, such as [distillation], or paths of your own functions"
     )
+    lora_rank: int | None = setting(None, "rank of the low-rank adapters that train in place of the weights", least=1)
     valve: bool = setting(False, "put a conditional valve before the head, as gpfl needs")

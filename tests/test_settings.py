@@ -1,6 +1,7 @@
 """Declared settings: types, ranges and the words of their errors."""
 
 import math
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from odt_sim import Fleet, TrainingPlan
 from odt_sim.declarations import declared
 from odt_sim.errors import ConfigurationError
-from odt_sim.settings import Availability, General, Profiles, Run, Split
+from odt_sim.export.cache import OPTIONS
+from odt_sim.settings import Availability, ExportedModel, General, Profiles, Run, Split
 
 
 @pytest.mark.parametrize(
@@ -49,3 +51,7 @@ def test_declared_settings_have_one_line_of_documentation():
             assert setting.kind, setting.key
             assert setting.text[-1] != ".", setting.key
             assert f"    {setting.key.rpartition('.')[2]}: {setting.text}" in kind.__doc__
+
+
+def test_options_of_an_export_are_settings_of_the_model():
+    assert set(OPTIONS) <= {field.name for field in fields(ExportedModel)}

@@ -9,8 +9,8 @@ from odt_sim.errors import ConfigurationError
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["lr=0.05"], "lr: unknown setting; did you mean train.learning_rate?; put keys of your own under user: +user.lr="),
-        (["-m", "+lr=0.1,0.001"], "lr: unknown setting; did you mean train.learning_rate?; put keys of your own"),
+        (["lr=0.05"], "lr: unknown setting; did you mean train.learning_rate or model.lora_rank?; put keys of your own"),
+        (["-m", "+lr=0.1,0.001"], "lr: unknown setting; did you mean train.learning_rate or model.lora_rank?; put keys of"),
         (["sed=1"], "sed: unknown setting; did you mean seed"),
         (["+rounds=8"], "rounds: unknown setting; did you mean run.rounds?"),
         (["fleet.device=5"], "fleet.device: unknown setting; did you mean fleet.devices?"),
