@@ -173,7 +173,7 @@ CASES = {
     ),
     # settings
     "an unknown override": (["fleet.device=5"], r"fleet\.device: unknown setting; did you mean fleet\.devices\?"),
-    "an unknown key of a sweep": (["-m", "+lr=0.1,0.001"], r"lr: unknown setting; did you mean train\.learning_rate\?"),
+    "an unknown key of a sweep": (["-m", "+lr=0.1,0.001"], r"lr: unknown setting; did you mean train\.learning_rate or "),
     "a list of options": (["-m", "strategy=[local,fedavg]"], r"strategy: expected one option, found a list; sweep by -m "),
     "no model": (["model.build=null"], r"model\.build: expected a mapping, found None"),
     "an address that is a number": (
