@@ -30,11 +30,14 @@ def with_needs(spec: Mapping[str, Any], missing: Set[str]) -> dict[str, Any]:
         "terms": [name for name in TERM_NAMES if name in missing],
     }
     ranks = [int(name.removeprefix(LORA_RANK)) for name in sorted(missing) if name.startswith(LORA_RANK)]
-    flags = {"embed": ON_EMBEDDINGS, "gradient_offset": ("gradient_offset", "set_gradient_offset")}
+    flags = {
+        "embed": ON_EMBEDDINGS,
+        "gradient_offset": ("gradient_offset", "set_gradient_offset"),
+        "valve": (VALVED,),
+    }
     return {
         **spec,
         **{option: [*(spec.get(option) or ()), *added] for option, added in lists.items() if added},
         **{option: True for option, names in flags.items() if not missing.isdisjoint(names)},
-        **({"valve": True} if VALVED in missing else {}),
         **({"lora_rank": ranks[0]} if ranks and spec.get("lora_rank") is None else {}),
     }
