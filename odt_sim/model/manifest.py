@@ -106,7 +106,7 @@ class Manifest:
         optimizer: The optimizer's name and settings, from Keras' `get_config`, and `constraints` if weights have any.
             Empty if unknown.
         batch_size: The rows of one call of `train` and `infer`; for a file that takes any number, the rows of a step.
-        fingerprint: SHA-256 of the file's content without its metadata, in hexadecimal.
+        fingerprint: SHA-256 of the content that was converted or adapted, before `with_metadata`, in hexadecimal.
         random_states: The numbers i of the slots `s<i>` that hold the state of a random layer, such as Dropout: `[2]`
             int32, a seed from 0 to 2^31 - 2 and a count of draws. Equal states draw equal masks.
         delta: The error at which that loss turns from quadratic to linear, if it is Huber's.
