@@ -183,7 +183,7 @@ def tables(lines: list[Result]) -> str:
             continue
         losses = [line["loss"] for line in own]
         spread = max(losses) / min(losses) - 1
-        agree = f"{'agree' if spread <= workload.tolerance else '**DISAGREE**'} within {spread:.1%}"
+        agree = f"{'agree within' if spread <= workload.tolerance else '**differ** by'} {spread:.1%}"
         parts += [
             f"#### {workload.title}\n",
             f"{own[0]['steps']:,} steps in {own[0]['rounds']} rounds; final losses {agree} ({min(losses):.3f}).\n",
