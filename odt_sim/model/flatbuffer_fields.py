@@ -5,18 +5,23 @@ a second. Slots are the positions of fields in the schema, which never change.
 """
 
 import struct
+from collections.abc import Iterator
 
-_INT, _UNSIGNED, _SHORT = struct.Struct("<i"), struct.Struct("<I"), struct.Struct("<H")
+_INT, _UNSIGNED, _UNSIGNED_64, _SHORT = (struct.Struct(f"<{code}") for code in "iIQH")
 
 
 class Fields:
-    """The fields of the table at a position; wrong offsets raise `struct.error`, or give other values of the content."""
+    """The fields of a table; wrong offsets raise `struct.error`, or give other values of the content.
+
+    Attributes:
+        position: Where the table is in the content.
+    """
 
     def __init__(self, content: bytes, position: int) -> None:
-        self._content, self._position = content, position
-        layout = position - _INT.unpack_from(content, position)[0]
-        count = (_SHORT.unpack_from(content, layout)[0] - 4) // 2
-        self._offsets = struct.unpack_from(f"<{count}H", content, layout + 4)
+        self._content, self.position = content, position
+        layout: int = position - _INT.unpack_from(content, position)[0]
+        count = max(0, (_SHORT.unpack_from(content, layout)[0] - 4) // 2)
+        self._offsets: tuple[int, ...] = struct.unpack_from(f"<{count}H", content, layout + 4)
 
     def present(self, slot: int) -> bool:
         """Return whether the table has a field."""
@@ -24,30 +29,53 @@ class Fields:
 
     def byte(self, slot: int) -> int:
         """Return a signed or an unsigned byte below 128; 0 if it is absent."""
-        return self._content[self._position + self._offsets[slot]] if self.present(slot) else 0
+        return self._content[self.position + self._offsets[slot]] if self.present(slot) else 0
 
     def unsigned(self, slot: int) -> int:
         """Return an unsigned integer of 32 bits; 0 if it is absent."""
         if not self.present(slot):
             return 0
-        return int(_UNSIGNED.unpack_from(self._content, self._position + self._offsets[slot])[0])
+        return int(_UNSIGNED.unpack_from(self._content, self.position + self._offsets[slot])[0])
+
+    def unsigned_64(self, slot: int) -> int:
+        """Return an unsigned integer of 64 bits; 0 if it is absent."""
+        if not self.present(slot):
+            return 0
+        return int(_UNSIGNED_64.unpack_from(self._content, self.position + self._offsets[slot])[0])
+
+    def vector(self, slot: int) -> tuple[int, int]:
+        """Return where a vector's items start, and how many there are; none if it is absent."""
+        if not self.present(slot):
+            return 0, 0
+        start = self._target(slot)
+        return start + 4, int(_UNSIGNED.unpack_from(self._content, start)[0])
+
+    def length(self, slot: int) -> int:
+        """Return the number of a vector's items; 0 if it is absent."""
+        return self.vector(slot)[1]
 
     def integers(self, slot: int) -> tuple[int, ...]:
         """Return a vector of signed integers of 32 bits; empty if it is absent."""
-        if not self.present(slot):
-            return ()
-        start, count = self._vector(slot)
+        start, count = self.vector(slot)
         return struct.unpack_from(f"<{count}i", self._content, start)
 
     def text(self, slot: int) -> bytes:
         """Return a string, or a vector of bytes; empty if it is absent."""
-        if not self.present(slot):
-            return b""
-        start, count = self._vector(slot)
+        start, count = self.vector(slot)
         return self._content[start : start + count]
 
-    def _vector(self, slot: int) -> tuple[int, int]:
-        """Return where a vector's items start, and how many there are."""
-        place = self._position + self._offsets[slot]
-        start = place + _UNSIGNED.unpack_from(self._content, place)[0]
-        return start + 4, _UNSIGNED.unpack_from(self._content, start)[0]
+    def table(self, slot: int) -> "Fields":
+        """Return the table to which a field refers, which must be present."""
+        return Fields(self._content, self._target(slot))
+
+    def tables(self, slot: int) -> Iterator["Fields"]:
+        """Yield the tables of a vector; none if it is absent."""
+        start, count = self.vector(slot)
+        offsets = struct.unpack_from(f"<{count}I", self._content, start)
+        return (Fields(self._content, start + 4 * i + offset) for i, offset in enumerate(offsets))
+
+    def _target(self, slot: int) -> int:
+        """Return the position to which a field that is present refers."""
+        place = self.position + self._offsets[slot]
+        offset: int = _UNSIGNED.unpack_from(self._content, place)[0]
+        return place + offset

@@ -92,12 +92,12 @@ class _Reader:
     def __init__(self, content: bytes) -> None:
         self._content, self._count = content, 0
         self._model = schema.Model.GetRootAs(content, 0)
-        self._buffers = self._model.BuffersLength()
+        root = Fields(content, self._model._tab.Pos)
+        self._subgraphs, self._buffers = (list(self._tables(root, slot)) for slot in (2, 4))
         self._codes = [self._kind(code) for code in self._each(self._model.OperatorCodes, "OperatorCodes")]
 
     def graph(self) -> Graph:
-        count = self._model.SubgraphsLength()
-        subgraphs = tuple(self._subgraph(s, count) for s in self._each(self._model.Subgraphs, "Subgraphs"))
+        subgraphs = tuple(map(self._subgraph, self._subgraphs))
         declared = [self._entry_point(s, subgraphs) for s in self._each(self._model.SignatureDefs, "SignatureDefs")]
         entry_points = declared or [_main(subgraph) for subgraph in subgraphs[:1]]
         entries = self._each(self._model.Metadata, "Metadata")
@@ -112,64 +112,71 @@ class _Reader:
     def _each(self, item: Callable[[int], Any], name: str, of: Any = None) -> Iterator[Any]:
         """Yield the items of a vector of the file, within the limit."""
         length = getattr(of or self._model, f"{name}Length")()
-        self._count += length
+        self._add(length)
+        return (item(i) for i in range(length))
+
+    def _tables(self, fields: Fields, slot: int) -> Iterator[Fields]:
+        """Yield the tables of a vector of a table, within the limit."""
+        self._add(fields.length(slot))
+        return fields.tables(slot)
+
+    def _add(self, items: int) -> None:
+        self._count += items
         if self._count > min(LARGEST, len(self._content)):
             raise ValueError(f"more than {min(LARGEST, len(self._content)):,} tensors and ops")
-        return (item(i) for i in range(length))
 
     def _kind(self, code: Any) -> str:
         number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
         return _text(code.CustomCode()) or _KINDS.get(number, str(number))
 
-    def _subgraph(self, subgraph: Any, count: int) -> Subgraph:
-        tensors = tuple(self._tensor(t) for t in self._each(subgraph.Tensors, "Tensors", subgraph))
-        ops = tuple(self._op(op, len(tensors), count) for op in self._each(subgraph.Operators, "Operators", subgraph))
-        inputs, outputs = (_indices(v, len(tensors)) for v in (subgraph.InputsAsNumpy(), subgraph.OutputsAsNumpy()))
-        return Subgraph(_text(subgraph.Name()), tensors, ops, inputs, outputs)
+    def _subgraph(self, subgraph: Fields) -> Subgraph:
+        tensors = tuple(self._tensor(fields) for fields in self._tables(subgraph, 0))
+        ops = tuple(self._op(fields, len(tensors)) for fields in self._tables(subgraph, 3))
+        inputs, outputs = (_within(subgraph.integers(slot), len(tensors)) for slot in (1, 2))
+        return Subgraph(_text(subgraph.text(4)), tensors, ops, inputs, outputs)
 
-    def _tensor(self, tensor: Any) -> Tensor:
-        fields = Fields(self._content, tensor._tab.Pos)
-        shape = fields.integers(0)
+    def _tensor(self, tensor: Fields) -> Tensor:
+        shape = tensor.integers(0)
         return Tensor(
-            name=_text(fields.text(3)),
+            name=_text(tensor.text(3)),
             shape=shape,
-            shape_signature=fields.integers(7) or shape,
-            dtype=_DTYPES[fields.byte(1)],
-            data=self._data(fields.unsigned(2)),
-            quantized=fields.present(4) and tensor.Quantization().ScaleLength() > 0,
+            shape_signature=tensor.integers(7) or shape,
+            dtype=_DTYPES[tensor.byte(1)],
+            data=self._data(tensor.unsigned(2)),
+            quantized=tensor.present(4) and tensor.table(4).length(2) > 0,
         )
 
     def _data(self, index: int) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
         """Return a view of a buffer; None for an empty one."""
-        if not 0 <= index < self._buffers:
-            raise IndexError(f"no buffer {index}")
-        buffer = self._model.Buffers(index)
-        fields = Fields(self._content, buffer._tab.Pos)
-        if fields.present(1) and buffer.Offset() > 1:  # a file above 2 GB keeps its buffers behind the flatbuffer
-            return np.frombuffer(self._content, np.uint8, buffer.Size(), buffer.Offset())
-        data = buffer.DataAsNumpy() if fields.present(0) else None
-        return data if isinstance(data, np.ndarray) and data.size else None
+        buffer = self._buffers[index]
+        start, length = buffer.vector(0)
+        if (offset := buffer.unsigned_64(1)) > 1:  # a file above 2 GB keeps its buffers behind the flatbuffer
+            start, length = offset, buffer.unsigned_64(2)
+        return np.frombuffer(self._content, np.uint8, length, start) if length else None
 
-    def _op(self, op: Any, tensors: int, subgraphs: int) -> Op:
-        fields = Fields(self._content, op._tab.Pos)
-        kind = self._codes[fields.unsigned(0)]
-        options = _options(op.BuiltinOptions(), _OPTIONS.get(fields.byte(3))) if fields.present(4) else {}
-        if fields.present(12):
-            options = options | _options(op.BuiltinOptions2(), _OPTIONS_2.get(fields.byte(11)))
+    def _op(self, op: Fields, tensors: int) -> Op:
+        kind = self._codes[op.unsigned(0)]
+        options = self._options(op, 4, _OPTIONS.get(op.byte(3))) | self._options(op, 12, _OPTIONS_2.get(op.byte(11)))
         calls = tuple(int(options[name]) for name in _CALLS.get(kind, ()))
         if name := options.get("sharedName"):
             _name(name)
-        if any(not 0 <= index < subgraphs for index in calls):
+        if any(not 0 <= index < len(self._subgraphs) for index in calls):
             raise IndexError(f"{kind} calls a subgraph that does not exist")
-        inputs, outputs = (_within(fields.integers(slot), tensors) for slot in (1, 2))
-        return Op(kind, inputs, outputs, options, fields.text(5), calls)
+        inputs, outputs = (_within(op.integers(slot), tensors) for slot in (1, 2))
+        return Op(kind, inputs, outputs, options, op.text(5), calls)
+
+    def _options(self, op: Fields, slot: int, kind: Any) -> dict[str, Any]:
+        if kind is None or not op.present(slot):
+            return {}
+        options: dict[str, Any] = vars(kind.InitFromBuf(self._content, op.table(slot).position))
+        return options
 
     def _entry_point(self, signature: Any, subgraphs: tuple[Subgraph, ...]) -> EntryPoint:
         subgraph = subgraphs[signature.SubgraphIndex()]
         names = []
         for side in ("Inputs", "Outputs"):
             entries = list(self._each(getattr(signature, side), side, signature))
-            _indices(np.array([entry.TensorIndex() for entry in entries], np.int64), len(subgraph.tensors))
+            _within(tuple(entry.TensorIndex() for entry in entries), len(subgraph.tensors))
             names.append({_name(entry.Name()): int(entry.TensorIndex()) for entry in entries})
         inputs, outputs = names
         return EntryPoint(_name(signature.SignatureKey()), signature.SubgraphIndex(), inputs, outputs)
@@ -183,23 +190,11 @@ def _main(subgraph: Subgraph) -> EntryPoint:
     return EntryPoint(MAIN, 0, inputs, outputs, declared=False)
 
 
-def _options(table: Any, kind: Any) -> dict[str, Any]:
-    return vars(kind.InitFromBuf(table.Bytes, table.Pos)) if table is not None and kind is not None else {}
-
-
-def _indices(values: Any, count: int) -> tuple[int, ...]:
-    """Return indices of tensors; -1 marks one that is left out."""
-    return _within(_numbers(values), count)
-
-
 def _within(indices: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Return indices of tensors; -1 marks one that is left out."""
     if indices and not -1 <= min(indices) <= max(indices) < count:
         raise IndexError("the index of a tensor that does not exist")
     return indices
-
-
-def _numbers(values: Any) -> tuple[int, ...]:
-    return tuple(values.tolist()) if isinstance(values, np.ndarray) else ()
 
 
 def _name(value: bytes | None) -> str:
