@@ -198,6 +198,12 @@ def frozen() -> TrainableModel:
 
 
 @pytest.fixture(scope="session")
+def adam_head() -> TrainableModel:
+    """`networks/transfer.py` without Dropout, with Adam, train groups and embeddings."""
+    return _transfer("adam_head", {"dropout": 0.0}, embed=True, optimizer={"name": "Adam"})
+
+
+@pytest.fixture(scope="session")
 def recommender() -> TrainableModel:
     """`networks/several.py`: two ids, [8] each, to 4 classes, plain SGD; the embeddings of the ids are the body."""
     build = {"_target_": "several.recommender"}
@@ -346,4 +352,4 @@ def _small(name: str, build: dict[str, Any], optimizer: dict[str, Any], **more: 
 
 def _transfer(name: str, arguments: dict[str, Any] | None = None, **options: Any) -> TrainableModel:
     build = {"_target_": "transfer.build", **(arguments or {})}
-    return _small(name, build, {"name": "SGD"}, **{**TRANSFER, **options})
+    return _small(name, build, **{"optimizer": {"name": "SGD"}, **TRANSFER, **options})

@@ -242,9 +242,10 @@ class Device:
     def _steps(self, step: Step, batches: Iterable[Batch], given: float | None) -> list[float]:
         """Run a step on each batch and return the losses; small steps run several at a time."""
         losses, stream = list[float](), iter(batches)
-        at_once = steps_at_once(self._model_state.runtime(), step, self._offset)
+        head = step.on_embeddings
+        at_once = steps_at_once(self._model_state.runtime(head=head), step, self._offset)
         while several := list(islice(stream, at_once)):
-            runtime = self._model_state.runtime(changes=True)
+            runtime = self._model_state.runtime(changes=True, head=head)
             if not step.only_head:
                 self._inference.body_changed()
             rates = self._next_rates(given, len(several))
@@ -289,7 +290,7 @@ class Device:
         Batch orders, masks and optimizer slots start over, and no gradient offset is set.
         """
         self._epochs, self._steps_done, self._offset = 0, 0, None
-        self._replace(self.weights, self._initial_slots())
+        self._replace(self.weights, self._initial_slots(), same_body=True)
 
     def set_gradient_offset(self, offset: Weights | None, mu: float = 0.0) -> None:
         """Make later steps use `g + mu w + offset` in place of the gradient `g`, until another call replaces it.
@@ -442,7 +443,8 @@ class Device:
             return self._replace(saved, slots)
         complete = weights.layout == self.model.layout
         restored = weights.select(weights.layout) if complete else self.weights.replace(weights)
-        self._replace(restored, self._model_state.slots)
+        only_head = all(p.group == "head" for p in weights.layout.parameters)
+        self._replace(restored, self._model_state.slots, same_body=only_head)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write weights, optimizer slots and the counts of epochs and steps to a checkpoint.
@@ -470,11 +472,12 @@ class Device:
         expected = [(slot.shape, slot.dtype) for slot in self.model.slots]
         if found != expected:
             raise ModelError(f"{self.model.where}: expected the optimizer's slots {expected}, found {found}")
-        self._replace(self.weights, copies)
+        self._replace(self.weights, copies, same_body=True)
 
-    def _replace(self, weights: Weights, slots: Sequence[Array]) -> None:
-        self._model_state.replace(weights, slots)
-        self._inference.body_changed()
+    def _replace(self, weights: Weights, slots: Sequence[Array], *, same_body: bool = False) -> None:
+        self._model_state.replace(weights, slots, same_body=same_body)
+        if not same_body:
+            self._inference.body_changed()
 
     def release(self) -> None:
         """Return the interpreter to the pool; training since the last read of the weights is lost."""

@@ -89,7 +89,7 @@ class Inference:
     def embedded(self, split: str, examples: Examples) -> Examples:
         """Return a split with embeddings as `x`; compute them once per body."""
         if self._body is None:
-            self._body = digest_of_body(self._state.weights)
+            self._body = digest_of_body(self._state.body)
         if self._embedded.get(split) != self._body:
             calls = _call_count(self._pool.model, "embed", len(examples))
             self._calls.add_inference("embed", calls, len(examples))
@@ -108,7 +108,8 @@ class Inference:
         return rows_of({name: returned[own] for name, own in model.main_outputs(signature).items()})
 
     def _run(self, signature: str, x: Rows) -> dict[str, Array]:
-        return _batches(self._state.runtime(), signature, inputs_of(self._pool.model, signature, x))
+        runtime = self._state.runtime(head=signature == "head_infer")
+        return _batches(runtime, signature, inputs_of(self._pool.model, signature, x))
 
 
 def losses_of(runtime: Runtime, x: Rows, y: Rows, outputs: Rows, masks: Mapping[str, Array]) -> dict[str, Array]:

@@ -10,7 +10,8 @@ from odt_sim.data.columns import Columns, Rows, only, prefixed, rows_of
 from odt_sim.device.batches import Batch
 from odt_sim.device.engines import LITERT, StartEngine
 from odt_sim.metrics.device import mean_loss
-from odt_sim.model.repeated import STEPS, Repeated
+from odt_sim.model.engine_file import EngineFile, own_file
+from odt_sim.model.repeated import STEPS
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 
@@ -24,34 +25,47 @@ def inputs_of(model: TrainableModel, signature: str, x: Rows) -> dict[str, Array
 
 
 class Runtime:
-    """One engine with a model, single-threaded.
+    """One engine with a model or with its head, single-threaded.
 
     Attributes:
         model: The model.
-        initial: The weights of a fresh engine, read-only.
-        initial_slots: The optimizer's slots of a fresh engine.
+        file: The file that the engine runs, and what it holds of the model.
+        initial: All weights of a fresh engine, read-only.
+        initial_slots: All of the optimizer's slots of a fresh engine.
     """
 
-    def __init__(self, model: TrainableModel, start: StartEngine = LITERT, repeated: Repeated | None = None) -> None:
+    def __init__(
+        self,
+        model: TrainableModel,
+        start: StartEngine = LITERT,
+        file: EngineFile | None = None,
+        whole: "Runtime | None" = None,
+    ) -> None:
         """Start an engine.
 
         Args:
             model: The model.
             start: Starts the engine, by default LiteRT's interpreter.
-            repeated: The model's file with signatures of several steps; None for single steps only.
+            file: The file to run; by default the model's own.
+            whole: For the head's file, whose variables have no values of their own: a runtime of the whole model.
 
         Raises:
             ModelError: The engine cannot load the model or cannot read its weights.
         """
-        self.model = model
-        self._repeated = repeated or Repeated(model.content, {})
-        self._engine = start(self._repeated.content, model.where)
+        self.model, self.file = model, file or own_file(model)
+        self._engine = start(self.file.content, model.where)
         self._offset: Weights | None = None
         self._weights: Weights | None = None  # the current weights, if known
-        self._restore_names = [f"a{i}" for i in range(len(model.parameters))]
-        self._slot_names = [f"s{i}" for i in range(len(model.slots))]
-        self.initial = self._weights = self._first_read()
-        self.initial_slots = self.read_slots()
+        self._restore_names = [f"a{i}" for i in range(len(self.file.layout.parameters))]
+        self._slot_names = [f"s{i}" for i in range(len(self.file.slots))]
+        if whole is None:
+            self.initial = self._weights = self._first_read()
+            self.initial_slots = self.read_slots()
+        else:
+            self.initial, self.initial_slots = whole.initial, whole.initial_slots
+            self._set_offset(Weights.zeros(self.file.offset))
+            self.write(self.initial)
+            self.write_slots(self.initial_slots)
 
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run one signature.
@@ -89,7 +103,7 @@ class Runtime:
 
     def steps_at_once(self, signature: str) -> int:
         """Return how many steps `train_at_once` runs; 1 if it cannot."""
-        return STEPS if signature in self._repeated.signatures else 1
+        return STEPS if signature in self.file.several else 1
 
     def train_at_once(
         self,
@@ -114,7 +128,7 @@ class Runtime:
         }
         declared = self.model.signatures[signature].inputs
         inputs = {name: np.array(values[name], tensor.dtype) for name, tensor in declared.items()}
-        losses: list[float] = self.call(self._repeated.signatures[signature], **inputs)["loss"].reshape(-1).tolist()
+        losses: list[float] = self.call(self.file.several[signature], **inputs)["loss"].reshape(-1).tolist()
         return losses
 
     def _inputs(self, batch: Batch, learning_rate: float, signature: str, mu: float) -> dict[str, Array]:
@@ -153,11 +167,13 @@ class Runtime:
 
     def _write_offset(self, b: Weights | None) -> None:
         """Set the gradient offset, unless the engine holds it already; None for zero."""
-        if b is self._offset or "set_gradient_offset" not in self.model.signatures:
-            return
-        tensors = (Weights.zeros(self.model.trainable_layout) if b is None else b).tensors()
-        self.call("set_gradient_offset", **{f"b{i}": tensor for i, tensor in enumerate(tensors)})
-        self._offset = b
+        if b is not self._offset:
+            self._set_offset(Weights.zeros(self.file.offset) if b is None else b.select(self.file.offset))
+            self._offset = b
+
+    def _set_offset(self, b: Weights) -> None:
+        if b.layout.parameters:
+            self.call("set_gradient_offset", **{f"b{i}": tensor for i, tensor in enumerate(b.tensors())})
 
     def finalize(self) -> None:
         """End a training: set the weights to their moving averages."""
@@ -172,34 +188,40 @@ class Runtime:
     def _first_read(self) -> Weights:
         """Read the weights and check their shapes; later reads skip the check."""
         outputs = self.call("parameters")
-        weights = Weights.from_tensors(self.model.layout, [outputs[name] for name in self._restore_names])
+        weights = Weights.from_tensors(self.file.layout, [outputs[name] for name in self._restore_names])
         weights.vector.flags.writeable = False
         return weights
 
     def read(self) -> Weights:
-        """Return the weights, read-only."""
+        """Return the weights that the engine holds, or more of the model if it was given more; read-only."""
         if self._weights is None:
             outputs = self.call("parameters")
             vector = np.concatenate([outputs[name].reshape(-1) for name in self._restore_names])
             vector.flags.writeable = False
-            self._weights = Weights(self.model.layout, vector)
+            self._weights = Weights(self.file.layout, vector)
         return self._weights
 
     def write(self, weights: Weights) -> None:
-        """Set all weights, unless the engine holds this very object; the caller must not change them afterwards."""
+        """Set all weights, unless the engine holds this very object; the caller must not change them afterwards.
+
+        Args:
+            weights: The weights that the engine holds, or more of the model.
+        """
         if weights is self._weights:
             return
-        self.call("restore", **dict(zip(self._restore_names, weights.tensors(), strict=True)))
+        held = weights if weights.layout is self.file.layout else weights.select(self.file.layout)
+        self.call("restore", **dict(zip(self._restore_names, held.tensors(), strict=True)))
         self._weights = weights
 
     def read_slots(self) -> list[Array]:
-        """Return a copy of the optimizer's slots; empty if it has none."""
+        """Return a copy of the optimizer's slots that the engine holds; empty if it has none."""
         if not self._slot_names:
             return []
         outputs = self.call("optimizer_state")
         return [np.asarray(outputs[name]) for name in self._slot_names]  # a step count comes as a scalar
 
     def write_slots(self, slots: Sequence[Array]) -> None:
-        """Set the optimizer's slots."""
+        """Set the optimizer's slots that the engine holds, given all of the model."""
         if self._slot_names:
-            self.call("restore_optimizer_state", **dict(zip(self._slot_names, slots, strict=True)))
+            held = [slots[i] for i in self.file.slots]
+            self.call("restore_optimizer_state", **dict(zip(self._slot_names, held, strict=True)))

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 from odt_sim.device.embedding_cache import EmbeddingCache
 from odt_sim.device.engines import LITERT, StartEngine
 from odt_sim.device.runtime import Runtime
+from odt_sim.model.engine_file import EngineFile
+from odt_sim.model.head_file import head_file
 from odt_sim.model.repeated import repeated
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
@@ -28,7 +31,7 @@ class RuntimePool:
     """
 
     def __init__(
-        self, model: TrainableModel, capacity: int = 1, start: StartEngine = LITERT, *, repeats: bool = True
+        self, model: TrainableModel, capacity: int = 1, start: StartEngine = LITERT, *, edits: bool = True
     ) -> None:
         """Create an empty pool; interpreters start on demand.
 
@@ -36,11 +39,12 @@ class RuntimePool:
             model: The model.
             capacity: The most interpreters.
             start: Starts an engine, by default LiteRT's interpreter.
-            repeats: Whether small training steps run several in a call, see `odt_sim.model.repeated`.
+            edits: Whether engines may run files that are made of the model's own, see `odt_sim.model.repeated` and
+                `odt_sim.model.head_file`.
         """
         self.model = model
         self._start = start
-        self._repeats = repeats
+        self._edits = edits
         self.embeddings = EmbeddingCache()
         self._capacity = capacity
         self._lent: OrderedDict[ModelState, Runtime] = OrderedDict()
@@ -55,6 +59,13 @@ class RuntimePool:
             self._first = self._started()
             self._free.append(self._first)
         return self._first
+
+    @cached_property
+    def head(self) -> "RuntimePool":
+        """The pool of interpreters with the head's own file; this pool if there is none."""
+        one_engine = getattr(self._start, "runs_flex", False)  # a second one is a process with TensorFlow
+        file = head_file(self.model) if self._edits and not one_engine else None
+        return HeadPool(self.first, file, self._capacity, self._start) if file else self
 
     def scheduled_rate(self, step: int) -> float:
         """Return the learning rate of a step by the model's signature `schedule`."""
@@ -79,7 +90,7 @@ class RuntimePool:
             self._free.append(runtime)
 
     def _started(self) -> Runtime:
-        return Runtime(self.model, self._start, repeated(self.model) if self._repeats else None)
+        return Runtime(self.model, self._start, repeated(self.model) if self._edits else None)
 
     def _vacant(self) -> Runtime:
         if self._free or self._first is None:
@@ -92,50 +103,91 @@ class RuntimePool:
         return runtime
 
 
+class HeadPool(RuntimePool):
+    """Interpreters with the head of a model."""
+
+    def __init__(self, whole: Runtime, file: EngineFile, capacity: int, start: StartEngine) -> None:
+        """Create an empty pool.
+
+        Args:
+            whole: A runtime of the whole model.
+            file: The head's file.
+            capacity: The most interpreters.
+            start: Starts an engine.
+        """
+        super().__init__(whole.model, capacity, start)
+        self._whole, self._file = whole, file
+
+    def _started(self) -> Runtime:
+        return Runtime(self.model, self._start, self._file, self._whole)
+
+
 class ModelState:
     """A device's weights and optimizer slots, on the host or in a borrowed interpreter."""
 
     def __init__(self, pool: RuntimePool, weights: Weights, slots: Sequence[Array]) -> None:
         """Keep the state on the host until the device runs."""
-        self._pool = pool
+        self._pool = self._lender = pool  # the lender is the pool that the device last borrowed from
         self._weights, self._slots = weights, slots
         self._weights_current = self._slots_current = True  # whether the host's copies are up to date
+        self._body: Weights | None = weights
 
     @property
     def weights(self) -> Weights:
         """All weights, read-only."""
         if not self._weights_current:
-            self._weights, self._weights_current = self._pool.acquire(self).read(), True
+            self._read_weights(self._lender.acquire(self))
         return self._weights
+
+    @property
+    def body(self) -> Weights:
+        """Weights whose parameters outside the head are this state's; the same object as long as these stay."""
+        if self._body is None:
+            self._body = self.weights
+        return self._body
 
     @property
     def slots(self) -> Sequence[Array]:
         """The optimizer's slots; do not write to them."""
         if not self._slots_current:
-            self._slots, self._slots_current = self._pool.acquire(self).read_slots(), True
+            self._read_slots(self._lender.acquire(self))
         return self._slots
 
-    def replace(self, weights: Weights, slots: Sequence[Array]) -> None:
-        """Set weights and slots; an interpreter receives them when the device next runs."""
+    def replace(self, weights: Weights, slots: Sequence[Array], *, same_body: bool = False) -> None:
+        """Set weights and slots; an interpreter receives them when the device next runs.
+
+        Args:
+            weights: All weights.
+            slots: All slots.
+            same_body: Whether no weight outside the head differs from this state's.
+        """
         weights.vector.flags.writeable = False
+        self._body = self.body if same_body else weights
         self._weights, self._slots = weights, slots
         self._weights_current = self._slots_current = True
         self.release()
 
-    def runtime(self, *, changes: bool = False) -> Runtime:
+    def runtime(self, *, changes: bool = False, head: bool = False) -> Runtime:
         """Return a runtime that holds this state.
 
         Args:
             changes: Whether the caller trains, which changes weights and slots.
+            head: Whether the caller runs `head_train` or `head_infer`, for which the head is enough.
         """
-        runtime = self._pool.acquire(self)
+        lender = self._pool.head if head else self._pool
+        if lender is not self._lender:
+            _ = self.weights, self.slots  # reads changes back
+            self.release()
+            self._lender = lender
+        runtime = lender.acquire(self)
         if changes:
             self._weights_current = self._slots_current = False
+            self._body = self._body if head else None
         return runtime
 
     def release(self) -> None:
         """Return the runtime; changes that were not read are lost."""
-        self._pool.release(self)
+        self._lender.release(self)
 
     def write_to(self, runtime: Runtime) -> None:
         """Write the state into a runtime."""
@@ -145,6 +197,14 @@ class ModelState:
     def read_from(self, runtime: Runtime) -> None:
         """Copy changes from the runtime before it is lent to another device."""
         if not self._weights_current:
-            self._weights, self._weights_current = runtime.read(), True
+            self._read_weights(runtime)
         if not self._slots_current:
-            self._slots, self._slots_current = runtime.read_slots(), True
+            self._read_slots(runtime)
+
+    def _read_weights(self, runtime: Runtime) -> None:
+        self._weights, self._weights_current = self._weights.replace(runtime.read()), True
+        self._weights.vector.flags.writeable = False
+
+    def _read_slots(self, runtime: Runtime) -> None:
+        slots = dict(enumerate(self._slots)) | dict(zip(runtime.file.slots, runtime.read_slots(), strict=True))
+        self._slots, self._slots_current = list(slots.values()), True

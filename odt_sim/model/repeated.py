@@ -4,10 +4,11 @@ A small model's step takes less time than the call around it. The added signatur
 their order, `STEPS` times, so that weights and losses are those of single calls, to the bit.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from odt_sim.model.engine_file import EngineFile, own_file
 from odt_sim.model.graph_reader import damaged
 from odt_sim.model.surgery import OPS, NewSubgraph, packed, unpacked
 from odt_sim.model.trainable import TrainableModel
@@ -31,60 +32,53 @@ CONTROL = frozenset({"IF", "WHILE", "CALL"})
 """Ops that run other subgraphs, which may read and set variables."""
 
 
-@dataclass(frozen=True)
-class Repeated:
-    """A file with signatures of several steps.
-
-    Attributes:
-        content: Its bytes.
-        signatures: By the signature of one step, that of `STEPS` steps. It takes and returns what the single step does, with
-            the steps as a further first axis.
-    """
-
-    content: bytes
-    signatures: dict[str, str]
-
-
 @lru_cache(4)
-def repeated(model: TrainableModel) -> Repeated:
-    """Return a model's file with signatures of `STEPS` steps for its small training steps, if it has any.
+def repeated(model: TrainableModel) -> EngineFile:
+    """Return a model's file with a signature of `STEPS` steps if its training step is small.
 
     Raises:
         ModelError: The file is damaged.
     """
-    steps = [name for name in ("train", "head_train") if name in model.signatures and _is_small(model, name)]
-    if not steps or sum(sum(kinds.values()) for kinds in model.operators.values()) > MOST_OPS_OF_FILE:
-        return Repeated(model.content, {})
+    own = own_file(model)
+    ops = sum(sum(kinds.values()) for kinds in model.operators.values())
+    if ops > MOST_OPS_OF_FILE or not is_small(model, "train", model.trainable_layout.size):
+        return own
     try:
         file = unpacked(model.content)
-        for name in steps:
-            _add_repeated(file, name)
-        return Repeated(packed(file), {name: _repeated_name(name) for name in steps})
+        add_repeated(file, "train")
+        return replace(own, content=packed(file), several={"train": repeated_name("train")})
     except Exception as error:  # what the declarations do not show may be damaged, and causes any exception
         raise damaged(model.where, error) from error
 
 
-def _repeated_name(signature: str) -> str:
+def repeated_name(signature: str) -> str:
+    """Return the name of the signature of several steps."""
     return f"{signature}_{STEPS}_times"
 
 
-def _is_small(model: TrainableModel, signature: str) -> bool:
-    """Return whether a step takes arrays of fixed shapes, returns its loss, and costs little beside its call."""
+def is_small(model: TrainableModel, signature: str, weights: int) -> bool:
+    """Return whether a step takes arrays of fixed shapes, returns its loss, and costs little beside its call.
+
+    Args:
+        model: The model.
+        signature: The step.
+        weights: The number of weights that it trains.
+    """
     declared = model.signatures[signature]
     known = declared.inputs.keys() <= INPUTS and "loss" in declared.outputs
     fixed = all(-1 not in tensor.shape for tensor in declared.inputs.values())
     operators = model.operators[signature]
     few = sum(operators.values()) <= MOST_OPS and not operators.keys() & CONTROL
-    return known and fixed and few and model.batch_size * model.trainable_layout.size <= MOST_PRODUCTS
+    return known and fixed and few and model.batch_size * weights <= MOST_PRODUCTS
 
 
-def _add_repeated(file: Any, signature: str) -> None:
-    """Add the signature of several steps.
+def add_repeated(file: Any, signature: str) -> None:
+    """Add to a file, in its object form, the signature of several steps.
 
     Steps hand their variables' values to the next step as tensors; they are read once and set once.
     """
     [declared] = [s for s in file.signatureDefs if s.signatureKey in (signature, signature.encode())]
-    step, added = file.subgraphs[declared.subgraphIndex], NewSubgraph(file, _repeated_name(signature))
+    step, added = file.subgraphs[declared.subgraphIndex], NewSubgraph(file, repeated_name(signature))
     inputs = {e.tensorIndex: added.stacked_input(e.name.decode(), step, e.tensorIndex, STEPS) for e in declared.inputs}
     [loss] = [entry.tensorIndex for entry in declared.outputs if entry.name.decode() == "loss"]
     kinds = [file.operatorCodes[operator.opcodeIndex].builtinCode for operator in step.operators]
@@ -113,4 +107,4 @@ def _add_repeated(file: Any, signature: str) -> None:
     for name, handle in handles.items():
         added.set(handle, values[name])
     added.output("loss", added.stacked(losses))
-    added.sign(_repeated_name(signature))
+    added.sign(repeated_name(signature))

@@ -130,7 +130,7 @@ class PhoneState(ModelState):
             self._phone.write(self._weights, self._slots)
             self._written = True
         if changes:
-            self._weights_current = False
+            self._weights_current, self._body = False, None
         return self._phone
 
     def release(self) -> None:

@@ -56,17 +56,6 @@ def test_several_steps_give_the_bits_of_single_steps(
     assert_same(several, single)
 
 
-def test_head_trains_on_embeddings_by_the_same_bits(
-    softmax_with_embedding: TrainableModel, rows: Any, one_by_one: Any, calls: Any
-) -> None:
-    data = rows(softmax_with_embedding, 8 * softmax_with_embedding.batch_size)
-    several, single = Device(softmax_with_embedding, data), one_by_one(lambda: Device(softmax_with_embedding, data))
-    losses = several.train(2, group="head")
-    assert calls[f"head_train_{STEPS}_times"] == 2
-    np.testing.assert_array_equal(losses, single.train(2, group="head"))
-    assert_same(several, single)
-
-
 @pytest.mark.parametrize("name", ["softmax_with_offset", "softmax"])
 def test_gradient_offsets_and_proximal_terms_stay(
     name: str, rows: Any, one_by_one: Any, request: pytest.FixtureRequest
@@ -91,13 +80,13 @@ def test_steps_of_large_models_and_of_open_batches_run_one_by_one(
     any_rows: TrainableModel, digits_cnn: TrainableModel
 ) -> None:
     for model in (any_rows, digits_cnn):
-        assert not repeated(model).signatures
+        assert not repeated(model).several
         assert repeated(model).content is model.content
 
 
 def test_file_itself_stays(softmax: TrainableModel) -> None:
     before = softmax.content[:]
-    assert set(repeated(softmax).signatures) == {"train"}
+    assert set(repeated(softmax).several) == {"train"}
     assert softmax.content == before
     assert f"train_{STEPS}_times" not in softmax.signatures
 

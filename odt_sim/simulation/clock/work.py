@@ -118,6 +118,6 @@ class WorkOf:
         """Return a device that computes nothing."""
         job = self._job
         engine = EmptyEngine(job.model)
-        pool = RuntimePool(job.model, start=lambda content, where: engine, repeats=False)
+        pool = RuntimePool(job.model, start=lambda content, where: engine, edits=False)
         parts = (Examples(job.data.x, job.data.y, rows) for rows in job.data.parts(device)[:2])
         return Device(job.model, *parts, seed=job.seed, id=device, round=round, plan=job.plan, pool=pool)

@@ -1,0 +1,32 @@
+"""The file that an engine runs: a model's own one, or one that is made of it in memory."""
+
+from dataclasses import dataclass, field
+
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Layout
+
+
+@dataclass(frozen=True)
+class EngineFile:
+    """A file and what it holds of a model.
+
+    Attributes:
+        content: Its bytes.
+        layout: The parameters `a0..aN` of its signatures `parameters` and `restore`.
+        slots: The numbers of the optimizer's slots of its signatures `optimizer_state` and `restore_optimizer_state`.
+        offset: The parameters of its signature `set_gradient_offset`; empty if it has none.
+        several: By training signature, that of `odt_sim.model.repeated.STEPS` steps. It takes and returns what the single
+            step does, with the steps as a further first axis.
+    """
+
+    content: bytes
+    layout: Layout
+    slots: tuple[int, ...]
+    offset: Layout
+    several: dict[str, str] = field(default_factory=dict)
+
+
+def own_file(model: TrainableModel) -> EngineFile:
+    """Return a model's own file, which holds all of it."""
+    offset = model.trainable_layout if "set_gradient_offset" in model.signatures else Layout(())
+    return EngineFile(model.content, model.layout, tuple(range(len(model.slots))), offset)
