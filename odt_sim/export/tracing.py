@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering import Trace
+from odt_sim.export.lstm import with_lstm_loop
 from odt_sim.export.parameters import all_layers
 from odt_sim.export.precision import in_float32
 
@@ -59,11 +60,13 @@ def unrolled(model: keras.Model) -> Iterator[None]:
         layer.unroll = True
     for layer in backwards:
         layer.inner_loop = _forwards(layer)  # shadows the class's method
+    for layer in layers:
+        layer.inner_loop = with_lstm_loop(layer)
     try:
         with in_float32(model):
             yield
     finally:
-        for layer in backwards:
+        for layer in layers:
             del layer.inner_loop
         for layer, unroll in zip(layers, before, strict=True):
             layer.unroll = unroll
