@@ -11,6 +11,7 @@ from functools import cached_property
 
 import tensorflow as tf
 
+from odt_sim.export.lowering.late import zero_after
 from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Deferred, Memo, Refusal, Value, lowers
 from odt_sim.export.lowering.windows import Windows, assembled, elements, padded, scattered, split, sum_of, windows_of
@@ -117,9 +118,9 @@ def following_pooling(op: tf.Operation) -> tf.Operation | None:
     return None
 
 
-def positive(x: tf.Tensor) -> tf.Tensor:
-    """Return 1 where `x` > 0 and 0 where it is 0, for nonnegative `x`, by ops that XNNPACK runs."""
-    return tf.math.ceil(tf.minimum(x, 1.0))
+def positive(x: tf.Tensor, one: tf.Tensor | float = 1.0) -> tf.Tensor:
+    """Return `one` (1) where `x` > 0 and 0 where it is 0, for nonnegative `x`, by ops that XNNPACK runs."""
+    return tf.math.ceil(tf.minimum(x, one))
 
 
 def pooling_windows(op: tf.Operation, image: tf.TensorShape) -> Windows:
@@ -194,7 +195,8 @@ def relu_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     if isinstance(y, BeforePooling):
         return [gradient]  # the pooling's gradient is already zero where the ReLU was
     gradient = gradient.tensor() if isinstance(gradient, Deferred) else gradient
-    return [gradient * positive(y if op.inputs[1].op.type == "Relu" else tf.nn.relu(y))]
+    y = y if op.inputs[1].op.type == "Relu" else tf.nn.relu(y)
+    return [gradient * positive(y, 1.0 + zero_after(gradient))]
 
 
 @lowers("BiasAdd", deferred=True)
