@@ -43,11 +43,7 @@ def _loop(layer: keras.layers.LSTM, sequences: tf.Tensor, states: list[tf.Tensor
     bias = cell.bias if cell.use_bias else tf.zeros([4 * cell.units])
     kernels = tf.convert_to_tensor(cell.kernel), tf.convert_to_tensor(cell.recurrent_kernel)
     first = [tf.expand_dims(state, 0) for state in states]
-
-    @tf.custom_gradient
-    def run(*given: tf.Tensor) -> Any:
-        return _run(*given, every=layer.return_sequences)
-
+    run = tf.custom_gradient(lambda *given: _run(*given, every=layer.return_sequences))
     outputs, carry = run(x, *kernels, tf.convert_to_tensor(bias), *first)
     last = outputs[-1]
     return last, tf.transpose(outputs, [1, 0, 2]), [last, carry[0]]
