@@ -1,4 +1,4 @@
-"""The workloads on odt_sim. BACKEND is ray (an actor a core) or serial; MODEL is the `.tflite` file of the workload.
+"""The workloads on odt_sim. BACKEND is ray (an actor a core), serial or auto; MODEL is the `.tflite` file of the workload.
 
 A round ends with its commit on disk. odt_sim evaluates after the last round, so the run has one round more than is measured.
 """
@@ -13,6 +13,7 @@ from workload import fleet_from
 from odt_sim import Fleet, Simulation, TrainableModel, TrainingPlan, Weights
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
+from odt_sim.simulation.auto import AutoBackend
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.base import ServerState, Strategy, Updates
@@ -36,6 +37,8 @@ def keeping(strategy: type[Strategy], kept: list[Weights]) -> Strategy:
 def chosen_backend() -> Backend:
     if os.environ["BACKEND"] == "serial":
         return SerialBackend()
+    if os.environ["BACKEND"] == "auto":
+        return AutoBackend()
     from odt_sim.simulation.ray import RayBackend
 
     return RayBackend()

@@ -78,7 +78,8 @@ class Summary(Record):
         "`peak_memory_bytes`, and in `classes` the totals of each class",
     ] = None
     environment: Annotated[
-        Mapping[str, str] | None, "versions, platform and processor of the process that completed the run"
+        Mapping[str, str] | None,
+        "versions, platform and processor of the process that completed the run, and what `backend=auto` chose",
     ] = None
     model_digest: Annotated[
         str | None, "equal for all exports of a model with the same initial weights; `settings` has the file's own"

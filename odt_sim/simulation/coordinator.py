@@ -125,7 +125,7 @@ class Simulation:
             aggregator=aggregator,
             runtime=runtime,
         )
-        self._job = replace(job, own_metrics=own_metrics(metrics), metric=metric)
+        self._job = replace(job, own_metrics=own_metrics(metrics), metric=metric, rounds=rounds)
         check_metrics(self._job)
         Run(rounds, evaluate_every, target)
         fleet, data = self._job.fleet, self._job.data
@@ -247,6 +247,7 @@ class Simulation:
             privacy=self._privacy,
             conditions=self._conditions,
             stopped=self._ended_early(observers.reason if stopped else self._spending.reason),
+            backend=getattr(self._backend, "choice", None),
         )
 
     @property

@@ -37,6 +37,7 @@ def write_results(
     privacy: Mapping[str, Any] | None,
     conditions: Conditions | None,
     stopped: str | None,
+    backend: str | None = None,
 ) -> Summary:
     """Write the devices' records and the summary; return the summary."""
     metrics = job.metrics
@@ -63,7 +64,7 @@ def write_results(
         stopped=stopped,
         fleet_totals=_fleet_totals(job, conditions, costs),
         own_metrics={own.name: own.higher_is_better for own in job.own_metrics} or None,
-        environment={**environment(), "runtime": job.runtime.name},
+        environment={**environment(), "runtime": job.runtime.name, **({"backend": backend} if backend else {})},
         model_digest=_model_digest(job),
         split_digest=digest_of(job.data.indices, job.data.offsets),
     )

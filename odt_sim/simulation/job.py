@@ -29,7 +29,10 @@ ADVICE = "correct it, with backend=serial to debug it"
 
 @dataclass(frozen=True)
 class Job:
-    """The constants of a run, which every worker has."""
+    """The constants of a run, which every worker has.
+
+    `rounds` is the most rounds of the run, for a backend that plans ahead; 0 where that is not known.
+    """
 
     model: TrainableModel
     data: FederatedData
@@ -42,6 +45,7 @@ class Job:
     runtime: RuntimeChoice = LITERT
     own_metrics: tuple[OwnMetric, ...] = ()
     metric: str | None = None
+    rounds: int = 0
 
     @property
     def participants(self) -> int:

@@ -35,7 +35,7 @@ pytestmark = [
 DEFAULTS = {
     "data": "digits", "partition": "dirichlet", "drift": "none", "arrival": "none", "model": "digits_cnn",
     "strategy": "fedavg", "aggregator": "mean",
-    "fleet": "default", "backend": "ray", "tracker": "none", "seed": 0, "run.rounds": 40, "run.evaluate_every": "null",
+    "fleet": "default", "backend": "auto", "tracker": "none", "seed": 0, "run.rounds": 40, "run.evaluate_every": "null",
     "run.resume": "null", "run.storage": "null",
     "split.method": "stratified", "split.validation": 0.2, "split.test": 0.2, "split.gap": 1,
     "train.epochs": 1, "train.learning_rate": "null",
@@ -246,6 +246,7 @@ def parameters_said(name: str) -> int:
 
 FLEETS = {"cross_device": (100, 10, 20, 1), "default": (20, None, 4, 1)}
 BACKENDS = {
+    "auto": ("AutoBackend", {}),
     "phones": ("PhonesBackend", {"phones": None, "host": "0.0.0.0", "port": 8765, "examples": "slices"}),
     "ray": ("RayBackend", {"address": "local", "actors": None, "devices_per_actor": "auto"}),
     "serial": ("SerialBackend", {}),
@@ -267,7 +268,7 @@ def test_fleet_has_its_sizes(name):
     assert run.config.fleet.min_devices == least
 
 
-@pytest.mark.parametrize("name", [pytest.param("ray", marks=pytest.mark.slow), "serial"])
+@pytest.mark.parametrize("name", ["auto", pytest.param("ray", marks=pytest.mark.slow), "serial"])
 def test_backend_is_built(name):
     kind, settings = BACKENDS[name]
     config: DictConfig = ran(backend=name, **FEW).config

@@ -66,6 +66,7 @@ def join_cluster(address: str, runtime_env: Mapping[str, Any]) -> None:
     """
     if ray.is_initialized():
         _check_joined(address, runtime_env)
+        _restore_sigterm()  # a thread may have started it
         return
     share_arenas()  # before Ray starts its threads
     if address == "local":
