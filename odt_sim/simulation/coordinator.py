@@ -30,15 +30,17 @@ from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run_folder import RunFolder, checksum
 from odt_sim.persistence.storage import storage_at
 from odt_sim.persistence.summary import Summary
+from odt_sim.persistence.timeline import TimelineRecord
 from odt_sim.settings import Budget, Fleet, Run
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.cadence import Cadence
 from odt_sim.simulation.callbacks import Function, as_observers, text_of_callbacks
 from odt_sim.simulation.checks import check_metrics, checked_job, promised, without_validation
 from odt_sim.simulation.clock.kinds import check_clock, clock_of
+from odt_sim.simulation.commits import Commits
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.finish import write_model, write_results
-from odt_sim.simulation.job import Task
+from odt_sim.simulation.job import Task, Trained
 from odt_sim.simulation.messages import Messages
 from odt_sim.simulation.round import RoundInFlight, Rounds
 from odt_sim.simulation.run_settings import identity, settings
@@ -274,10 +276,15 @@ class Simulation:
             self._backend.open(self._job)
             hand_back()
             started, flight = time.perf_counter(), None if stopped else self._begin(commit)
-            while flight and not stopped:  # a stop discards the round that was begun ahead
-                commit, record, flight = self._round(commit, flight, started)
-                started += record.seconds
-                stopped = observers.on_round(record)
+            with Commits(observers) as commits:
+                while flight and not stopped:
+                    trained = join(flight.parts)
+                    if stopped := commits.end():  # a stop discards the round that was begun ahead
+                        break
+                    commit, record, flight, write = self._round(commit, flight, trained, started)
+                    started += record.seconds
+                    stopped = commits.begin(commit, record, write)
+                stopped = commits.end() or stopped
             return list(self._steps.evaluate("final", self._checkpoint.reported)), stopped
         finally:
             self._backend.close()
@@ -287,13 +294,15 @@ class Simulation:
         return None if self._spending.reason else self._steps.begin(commit)
 
     def _round(
-        self, commit: Commit, flight: RoundInFlight, started: float
-    ) -> tuple[Commit, RoundRecord, RoundInFlight | None]:
-        """End a round, begin the next one, and only then evaluate and commit, so that workers never wait.
+        self, commit: Commit, flight: RoundInFlight, trained: Trained, started: float
+    ) -> tuple[Commit, RoundRecord, RoundInFlight | None, Callable[[], None]]:
+        """End a round, begin the next one, and only then evaluate, so that workers never wait.
 
         States that the next round writes lie beside the committed ones: a run that dies here resumes without them.
+
+        Returns:
+            The state after the round, its record, the next round, and what commits the state.
         """
-        trained = join(flight.parts)
         after = self._steps.end(commit, flight, trained)
         record, before = self._steps.record(commit, after, flight, trained), self._spending
         self._spending = before.after([record])
@@ -303,12 +312,17 @@ class Simulation:
         following = self._begin(after)
         rows = list(evaluation)
         record = self._steps.evaluated(record, rows, time.perf_counter() - started)
-        if flight.appointment:
-            self._folder.append_timeline(flight.appointment.line)
-        self._folder.append_round(record)
         after = replace(after, records=checksum(record, commit.records))
         if rows:
             self._evaluated = [*self._evaluated, record]
             hand_back()  # the allocator keeps what rounds free, which looks like a leak
-        self._checkpoint.write(after, best=reported_round(self._evaluated, self._job.metrics[0]) == after.round)
-        return after, record, following
+        best = reported_round(self._evaluated, self._job.metrics[0]) == after.round
+        line = flight.appointment.line if flight.appointment else None
+        return after, record, following, partial(self._write, after, record, line, best=best)
+
+    def _write(self, commit: Commit, record: RoundRecord, line: TimelineRecord | None, *, best: bool) -> None:
+        """Commit a round, after its records."""
+        if line:
+            self._folder.append_timeline(line)
+        self._folder.append_round(record)
+        self._checkpoint.write(commit, best=best)
