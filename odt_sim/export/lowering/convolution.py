@@ -9,6 +9,7 @@ import tensorflow as tf
 from odt_sim.export.lowering.banded_kernels import backward, forward
 from odt_sim.export.lowering.convolution_products import SPARE, Bands, convolved, filter_gradient
 from odt_sim.export.lowering.grey_images import Layout, UnpooledGrey
+from odt_sim.export.lowering.late import late
 from odt_sim.export.lowering.pooling import (
     BeforePooling,
     Routed,
@@ -118,7 +119,8 @@ def kernel_gradient(x: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: M
     if _grey(x, windows):
         flat = tf.matmul(_stacked(x, windows, memo), tf.reshape(gradient, [1, -1, filters]))
         return tf.reshape(flat, [*windows.size, 1, filters])
-    return filter_gradient(x, gradient, _forward(windows, filters), memo)
+    # Late columns are joined again; those of the forward pass, or a reshaped copy, would be held since then.
+    return filter_gradient(late(x, gradient), gradient, _forward(windows, filters), memo)
 
 
 @lowers("Conv2DBackpropInput")

@@ -4,14 +4,12 @@ Moving memory costs as much as the products. So only columns are joined, as a fe
 product, and the products are added up, each at its height.
 """
 
-from functools import reduce
-
 import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering.banded_kernels import Band
 from odt_sim.export.lowering.registry import Memo
-from odt_sim.export.lowering.windows import padded_by, part
+from odt_sim.export.lowering.windows import padded_by, part, sum_of
 
 Bands = tuple[Band, Band]
 """The bands of rows and columns."""
@@ -42,7 +40,7 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
     places = sorted({o for o, _, _ in rows.taps})
     phases: list[tf.Tensor] = []
     for place, following in zip(places, [*places[1:], rows.outputs], strict=True):
-        total = reduce(tf.add, [_product(joined, lines[j], m, bands) for o, j, m in rows.taps if o == place])
+        total = sum_of(_product(joined, lines[j], m, bands) for o, j, m in rows.taps if o == place)
         empty = [0 if phases else place, following - place - 1]  # positions without a tap
         phase = tf.reshape(total, [-1, rows.blocks, 1, width])
         phases.append(tf.pad(phase, [[0, 0], [0, 0], empty, [0, 0]]) if any(empty) else phase)

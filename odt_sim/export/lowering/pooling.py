@@ -150,7 +150,7 @@ def tofirst_maxima(x: tf.Tensor, y: tf.Tensor, gradient: tf.Tensor, windows: Win
     if windows.splits:
         return assembled(first_maxima(split(x, windows), y, gradient), windows)
     image = padded(x, windows, LOWEST)
-    return scattered(first_maxima(elements(image, windows), y, gradient), windows)
+    return scattered(first_maxima(list(elements(image, windows)), y, gradient), windows)
 
 
 def first_maxima(elements: list[tf.Tensor], y: tf.Tensor, gradient: tf.Tensor) -> list[tf.Tensor]:

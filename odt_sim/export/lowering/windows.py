@@ -1,6 +1,7 @@
 """The sliding windows of a convolution or a pooling as slices, and the adjoint operation."""
 
 import operator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
@@ -118,19 +119,20 @@ def part(x: tf.Tensor, rows: slice = ALL, columns: slice = ALL) -> tf.Tensor:
     return x if kept == tuple(x.shape[1:3]) else x[:, rows, columns]
 
 
-def elements(x: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
-    """Return element `offset` of every window of a padded image, for each of `windows.offsets`.
+def elements(x: tf.Tensor, windows: Windows) -> Iterator[tf.Tensor]:
+    """Yield element `offset` of every window of a padded image, for each of `windows.offsets`.
 
-    Each is `[batch, count, count, channels]`.
+    Each is `[batch, count, count, channels]`. LiteRT runs ops in the order of their creation, so an element that is used
+    before the next one is yielded takes memory only until then.
     """
     (rows, columns), (down, right) = windows.count, windows.stride
     if (down, right) == (1, 1):
-        return [part(x, slice(i, i + rows), slice(j, j + columns)) for i, j in windows.offsets]
-    found = []
+        yield from (part(x, slice(i, i + rows), slice(j, j + columns)) for i, j in windows.offsets)
+        return
     for row, group in groupby(windows.offsets, key=lambda offset: offset[0]):
         lines = _every_row(x, row, rows, down)
-        found += [_every_column(lines, column, columns, right) for _, column in group]
-    return found
+        for _, column in group:
+            yield _every_column(lines, column, columns, right)
 
 
 def _every_row(x: tf.Tensor, start: int, count: int, step: int) -> tf.Tensor:
@@ -220,6 +222,6 @@ def dilated(x: tf.Tensor, down: int, right: int) -> tf.Tensor:
     return part(x, slice((height - 1) * down + 1), slice((width - 1) * right + 1))
 
 
-def sum_of(parts: list[tf.Tensor]) -> tf.Tensor:
+def sum_of(parts: Iterable[tf.Tensor]) -> tf.Tensor:
     """Return the sum of tensors of one shape, added one by one: ADD is faster than ADD_N."""
     return reduce(operator.add, parts)
