@@ -25,6 +25,7 @@ from odt_sim.export.lowering import (  # noqa: F401 - each registers its lowerin
     pooling,
     pooling_3d,
     predicates,
+    products,
     random,
     rearranging,
     reduction,

@@ -3,14 +3,7 @@
 import tensorflow as tf
 
 from odt_sim.export.lowering.integers import bitwise_and as common_bits
-from odt_sim.export.lowering.registry import Memo, Value, computes, lowers
-from odt_sim.export.lowering.windows import sum_of
-
-
-@lowers("AddN")
-def add_n(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = the sum of the inputs."""
-    return [sum_of(inputs)]
+from odt_sim.export.lowering.registry import computes
 
 
 @computes("Reciprocal", "Inv")

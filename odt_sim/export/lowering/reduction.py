@@ -1,4 +1,4 @@
-"""Matrix products, and sums and means over one axis after the other.
+"""Sums and means over one axis after the other.
 
 XNNPACK adds numbers one by one, so the error of a sum grows with its length. Summing along one axis and then the next has
 an error thirty times smaller and takes no longer.
@@ -64,18 +64,3 @@ def euclidean_norm(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Va
     """Compute Y = sqrt(the sum of X^2 over some axes)."""
     x, axes = inputs
     return [tf.sqrt(tf.reduce_sum(tf.square(x), known(axes), keepdims=op.get_attr("keep_dims")))]
-
-
-@lowers("MatMul")
-def matmul(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute C = A B at rank 3: the converter turns rank 2 into FULLY_CONNECTED, which is slow with variable weights."""
-    a, b = (tf.expand_dims(t, 0) for t in inputs)
-    product = tf.matmul(a, b, transpose_a=op.get_attr("transpose_a"), transpose_b=op.get_attr("transpose_b"))
-    return [tf.squeeze(product, 0)]
-
-
-@lowers("BatchMatMulV2")
-def batch_matmul(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute C[i] = A[i] B[i] for the leading axes i, which broadcast."""
-    a, b = inputs
-    return [tf.matmul(a, b, adjoint_a=op.get_attr("adj_x"), adjoint_b=op.get_attr("adj_y"))]

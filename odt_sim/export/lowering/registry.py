@@ -37,7 +37,7 @@ TAKES_DEFERRED: set[str] = set()
 
 KEPT = frozenset(
     """
-    Const Identity Squeeze ExpandDims Cast Shape ZerosLike Pack Unpack Split SplitV ConcatV2 ConcatOffset
+    Const Identity Squeeze ExpandDims Cast Shape ZerosLike Unpack Split SplitV ConcatV2 ConcatOffset
     StridedSlice Slice Transpose
     Add AddV2 Sub Mul RealDiv DivNoNan FloorMod Maximum Minimum Neg Abs Sign
     Floor Ceil Round Sin Cos Cumsum OneHot TopKV2 ScatterNd GatherNd MirrorPad Where
