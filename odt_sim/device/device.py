@@ -24,7 +24,7 @@ from odt_sim.errors import ConfigurationError, DataError, ModelError
 from odt_sim.metrics.device import model_example_losses, model_figures, model_loss
 from odt_sim.metrics.own import OwnMetric, own_figures
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.model.weights import Weights
+from odt_sim.model.weights import Layout, Weights
 
 Array = NDArray[Any]
 Pair = tuple[Any, Any]
@@ -423,8 +423,14 @@ class Device:
         """The current weights, read-only; `parameters` returns a copy."""
         return self._model_state.weights
 
-    def parameters(self) -> Weights:
-        """Return a copy of the weights."""
+    def parameters(self, layout: Layout | None = None) -> Weights:
+        """Return a copy of all weights, or the values of a layout's parameters, which may be read-only.
+
+        Raises:
+            ModelError: A parameter of the layout is missing, or has another shape.
+        """
+        if layout is not None:
+            return self._model_state.select(layout)
         return Weights(self.model.layout, self.weights.vector.copy())
 
     def restore(self, weights: "Weights | str | os.PathLike[str]") -> None:
@@ -441,10 +447,13 @@ class Device:
         if not isinstance(weights, Weights):
             saved, slots, self._epochs, self._steps_done = read_checkpoint(Path(weights), self.model)
             return self._replace(saved, slots)
-        complete = weights.layout == self.model.layout
-        restored = weights.select(weights.layout) if complete else self.weights.replace(weights)
-        only_head = all(p.group == "head" for p in weights.layout.parameters)
-        self._replace(restored, self._model_state.slots, same_body=only_head)
+        shapes = self.model.layout.shapes
+        if weights.layout == self.model.layout:
+            self._replace(weights.select(weights.layout), self._model_state.slots)
+        elif all(p.group == "head" and shapes.get(p.name) == p.shape for p in weights.layout.parameters):
+            self._model_state.replace_head(weights)
+        else:
+            self._replace(self.weights.replace(weights), self._model_state.slots)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write weights, optimizer slots and the counts of epochs and steps to a checkpoint.

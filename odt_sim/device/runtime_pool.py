@@ -15,7 +15,7 @@ from odt_sim.model.engine_file import EngineFile
 from odt_sim.model.head_file import head_file
 from odt_sim.model.repeated import repeated
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.model.weights import Weights
+from odt_sim.model.weights import Layout, Weights
 
 Array = NDArray[Any]
 
@@ -130,14 +130,23 @@ class ModelState:
         self._pool = self._lender = pool  # the lender is the pool that the device last borrowed from
         self._weights, self._slots = weights, slots
         self._weights_current = self._slots_current = True  # whether the host's copies are up to date
+        self._head: Weights | None = None  # the head's weights, where those in `_weights` are old
         self._body: Weights | None = weights
 
     @property
     def weights(self) -> Weights:
         """All weights, read-only."""
-        if not self._weights_current:
-            self._read_weights(self._lender.acquire(self))
+        self._fetch_weights()
+        if self._head is not None:
+            self._weights, self._head = self._weights.replace(self._head), None
+            self._weights.vector.flags.writeable = False
         return self._weights
+
+    def select(self, layout: Layout) -> Weights:
+        """Return a copy of some weights; of the head's without one of all."""
+        self._fetch_weights()
+        of_head = self._head is not None and _covers(self._head.layout, layout)
+        return (self._head if self._head is not None and of_head else self.weights).select(layout)
 
     @property
     def body(self) -> Weights:
@@ -163,8 +172,18 @@ class ModelState:
         """
         weights.vector.flags.writeable = False
         self._body = self.body if same_body else weights
-        self._weights, self._slots = weights, slots
+        self._weights, self._head, self._slots = weights, None, slots
         self._weights_current = self._slots_current = True
+        self.release()
+
+    def replace_head(self, weights: Weights) -> None:
+        """Set some of the head's weights; everything else stays."""
+        _ = self.slots  # reads changes back
+        self._fetch_weights()
+        if self._head is not None and not _covers(weights.layout, self._head.layout):
+            _ = self.weights  # keeps the other changes
+        self._head = weights.select(weights.layout)
+        self._head.vector.flags.writeable = False
         self.release()
 
     def runtime(self, *, changes: bool = False, head: bool = False) -> Runtime:
@@ -176,7 +195,8 @@ class ModelState:
         """
         lender = self._pool.head if head else self._pool
         if lender is not self._lender:
-            _ = self.weights, self.slots  # reads changes back
+            self._fetch_weights()
+            _ = self.slots
             self.release()
             self._lender = lender
         runtime = lender.acquire(self)
@@ -191,7 +211,8 @@ class ModelState:
 
     def write_to(self, runtime: Runtime) -> None:
         """Write the state into a runtime."""
-        runtime.write(self._weights)
+        enough = self._head is not None and self._head.layout == runtime.file.layout
+        runtime.write(self._head if self._head is not None and enough else self.weights)
         runtime.write_slots(self._slots)
 
     def read_from(self, runtime: Runtime) -> None:
@@ -201,10 +222,21 @@ class ModelState:
         if not self._slots_current:
             self._read_slots(runtime)
 
+    def _fetch_weights(self) -> None:
+        if not self._weights_current:
+            self._read_weights(self._lender.acquire(self))
+
     def _read_weights(self, runtime: Runtime) -> None:
-        self._weights, self._weights_current = self._weights.replace(runtime.read()), True
-        self._weights.vector.flags.writeable = False
+        if runtime.file.layout == self._weights.layout:
+            self._weights, self._head = runtime.read(), None
+        else:
+            self._head = runtime.read()
+        self._weights_current = True
 
     def _read_slots(self, runtime: Runtime) -> None:
         slots = dict(enumerate(self._slots)) | dict(zip(runtime.file.slots, runtime.read_slots(), strict=True))
         self._slots, self._slots_current = list(slots.values()), True
+
+
+def _covers(layout: Layout, other: Layout) -> bool:
+    return layout.slices.keys() >= other.slices.keys()

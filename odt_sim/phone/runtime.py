@@ -11,7 +11,7 @@ from odt_sim.device.runtime import Runtime
 from odt_sim.device.runtime_pool import ModelState, RuntimePool
 from odt_sim.device.training_step import GradientOffset, Step
 from odt_sim.model.trainable import TrainableModel
-from odt_sim.model.weights import Weights
+from odt_sim.model.weights import Layout, Weights
 from odt_sim.phone.frames import Array, Message
 from odt_sim.phone.phones import PhoneError
 
@@ -123,6 +123,14 @@ class PhoneState(ModelState):
         """The optimizer's slots; do not write to them."""
         self._fetch()
         return self._slots
+
+    def select(self, layout: Layout) -> Weights:
+        """Return a copy of some weights."""
+        return self.weights.select(layout)
+
+    def replace_head(self, weights: Weights) -> None:
+        """Set some of the head's weights; everything else stays."""
+        self.replace(self.weights.replace(weights), self.slots, same_body=True)
 
     def on_phone(self, *, changes: bool = False) -> PhoneRuntime:
         """Return the phone's copy once it holds this state; `changes` says that the caller trains."""

@@ -14,7 +14,6 @@ Hyper-parameters: none of its own.
 from odt_sim.device.device import Device
 from odt_sim.model.manifest import Parameter
 from odt_sim.strategies.base import Strategy, Tensors, Update, weights_of
-from odt_sim.strategies.state import receive
 
 
 class HeadOnly(Strategy):
@@ -29,6 +28,6 @@ class HeadOnly(Strategy):
     def local(self, device: Device, broadcast: Tensors) -> Update:
         """Train the head."""
         shared = weights_of(broadcast)
-        receive(device, broadcast)
+        device.restore(shared)
         losses = device.train(group="head")
-        return Update({"weights": device.weights.select(shared.layout) - shared}, len(device.train_examples), losses)
+        return Update({"weights": device.parameters(shared.layout) - shared}, len(device.train_examples), losses)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.errors import ModelError
 from odt_sim.model.head_file import head_file
 from odt_sim.model.repeated import STEPS
+from odt_sim.model.weights import Layout
 
 Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
 RATE = 0.1
@@ -87,6 +89,26 @@ def test_gradient_offset_of_the_head(name: str, rows: Draw, request: pytest.Fixt
         device.set_gradient_offset(None)
         device.train(1, RATE, group="head")
     assert_same(one, other)
+
+
+@pytest.mark.parametrize("name", ["frozen", "adam_head"])
+def test_parts_of_the_head_are_set_and_read_alone(name: str, rows: Draw, request: pytest.FixtureRequest) -> None:
+    model = request.getfixturevalue(name)
+    one, other = pair(model, rows(model, 10))
+    of_head = model.layout.select(lambda p: p.group == "head")
+    kernel, bias = (Layout((parameter,)) for parameter in of_head.parameters)
+    rest = model.layout.select(lambda p: p.group != "head")
+    for step in range(3):
+        for device in (one, other):
+            device.train(step, RATE, group="head")
+            for part in (kernel, bias, kernel):
+                device.restore(device.parameters(part) * 0.5)
+        for layout in (kernel, of_head, rest, model.layout):
+            expected = other.weights.select(layout).vector
+            np.testing.assert_array_equal(one.parameters(layout).vector, expected)
+        assert_same(one, other)
+    with pytest.raises(ModelError, match="no parameter 'other'"):
+        one.restore(Weights(Layout((replace(bias.parameters[0], name="other"),)), np.zeros(bias.size, np.float32)))
 
 
 def test_devices_share_a_head(adam_head: TrainableModel, rows: Draw) -> None:
