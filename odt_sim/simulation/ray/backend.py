@@ -10,11 +10,12 @@ from typing import Any, Literal
 import ray
 
 from odt_sim.device.engines import FLEX_MEMORY, RuntimeChoice, RuntimeName
+from odt_sim.model.tensors import read_only
 from odt_sim.model.verification import memory_needed
 from odt_sim.simulation.cohort import LARGEST_BLOCK
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.messages import Messages
+from odt_sim.simulation.messages import Messages, size_of
 from odt_sim.simulation.ray.actors import Actors
 from odt_sim.simulation.ray.calls import JOINED, Calls, Method
 from odt_sim.simulation.ray.capacity import (
@@ -33,6 +34,9 @@ from odt_sim.simulation.ray.schedule import AHEAD, OwnActors, Schedule
 from odt_sim.simulation.ray.settings import check_settings
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
+
+LARGEST_INLINE = 50_000
+"""Bytes of a broadcast that goes with each call; the object store takes longer. Ray sends arguments below 100 kB directly."""
 
 
 class _Host:
@@ -53,8 +57,10 @@ class _Host:
         self._worker = Worker(Job(data=data, **settings), replaceable=True)
 
     def work(self, call: tuple[Method, Sequence[Task], Any]) -> list[Any]:
-        """Run some blocks; the broadcast is a reference, so that it is fetched once a round rather than once a call."""
+        """Run some blocks; a large broadcast is a reference, so that it is fetched once a round rather than once a call."""
         method, tasks, broadcast = call
+        if not isinstance(broadcast, ray.ObjectRef):
+            return [getattr(self._worker, method)(task, read_only(broadcast)) for task in tasks]
         if broadcast != self._round:
             self._round, self._broadcast = broadcast, ray.get(broadcast)
         return [getattr(self._worker, method)(task, self._broadcast) for task in tasks]
@@ -106,7 +112,9 @@ class RayBackend:
         self._most_running = 0
         self._places = 0  # for actors, on the nodes that were there when they were last counted
         self._job: Job | None = None
-        self._sent: tuple[Tensors, Any] | None = None  # the last broadcast, and its reference
+        self._sent: tuple[Tensors, Any] | None = (
+            None  # the last broadcast, and what calls take: itself, or its reference
+        )
         self._needs: Resources = {}
 
     def start(self) -> None:
@@ -225,5 +233,5 @@ class RayBackend:
     ) -> Calls:
         broadcast = messages.broadcast
         if self._sent is None or self._sent[0] is not broadcast:  # once a round, for evaluation and training
-            self._sent = broadcast, ray.put(broadcast)
+            self._sent = broadcast, broadcast if size_of(broadcast) <= LARGEST_INLINE else ray.put(broadcast)
         return Calls(method, tasks, schedule, messages, self._sent[1], self._actors, job)

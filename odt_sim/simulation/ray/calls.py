@@ -45,7 +45,7 @@ class Calls:
             tasks: The tasks.
             schedule: The assignment of tasks to actors.
             messages: What devices receive.
-            broadcast: The reference of the server's broadcast.
+            broadcast: The server's broadcast, or its reference.
             actors: The actors.
             job: The run's job.
         """
