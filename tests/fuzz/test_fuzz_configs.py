@@ -27,7 +27,7 @@ strategy:
   max_epochs: 2
 """
 SMALL = ["model=softmax", "backend=serial", "run.rounds=1", "fleet.devices=3", "fleet.unseen=0"]
-"""What an emptied configuration must not leave to the default one, which is a longer run on Ray."""
+"""What an emptied configuration must not leave to the default one, which is a longer run."""
 
 RUN = ["run", "--config-dir=own", "+experiment=own", *SMALL]
 PIECES = (
