@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.late import zero_after
+from odt_sim.export.lowering.late import recomputed, zero_after
 from odt_sim.export.lowering.pooling import positive
 from odt_sim.export.lowering.registry import Memo, Value, computes, lowers
 
@@ -12,6 +12,7 @@ def relu6_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]
     """Compute dX = dY if 0 < Y < 6, that is Y (6 - Y) > 0, else 0."""
     gradient, y = inputs
     y = y if op.inputs[1].op.type == "Relu6" else tf.nn.relu6(y)
+    y = recomputed(y, gradient, memo)
     return [gradient * positive(y * (zero_after(gradient) + 6.0 - y))]
 
 

@@ -120,7 +120,7 @@ def kernel_gradient(x: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: M
         flat = tf.matmul(_stacked(x, windows, memo), tf.reshape(gradient, [1, -1, filters]))
         return tf.reshape(flat, [*windows.size, 1, filters])
     # Late columns are joined again; those of the forward pass, or a reshaped copy, would be held since then.
-    return filter_gradient(late(x, gradient), gradient, _forward(windows, filters), memo)
+    return filter_gradient(late(x, gradient, memo), gradient, _forward(windows, filters), memo)
 
 
 @lowers("Conv2DBackpropInput")

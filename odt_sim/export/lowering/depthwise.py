@@ -34,7 +34,7 @@ def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo)
     x, _, gradient = inputs
     kernel = op.outputs[0].shape
     windows = _windows(op, x.shape, kernel)
-    image = padded(_repeated(late(x, gradient), kernel[3]), windows)
+    image = padded(_repeated(late(x, gradient, memo), kernel[3]), windows)
     sums = [sum_over(x * gradient, {0, 1, 2}) for x in elements(image, windows)]
     rows = [
         tf.concat(sums[i : i + kernel[1]], 0) for i in range(0, len(sums), kernel[1])

@@ -7,6 +7,12 @@ from a gradient delays it.
 
 import tensorflow as tf
 
+from odt_sim.export.lowering.constant_folding import copied
+from odt_sim.export.lowering.registry import Memo
+
+RELUS = ("Relu", "Relu6")
+LAYOUTS = ("Reshape", "Pad", "PadV2")
+
 
 def zero_after(gradient: tf.Tensor) -> tf.Tensor:
     """Return 0, with all sizes 1, that exists only after a gradient: min(|g|, 0) of its first number.
@@ -18,6 +24,35 @@ def zero_after(gradient: tf.Tensor) -> tf.Tensor:
     return tf.minimum(tf.abs(first), 0.0)
 
 
-def late(x: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+def late(x: tf.Tensor, gradient: tf.Tensor, memo: Memo) -> tf.Tensor:
     """Return `x` as a value that exists only after a gradient with as many axes."""
-    return x + zero_after(gradient)
+    again = recomputed(x, gradient, memo)
+    return x + zero_after(gradient) if again is x else again
+
+
+def recomputed(x: tf.Tensor, gradient: tf.Tensor, memo: Memo) -> tf.Tensor:
+    """Return the ReLU of a normalization, or such a one padded, computed again after a gradient; else `x` itself.
+
+    It is relu(v a + b) with a factor per channel. The normalization's own gradient keeps v, so the ReLU is not held as well.
+    """
+    key = ("recomputed", x.ref())
+    if key not in memo:
+        memo[key] = _recomputed(x, gradient, memo)
+    return memo[key]
+
+
+def _recomputed(x: tf.Tensor, gradient: tf.Tensor, memo: Memo) -> tf.Tensor:
+    op = x.op
+    if op.type in LAYOUTS:
+        source = recomputed(op.inputs[0], gradient, memo)
+        return x if source is op.inputs[0] else copied(op, [source, *op.inputs[1:]])[0]
+    total = op.inputs[0].op if op.type in RELUS else None
+    if total is None or total.type != "AddV2" or total.inputs[0].op.type != "Mul":
+        return x
+    product, offset = total.inputs
+    value, factor = product.op.inputs
+    if value.shape != product.shape or factor.shape.num_elements() != x.shape[-1]:
+        return x
+    zero = tf.reshape(zero_after(gradient), [1] * len(factor.shape))
+    again = copied(product.op, [value, factor + zero])
+    return copied(op, copied(total, [*again, offset]))[0]

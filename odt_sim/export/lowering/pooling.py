@@ -11,7 +11,7 @@ from functools import cached_property
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.late import zero_after
+from odt_sim.export.lowering.late import recomputed, zero_after
 from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Deferred, Memo, Refusal, Value, lowers
 from odt_sim.export.lowering.windows import Windows, assembled, elements, padded, scattered, split, sum_of, windows_of
@@ -196,7 +196,7 @@ def relu_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
         return [gradient]  # the pooling's gradient is already zero where the ReLU was
     gradient = gradient.tensor() if isinstance(gradient, Deferred) else gradient
     y = y if op.inputs[1].op.type == "Relu" else tf.nn.relu(y)
-    return [gradient * positive(y, 1.0 + zero_after(gradient))]
+    return [gradient * positive(recomputed(y, gradient, memo), 1.0 + zero_after(gradient))]
 
 
 @lowers("BiasAdd", deferred=True)
