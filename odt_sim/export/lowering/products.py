@@ -48,14 +48,13 @@ def batch_matmul(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Valu
 
 @lowers("AddN", deferred=True)
 def add_n(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute Y = the sum of the inputs; that of A^T B for several A and B by one product."""
+    """Compute Y = the sum of the inputs; by one product if all are A^T B, for several A and B."""
     products = [own for own in inputs if isinstance(own, Product) and own.transpose_a and not own.transpose_b]
-    if len(products) < 2:
+    if len(products) < max(2, len(inputs)):
         return [sum_of([tensor_of(own) for own in inputs])]
     products.reverse()  # a gradient starts with the last turn, whose rows are the last of a whole
     a, b = (_joined(parts, memo) for parts in ([own.a for own in products], [own.b for own in products]))
-    others = [tensor_of(own) for own in inputs if own not in products]
-    return [sum_of([*others, Product(a, b, transpose_a=True).tensor()])]
+    return [Product(a, b, transpose_a=True).tensor()]
 
 
 @lowers("Pack", deferred=True)
