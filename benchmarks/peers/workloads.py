@@ -46,9 +46,9 @@ class Workload:
 
 WORKLOADS = {
     "softmax": Workload("softmax regression", 10, 20, 0.01, 9, 3, 0.03),
-    "cnn": Workload("CNN", 32, 1, 0.05, 25, 3, 0.03),
-    "lstm": Workload("character LSTM", 16, 1, 0.1, 30, 3, 0.03),
-    "transfer": Workload("head of a frozen MobileNet", 16, 5, 0.05, 80, 10, 0.03),
+    "cnn": Workload("CNN", 32, 1, 0.05, 50, 3, 0.03),
+    "lstm": Workload("character LSTM", 16, 1, 0.1, 90, 3, 0.03),
+    "transfer": Workload("head of a frozen MobileNet", 16, 5, 0.05, 400, 10, 0.03),
 }
 
 

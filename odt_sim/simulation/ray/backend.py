@@ -112,9 +112,7 @@ class RayBackend:
         self._most_running = 0
         self._places = 0  # for actors, on the nodes that were there when they were last counted
         self._job: Job | None = None
-        self._sent: tuple[Tensors, Any] | None = (
-            None  # the last broadcast, and what calls take: itself, or its reference
-        )
+        self._sent: tuple[Tensors, Any] | None = None  # the last broadcast; what calls take: itself, or its reference
         self._needs: Resources = {}
 
     def start(self) -> None:
