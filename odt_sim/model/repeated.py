@@ -16,7 +16,7 @@ from odt_sim.model.trainable import TrainableModel
 STEPS = 8
 """The steps of one call."""
 
-MOST_OPS = 140
+MOST_OPS = 160
 """Ops of a step; more need more memory than their calls cost time."""
 
 MOST_OPS_OF_FILE = 500
