@@ -45,10 +45,10 @@ class Workload:
 
 
 WORKLOADS = {
-    "softmax": Workload("softmax regression", 10, 20, 0.01, 9, 3, 0.03),
+    "softmax": Workload("softmax regression", 10, 20, 0.01, 18, 3, 0.03),
     "cnn": Workload("CNN", 32, 1, 0.05, 50, 3, 0.03),
     "lstm": Workload("character LSTM", 16, 1, 0.1, 90, 3, 0.03),
-    "transfer": Workload("head of a frozen MobileNet", 16, 5, 0.05, 400, 10, 0.03),
+    "transfer": Workload("head of a frozen MobileNet", 16, 5, 0.05, 250, 10, 0.03),
 }
 
 
