@@ -10,24 +10,28 @@ Values = tuple[tf.Tensor, ...]
 
 
 def with_lstm_loop(layer: keras.layers.RNN) -> Callable[..., Any]:
-    """Return a recurrent layer's loop over its places: this module's where it computes the same, else the layer's own."""
+    """Return a recurrent layer's loop over its places: in training this module's where it computes the same.
+
+    Elsewhere it is the layer's own, of which int8 files can be made.
+    """
     own = layer.inner_loop
 
     def inner_loop(sequences: Any, initial_state: Any, mask: Any, training: bool = False) -> Any:
-        if any(given is not None for given in keras.tree.flatten(mask)) or not _is_plain(layer, training):
+        masked = any(given is not None for given in keras.tree.flatten(mask))
+        if not training or masked or not _is_plain(layer):
             return own(sequences, initial_state, mask, training)
         return _loop(layer, sequences, initial_state)
 
     return inner_loop
 
 
-def _is_plain(layer: keras.layers.RNN, training: bool) -> bool:
-    """Return whether a layer is Keras' LSTM with its usual activations and without dropout in this call."""
+def _is_plain(layer: keras.layers.RNN) -> bool:
+    """Return whether a layer is Keras' LSTM with its usual activations and without dropout."""
     if type(layer) is not keras.layers.LSTM:
         return False
     cell = layer.cell
     usual = cell.activation is keras.activations.tanh and cell.recurrent_activation is keras.activations.sigmoid
-    return usual and not (training and (cell.dropout or cell.recurrent_dropout))
+    return usual and not (cell.dropout or cell.recurrent_dropout)
 
 
 def _loop(layer: keras.layers.LSTM, sequences: tf.Tensor, states: list[tf.Tensor]) -> Any:

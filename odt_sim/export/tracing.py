@@ -53,7 +53,8 @@ def named(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.
 @contextmanager
 def unrolled(model: keras.Model) -> Iterator[None]:
     """Unroll a model's recurrent layers while it is traced, and compute in float32: LiteRT has kernels for no other."""
-    layers = [layer for layer in all_layers(model) if isinstance(layer, keras.layers.RNN)]
+    recurrent = [layer for layer in all_layers(model) if isinstance(layer, keras.layers.RNN)]
+    layers = [layer for layer in recurrent if "inner_loop" not in vars(layer)]  # others belong to a context around this
     before = [layer.unroll for layer in layers]
     backwards = [layer for layer in layers if layer.go_backwards]
     for layer in layers:

@@ -18,7 +18,7 @@ def _outputs_and_gradients(layer: keras.layers.LSTM, own: bool) -> list[Any]:
         layer.inner_loop = with_lstm_loop(layer)
     with tf.GradientTape() as tape:
         tape.watch(given)
-        results = keras.tree.flatten(layer(given[0], initial_state=given[1:]))
+        results = keras.tree.flatten(layer(given[0], initial_state=given[1:], training=True))
         total = tf.add_n([tf.reduce_sum(tf.sin(3.0 * result)) for result in results])
     return [*results, *tape.gradient(total, [*given, *(v.value for v in layer.trainable_weights)])]
 
@@ -45,6 +45,12 @@ def test_other_settings_keep_the_loop_of_keras(settings: dict[str, Any]) -> None
     layer = keras.layers.LSTM(3, **settings)
     layer.inner_loop = lambda *given: "Keras"
     assert with_lstm_loop(layer)(tf.zeros([2, 5, 4]), [tf.zeros([2, 3])] * 2, None, True) == "Keras"
+
+
+def test_inference_keeps_the_loop_of_keras() -> None:
+    layer = keras.layers.LSTM(3)
+    layer.inner_loop = lambda *given: "Keras"
+    assert with_lstm_loop(layer)(tf.zeros([2, 5, 4]), [tf.zeros([2, 3])] * 2, None, False) == "Keras"
 
 
 def test_masked_sequences_keep_the_loop_of_keras() -> None:
