@@ -3,11 +3,9 @@
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
 import hydra.utils
 from hydra.errors import InstantiationException
@@ -18,6 +16,7 @@ from odt_sim.aggregators.base import Aggregator
 from odt_sim.cli.overrides import check_keys, unknown_key
 from odt_sim.cli.saved_config import is_saved, saved_config
 from odt_sim.cli.settings import DECLARED, component
+from odt_sim.daemon_threads import in_daemon_thread
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.federated import FederatedData, described, federate
 from odt_sim.declarations import check_values, expected, fits
@@ -40,8 +39,6 @@ from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy
 from odt_sim.user_code import user_code_errors
-
-Result = TypeVar("Result")
 
 KINDS: Mapping[str, type] = {
     "strategy": Strategy,
@@ -70,10 +67,10 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     aggregator = build(config.aggregator, "aggregator")
     backend = build(config.backend, "backend")
     callbacks = _callbacks(config)
-    wait_for_model = _beside(lambda: model(config, strategy=strategy))
+    model_begun = in_daemon_thread(lambda: model(config, strategy=strategy))
     data = federated(config)
     backend.start()
-    return _simulation(config, directory, wait_for_model(), data, strategy, aggregator, backend, callbacks)
+    return _simulation(config, directory, model_begun.result(), data, strategy, aggregator, backend, callbacks)
 
 
 def saved_simulation(folder: Path) -> Simulation:
@@ -190,20 +187,6 @@ def _imported(path: Any, key: str) -> Any:
 def _storage(place: str | None) -> str | None:
     """Return `run.storage` relative to the folder in which the command started."""
     return place if place is None or is_uri(place) else hydra.utils.to_absolute_path(os.path.expanduser(place))
-
-
-def _beside(work: Callable[[], Result]) -> Callable[[], Result]:
-    """Start work in a daemon thread; return a function that waits for its result."""
-    future = Future[Result]()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-
-    Thread(target=run, daemon=True).start()
-    return future.result
 
 
 def model(config: DictConfig, path: Path | None = None, strategy: Strategy | None = None) -> TrainableModel:

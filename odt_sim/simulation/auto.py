@@ -1,13 +1,13 @@
 """The backend that begins in this process, and goes on in Ray actors where that is faster."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from threading import Thread
 from time import perf_counter
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
+from odt_sim.daemon_threads import in_daemon_thread
 from odt_sim.device.engines import RuntimeName
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.evaluation import Row
@@ -17,7 +17,6 @@ from odt_sim.simulation.pace import Paces, Progress, saved
 from odt_sim.simulation.serial import SerialBackend
 
 Method = Literal["train", "evaluate"]
-Result = TypeVar("Result")
 
 STARTING = 5.0  # seconds that Ray and its actors need, in which rounds are slower, on two cores
 LOOKS_AFTER = 0.25  # seconds between two estimates
@@ -180,7 +179,7 @@ class AutoBackend:
         if now >= self._next_look:
             self._next_look = now + LOOKS_AFTER
             if self._worth_starting(tasks, number, now):
-                self._starting = _beside(self._ray)
+                self._starting = in_daemon_thread(self._ray)
         return False
 
     def _worth_starting(self, tasks: Sequence[Task], number: int, now: float) -> bool:
@@ -233,17 +232,3 @@ class AutoBackend:
                 self._here.close()
             chosen, other = ("ray", "this process") if self._on_actors else ("this process", "ray")
             self.choice = f"{chosen}: {min(compared):.3g} s a round, {max(compared):.3g} s in {other}"
-
-
-def _beside(work: Callable[[], Result]) -> Future[Result]:
-    """Start work in a daemon thread."""
-    future = Future[Result]()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-
-    Thread(target=run, daemon=True).start()
-    return future

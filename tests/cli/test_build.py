@@ -190,9 +190,9 @@ def test_missing_model_file_is_named():
 
 
 def test_background_work_gives_its_result_or_error():
-    assert config._beside(lambda: 3)() == 3
+    assert config.in_daemon_thread(lambda: 3).result() == 3
     with pytest.raises(ZeroDivisionError):
-        config._beside(lambda: 1 / 0)()
+        config.in_daemon_thread(lambda: 1 / 0).result()
 
 
 # --- resuming ----------------------------------------------------------------------------------------------------------

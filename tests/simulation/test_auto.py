@@ -32,7 +32,7 @@ def at_once(work):
 def eager(monkeypatch):
     """Let any saving be worth the start of Ray."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
-    monkeypatch.setattr(auto, "_beside", at_once)
+    monkeypatch.setattr(auto, "in_daemon_thread", at_once)
     monkeypatch.setattr(auto, "_start_seconds", 0.0)
     monkeypatch.setattr(auto, "LOOKS_AFTER", 0.0)
     monkeypatch.setattr(pace, "ROUND_ON_ACTORS", 0.0)
