@@ -7,7 +7,14 @@ stacked on the first axis.
 import tensorflow as tf
 
 from odt_sim.export.lowering.banded_kernels import backward, forward
-from odt_sim.export.lowering.convolution_products import SPARE, Bands, convolved, filter_gradient
+from odt_sim.export.lowering.convolution_products import (
+    SPARE,
+    Bands,
+    convolved,
+    filter_gradient,
+    filter_gradient_of_joined,
+    is_joined,
+)
 from odt_sim.export.lowering.grey_images import Layout, UnpooledGrey
 from odt_sim.export.lowering.late import late
 from odt_sim.export.lowering.pooling import (
@@ -119,6 +126,9 @@ def kernel_gradient(x: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: M
     if _grey(x, windows):
         flat = tf.matmul(_stacked(x, windows, memo), tf.reshape(gradient, [1, -1, filters]))
         return tf.reshape(flat, [*windows.size, 1, filters])
+    bands = _backward(windows, x.shape[3])
+    if windows.size != (1, 1) and is_joined(gradient, bands, memo):
+        return filter_gradient_of_joined(late(x, gradient, memo), gradient, bands, memo)
     # Late columns are joined again; those of the forward pass, or a reshaped copy, would be held since then.
     return filter_gradient(late(x, gradient, memo), gradient, _forward(windows, filters), memo)
 

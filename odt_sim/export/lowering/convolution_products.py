@@ -73,6 +73,43 @@ def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo)
     return tf.reshape(total, [rows.kernel, columns.kernel, channels, filters])
 
 
+def filter_gradient_of_joined(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo) -> tf.Tensor:
+    """Return dW as `filter_gradient` does, by the joined gradient, which the input gradient needs anyway.
+
+    Args:
+        x: `[batch, height, width, channels]`.
+        gradient: The gradient of the output, `[batch, rows, columns, filters]`.
+        bands: How the input gradient depends on it; blocks of rows have one row of it.
+        memo: Values shared between lowerings.
+    """
+    rows, columns = bands
+    channels, filters = x.shape[3], gradient.shape[3]
+    (joined,) = _joined(gradient, bands, memo)
+    image = padded_by(x, (0, 0), (rows.blocks * rows.outputs, columns.blocks * columns.outputs))
+    lines = tf.reshape(image, [-1, rows.blocks, rows.outputs, image.shape[2] * channels])
+    shape = [-1, rows.blocks, columns.blocks, columns.outputs * channels]
+    phases = {o: tf.reshape(part(lines, columns=slice(o, o + 1)), shape) for o in {o for o, _, _ in rows.taps}}
+    taps = sorted(rows.taps, key=lambda tap: tap[1])
+    under = [_moved(phases[o], _first(m, rows), joined.shape[1]) for o, _, m in taps]
+    total = _adjoint_product(tf.concat(under, -1) if len(under) > 1 else under[0], joined)
+    total = tf.reshape(total, [rows.kernel, columns.outputs, channels, -1, filters])
+    total = tf.reshape(tf.transpose(total, [0, 3, 1, 2, 4]), [rows.kernel, -1, channels * filters])
+    if not _trivial(columns):
+        total = tf.matmul(_placement(columns, rows.kernel), total, transpose_a=True)
+    return tf.reshape(total, [rows.kernel, columns.kernel, channels, filters])
+
+
+def is_joined(x: tf.Tensor, bands: Bands, memo: Memo) -> bool:
+    """Return whether an input's columns have been joined for these bands."""
+    return ("joined", x.ref(), bands) in memo
+
+
+def _moved(x: tf.Tensor, first: int, height: int) -> tf.Tensor:
+    """Return an image of another height whose row `first` is row 0 of `x`; rows outside `x` are zeros."""
+    own = part(x, slice(max(-first, 0), height - first))
+    return padded_by(own, (max(first, 0), 0), (height, own.shape[2]))
+
+
 def _joined(x: tf.Tensor, bands: Bands, memo: Memo) -> list[tf.Tensor]:
     """Return the input with neighbouring columns side by side: a tensor per row of a block of rows.
 
@@ -95,7 +132,7 @@ def _joined(x: tf.Tensor, bands: Bands, memo: Memo) -> list[tf.Tensor]:
 def _side_by_side(blocks: tf.Tensor, columns: Band) -> tf.Tensor:
     if columns.input_blocks == 1:
         return blocks
-    parts = [blocks[:, :, k : k + columns.blocks] for k in columns.offsets]
+    parts = [part(blocks, columns=slice(k, k + columns.blocks)) for k in columns.offsets]
     return tf.concat(parts, -1) if len(parts) > 1 else parts[0]
 
 
