@@ -21,6 +21,7 @@ from odt_sim.observers.base import Observer
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.ray.actors import TRIES
 from odt_sim.simulation.serial import SerialBackend
+from odt_sim.simulation.threads import ThreadsBackend
 from odt_sim.strategies.ditto import Ditto
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
@@ -37,6 +38,9 @@ BACKENDS = {
     "ray-2-actors": lambda: RayBackend(actors=2),
     "ray-3-actors": lambda: RayBackend(actors=3),
     "ray-1-device-an-actor": lambda: RayBackend(devices_per_actor=1),
+    "threads-1": lambda: ThreadsBackend(1),
+    "threads-2": lambda: ThreadsBackend(2),
+    "threads-3": lambda: ThreadsBackend(3),
 }
 
 JOIN = """
@@ -78,28 +82,31 @@ def serial(results, tmp_path_factory):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("backend", slow_except(["ray-2-actors"], BACKENDS))
+@pytest.mark.parametrize("backend", slow_except(["ray-2-actors", "threads-2"], BACKENDS))
 def test_every_backend_gives_the_serial_bits(backend, strategy, serial, results, tmp_path):
     found = results(STRATEGIES[strategy], tmp_path, backend=BACKENDS[backend]())
     found.assert_same_bits(serial(strategy))
 
 
 @pytest.mark.parametrize("kind", slow_except([Ditto, FedPer, IFCA, Scaffold], SHIPPED), ids=lambda kind: kind.__name__)
-def test_two_actors_give_the_serial_bits_for_every_strategy(kind, model_for, results, tmp_path):
+def test_two_actors_and_two_threads_give_the_serial_bits_for_every_strategy(kind, model_for, results, tmp_path):
     """The model has all that a strategy may need; one device is unseen, and cohorts are drawn."""
     settings = {"model": model_for(kind()), "rounds": 2, "fleet": Fleet(cohort=4, unseen=1)}
     serial = results(kind(), tmp_path / "serial", **settings)
     results(kind(), tmp_path / "ray", **settings, backend=RayBackend(actors=2)).assert_same_bits(serial)
+    results(kind(), tmp_path / "threads", **settings, backend=ThreadsBackend(2)).assert_same_bits(serial)
 
 
-def test_cached_embeddings_give_the_serial_bits(frozen, results, tmp_path):
-    """Actors cache embeddings, and devices change actors from round to round."""
+@pytest.mark.parametrize("backend", [RayBackend(actors=2), ThreadsBackend(2)], ids=["ray", "threads"])
+def test_cached_embeddings_give_the_serial_bits(backend, frozen, results, tmp_path):
+    """Workers cache embeddings, and devices change workers from round to round."""
     serial = results(FedAvgFineTune(max_epochs=1), tmp_path / "serial", model=frozen)
-    ray = results(FedAvgFineTune(max_epochs=1), tmp_path / "ray", model=frozen, backend=RayBackend(actors=2))
-    ray.assert_same_bits(serial)
+    results(FedAvgFineTune(max_epochs=1), tmp_path / "found", model=frozen, backend=backend).assert_same_bits(serial)
 
 
-@pytest.mark.parametrize("backend", [SerialBackend(), RayBackend(actors=2)], ids=["serial", "ray"])
+@pytest.mark.parametrize(
+    "backend", [SerialBackend(), RayBackend(actors=2), ThreadsBackend(2)], ids=["serial", "ray", "threads"]
+)
 def test_broadcast_changed_in_place_is_sent_again(backend, serial, user, results, tmp_path):
     assert results(user.SetsTheEntry(), tmp_path, backend=backend).devices == serial("fedavg").devices
 
@@ -125,7 +132,9 @@ def test_one_device_per_actor_gives_each_device_a_process(user, results, tmp_pat
     assert len({json.loads(row)["process"] for row in rows.splitlines()}) == 7
 
 
-@pytest.mark.parametrize("backend", [SerialBackend(), RayBackend(actors=2)], ids=["serial", "ray"])
+@pytest.mark.parametrize(
+    "backend", [SerialBackend(), RayBackend(actors=2), ThreadsBackend(2)], ids=["serial", "ray", "threads"]
+)
 def test_matrix_products_use_one_thread(backend, user, results, tmp_path):
     with threadpool_limits(2, "blas"):
         rows = results(user.RecordsThreads(), tmp_path, rounds=1, backend=backend).devices.splitlines()
@@ -240,9 +249,10 @@ def test_process_uses_one_ray():
         RayBackend(runtime_env={"env_vars": {"A": "1"}}).start()
 
 
-def test_serial_backend_without_a_job_is_refused():
+@pytest.mark.parametrize("kind", [SerialBackend, ThreadsBackend])
+def test_backend_without_a_job_is_refused(kind):
     with pytest.raises(SimulationError, match="no job is open"):
-        SerialBackend().train([], {})
+        kind().train([], {})
 
 
 def test_address_of_another_service_is_refused_within_30_seconds(no_ray_answers):

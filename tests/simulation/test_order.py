@@ -1,4 +1,4 @@
-"""The order in which devices and actors finish does not change the bits."""
+"""The order in which devices and workers finish does not change the bits."""
 
 import importlib
 from pathlib import Path
@@ -9,13 +9,16 @@ from slow import slow_except
 from odt_sim import Fleet
 from odt_sim.simulation import cohort
 from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.threads import ThreadsBackend
 
 NAMES = ["LateDitto", "LateFedAdam", "LateScaffold"]
 BACKENDS = {
-    "1 actor": {"actors": 1},
-    "2 actors": {"actors": 2},
-    "8 actors": {"actors": 8},
-    "a device an actor": {"devices_per_actor": 1},
+    "1 actor": lambda: RayBackend(actors=1),
+    "2 actors": lambda: RayBackend(actors=2),
+    "8 actors": lambda: RayBackend(actors=8),
+    "a device an actor": lambda: RayBackend(devices_per_actor=1),
+    "2 threads": lambda: ThreadsBackend(2),
+    "8 threads": lambda: ThreadsBackend(8),
 }
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -40,11 +43,11 @@ def known():
 
 
 @pytest.mark.parametrize("name", slow_except(["LateDitto"], NAMES))
-@pytest.mark.parametrize("backend", slow_except(["2 actors"], BACKENDS))
+@pytest.mark.parametrize("backend", slow_except(["2 actors", "2 threads"], BACKENDS))
 def test_order_of_finishing_devices_changes_no_bit(backend, name, late, grouped, known, results, tmp_path):
     kind, settings = getattr(late, name), {"model": grouped, "fleet": Fleet(unseen=0)}
     if name not in known:
         known[name] = results(kind(None), tmp_path / "serial", **settings)
     seed = list(BACKENDS).index(backend)
-    found = results(kind(seed), tmp_path / "ray", **settings, backend=RayBackend(**BACKENDS[backend]))
+    found = results(kind(seed), tmp_path / "found", **settings, backend=BACKENDS[backend]())
     found.assert_same_bits(known[name])
