@@ -17,13 +17,14 @@ USUAL_ROWS = 32  # assumed if the batch size is open
 
 
 def sum_over(x: tf.Tensor, axes: set[int]) -> tf.Tensor:
-    """Return the sum of `x` over some axes, which are dropped; long sums go axis by axis, from the last.
+    """Return the sum of `x` over some axes, which are dropped; long sums go axis by axis, from the first.
 
-    XNNPACK sums only tensors of few axes, so short sums first join neighbouring axes that are both kept or both summed.
+    The first leaves the most numbers side by side, so XNNPACK adds whole vectors. It sums only tensors of few axes, so short
+    sums first join neighbouring axes that are both kept or both summed.
     """
     if prod(_size(x, axis) for axis in axes) > MANY and len(x.shape) <= 4:
-        for axis in sorted(axes, reverse=True):
-            x = tf.reduce_sum(x, axis)
+        for dropped, axis in enumerate(sorted(axes)):
+            x = tf.reduce_sum(x, axis - dropped)
         return x
     longer = [(axis in axes, -1 if size is None else size) for axis, size in enumerate(x.shape) if size != 1]
     joined = [(gone, _joined([size for _, size in run])) for gone, run in groupby(longer, key=lambda axis: axis[0])]
