@@ -34,7 +34,7 @@ def turns_of(model: TrainableModel, turns: int) -> np.ndarray:
     random = np.random.default_rng(0)
     x = random.normal(size=(EXAMPLES, *model.x.shape[1:])).astype(np.float32)
     y = random.integers(0, model.output.shape[-1], EXAMPLES)
-    pools = (RuntimePool(model, repeats=False), RuntimePool(model))
+    pools = (RuntimePool(model, edits=False), RuntimePool(model))
     devices = [Device(model, (x, y), plan=TrainingPlan(EPOCHS, 0.01), pool=pool) for pool in pools]
     for device in devices:
         device.train()

@@ -13,12 +13,14 @@ from odt_sim.data.columns import Rows, arrays_of, only, rows_of
 from odt_sim.device.batches import Batch, batches
 from odt_sim.device.checkpoint import read_checkpoint, write_checkpoint
 from odt_sim.device.examples import Examples, checked_inputs
-from odt_sim.device.further_inputs import NONE, FurtherInputs, checked_call
+from odt_sim.device.further_inputs import NONE, SAMPLE_WEIGHT, FurtherInputs, checked_call
 from odt_sim.device.inference import Calls, Inference
 from odt_sim.device.plan import TrainingPlan, learning_rate_of
 from odt_sim.device.predictor import Predictor
 from odt_sim.device.random import generator_for
+from odt_sim.device.runtime import Runtime
 from odt_sim.device.runtime_pool import ModelState, RuntimePool
+from odt_sim.device.stacked_batches import StackedBatches, stacked_batches
 from odt_sim.device.training_step import GradientOffset, Step, run_step, run_steps, step_for, steps_at_once
 from odt_sim.errors import ConfigurationError, DataError, ModelError
 from odt_sim.metrics.device import model_example_losses, model_figures, model_loss
@@ -159,7 +161,7 @@ class Device:
         step, further = step_for(self.model, group), self._further(inputs)
         plan = self.plan if epochs is None else TrainingPlan(epochs)
         self.learning_rate(learning_rate)
-        losses = self._steps(step, self._next_batches(step, plan, further), learning_rate)
+        losses = self._train(step, plan, further, learning_rate)
         self.finish()
         return np.asarray(losses, np.float32)
 
@@ -177,11 +179,41 @@ class Device:
             FurtherInputs.checked(self.model, inputs, len(self.train_examples), f"device {self.id}") if inputs else NONE
         )
 
+    def _train(self, step: Step, plan: TrainingPlan, further: FurtherInputs, given: float | None) -> list[float]:
+        """Run the steps of a plan and return their losses; small steps run several in a call."""
+        sizes = steps_at_once(self._model_state.runtime(head=step.on_embeddings), step, self._offset)
+        if not sizes:
+            return self._steps(step, self._next_batches(step, plan, further), given)
+        losses = list[float]()
+        for stack in self._next_stacks(step, plan, further, sizes):
+            runtime, rates = self._training_runtime(step), self._next_rates(given, len(stack.x))
+            if len(rates) > 1:
+                losses += run_steps(runtime, step, stack, rates, self._offset)
+            else:
+                losses.append(run_step(runtime, step, stack.first(), rates[0], self._offset))
+        return losses
+
     def _next_batches(self, step: Step, plan: TrainingPlan, further: FurtherInputs) -> Iterator[Batch]:
-        rows = self.embedded("train") if step.on_embeddings else self.train_examples
+        rows = self._rows_of(step)
         for examples in plan.passes(len(rows), self.model.batch_size):
             yield from self._shuffled(rows, "batches", self._epochs, examples, further)
             self._epochs += 1
+
+    def _next_stacks(
+        self, step: Step, plan: TrainingPlan, further: FurtherInputs, sizes: tuple[int, ...]
+    ) -> Iterator[StackedBatches]:
+        """Yield the batches of `_next_batches`, as many at a time as a call takes, and count their steps."""
+        rows, weights = self._rows_of(step), further.of_rows.get(SAMPLE_WEIGHT)
+        passes = plan.passes(len(rows), self.model.batch_size)
+        while some := list(islice(passes, sizes[0])):  # so many passes have no steps left over
+            orders = [self._order("batches", self._epochs + i, len(rows), own) for i, own in enumerate(some)]
+            self._epochs += len(orders)
+            steps = sum(-(-len(order) // self.model.batch_size) for order in orders)
+            self.calls.add_steps(step.signature, steps, sum(map(len, orders)))
+            yield from stacked_batches(self.model, rows, orders, weights, (*sizes, 1))
+
+    def _rows_of(self, step: Step) -> Examples:
+        return self.embedded("train") if step.on_embeddings else self.train_examples
 
     def batches(
         self,
@@ -206,8 +238,12 @@ class Device:
     def _shuffled(
         self, rows: Examples, purpose: str, epoch: int, examples: int, further: FurtherInputs = NONE
     ) -> Iterator[Batch]:
-        order = self.random(purpose, epoch).permutation(len(rows))[:examples]
+        order = self._order(purpose, epoch, len(rows), examples)
         return further.added(batches(self.model, *rows.take(order), further.rows(order)))
+
+    def _order(self, purpose: str, epoch: int, rows: int, examples: int) -> NDArray[np.int64]:
+        """Return the positions of the first examples in a random order of all rows."""
+        return self.random(purpose, epoch).permutation(rows)[:examples]
 
     def train_step(self, batch: Batch, learning_rate: float | None = None, group: str | None = None) -> float:
         """Run one step on a batch of `batches` and return its loss.
@@ -240,22 +276,18 @@ class Device:
         return self.train_step(next(batches(self.model, rows.x, rows.y)), learning_rate, group)
 
     def _steps(self, step: Step, batches: Iterable[Batch], given: float | None) -> list[float]:
-        """Run a step on each batch and return the losses; small steps run several at a time."""
-        losses, stream = list[float](), iter(batches)
-        head = step.on_embeddings
-        at_once = steps_at_once(self._model_state.runtime(head=head), step, self._offset)
-        while several := list(islice(stream, at_once)):
-            runtime = self._model_state.runtime(changes=True, head=head)
-            if not step.only_head:
-                self._inference.body_changed()
-            rates = self._next_rates(given, len(several))
-            self.calls.add_steps(step.signature, len(several), sum(batch.examples for batch in several))
-            if len(several) == at_once > 1:
-                losses += run_steps(runtime, step, several, rates, self._offset)
-            else:
-                one_by_one = zip(several, rates, strict=True)
-                losses += [run_step(runtime, step, batch, rate, self._offset) for batch, rate in one_by_one]
+        """Run a step on each batch and return the losses."""
+        losses = []
+        for batch in batches:
+            runtime, [rate] = self._training_runtime(step), self._next_rates(given, 1)
+            self.calls.add_steps(step.signature, 1, batch.examples)
+            losses.append(run_step(runtime, step, batch, rate, self._offset))
         return losses
+
+    def _training_runtime(self, step: Step) -> Runtime:
+        if not step.only_head:
+            self._inference.body_changed()
+        return self._model_state.runtime(changes=True, head=step.on_embeddings)
 
     def _next_rates(self, given: float | None, steps: int) -> list[float]:
         """Count steps, and return their learning rates."""

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from odt_sim.data.columns import Columns, Rows, only, prefixed, rows_of
 from odt_sim.device.batches import Batch
 from odt_sim.device.engines import LITERT, StartEngine
+from odt_sim.device.stacked_batches import StackedBatches
 from odt_sim.metrics.device import mean_loss
 from odt_sim.model.engine_file import EngineFile, own_file
-from odt_sim.model.repeated import STEPS
+from odt_sim.model.repeated import STEPS, repeated_name
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 
@@ -101,34 +102,34 @@ class Runtime:
         outputs = self.call(signature, **inputs)
         return float(outputs["loss"].item()) if loss is None else loss
 
-    def steps_at_once(self, signature: str) -> int:
-        """Return how many steps `train_at_once` runs; 1 if it cannot."""
-        return STEPS if signature in self.file.several else 1
+    def steps_at_once(self, signature: str) -> tuple[int, ...]:
+        """Return the numbers of steps that `train_at_once` takes, the largest first; none if steps run one by one."""
+        return STEPS if signature in self.file.several else ()
 
     def train_at_once(
         self,
-        batches: Sequence[Batch],
+        batches: StackedBatches,
         learning_rates: Sequence[float],
         *,
         signature: str = "train",
         b: Weights | None = None,
         mu: float = 0.0,
     ) -> list[float]:
-        """Run `steps_at_once` steps in one call and return their losses; see `train`."""
+        """Run one of the numbers `steps_at_once` of steps in one call and return their losses; see `train`."""
         self._write_offset(b)
         self._weights = None
-        x = [batch.x for batch in batches]
+        steps = len(learning_rates)
         values = {
-            "x": x,
-            "embedding": x,
-            "y": [batch.y for batch in batches],
-            "sample_weight": [batch.sample_weight for batch in batches],
+            "x": batches.x,
+            "embedding": batches.x,
+            "y": batches.y,
+            "sample_weight": batches.sample_weight,
             "learning_rate": learning_rates,
-            "mu": [mu] * len(batches),
+            "mu": [mu] * steps,
         }
         declared = self.model.signatures[signature].inputs
-        inputs = {name: np.array(values[name], tensor.dtype) for name, tensor in declared.items()}
-        losses: list[float] = self.call(self.file.several[signature], **inputs)["loss"].reshape(-1).tolist()
+        inputs = {name: np.asarray(values[name], tensor.dtype) for name, tensor in declared.items()}
+        losses: list[float] = self.call(repeated_name(signature, steps), **inputs)["loss"].reshape(-1).tolist()
         return losses
 
     def _inputs(self, batch: Batch, learning_rate: float, signature: str, mu: float) -> dict[str, Array]:

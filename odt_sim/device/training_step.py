@@ -14,6 +14,7 @@ import numpy as np
 
 from odt_sim.device.batches import Batch
 from odt_sim.device.runtime import Runtime
+from odt_sim.device.stacked_batches import StackedBatches
 from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.model.manifest import GROUPS
 from odt_sim.model.optional_signatures import parts_of
@@ -111,20 +112,20 @@ class GradientOffset:
         return cls(Weights(layout, b.vector.copy()), float(mu))
 
 
-def steps_at_once(runtime: Runtime, step: Step, offset: GradientOffset | None) -> int:
-    """Return how many steps `run_steps` takes; 1 if steps run one by one."""
+def steps_at_once(runtime: Runtime, step: Step, offset: GradientOffset | None) -> tuple[int, ...]:
+    """Return the numbers of steps that `run_steps` takes, the largest first; none if steps run one by one."""
     on_host = offset is not None and "set_gradient_offset" not in runtime.model.signatures
-    return 1 if on_host else runtime.steps_at_once(step.signature)
+    return () if on_host else runtime.steps_at_once(step.signature)
 
 
 def run_steps(
     runtime: Runtime,
     step: Step,
-    batches: Sequence[Batch],
+    batches: StackedBatches,
     learning_rates: Sequence[float],
     offset: GradientOffset | None,
 ) -> list[float]:
-    """Run `steps_at_once` steps in one call and return their losses; the bits are those of single steps."""
+    """Run several steps in one call and return their losses; the bits are those of single steps."""
     b, mu = (offset.b, offset.mu) if offset else (None, 0.0)
     return runtime.train_at_once(batches, learning_rates, signature=step.signature, b=b, mu=mu)
 

@@ -14,7 +14,7 @@ from ai_edge_litert import schema_py_generated as schema
 from odt_sim.model.engine_file import EngineFile
 from odt_sim.model.graph import Handle
 from odt_sim.model.graph_reader import damaged
-from odt_sim.model.repeated import CONTROL, add_repeated, is_small, repeated_name
+from odt_sim.model.repeated import CONTROL, add_repeated, is_small
 from odt_sim.model.surgery import OPS, NewSubgraph, empty, packed
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout
@@ -61,10 +61,9 @@ def _head_file(model: TrainableModel) -> EngineFile | None:
         source.copy_reader(name, READERS[name], numbers)
     for name, numbers in written.items():
         source.copy_writer(name, WRITERS[name], numbers)
-    several = {}
-    if is_small(model, TRAIN, layout.size):
-        add_repeated(source.made, TRAIN)
-        several[TRAIN] = repeated_name(TRAIN)
+    several = frozenset({TRAIN}) if is_small(model, TRAIN, layout.size) else frozenset()
+    for signature in several:
+        add_repeated(source.made, signature)
     return EngineFile(packed(source.made), layout, tuple(slots), Layout(tuple(trainable[i] for i in offset)), several)
 
 

@@ -1,7 +1,7 @@
 """Several training steps in one call: a copy of a file, in memory, whose steps are also there many times in a row.
 
-A small model's step takes less time than the call around it. The added signatures run the ops of the file's own step, in
-their order, `STEPS` times, so that weights and losses are those of single calls, to the bit.
+A small model's step takes less time than the call around it. Each added signature runs the ops of the file's own step, in
+their order, as often as its number of `STEPS` says, so that weights and losses are those of single calls, to the bit.
 """
 
 from dataclasses import replace
@@ -13,8 +13,8 @@ from odt_sim.model.graph_reader import damaged
 from odt_sim.model.surgery import OPS, NewSubgraph, packed, unpacked
 from odt_sim.model.trainable import TrainableModel
 
-STEPS = 8
-"""The steps of one call."""
+STEPS = (16, 8, 2)
+"""The numbers of steps of a call, the largest first; a training takes the largest that its rest fills."""
 
 MOST_OPS = 160
 """Ops of a step; more need more memory than their calls cost time."""
@@ -34,7 +34,7 @@ CONTROL = frozenset({"IF", "WHILE", "CALL"})
 
 @lru_cache(4)
 def repeated(model: TrainableModel) -> EngineFile:
-    """Return a model's file with a signature of `STEPS` steps if its training step is small.
+    """Return a model's file with signatures of several steps if its training step is small.
 
     Raises:
         ModelError: The file is damaged.
@@ -46,14 +46,14 @@ def repeated(model: TrainableModel) -> EngineFile:
     try:
         file = unpacked(model.content)
         add_repeated(file, "train")
-        return replace(own, content=packed(file), several={"train": repeated_name("train")})
+        return replace(own, content=packed(file), several=frozenset({"train"}))
     except Exception as error:  # what the declarations do not show may be damaged, and causes any exception
         raise damaged(model.where, error) from error
 
 
-def repeated_name(signature: str) -> str:
+def repeated_name(signature: str, steps: int) -> str:
     """Return the name of the signature of several steps."""
-    return f"{signature}_{STEPS}_times"
+    return f"{signature}_{steps}_times"
 
 
 def is_small(model: TrainableModel, signature: str, weights: int) -> bool:
@@ -73,13 +73,19 @@ def is_small(model: TrainableModel, signature: str, weights: int) -> bool:
 
 
 def add_repeated(file: Any, signature: str) -> None:
-    """Add to a file, in its object form, the signature of several steps.
+    """Add to a file, in its object form, the signatures of several steps."""
+    for count in STEPS:
+        _add(file, signature, count)
+
+
+def _add(file: Any, signature: str, count: int) -> None:
+    """Add the signature of a number of steps.
 
     Steps hand their variables' values to the next step as tensors; they are read once and set once.
     """
     [declared] = [s for s in file.signatureDefs if s.signatureKey in (signature, signature.encode())]
-    step, added = file.subgraphs[declared.subgraphIndex], NewSubgraph(file, repeated_name(signature))
-    inputs = {e.tensorIndex: added.stacked_input(e.name.decode(), step, e.tensorIndex, STEPS) for e in declared.inputs}
+    step, added = file.subgraphs[declared.subgraphIndex], NewSubgraph(file, repeated_name(signature, count))
+    inputs = {e.tensorIndex: added.stacked_input(e.name.decode(), step, e.tensorIndex, count) for e in declared.inputs}
     [loss] = [entry.tensorIndex for entry in declared.outputs if entry.name.decode() == "loss"]
     kinds = [file.operatorCodes[operator.opcodeIndex].builtinCode for operator in step.operators]
     names = {
@@ -90,7 +96,7 @@ def add_repeated(file: Any, signature: str) -> None:
     made = {int(i) for operator in step.operators for i in operator.outputs if i >= 0}
     lasting = dict[int, int]()  # constants and handles
     values, handles, losses = dict[bytes, int](), dict[bytes, int](), []
-    for number in range(STEPS):
+    for number in range(count):
         places = {**lasting, **{tensor: pieces[number] for tensor, pieces in inputs.items()}}
         for operator, kind in zip(step.operators, kinds, strict=True):
             if kind == OPS.READ_VARIABLE and (value := values.get(names[int(operator.inputs[0])])) is not None:
@@ -107,4 +113,4 @@ def add_repeated(file: Any, signature: str) -> None:
     for name, handle in handles.items():
         added.set(handle, values[name])
     added.output("loss", added.stacked(losses))
-    added.sign(repeated_name(signature))
+    added.sign(repeated_name(signature, count))

@@ -24,10 +24,30 @@ def unpacked(content: bytes) -> Any:
 
 
 def packed(model: Any) -> bytes:
-    """Return the bytes of a file in its object form."""
-    builder = flatbuffers.Builder(1 << 20)
-    builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
+    """Return the bytes of a file in its object form; tensors and options that are one object are written once."""
+    builder, made, written = flatbuffers.Builder(1 << 20), copy(model), dict[int, _WrittenOnce]()
+    made.subgraphs = [copy(subgraph) for subgraph in model.subgraphs]
+    for subgraph in made.subgraphs:
+        subgraph.tensors = [written.setdefault(id(own), _WrittenOnce(own)) for own in subgraph.tensors]
+        subgraph.operators = [copy(operator) for operator in subgraph.operators]
+        for operator in subgraph.operators:
+            if (own := operator.builtinOptions) is not None:
+                operator.builtinOptions = written.setdefault(id(own), _WrittenOnce(own))
+    builder.Finish(made.Pack(builder), file_identifier=IDENTIFIER)
     return bytes(builder.Output())
+
+
+class _WrittenOnce:
+    """A part of a file, written where it is first met."""
+
+    def __init__(self, part: Any) -> None:
+        self._part = part
+        self._offset: int | None = None
+
+    def Pack(self, builder: Any) -> int:  # noqa: N802  the schema's name
+        if self._offset is None:
+            self._offset = self._part.Pack(builder)
+        return self._offset
 
 
 def empty() -> Any:
@@ -111,9 +131,10 @@ class NewSubgraph:
     def stacked_input(self, name: str, subgraph: Any, tensor: int, count: int) -> list[int]:
         """Return `count` tensors of the form of another subgraph's tensor, cut from one new input along a new first axis."""
         shape = _integers(subgraph.tensors[tensor].shape)
-        self._inputs[name] = stack = self._copied(subgraph, tensor)
-        own = self._subgraph.tensors[stack]
+        own = copy(subgraph.tensors[tensor])
         own.shape, own.shapeSignature = [count, *shape], None
+        self._inputs[name] = stack = len(self._subgraph.tensors)
+        self._subgraph.tensors.append(own)
         pieces = [self._copied(subgraph, tensor) for _ in range(count)]
         options = schema.UnpackOptionsT()
         options.num, options.axis = count, 0
@@ -195,7 +216,7 @@ class NewSubgraph:
         return tensor
 
     def _copied(self, subgraph: Any, tensor: int) -> int:
-        self._subgraph.tensors.append(copy(subgraph.tensors[tensor]))
+        self._subgraph.tensors.append(subgraph.tensors[tensor])
         return len(self._subgraph.tensors) - 1
 
     def _tensor(self, name: str, shape: Sequence[int], dtype: str, buffer: int = 0) -> int:

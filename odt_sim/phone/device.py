@@ -91,6 +91,9 @@ class PhoneDevice(Device):
         order = self.random(purpose, epoch).permutation(len(rows))[:examples]
         return cut(self.model, order, order)
 
+    def _train(self, step: Step, plan: TrainingPlan, further: FurtherInputs, given: float | None) -> list[float]:
+        return self._steps(step, self._next_batches(step, plan, further), given)
+
     def _steps(self, step: Step, batches: Iterable[Batch], learning_rate: float | None) -> list[float]:
         parts = [[batch] for batch in batches] if self.model.scheduled else [list(batches)]  # a request has one rate
         return [loss for part in parts for loss in self._at_one_rate(step, part, self.learning_rate(learning_rate))]

@@ -18,7 +18,8 @@ def counts(device: Device) -> tuple[int, int]:
 
 
 def test_calls_equal_those_of_the_interpreter(momentum: TrainableModel, rows: Draw, calls: Counter[str]) -> None:
-    device = Device(momentum, rows(momentum, 10), test=rows(momentum, 5))
+    one_by_one = RuntimePool(momentum, edits=False)
+    device = Device(momentum, rows(momentum, 10), test=rows(momentum, 5), pool=one_by_one)
     assert counts(device) == (0, 0)
     device.train(epochs=2, learning_rate=0.05)
     device.train_batch(*rows(momentum, 2), learning_rate=0.05)

@@ -1,0 +1,86 @@
+"""The batches of several steps in one array each, for small models, whose steps run several in a call."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odt_sim.data.columns import Array, only
+from odt_sim.device.batches import Batch, targets_of
+from odt_sim.device.examples import Examples
+from odt_sim.model.trainable import TrainableModel
+
+Positions = NDArray[np.int64]
+ADVICE = "such a model runs its steps one by one"
+
+
+class StackedBatches(NamedTuple):
+    """The rows of several training steps.
+
+    Attributes:
+        x: `[steps, batch, ...]`.
+        y: `[steps, batch, ...]`, as the model takes it.
+        sample_weight: `[steps, batch]` float32.
+    """
+
+    x: Array
+    y: Array
+    sample_weight: NDArray[np.float32]
+
+    def first(self) -> Batch:
+        """Return the first batch, its padding counted as examples."""
+        return Batch(self.x[0], self.y[0], self.sample_weight[0], len(self.x[0]))
+
+
+def stacked_batches(
+    model: TrainableModel,
+    examples: Examples,
+    orders: Sequence[Positions],
+    weights: Array | None,
+    sizes: Sequence[int],
+) -> Iterator[StackedBatches]:
+    """Yield the batches of passes over examples, which are those of `batches` for each pass.
+
+    Args:
+        model: A model that takes batches of a fixed size.
+        examples: The examples, with one array as `x` and one as `y`.
+        orders: The positions of each pass.
+        weights: `[examples]`, weights of the examples; None for no weights.
+        sizes: The steps of one yield, from the largest size to 1; each is the largest that the rest fills.
+    """
+    positions = np.concatenate([padded_order(model, order) for order in orders]).reshape(-1, model.batch_size)
+    sample_weight = np.concatenate([padding_weights(model, len(order)) for order in orders]).reshape(positions.shape)
+    if weights is not None:
+        sample_weight = sample_weight * weights[positions]
+    x, index = only(examples.x, model.where, ADVICE), examples.index
+    y = only(targets_of(model, examples.y if index is None else examples.y[index]), model.where, ADVICE)
+    rows = positions if index is None else index[positions]
+    start = 0
+    for size in sizes:
+        while start + size <= len(rows):
+            steps = slice(start, start + size)
+            yield StackedBatches(x.take(rows[steps], 0), y.take(positions[steps], 0), sample_weight[steps])
+            start += size
+
+
+def padded_order(model: TrainableModel, order: Positions) -> Positions:
+    """Return positions in an order, continued to fill the last batch; see `odt_sim.device.batches.batches`."""
+    missing = -len(order) % model.batch_size
+    if not missing:
+        return order
+    if "sample_weight" in model.capabilities:
+        first = order[len(order) + missing - model.batch_size]
+        return np.append(order, np.full(missing, first))
+    return np.resize(order, len(order) + missing)
+
+
+def padding_weights(model: TrainableModel, examples: int) -> NDArray[np.float32]:
+    """Return the weights of the rows of a pass: padding counts nothing, and the last batch as much as a full one."""
+    missing = -examples % model.batch_size
+    weights = np.ones(examples + missing, np.float32)
+    if missing and "sample_weight" in model.capabilities:
+        weights[examples:] = 0
+        real = model.batch_size - missing
+        weights[examples - real : examples] = model.batch_size / real
+    return weights
