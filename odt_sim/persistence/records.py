@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Self
 
 MAX_NAMED = 5  # devices that a line names for each reason
@@ -50,7 +50,7 @@ class Record(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._columns)
 
-    @property
+    @cached_property
     def _columns(self) -> tuple[str, ...]:
         if self.order:
             return self.order

@@ -132,9 +132,11 @@ class Worker:
             excluded = {device.id: update.reason}
             return Trained(excluded=excluded, train_calls=calls.train, infer_calls=calls.infer)
         with self._job.aggregator_errors(f"on device {device.id} in round {task.round}"):
+            limited = aggregator.limit(update.tensors)
+            if limited is not update.tensors:  # the strategy's own tensors were checked before
+                check_finite(limited, "the limited update's")
             weight = 1.0 if strategy.weighting == "uniform" else update.weight
-            update = replace(update, tensors=aggregator.limit(update.tensors), weight=weight)
-            check_finite(update.tensors, "the limited update's")
+            update = replace(update, tensors=limited, weight=weight)
         if device.id in task.factors:
             update = replace(update, tensors=scaled(update.tensors, task.factors[device.id]))
         tensors = update.tensors.items()
