@@ -53,6 +53,22 @@ def test_compiled_model_takes_any_rows(any_rows: TrainableModel) -> None:
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+def test_interpreter_gives_a_fresh_one_s_outputs_after_calls_of_any_shape(any_rows: TrainableModel) -> None:
+    """Failed calls in between, and the same shape twice."""
+    engine, random = LITERT(any_rows.content, "any"), np.random.default_rng(0)
+    kept = []
+    for rows in (4, 4, 1, 7, 7, 4):
+        x = random.normal(size=(rows, 6)).astype(np.float32)
+        found = engine.call("infer", x=x)["logits"]
+        np.testing.assert_array_equal(found, LITERT(any_rows.content, "fresh").call("infer", x=x)["logits"])
+        kept.append((found, found.copy()))
+        for wrong in (x.astype(np.int64), x[:, :5]):
+            with pytest.raises(ModelError, match="'infer' failed"):
+                engine.call("infer", x=wrong)
+    for found, copied in kept:
+        np.testing.assert_array_equal(found, copied)
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
