@@ -57,6 +57,7 @@ class Simulator:
 
 CORES = os.cpu_count() or 1
 SIMULATORS = {
+    "odt_sim, auto": Simulator("", "run_odt_sim.py", {"BACKEND": "auto"}),  # the default of the command
     "odt_sim, Ray": Simulator("", "run_odt_sim.py", {"BACKEND": "ray"}),
     "odt_sim, serial": Simulator("", "run_odt_sim.py", {"BACKEND": "serial"}),
     "pfl-research, 1 process": Simulator("pfl", "run_pfl.py"),

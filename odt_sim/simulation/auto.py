@@ -1,25 +1,24 @@
-"""The backend that begins in this process, and goes on in Ray actors where that is faster."""
+"""The backend that tries threads of this process, one thread and Ray actors, and stays where rounds are fastest."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
-from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from time import perf_counter, process_time
+from typing import Any, Literal
 
 from odt_sim.daemon_threads import in_daemon_thread
-from odt_sim.device.engines import RuntimeName
+from odt_sim.device.engines import RuntimeChoice, RuntimeName
+from odt_sim.errors import SimulationError
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.messages import Messages
-from odt_sim.simulation.pace import Paces, Progress, saved
+from odt_sim.simulation.pace import Paces, Place, on_actors
 from odt_sim.simulation.serial import SerialBackend
-
-Method = Literal["train", "evaluate"]
+from odt_sim.simulation.threads import ThreadsBackend, cores
 
 STARTING = 5.0  # seconds that Ray and its actors need, in which rounds are slower, on two cores
-LOOKS_AFTER = 0.25  # seconds between two estimates
+WORTH = 0.8  # Ray starts only if its rounds are expected to take less than this part of what they take here
+BUSY = 1.5  # cores in use with which threads are surely faster than one
 
 _start_seconds = STARTING  # less what actors would have saved of earlier jobs of this process, such as those of a sweep
 
@@ -58,20 +57,11 @@ def backend(
     return RayBackend(address, actors, devices_per_actor, num_cpus, resources, runtime_env, runtime, runtime_python)
 
 
-class _Period(NamedTuple):
-    """A round from its begin to that of the next one."""
-
-    since: float
-    cost: float
-    on_actors: bool
-    evaluates: bool
-
-
 class AutoBackend:
-    """This process until Ray has started, if that is worth it, and then the faster of the two.
+    """Threads of this process first, then one thread unless threads keep the cores busy, then Ray if that is worth it.
 
-    Results do not depend on where a block runs, so that the choice changes nothing but time. A job whose devices have a time
-    limit runs on actors from the start: only they can be ended in native code.
+    A run moves between rounds. Results do not depend on where a block runs, so that the choice changes nothing but time. A
+    job whose devices have a time limit runs on actors from the start: only they can be ended in native code.
 
     Attributes:
         choice: What ran the last job and the seconds that decided it; None before one was opened.
@@ -88,117 +78,121 @@ class AutoBackend:
             ConfigurationError: A setting is out of range.
         """
         self._settings: dict[str, Any] = {"runtime": runtime, "runtime_python": runtime_python}
-        self._here = SerialBackend(**self._settings)
-        self.runtime = self._here.runtime
-        self._cores = len(os.sched_getaffinity(0))
+        self.runtime = RuntimeChoice(runtime, runtime_python)
         self.choice: str | None = None
 
     def start(self) -> None:
         """Do nothing: Ray starts once it is worth it."""
 
     def open(self, job: Job) -> None:
-        """Make the worker of this process; of a job with a time limit, start the actors.
+        """Make the workers of this process; of a job with a time limit, start the actors.
 
         Raises:
             OdtSimError: See `SerialBackend.open` and `RayBackend.open`.
         """
-        self._job, self._progress, self._paces = job, Progress(job.rounds), Paces()
-        self._there: Backend | None = None
+        self._job, self._paces, self._cores = job, Paces(), cores()
+        self._opened: dict[Place, Backend] = {}
         self._starting: Future[Backend] | None = None
-        self._on_actors, self._settled = False, self._cores == 1
-        self._period: _Period | None = None
-        self._next_look, self._saved, self._warm, self._evaluates = 0.0, 0.0, False, False
-        self.choice = "this process" if self._cores > 1 else "this process: one core"
-        if job.fleet.timeout is None:
-            self._here.open(job)
+        self._saving, self._round, self._rounds = 0.0, 0, 0
+        if job.fleet.timeout is not None:
+            self._enter("ray", self._ray())
+            self._settle("ray: fleet.timeout needs workers that can be ended")
             return
-        self._there = self._ray()
-        self._there.open(job)
-        self._on_actors = self._settled = True
-        self.choice = "ray: fleet.timeout needs workers that can be ended"
+        self._enter("this process", SerialBackend(**self._settings))
+        if self._cores == 1:
+            self._settle("this process: one core")
+            return
+        try:
+            self._enter("threads", ThreadsBackend(**self._settings))
+        except SimulationError as error:  # Ray cannot copy the strategy either
+            self._settle(f"this process: {error}")
+            return
+        self._decide, self.choice = self._after_threads, "threads"
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
         """Train blocks where that is faster."""
-        if not self._settled:
-            self._compare(tasks)
-        return self._run("train", tasks, messages)
+        costs = [self._job.cost(task) for task in tasks]
+        if tasks:
+            self._round, self._rounds = tasks[0].saves or tasks[0].round, self._rounds + 1
+        self._paces.end(perf_counter(), process_time())
+        self._decide(costs)
+        self._paces.begin(self._place, perf_counter(), process_time(), sum(costs))
+        return self._opened[self._place].train(tasks, messages)
 
     def evaluate(self, tasks: Sequence[Task], messages: Messages) -> Iterator[list[Row]]:
         """Evaluate blocks where training is faster."""
-        self._evaluates = True
-        return self._run("evaluate", tasks, messages)
+        self._paces.evaluates()
+        return self._opened[self._place].evaluate(tasks, messages)
 
     def close(self) -> None:
-        """Drop the worker of this process, and leave the actors to later jobs."""
+        """Drop the workers of this process, and leave the actors to later jobs."""
         global _start_seconds
         if self._starting:
             self._starting.exception()  # Ray must not start while the process ends
-        if self._there:
-            self._there.close()
-            _start_seconds = 0.0
+        _start_seconds = 0.0 if "ray" in self._opened else _start_seconds - max(0.0, self._saving) * self._rounds
+        for backend in self._opened.values():
+            backend.close()
+        self._opened = {}
+
+    def _enter(self, place: Place, backend: Backend) -> None:
+        """Bring the job to a place, which runs the next rounds."""
+        backend.open(self._job)
+        self._opened[place], self._place = backend, place
+
+    def _settle(self, choice: str) -> None:
+        """Stay in the current place."""
+        self._decide, self.choice = lambda costs: None, choice
+
+    # --- what is decided before a round, one after the other --------------------------------------------------------------
+
+    def _after_threads(self, costs: Sequence[float]) -> None:
+        if not self._paces.known("threads"):
+            return
+        if (busy := self._paces.busy("threads")) >= BUSY:
+            self._stay_here(f"threads: {self._paces.seconds('threads'):.3g} s a round, {busy:.2g} cores in use")
         else:
-            _start_seconds -= max(0.0, self._saved)
-        self._here.close()
+            self._place, self._decide = "this process", self._after_one_thread
 
-    def _run(self, method: Method, tasks: Sequence[Task], messages: Messages) -> Iterator[Any]:
-        if self._on_actors:
-            return self._call(self._there, method, tasks, messages)
-        if self._settled:
-            return self._call(self._here, method, tasks, messages)
-        return self._until_moved(method, tasks, messages)
+    def _after_one_thread(self, costs: Sequence[float]) -> None:
+        if choice := self._faster("this process", "threads"):
+            self._stay_here(choice)
 
-    def _call(
-        self, backend: Backend | None, method: Method, tasks: Sequence[Task], messages: Messages
-    ) -> Iterator[Any]:
-        assert backend is not None
-        return iter(getattr(backend, method)(tasks, messages))
+    def _stay_here(self, choice: str) -> None:
+        self._decide, self.choice, self._here = self._before_ray, choice, self._place
 
-    def _until_moved(self, method: Method, tasks: Sequence[Task], messages: Messages) -> Iterator[Any]:
-        """Do blocks in this process, and those that are left on actors once there are any."""
-        results = self._call(self._here, method, tasks, messages)
-        for number, task in enumerate(tasks):
-            if self._moves(tasks, number):
-                self._period = None  # a round on both is no measurement
-                yield from self._call(self._there, method, tasks[number:], messages)
-                return
-            yield next(results)
-            if not self._warm:
-                self._warm = True
-                self._progress.begin(perf_counter(), self._job.cost(task))
-        self._progress.cost += self._cost(tasks)
-        if method == "train" and tasks:
-            self._progress.end(tasks[0].round if tasks[0].saves is None else tasks[0].saves)
-
-    def _moves(self, tasks: Sequence[Task], number: int) -> bool:
-        """Return whether the blocks from a number on are for actors; start Ray and open it when it is time to."""
-        if self._on_actors or self._settled:
-            return self._on_actors
+    def _before_ray(self, costs: Sequence[float]) -> None:
+        """Start Ray if that is worth it, and go there once it has started."""
         if self._starting:
-            return self._starting.done() and self._open(self._starting)
-        now = perf_counter()
-        if now >= self._next_look:
-            self._next_look = now + LOOKS_AFTER
-            if self._worth_starting(tasks, number, now):
-                self._starting = in_daemon_thread(self._ray)
-        return False
+            if self._starting.done():
+                self._move_to_ray(self._starting)
+            return
+        here, paces = self._paces.seconds(self._place), self._paces
+        one: Place = "this process"
+        work = paces.seconds(one) if paces.known(one) else here * paces.busy("threads")
+        there = on_actors(work, costs, self._cores)
+        self._saving = here - there if there < WORTH * here else 0.0
+        if self._saving * (self._job.rounds - self._round + 1) > _start_seconds:
+            self._starting = in_daemon_thread(self._ray)
 
-    def _worth_starting(self, tasks: Sequence[Task], number: int, now: float) -> bool:
-        """Return whether actors would save more of the work that is left than their start takes."""
-        costs, progress = [self._job.cost(task) for task in tasks], self._progress
-        whole, done = sum(costs), sum(costs[:number])
-        self._paces.rate = progress.rate(now, done)
-        seconds = self._paces.rate * whole
-        share = saved(seconds, costs, self._cores) / whole
-        if seconds and tasks[0].kind == "train":
-            expected = seconds - share * whole
-            self.choice = f"this process: {seconds:.3g} s a round, {expected:.3g} s expected in ray"
-        self._saved = share * progress.cost
-        return share > 0 and share * progress.left(done, whole, tasks[0].kind) > _start_seconds
+    def _move_to_ray(self, starting: Future[Backend]) -> None:
+        """Bring the job to the actors; whatever prevents it, the run goes on in this process."""
+        try:
+            self._enter("ray", starting.result())
+        except Exception as error:  # Ray raises errors of many types
+            self._settle(f"{self._place}: Ray does not start ({' '.join(str(error).split())})")
+            return
+        self._decide, self.choice = self._after_ray, "ray"
 
-    def _cost(self, tasks: Sequence[Task]) -> float:
-        """Return the cost of tasks together."""
-        devices = tuple(device for task in tasks for device in task.devices)
-        return self._job.cost(replace(tasks[0], devices=devices)) if tasks else 0.0
+    def _after_ray(self, costs: Sequence[float]) -> None:
+        if choice := self._faster("ray", self._here):
+            self._settle(choice)
+
+    def _faster(self, one: Place, other: Place) -> str | None:
+        """Go to the faster of two places and return the choice; None until both are measured."""
+        if (compared := self._paces.compared(one, other)) is None:
+            return None
+        self._place, slower = (one, other) if compared[0] < compared[1] else (other, one)
+        return f"{self._place}: {min(compared):.3g} s a round, {max(compared):.3g} s in {slower}"
 
     def _ray(self) -> Backend:
         from odt_sim.simulation.ray import RayBackend  # here, so that a run without it does not import Ray
@@ -206,29 +200,3 @@ class AutoBackend:
         backend = RayBackend(**self._settings)
         backend.start()
         return backend
-
-    def _open(self, starting: Future[Backend]) -> bool:
-        """Bring the job to the actors; whatever prevents it, the run goes on in this process."""
-        try:
-            there = starting.result()
-            there.open(self._job)
-        except Exception as error:  # Ray raises errors of many types
-            self._settled = True
-            self.choice = f"this process: Ray does not start ({' '.join(str(error).split())})"
-            return False
-        self._there, self._on_actors, self.choice = there, True, "ray"
-        return True
-
-    def _compare(self, tasks: Sequence[Task]) -> None:
-        """Record the round before this one, and keep the faster backend once both are measured."""
-        now, before, first = perf_counter(), self._period, self._progress.trained == 1 and not self._on_actors
-        self._period, self._evaluates = _Period(now, self._cost(tasks), self._on_actors, self._evaluates), False
-        if before and before.on_actors == self._on_actors and not first:  # the first round builds interpreters
-            self._paces.add(now - before.since, before.cost, actors=before.on_actors, evaluates=before.evaluates)
-        if compared := self._paces.compared():
-            here, there = compared
-            self._settled, self._on_actors = True, there < here
-            if self._on_actors:
-                self._here.close()
-            chosen, other = ("ray", "this process") if self._on_actors else ("this process", "ray")
-            self.choice = f"{chosen}: {min(compared):.3g} s a round, {max(compared):.3g} s in {other}"

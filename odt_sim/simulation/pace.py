@@ -1,117 +1,112 @@
-"""How fast a run goes: what is left of it, what actors would save of that, and the seconds of rounds here and there."""
+"""How fast rounds go: the seconds of whole rounds by where devices run, and what actors would take."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
+
+Place = Literal["this process", "threads", "ray"]
 
 ROUND_ON_ACTORS = 0.005
 """Seconds that messages to and from actors add to a round; measured, see benchmarks/README.md."""
 
-FEWEST_ROUNDS, FEWEST_SECONDS = 2, 2.0
-"""What must have been measured of a backend before it is compared."""
+FEWEST_ROUNDS, FEWEST_SECONDS = 2, 0.5
+"""What must have been measured of a place before it is compared."""
 
 
-def saved(seconds: float, costs: Sequence[float], cores: int) -> float:
-    """Return the seconds that actors would save of a round; negative if they would be slower.
+def on_actors(work: float, costs: Sequence[float], cores: int) -> float:
+    """Return the seconds of a round that actors are expected to take.
 
     Args:
-        seconds: What the round takes in one process.
+        work: What the round takes on one core, in seconds.
         costs: The cost of each of its blocks, in any unit.
         cores: The cores of this machine.
     """
     total = sum(costs)
-    if not total:
-        return -ROUND_ON_ACTORS
-    longest = max(total / cores, *costs)  # no actor can share a block with another
-    return seconds * (1 - longest / total) - ROUND_ON_ACTORS
+    longest = max(total / cores, *costs) / total if total else 1.0  # no actor can share a block with another
+    return work * longest + ROUND_ON_ACTORS
 
 
-@dataclass
-class Progress:
-    """The work that this process has done and has left, in any unit of cost.
+class _Period(NamedTuple):
+    """The begin of a round, which ends with that of the next one."""
 
-    Attributes:
-        rounds: The most rounds of the run.
-        cost: The cost of the calls that were done here.
-        trained: The number of rounds that were trained here.
-        last: The last of them.
-    """
+    place: Place
+    since: float
+    cpu: float
+    cost: float
+    first: bool  # the first in its place builds interpreters and is no measurement
+    evaluates: bool = False
 
-    rounds: int
+
+class _Measured(NamedTuple):
+    """Rounds together: seconds, CPU seconds of this process, cost, and their number."""
+
+    seconds: float = 0.0
+    cpu: float = 0.0
     cost: float = 0.0
-    trained: int = 0
-    last: int = 0
-    _warm: tuple[float, float] | None = None
+    rounds: int = 0
 
-    def begin(self, now: float, cost: float) -> None:
-        """Record the end of the first block, after which time is measured: that block also builds interpreters."""
-        self._warm = self._warm or (now, cost)
-
-    def end(self, round: int) -> None:
-        """Record the end of a round's training, which on the clock may take several calls."""
-        self.trained += round != self.last
-        self.last = round
-
-    def rate(self, now: float, done: float) -> float:
-        """Return the seconds that work of cost 1 takes; 0 before anything was measured.
-
-        Args:
-            now: The time.
-            done: The cost that is done of the call in progress.
-        """
-        since, first = self._warm or (now, 0.0)
-        measured = self.cost + done - first
-        return (now - since) / measured if measured > 0 else 0.0
-
-    def left(self, done: float, whole: float, kind: Literal["train", "evaluate", "final"]) -> float:
-        """Return the cost of the work that is left, with evaluations as often as until now.
-
-        Args:
-            done: The cost that is done of the call in progress.
-            whole: The cost of that call.
-            kind: Its kind.
-        """
-        if kind == "final":
-            return whole - done
-        trains = kind == "train"
-        rounds = self.trained + (done / whole if trains and whole else 0.0)
-        each = (self.cost + done) / rounds if rounds else 0.0
-        return whole - done + each * (self.rounds - self.last - trains)
+    @property
+    def enough(self) -> bool:
+        return self.rounds >= FEWEST_ROUNDS and self.seconds >= FEWEST_SECONDS and self.cost > 0
 
 
 @dataclass
 class Paces:
-    """The seconds of whole rounds in this process and on actors, apart for rounds in which devices were evaluated.
+    """The measured rounds by place, apart for rounds in which devices were evaluated."""
 
-    Attributes:
-        measured: Seconds, cost and number of rounds, by whether they ran on actors and whether devices were evaluated.
-        rate: The seconds of cost 1 in this process, for a run that left it before a whole round was measured.
-    """
+    _measured: dict[tuple[Place, bool], _Measured] = field(default_factory=dict)
+    _seen: set[Place] = field(default_factory=set)
+    _period: _Period | None = None
 
-    measured: dict[tuple[bool, bool], tuple[float, float, int]] = field(default_factory=dict)
-    rate: float = 0.0
+    def begin(self, place: Place, now: float, cpu: float, cost: float) -> None:
+        """Begin a round; `now` and `cpu` are the time and the CPU seconds that this process has used."""
+        self._period = _Period(place, now, cpu, cost, place not in self._seen)
+        self._seen.add(place)
 
-    def add(self, seconds: float, cost: float, *, actors: bool, evaluates: bool) -> None:
-        """Record a round."""
-        before = self.measured.get((actors, evaluates), (0.0, 0.0, 0))
-        self.measured[actors, evaluates] = before[0] + seconds, before[1] + cost, before[2] + 1
+    def evaluates(self) -> None:
+        """Record that devices are evaluated in the round in progress."""
+        if self._period:
+            self._period = self._period._replace(evaluates=True)
 
-    def compared(self) -> tuple[float, float] | None:
-        """Return the seconds of a round in this process and on actors; None until both are known."""
+    def end(self, now: float, cpu: float) -> None:
+        """End the round in progress, if any."""
+        if self._period and not self._period.first:
+            place, since, before, cost, _, evaluates = self._period
+            known = self._measured.get((place, evaluates), _Measured())
+            self._measured[place, evaluates] = _Measured(
+                known.seconds + now - since, known.cpu + cpu - before, known.cost + cost, known.rounds + 1
+            )
+        self._period = None
+
+    def known(self, place: Place) -> bool:
+        """Return whether enough was measured of a place."""
+        return any(self._of(place, evaluates).enough for evaluates in (False, True))
+
+    def seconds(self, place: Place) -> float:
+        """Return the seconds of a round of average cost in a place of which enough was measured."""
+        return next(each for evaluates in (False, True) if (each := self._of_round(place, evaluates)) is not None)
+
+    def busy(self, place: Place) -> float:
+        """Return how many cores this process uses in a place."""
+        parts = [self._of(place, evaluates) for evaluates in (False, True)]
+        return sum(part.cpu for part in parts) / sum(part.seconds for part in parts)
+
+    def compared(self, one: Place, other: Place) -> tuple[float, float] | None:
+        """Return the seconds of a round of average cost in two places; None until both have rounds of one kind."""
         for evaluates in (False, True):
-            there = self._of_round(True, evaluates)
-            here = self._of_round(False, evaluates) or self.rate * self._cost()
-            if there and here:
-                return here, there
+            found = self._of_round(one, evaluates), self._of_round(other, evaluates)
+            if found[0] is not None and found[1] is not None:
+                return found[0], found[1]
         return None
 
-    def _of_round(self, actors: bool, evaluates: bool) -> float | None:
-        """Return the seconds of a round of average cost; None until enough were measured."""
-        seconds, cost, rounds = self.measured.get((actors, evaluates), (0.0, 0.0, 0))
-        enough = rounds >= FEWEST_ROUNDS and seconds >= FEWEST_SECONDS and cost
-        return seconds / cost * self._cost() if enough else None
+    def _of(self, place: Place, evaluates: bool) -> _Measured:
+        return self._measured.get((place, evaluates), _Measured())
+
+    def _of_round(self, place: Place, evaluates: bool) -> float | None:
+        part = self._of(place, evaluates)
+        return part.seconds / part.cost * self._cost() if part.enough else None
 
     def _cost(self) -> float:
         """Return the average cost of a round."""
-        rounds = sum(rounds for *_, rounds in self.measured.values())
-        return sum(cost for _, cost, _ in self.measured.values()) / rounds if rounds else 0.0
+        parts = self._measured.values()
+        return sum(part.cost for part in parts) / sum(part.rounds for part in parts)

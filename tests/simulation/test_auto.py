@@ -1,4 +1,4 @@
-"""The backend that chooses between this process and actors: the same bits wherever a block runs."""
+"""The backend that chooses between threads, one thread and actors: the same bits wherever a block runs."""
 
 import json
 import os
@@ -6,12 +6,13 @@ import re
 import subprocess
 import sys
 from concurrent.futures import Future
+from threading import Lock
 
 import pytest
 from deaths import DeathError, DiesAfterRound
 
 from odt_sim import Fleet
-from odt_sim.simulation import auto, cohort, pace
+from odt_sim.simulation import auto, pace
 from odt_sim.simulation.auto import AutoBackend
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.serial import SerialBackend
@@ -30,17 +31,12 @@ def at_once(work):
 
 @pytest.fixture
 def eager(monkeypatch):
-    """Let any saving be worth the start of Ray."""
+    """Try a round in each place, and start Ray whatever it may save."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
     monkeypatch.setattr(auto, "in_daemon_thread", at_once)
     monkeypatch.setattr(auto, "_start_seconds", 0.0)
-    monkeypatch.setattr(auto, "LOOKS_AFTER", 0.0)
-    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", 0.0)
-
-
-@pytest.fixture
-def brief(monkeypatch):
-    """Compare after a round on each."""
+    monkeypatch.setattr(auto, "BUSY", 9.0)
+    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", -60.0)
     monkeypatch.setattr(pace, "FEWEST_ROUNDS", 1)
     monkeypatch.setattr(pace, "FEWEST_SECONDS", 0.0)
 
@@ -51,56 +47,85 @@ def without_choice(results):
 
 
 @pytest.mark.parametrize("strategy", [FedAvg(), FedPer()], ids=lambda strategy: strategy.name)
-@pytest.mark.parametrize("blocks", [2, 16])
+@pytest.mark.parametrize("evaluate_every", [1, 3])
 @pytest.mark.usefixtures("eager")
-def test_moved_run_gives_the_serial_bits(strategy, blocks, user, results, tmp_path, monkeypatch):
-    """With 16 blocks of a device each, the rest of the first round moves; with 2 blocks, whole rounds."""
-    monkeypatch.setattr(cohort, "FEWEST_BLOCKS", blocks)
-    serial = results(strategy, tmp_path / "serial", rounds=4)
-    found, choice = without_choice(results(strategy, tmp_path / "auto", rounds=4, backend=AutoBackend()))
-    assert choice == "ray"
-    found.assert_same_bits(serial)
-
-
-@pytest.mark.usefixtures("eager")
-def test_run_moves_to_other_processes(user, results, tmp_path):
-    rows = results(user.RecordsProcess(), tmp_path, rounds=3, backend=AutoBackend()).devices.splitlines()
-    processes = {json.loads(row)["process"] for row in rows}
-    assert processes
-    assert os.getpid() not in processes
-
-
-@pytest.mark.usefixtures("eager", "brief")
-@pytest.mark.parametrize("evaluate_every", [1, 8])
-def test_choice_names_the_seconds_of_both(evaluate_every, results, tmp_path):
-    """Rounds of a millisecond: whichever is faster, the bits are those of one process."""
-    serial = results(FedPer(), tmp_path / "serial", rounds=8, evaluate_every=evaluate_every)
-    backend = AutoBackend()
-    found, choice = without_choice(
-        results(FedPer(), tmp_path / "auto", rounds=8, evaluate_every=evaluate_every, backend=backend)
-    )
+def test_run_that_moves_through_all_places_gives_the_serial_bits(strategy, evaluate_every, results, tmp_path):
+    settings = {"rounds": 14, "evaluate_every": evaluate_every}
+    serial, backend = results(strategy, tmp_path / "serial", **settings), AutoBackend()
+    found, choice = without_choice(results(strategy, tmp_path / "auto", **settings, backend=backend))
     assert re.fullmatch(
-        r"(ray: \S+ s a round, \S+ s in this process|this process: \S+ s a round, \S+ s in ray)", choice
+        r"(ray: \S+ s a round, \S+ s in .+|(threads|this process): \S+ s a round, \S+ s in ray)", choice
     )
     assert choice == backend.choice
     found.assert_same_bits(serial)
 
 
 @pytest.mark.usefixtures("eager")
+def test_run_moves_to_other_processes(user, results, tmp_path):
+    """Seven rounds end on actors, before these are compared."""
+    backend = AutoBackend()
+    rows = results(user.RecordsProcess(), tmp_path, rounds=7, evaluate_every=8, backend=backend).devices.splitlines()
+    processes = {json.loads(row)["process"] for row in rows}
+    assert backend.choice == "ray"
+    assert os.getpid() not in processes
+
+
+@pytest.mark.usefixtures("eager")
+def test_threads_that_keep_the_cores_busy_are_not_compared(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(auto, "BUSY", 0.0)
+    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", 60.0)
+    backend = AutoBackend()
+    results(FedAvg(), tmp_path, rounds=4, backend=backend)
+    assert re.fullmatch(r"threads: \S+ s a round, \S+ cores in use", backend.choice)
+
+
+@pytest.mark.usefixtures("eager")
+def test_faster_of_threads_and_one_thread_stays(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", 60.0)
+    backend = AutoBackend()
+    results(FedAvg(), tmp_path, rounds=8, evaluate_every=9, backend=backend)
+    names = r"(threads: \S+ s a round, \S+ s in this process|this process: \S+ s a round, \S+ s in threads)"
+    assert re.fullmatch(names, backend.choice)
+
+
+def test_short_run_stays_in_threads(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    _, choice = without_choice(results(FedAvg(), tmp_path, rounds=1, backend=AutoBackend()))
+    assert choice == "threads"
+
+
+def test_one_core_runs_one_thread(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
+    _, choice = without_choice(results(FedAvg(), tmp_path, rounds=1, backend=AutoBackend()))
+    assert choice == "this process: one core"
+
+
+class HoldsALock(FedAvg):
+    def __init__(self):
+        self._lock = Lock()
+
+
+def test_strategy_that_cannot_be_copied_runs_in_one_thread(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    _, choice = without_choice(results(HoldsALock(), tmp_path, rounds=1, backend=AutoBackend()))
+    assert choice.startswith("this process: strategy HoldsALock: failed to be copied with TypeError")
+
+
+@pytest.mark.usefixtures("eager")
 def test_interrupted_run_resumes_on_either_side(results, simulation, tmp_path):
-    whole = results(FedPer(), tmp_path / "whole", rounds=5)
+    whole = results(FedPer(), tmp_path / "whole", rounds=9)
     with pytest.raises(DeathError):
-        simulation(FedPer(), tmp_path / "run", rounds=5, backend=AutoBackend()).run(observers=[DiesAfterRound(3)])
-    simulation(FedPer(), tmp_path / "run", rounds=5, backend=SerialBackend()).run(resume=True)
+        simulation(FedPer(), tmp_path / "run", rounds=9, backend=AutoBackend()).run(observers=[DiesAfterRound(7)])
+    simulation(FedPer(), tmp_path / "run", rounds=9, backend=SerialBackend()).run(resume=True)
     type(whole).read(tmp_path / "run").assert_same_bits(whole)
 
 
 @pytest.mark.usefixtures("eager")
-def test_run_that_actors_cannot_take_stays(results, simulation, tmp_path):
+def test_run_that_actors_cannot_take_stays(simulation, tmp_path):
     backend = AutoBackend()
-    run = simulation(FedAvg(), tmp_path, storage="memory://odt_sim/auto", backend=backend)
-    assert run.run()["rounds"] == 3
-    assert re.match(r"this process: Ray does not start \(run\.storage: node", backend.choice)
+    run = simulation(FedAvg(), tmp_path, storage="memory://odt_sim/auto", rounds=9, evaluate_every=9, backend=backend)
+    assert run.run()["rounds"] == 9
+    assert re.match(r"(threads|this process): Ray does not start \(run\.storage: node", backend.choice)
 
 
 def test_device_with_a_time_limit_hangs_in_a_process_that_can_be_ended(user, results, tmp_path):
@@ -114,13 +139,14 @@ def test_device_with_a_time_limit_hangs_in_a_process_that_can_be_ended(user, res
 
 @pytest.mark.usefixtures("eager")
 def test_sweep_of_short_jobs_moves_in_the_end(results, tmp_path, monkeypatch):
-    monkeypatch.setattr(auto, "_start_seconds", 5.0)
-    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", -1.0)  # actors save a second of each of 3 rounds
+    monkeypatch.setattr(auto, "_start_seconds", 12.0)
+    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", -1.0)  # actors save a second of each of 7 rounds
     choices = []
     for job in range(3):
-        _, choice = without_choice(results(FedAvg(), tmp_path / str(job), backend=AutoBackend()))
+        settings = {"rounds": 7, "evaluate_every": 8}
+        _, choice = without_choice(results(FedAvg(), tmp_path / str(job), **settings, backend=AutoBackend()))
         choices.append(choice)
-    assert re.fullmatch(r"this process: \S+ s a round, \S+ s expected in ray", choices[0])
+    assert re.match(r"(threads|this process): \S+ s a round", choices[0])
     assert choices[-1] == "ray"
 
 
