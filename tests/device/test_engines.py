@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert.interpreter import Interpreter
 
 from odt_sim import Simulation, TrainableModel
 from odt_sim.device.batches import Batch
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.engines.compiled import CompiledEngine
 from odt_sim.device.engines.flex import find_python
+from odt_sim.device.engines.interpreter import InterpreterCall
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.simulation.serial import SerialBackend
@@ -51,6 +53,16 @@ def test_compiled_model_takes_any_rows(any_rows: TrainableModel) -> None:
         x = np.random.default_rng(rows).normal(size=(rows, 6)).astype(np.float32)
         found, expected = (engine.call("infer", x=x)["logits"] for engine in (other, one))
         np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_interpreter_needs_only_calls_of_a_runner(any_rows: TrainableModel) -> None:
+    """As of a release of LiteRT whose runner is made in another way."""
+    runner = Interpreter(model_content=any_rows.content).get_signature_runner("infer")
+    plain = InterpreterCall(lambda **inputs: runner(**inputs))
+    for rows in (4, 4, 2):
+        x = np.random.default_rng(rows).normal(size=(rows, 6)).astype(np.float32)
+        expected = LITERT(any_rows.content, "any").call("infer", x=x)["logits"]
+        np.testing.assert_array_equal(plain.run({"x": x})["logits"], expected)
 
 
 def test_interpreter_gives_a_fresh_one_s_outputs_after_calls_of_any_shape(any_rows: TrainableModel) -> None:
