@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
+from odt_sim.export.folded_normalization import convolution_of, folds, normalized
 from odt_sim.export.parameters import all_layers
 
 
@@ -23,6 +24,7 @@ def real_rows_only(model: keras.Model, sample_weight: tf.Tensor) -> Iterator[Non
     foreign = [layer for layer in all_layers(model) if hasattr(layer, "sample_weight")]
     for layer in layers:
         layer._moments = _moments_of(layer, sample_weight, problems)  # shadows the class's method
+        layer.call = _call_of(layer, sample_weight)
     for layer in foreign:
         layer.sample_weight = sample_weight
     try:
@@ -31,7 +33,7 @@ def real_rows_only(model: keras.Model, sample_weight: tf.Tensor) -> Iterator[Non
         for layer in foreign:
             layer.sample_weight = None
         for layer in layers:
-            del layer._moments
+            del layer._moments, layer.call
     if problems:
         raise ExportError(problems[0])
 
@@ -51,6 +53,27 @@ def _moments_of(layer: keras.layers.BatchNormalization, sample_weight: tf.Tensor
     return moments
 
 
+def _call_of(layer: keras.layers.BatchNormalization, sample_weight: tf.Tensor) -> Any:
+    own = layer.call
+
+    def call(inputs: tf.Tensor, training: Any = None, mask: tf.Tensor | None = None) -> tf.Tensor:
+        convolution = convolution_of(inputs) if training and mask is None and folds(layer) else None
+        if convolution is None or inputs.shape[0] != sample_weight.shape[0]:
+            return own(inputs, training=training, mask=mask)
+        output, mean, variance = normalized(layer, convolution, _share(sample_weight, tf.float32))
+        for moving, new in ((layer.moving_mean, mean), (layer.moving_variance, variance)):
+            moving.assign(moving * layer.momentum + new * (1.0 - layer.momentum))
+        return output
+
+    return call
+
+
+def _share(sample_weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Return the share of each row in a mean over those with nonzero weight."""
+    real = tf.cast(tf.not_equal(sample_weight, 0.0), dtype)
+    return real / tf.maximum(tf.reduce_sum(real), 1.0)
+
+
 def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return mean and variance over the rows with nonzero weight: sum_i r_i mean(X_i) / sum_i r_i, r_i in {0, 1}.
 
@@ -66,8 +89,7 @@ def real_moments(x: tf.Tensor, axes: list[int], sample_weight: tf.Tensor) -> tup
     Returns:
         Two tensors with the shape of the remaining axes.
     """
-    real = tf.cast(tf.not_equal(sample_weight, 0.0), x.dtype)
-    share = real / tf.maximum(tf.reduce_sum(real), 1.0)
+    share = _share(sample_weight, x.dtype)
     within = [axis for axis in axes if axis != 0]
     shape = [1 if axis in axes else x.shape[axis] for axis in range(len(x.shape))]
 
