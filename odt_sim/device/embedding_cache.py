@@ -5,6 +5,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class _Entry:
 
 
 class EmbeddingCache:
-    """Embeddings by device and split, with least-recently-used eviction.
+    """Embeddings by device and split, with least-recently-used eviction, for any number of threads.
 
     An entry holds a whole split in its own order, so a cached result equals a computed one.
     """
@@ -56,6 +57,7 @@ class EmbeddingCache:
         self._limit = limit
         self._bytes = 0
         self._entries: OrderedDict[tuple[int, str], _Entry] = OrderedDict()
+        self._lock = Lock()
 
     def get(self, device: int, split: str, examples: Examples, body: str, embed: Callable[[], Array]) -> Array:
         """Return the embeddings `[examples, ...]` of a device's split; compute them on a miss.
@@ -68,13 +70,15 @@ class EmbeddingCache:
             embed: Computes the embeddings.
         """
         key = device, split
-        entry = self._entries.get(key)
-        if entry is not None and entry.matches(examples, body):
-            self._entries.move_to_end(key)
-            return entry.embeddings
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None and entry.matches(examples, body):
+                self._entries.move_to_end(key)
+                return entry.embeddings
         embeddings = embed()
-        self._drop(key)
-        self._keep(key, _Entry(weakref.ref(examples.x), examples.index, body, embeddings))
+        with self._lock:
+            self._drop(key)
+            self._keep(key, _Entry(weakref.ref(examples.x), examples.index, body, embeddings))
         return embeddings
 
     def _keep(self, key: tuple[int, str], entry: _Entry) -> None:

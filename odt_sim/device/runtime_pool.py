@@ -31,7 +31,13 @@ class RuntimePool:
     """
 
     def __init__(
-        self, model: TrainableModel, capacity: int = 1, start: StartEngine = LITERT, *, edits: bool = True
+        self,
+        model: TrainableModel,
+        capacity: int = 1,
+        start: StartEngine = LITERT,
+        *,
+        edits: bool = True,
+        embeddings: EmbeddingCache | None = None,
     ) -> None:
         """Create an empty pool; interpreters start on demand.
 
@@ -41,11 +47,12 @@ class RuntimePool:
             start: Starts an engine, by default LiteRT's interpreter.
             edits: Whether engines may run files that are made of the model's own, see `odt_sim.model.repeated` and
                 `odt_sim.model.head_file`.
+            embeddings: The cache to share with other pools; a new one by default.
         """
         self.model = model
         self._start = start
         self._edits = edits
-        self.embeddings = EmbeddingCache()
+        self.embeddings = embeddings or EmbeddingCache()
         self._capacity = capacity
         self._lent: OrderedDict[ModelState, Runtime] = OrderedDict()
         self._free: list[Runtime] = []

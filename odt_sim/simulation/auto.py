@@ -19,6 +19,7 @@ from odt_sim.simulation.threads import ThreadsBackend, cores
 STARTING = 5.0  # seconds that Ray and its actors need, in which rounds are slower, on two cores
 WORTH = 0.8  # Ray starts only if its rounds are expected to take less than this part of what they take here
 BUSY = 1.5  # cores in use with which threads are surely faster than one
+AGAIN = 4.0  # times the measured seconds so far, after which threads are compared with one thread again
 
 _start_seconds = STARTING  # less what actors would have saved of earlier jobs of this process, such as those of a sweep
 
@@ -60,8 +61,10 @@ def backend(
 class AutoBackend:
     """Threads of this process first, then one thread unless threads keep the cores busy, then Ray if that is worth it.
 
-    A run moves between rounds. Results do not depend on where a block runs, so that the choice changes nothing but time. A
-    job whose devices have a time limit runs on actors from the start: only they can be ended in native code.
+    A run moves between rounds. From time to time, ever more rarely, it compares threads with one thread again: first rounds may
+    differ from later ones, as a frozen body computes features once. Results do not depend on where a block runs, so that
+    the choice changes nothing but time. A job whose devices have a time limit runs on actors from the start: only they can
+    be ended in native code.
 
     Attributes:
         choice: What ran the last job and the seconds that decided it; None before one was opened.
@@ -93,7 +96,7 @@ class AutoBackend:
         self._job, self._paces, self._cores = job, Paces(), cores()
         self._opened: dict[Place, Backend] = {}
         self._starting: Future[Backend] | None = None
-        self._saving, self._round, self._rounds = 0.0, 0, 0
+        self._saving, self._round, self._rounds, self._again = 0.0, 0, 0, 0.0
         if job.fleet.timeout is not None:
             self._enter("ray", self._ray())
             self._settle("ray: fleet.timeout needs workers that can be ended")
@@ -159,12 +162,17 @@ class AutoBackend:
 
     def _stay_here(self, choice: str) -> None:
         self._decide, self.choice, self._here = self._before_ray, choice, self._place
+        self._again = AGAIN * self._paces.total
 
     def _before_ray(self, costs: Sequence[float]) -> None:
-        """Start Ray if that is worth it, and go there once it has started."""
+        """Start Ray if that is worth it, and go there once it has started; compare threads again when it is time to."""
         if self._starting:
             if self._starting.done():
                 self._move_to_ray(self._starting)
+            return
+        if self._paces.total >= self._again:
+            self._paces.forget()
+            self._place, self._decide = "threads", self._after_threads
             return
         here, paces = self._paces.seconds(self._place), self._paces
         one: Place = "this process"

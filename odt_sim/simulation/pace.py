@@ -9,7 +9,7 @@ Place = Literal["this process", "threads", "ray"]
 ROUND_ON_ACTORS = 0.005
 """Seconds that messages to and from actors add to a round; measured, see benchmarks/README.md."""
 
-FEWEST_ROUNDS, FEWEST_SECONDS = 2, 0.5
+FEWEST_ROUNDS, FEWEST_SECONDS = 2, 0.1
 """What must have been measured of a place before it is compared."""
 
 
@@ -52,8 +52,13 @@ class _Measured(NamedTuple):
 
 @dataclass
 class Paces:
-    """The measured rounds by place, apart for rounds in which devices were evaluated."""
+    """The measured rounds by place, apart for rounds in which devices were evaluated.
 
+    Attributes:
+        total: The seconds of all rounds that were measured, forgotten ones too.
+    """
+
+    total: float = 0.0
     _measured: dict[tuple[Place, bool], _Measured] = field(default_factory=dict)
     _seen: set[Place] = field(default_factory=set)
     _period: _Period | None = None
@@ -72,11 +77,16 @@ class Paces:
         """End the round in progress, if any."""
         if self._period and not self._period.first:
             place, since, before, cost, _, evaluates = self._period
-            known = self._measured.get((place, evaluates), _Measured())
+            known, self.total = self._of(place, evaluates), self.total + now - since
             self._measured[place, evaluates] = _Measured(
                 known.seconds + now - since, known.cpu + cpu - before, known.cost + cost, known.rounds + 1
             )
         self._period = None
+
+    def forget(self) -> None:
+        """Begin to measure anew."""
+        self._measured.clear()
+        self._seen.clear()
 
     def known(self, place: Place) -> bool:
         """Return whether enough was measured of a place."""

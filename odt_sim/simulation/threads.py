@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
+from odt_sim.device.embedding_cache import EmbeddingCache
 from odt_sim.device.engines import RuntimeChoice, RuntimeName
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.interruptible_threads import InterruptibleThreads
@@ -27,7 +28,7 @@ AHEAD = 8
 
 
 class ThreadsBackend:
-    """A worker in each thread, with interpreters and copies of strategy and aggregator of its own; data is shared."""
+    """A worker in each thread, with interpreters, strategy and aggregator of its own; data and embeddings are shared."""
 
     def __init__(
         self, threads: int | None = None, runtime: RuntimeName = "litert", runtime_python: str | None = None
@@ -65,7 +66,8 @@ class ThreadsBackend:
                 f"fleet.timeout: expected null with backend=threads, found {job.fleet.timeout:g}; only the main thread "
                 "can be interrupted: use backend=ray, or serial"
             )
-        self._job, self._idle = job, [Worker(_own(job)) for _ in range(self.threads)]
+        embeddings = EmbeddingCache()
+        self._job, self._idle = job, [Worker(_own(job), embeddings=embeddings) for _ in range(self.threads)]
         self._threads = InterruptibleThreads(self.threads)
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from odt_sim.data.dataset import Indices
 from odt_sim.device.device import Device
+from odt_sim.device.embedding_cache import EmbeddingCache
 from odt_sim.device.examples import Examples
 from odt_sim.device.inference import Calls
 from odt_sim.device.runtime_pool import RuntimePool
@@ -29,15 +30,17 @@ Result = TypeVar("Result")
 class Worker:
     """Processes blocks of a job, one device after the other, in shared interpreters."""
 
-    def __init__(self, job: Job, *, replaceable: bool = False) -> None:
+    def __init__(self, job: Job, *, replaceable: bool = False, embeddings: EmbeddingCache | None = None) -> None:
         """Prepare for a job; interpreters start later.
 
         Args:
             job: The job.
             replaceable: Whether this process may end if a device hangs in native code; another one takes its place.
+            embeddings: The cache to share with other workers of this process; a new one by default.
         """
         self._job, self._replaceable = job, replaceable
-        self._pool = RuntimePool(job.model, start=job.runtime)
+        self._embeddings = embeddings or EmbeddingCache()
+        self._pool = self._new_pool()
         self._store = DeviceStore(job.storage, job.model)
         self._evaluation = Evaluation(job)
 
@@ -107,8 +110,11 @@ class Worker:
         try:
             return work() if seconds is None else timed(work, seconds, ends_process=self._replaceable)
         except (InvocationError, OutOfTime) as error:
-            self._pool = RuntimePool(self._job.model, start=self._job.runtime)
+            self._pool = self._new_pool()
             return Excluded(TIMED_OUT) if isinstance(error, OutOfTime) else litert_failure(error)
+
+    def _new_pool(self) -> RuntimePool:
+        return RuntimePool(self._job.model, start=self._job.runtime, embeddings=self._embeddings)
 
     def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
         final, received = task.kind == "final", task.received(device.id, broadcast)

@@ -88,6 +88,26 @@ def test_faster_of_threads_and_one_thread_stays(results, tmp_path, monkeypatch):
     assert re.fullmatch(names, backend.choice)
 
 
+@pytest.mark.usefixtures("eager")
+def test_places_are_compared_again_with_the_same_bits(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", 60.0)
+    monkeypatch.setattr(auto, "AGAIN", 1.0)  # at once
+    entered, train = [], AutoBackend.train
+
+    def recorded(self, tasks, messages):
+        found = train(self, tasks, messages)
+        entered.append(self._place)
+        return found
+
+    monkeypatch.setattr(AutoBackend, "train", recorded)
+    serial, backend = results(FedAvg(), tmp_path / "serial", rounds=14), AutoBackend()
+    found, _ = without_choice(results(FedAvg(), tmp_path / "auto", rounds=14, backend=backend))
+    moves = [place for place, before in zip(entered, [None, *entered], strict=False) if place != before]
+    assert moves[:3] == ["threads", "this process", "threads"]
+    assert entered.count("this process") >= 4
+    found.assert_same_bits(serial)
+
+
 def test_short_run_stays_in_threads(results, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
     _, choice = without_choice(results(FedAvg(), tmp_path, rounds=1, backend=AutoBackend()))

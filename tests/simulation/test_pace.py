@@ -59,3 +59,13 @@ def test_busy_is_the_number_of_cores_in_use():
     paces = Paces()
     add(paces, "threads", 2.0, 1, cpu=3.0)
     assert paces.busy("threads") == 1.5
+
+
+def test_forgotten_rounds_count_only_in_the_total():
+    paces = Paces()
+    add(paces, "threads", FEWEST_SECONDS, 1)
+    paces.forget()
+    assert not paces.known("threads")
+    add(paces, "threads", 1.0, 1)  # the first round in a place, again, is no measurement
+    assert paces.seconds("threads") == pytest.approx(1.0)
+    assert paces.total == pytest.approx(2 * FEWEST_SECONDS + 2.0)
