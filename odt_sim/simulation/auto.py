@@ -61,8 +61,8 @@ def backend(
 class AutoBackend:
     """Threads of this process first, then one thread unless threads keep the cores busy, then Ray if that is worth it.
 
-    A run moves between rounds. From time to time, ever more rarely, it compares threads with one thread again: first rounds may
-    differ from later ones, as a frozen body computes features once. Results do not depend on where a block runs, so that
+    A run moves between rounds. From time to time, ever more rarely, it compares threads with one thread again: first rounds
+    may differ from later ones, as a frozen body computes features once. Results do not depend on where a block runs, so that
     the choice changes nothing but time. A job whose devices have a time limit runs on actors from the start: only they can
     be ended in native code.
 
