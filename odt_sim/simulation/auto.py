@@ -19,6 +19,7 @@ from odt_sim.simulation.threads import ThreadsBackend, cores
 STARTING = 5.0  # seconds that Ray and its actors need, in which rounds are slower, on two cores
 WORTH = 0.8  # Ray starts only if its rounds are expected to take less than this part of what they take here
 BUSY = 1.5  # cores in use with which threads are surely faster than one
+SURELY = 0.9  # threads are chosen only if their rounds take less than this part of those in one thread
 AGAIN = 4.0  # times the measured seconds so far, after which threads are compared with one thread again
 
 _start_seconds = STARTING  # less what actors would have saved of earlier jobs of this process, such as those of a sweep
@@ -101,12 +102,15 @@ class AutoBackend:
             self._enter("ray", self._ray())
             self._settle("ray: fleet.timeout needs workers that can be ended")
             return
-        self._enter("this process", SerialBackend(**self._settings))
+        here = SerialBackend(**self._settings)
+        self._enter("this process", here)
         if self._cores == 1:
             self._settle("this process: one core")
             return
+        threads = ThreadsBackend(**self._settings)
+        threads.embeddings = here.embeddings
         try:
-            self._enter("threads", ThreadsBackend(**self._settings))
+            self._enter("threads", threads)
         except SimulationError as error:  # Ray cannot copy the strategy either
             self._settle(f"this process: {error}")
             return
@@ -157,7 +161,7 @@ class AutoBackend:
             self._place, self._decide = "this process", self._after_one_thread
 
     def _after_one_thread(self, costs: Sequence[float]) -> None:
-        if choice := self._faster("this process", "threads"):
+        if choice := self._faster("this process", "threads", margin=SURELY):
             self._stay_here(choice)
 
     def _stay_here(self, choice: str) -> None:
@@ -195,12 +199,19 @@ class AutoBackend:
         if choice := self._faster("ray", self._here):
             self._settle(choice)
 
-    def _faster(self, one: Place, other: Place) -> str | None:
-        """Go to the faster of two places and return the choice; None until both are measured."""
+    def _faster(self, one: Place, other: Place, margin: float = 1.0) -> str | None:
+        """Go to the faster of two places and return the choice; None until both are measured.
+
+        Args:
+            one: A place.
+            other: Another, which takes less than `margin` of the seconds of the first if it is chosen.
+            margin: See `other`.
+        """
         if (compared := self._paces.compared(one, other)) is None:
             return None
-        self._place, slower = (one, other) if compared[0] < compared[1] else (other, one)
-        return f"{self._place}: {min(compared):.3g} s a round, {max(compared):.3g} s in {slower}"
+        self._place, slower = (other, one) if compared[1] < margin * compared[0] else (one, other)
+        chosen, left = reversed(compared) if self._place == other else compared
+        return f"{self._place}: {chosen:.3g} s a round, {left:.3g} s in {slower}"
 
     def _ray(self) -> Backend:
         from odt_sim.simulation.ray import RayBackend  # here, so that a run without it does not import Ray

@@ -28,7 +28,11 @@ AHEAD = 8
 
 
 class ThreadsBackend:
-    """A worker in each thread, with interpreters, strategy and aggregator of its own; data and embeddings are shared."""
+    """A worker in each thread, with interpreters, strategy and aggregator of its own; data and embeddings are shared.
+
+    Attributes:
+        embeddings: As of `SerialBackend`.
+    """
 
     def __init__(
         self, threads: int | None = None, runtime: RuntimeName = "litert", runtime_python: str | None = None
@@ -47,6 +51,7 @@ class ThreadsBackend:
             raise ConfigurationError(f"backend.threads: expected null or a number of at least 1, found {threads!r}")
         self.runtime = RuntimeChoice(runtime, runtime_python)
         self.threads = threads or cores()
+        self.embeddings = EmbeddingCache()
         self._threads: InterruptibleThreads | None = None
 
     def start(self) -> None:
@@ -66,8 +71,7 @@ class ThreadsBackend:
                 f"fleet.timeout: expected null with backend=threads, found {job.fleet.timeout:g}; only the main thread "
                 "can be interrupted: use backend=ray, or serial"
             )
-        embeddings = EmbeddingCache()
-        self._job, self._idle = job, [Worker(_own(job), embeddings=embeddings) for _ in range(self.threads)]
+        self._job, self._idle = job, [Worker(_own(job), embeddings=self.embeddings) for _ in range(self.threads)]
         self._threads = InterruptibleThreads(self.threads)
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
@@ -82,7 +86,7 @@ class ThreadsBackend:
         """End the threads, those that work too, and drop the workers and their interpreters."""
         if self._threads:
             self._threads.end()
-        self._threads, self._idle = None, []
+        self._threads, self._idle, self.embeddings = None, [], EmbeddingCache()
 
     def _run(self, method: Method, tasks: Sequence[Task], messages: Messages) -> Iterator[Any]:
         """Begin the first blocks, and return the results of all in order."""
