@@ -41,12 +41,12 @@ class InterruptibleThreads:
     def end(self) -> None:
         """Interrupt all work, and wait for the threads. Native code is not interrupted, but what follows it is."""
         until = monotonic() + GRACE
-        while any(thread.is_alive() for thread in self._threads) and monotonic() < until:
-            for thread in self._threads:
+        while (living := [thread for thread in self._threads if thread.is_alive()]) and monotonic() < until:
+            for thread in living:  # another thread may have the number of one that has ended
                 assert thread.ident is not None
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
                 self.begin(lambda: None)  # wakes a thread that waits for work
-            for thread in self._threads:
+            for thread in living:
                 thread.join(REPEAT)
 
     def _run(self) -> None:

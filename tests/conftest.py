@@ -32,6 +32,9 @@ settings.register_profile(
 )  # a busy machine is no bug
 settings.load_profile("odt_sim")
 
+# Without oneDNN, TensorFlow's gradients of a convolution take no dilation; its default depends on the processor.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
 collect_ignore = [] if version("tensorflow").startswith("2.19.") else ["flex"]  # those run by `make test-flex`
 collect_ignore += [] if find_spec("flwr") else ["flower"]  # those run by `make test-flower`
 
