@@ -1,12 +1,15 @@
-"""The loop of an LSTM, written for few and large ops: products without states at once, the gradient in closed form."""
+"""The loop of an LSTM, written for few and fast ops: one product for each place and pass, the gradient in closed form."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 Values = tuple[tf.Tensor, ...]
+
+ROWS = 8
+"""The examples up to which they are rows of matrices. XNNPACK multiplies by 16 columns at once, or by 8 on phones."""
 
 
 def with_lstm_loop(layer: keras.layers.RNN) -> Callable[..., Any]:
@@ -42,75 +45,181 @@ def _loop(layer: keras.layers.LSTM, sequences: tf.Tensor, states: list[tf.Tensor
         sequences: `[batch, places, inputs]`.
         states: The initial output and carry, `[batch, units]` each.
     """
-    cell = layer.cell
+    cell, batch = layer.cell, sequences.shape[0]
+    layout = _Columns() if batch is None or batch > ROWS else _Rows()
     x = tf.transpose(tf.reverse(sequences, [1]) if layer.go_backwards else sequences, [1, 0, 2])
     bias = cell.bias if cell.use_bias else tf.zeros([4 * cell.units])
-    kernels = tf.convert_to_tensor(cell.kernel), tf.convert_to_tensor(cell.recurrent_kernel)
-    first = [tf.expand_dims(state, 0) for state in states]
-    run = tf.custom_gradient(lambda *given: _run(*given, every=layer.return_sequences))
-    outputs, carry = run(x, *kernels, tf.convert_to_tensor(bias), *first)
-    last = outputs[-1]
-    return last, tf.transpose(outputs, [1, 0, 2]), [last, carry[0]]
+    weights = tf.concat([cell.recurrent_kernel, cell.kernel, tf.expand_dims(bias, 0)], 0)
+    run = tf.custom_gradient(lambda *given: _run(*given, every=layer.return_sequences, layout=layout))
+    outputs, carry = run(layout.turned(x), weights, *(layout.turned(tf.expand_dims(own, 0)) for own in states))
+    last, carry = (tf.squeeze(layout.turned(own), 0) for own in (outputs[-1:], carry))
+    return last, tf.transpose(layout.turned(outputs), [1, 0, 2]), [last, carry]
 
 
 def _run(
-    x: tf.Tensor,
-    kernel: tf.Tensor,
-    recurrent_kernel: tf.Tensor,
-    bias: tf.Tensor,
-    h: tf.Tensor,
-    c: tf.Tensor,
-    *,
-    every: bool,
+    x: tf.Tensor, weights: tf.Tensor, h: tf.Tensor, c: tf.Tensor, *, every: bool, layout: "_Rows"
 ) -> tuple[Values, Callable[[tf.Tensor, tf.Tensor], Values]]:
-    """Return the outputs, `[places, batch, units]`, the last carry, and the function of their gradients.
+    """Return the outputs, `[places, *state]`, the last carry, `[1, *state]`, and the function of their gradients.
 
     Args:
-        x: The inputs, `[places, batch, inputs]`.
-        kernel: `[inputs, 4 * units]`; its columns belong to the input, forget and carry gates and to the output's.
-        recurrent_kernel: `[units, 4 * units]`.
-        bias: `[4 * units]`.
-        h: The initial output, `[1, batch, units]`.
+        x: The inputs of the places.
+        weights: The recurrent kernel, the kernel and the bias, `[units + inputs + 1, 4 * units]`; their columns belong to the
+            input, forget and carry gates and to the output's.
+        h: The initial output.
         c: The initial carry.
         every: Whether to return the outputs of all places; otherwise of the last alone.
+        layout: Which of the last two axes of states and inputs is that of the examples.
     """
-    places, _, inputs = x.shape
-    units = recurrent_kernel.shape[0]
-    x = tf.reshape(x, [1, -1, inputs])
-    x = tf.concat([x, tf.ones_like(x[:, :, :1])], -1)
-    u = tf.expand_dims(recurrent_kernel, 0)
-    sums = tf.matmul(x, tf.expand_dims(tf.concat([kernel, tf.expand_dims(bias, 0)], 0), 0))
-    outputs, kept = [h], []
-    for own in tf.split(sums, places, 1):
-        i, f, g, o = tf.split(own + tf.matmul(outputs[-1], u), 4, -1)
-        i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
-        entered, remembered = i * g, f * c
-        c = entered + remembered
-        t = tf.tanh(c)
-        outputs.append(o * t)
-        kept.append((i, f, g, o, t, entered, remembered, outputs[-1]))
+    kernel = layout.kernel(weights)
+    outputs, entering, factors = list[tf.Tensor](), list[tf.Tensor](), list[_Factors]()
+    for own in tf.split(layout.with_ones(x), x.shape[0]):
+        entering.append(tf.concat([h, own], layout.axis))
+        h, c, of_place = _place(tf.split(layout.sums(kernel, entering[-1]), 4, layout.axis), c)
+        outputs.append(h)
+        factors.append(of_place)
 
     def gradients(of_outputs: tf.Tensor, of_carry: tf.Tensor) -> Values:
-        *of_earlier, dh = tf.split(of_outputs, places) if every else [of_outputs]
-        dc, of_sums = of_carry, list[tf.Tensor]()
-        for i, f, g, o, t, entered, remembered, output in reversed(kept):
-            dc = dc + dh * (o - output * t)
-            of_gates = [
-                dc * (entered - entered * i),
-                dc * (remembered - remembered * f),
-                dc * (i - entered * g),
-                dh * (output - output * o),
-            ]
-            of_sums.append(tf.concat(of_gates, -1))
-            dc = dc * f
-            dh = tf.matmul(of_sums[-1], u, transpose_b=True)
-            if of_earlier:
-                dh = of_earlier.pop() + dh
-        z = tf.concat(of_sums[::-1], 1)
-        entering = tf.concat([x, tf.concat(outputs[:-1], 1)], -1)
-        of_weights = tf.squeeze(tf.matmul(entering, z, transpose_a=True), 0)
-        of_kernel, of_bias, of_recurrent = tf.split(of_weights, [inputs, 1, units])
-        of_x = tf.reshape(tf.matmul(z, tf.expand_dims(kernel, 0), transpose_b=True), [places, -1, inputs])
-        return of_x, of_kernel, of_recurrent, tf.squeeze(of_bias, 0), dh, dc
+        of_each = tf.split(of_outputs, len(factors)) if every else [of_outputs]
+        kernels = tf.expand_dims(weights[:-1], 0)
+        of_sums, of_x, dh, dc = _backward(factors, kernels, of_each, of_carry, layout)
+        return of_x, layout.of_weights(entering, of_sums), dh, dc
 
-    return (tf.concat(outputs[1:], 0) if every else outputs[-1], c), gradients
+    return (tf.concat(outputs, 0) if every else h, c), gradients
+
+
+class _Factors(NamedTuple):
+    """The factors of a place's gradients, each of the shape of a state.
+
+    Attributes:
+        carry: Of the earlier carry, by that of the carry.
+        output: Of the carry, by that of the output.
+        gates: Of the four gates' sums: three by that of the carry, the last one by that of the output.
+    """
+
+    carry: tf.Tensor
+    output: tf.Tensor
+    gates: Values
+
+
+def _place(sums: Sequence[tf.Tensor], c: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, _Factors]:
+    """Return a place's output, its carry and the factors of its gradients, from the gates' sums and the carry before."""
+    i, f, g, o = sums
+    i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
+    entered, remembered = i * g, f * c
+    c = entered + remembered
+    t = tf.tanh(c)
+    h = o * t
+    gates = entered - entered * i, remembered - remembered * f, i - entered * g, h - h * o
+    return h, c, _Factors(f, o - h * t, gates)
+
+
+def _backward(
+    factors: Sequence[_Factors], kernels: tf.Tensor, of_outputs: list[tf.Tensor], dc: tf.Tensor, layout: "_Rows"
+) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the gradients of each place's sums, and those of the inputs, of the initial output and of the initial carry.
+
+    Args:
+        factors: Those of each place.
+        kernels: The recurrent kernel and the kernel, `[1, units + inputs, 4 * units]`.
+        of_outputs: The gradients of the outputs; of the last alone if only that is returned.
+        dc: The gradient of the last carry.
+        layout: The layout of states.
+    """
+    units = dc.shape[layout.axis]
+    joint = layout.joint(units, kernels.shape[1] - units)
+    left = kernels if joint else kernels[:, :units]
+    *of_earlier, dh = of_outputs
+    of_sums, of_x = list[tf.Tensor](), list[tf.Tensor]()
+    for own in reversed(factors):
+        dc = dc + dh * own.output
+        *of_entering, of_leaving = own.gates
+        of_sums.append(tf.concat([*(dc * factor for factor in of_entering), dh * of_leaving], layout.axis))
+        dc = dc * own.carry
+        dh = layout.of_entering(left, of_sums[-1])
+        if joint:
+            of_x.append(dh[:, units:])
+            dh = dh[:, :units]
+        dh = dh + of_earlier.pop() if of_earlier else dh
+    of_sums.reverse()
+    return of_sums, tf.concat(of_x[::-1], 0) if joint else layout.of_inputs(kernels[:, units:], of_sums), dh, dc
+
+
+class _Rows:
+    """The products of places whose states, inputs and gradients are `[1, batch, ...]`: examples are rows.
+
+    Attributes:
+        axis: The axis of units.
+    """
+
+    axis = 2
+
+    def turned(self, x: tf.Tensor) -> tf.Tensor:
+        """Return values with examples as rows in this layout, or the other way round."""
+        return x
+
+    def with_ones(self, x: tf.Tensor) -> tf.Tensor:
+        """Return inputs with a further one that is 1, for the bias."""
+        return tf.pad(x, [[0, int(axis == self.axis)] for axis in range(3)], constant_values=1.0)
+
+    def kernel(self, weights: tf.Tensor) -> tf.Tensor:
+        """Return weights `[units + inputs + 1, 4 * units]` as `sums` takes them."""
+        return tf.expand_dims(weights, 0)
+
+    def sums(self, kernel: tf.Tensor, entering: tf.Tensor) -> tf.Tensor:
+        """Return the sums of a place's gates from what enters it: the output before, the inputs and 1."""
+        return tf.matmul(entering, kernel)
+
+    def joint(self, units: int, inputs: int) -> bool:
+        """Return whether one product gives the gradients of the output before a place and of its inputs."""
+        return False
+
+    def of_entering(self, kernels: tf.Tensor, of_sums: tf.Tensor) -> tf.Tensor:
+        """Return the gradient of what enters a place through kernels `[1, ..., 4 * units]`."""
+        return tf.matmul(of_sums, kernels, transpose_b=True)
+
+    def of_inputs(self, kernel: tf.Tensor, of_sums: list[tf.Tensor]) -> tf.Tensor:
+        """Return the gradient of the inputs of all places."""
+        rows = tf.matmul(tf.concat(of_sums, 1), kernel, transpose_b=True)
+        return tf.reshape(rows, [len(of_sums), -1, kernel.shape[1]])
+
+    def of_weights(self, entering: list[tf.Tensor], of_sums: list[tf.Tensor]) -> tf.Tensor:
+        """Return the gradient of the weights."""
+        return tf.squeeze(tf.matmul(tf.concat(entering, 1), tf.concat(of_sums, 1), transpose_a=True), 0)
+
+
+class _Columns(_Rows):
+    """The same with examples as columns, `[1, ..., batch]`.
+
+    XNNPACK packs the right operand of each product anew: here the states, which are smaller than the kernel.
+    """
+
+    axis = 1
+
+    def turned(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.transpose(x, [0, 2, 1])
+
+    def kernel(self, weights: tf.Tensor) -> tf.Tensor:
+        return tf.expand_dims(tf.transpose(weights), 0)
+
+    def sums(self, kernel: tf.Tensor, entering: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(kernel, entering)
+
+    def joint(self, units: int, inputs: int) -> bool:
+        # Where inputs need no gradient, a product of their own is removed, but their rows of a joint one are computed.
+        return 4 * inputs <= units
+
+    def of_entering(self, kernels: tf.Tensor, of_sums: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(kernels, of_sums)
+
+    def of_inputs(self, kernel: tf.Tensor, of_sums: list[tf.Tensor]) -> tf.Tensor:
+        return tf.matmul(kernel, tf.concat(of_sums, 0))
+
+    def of_weights(self, entering: list[tf.Tensor], of_sums: list[tf.Tensor]) -> tf.Tensor:
+        product = tf.matmul(_side_by_side(of_sums), _side_by_side(entering), transpose_b=True)
+        return tf.transpose(tf.squeeze(product, 0))
+
+
+def _side_by_side(places: list[tf.Tensor]) -> tf.Tensor:
+    """Return the columns of all places, `[1, rows, places * batch]`."""
+    rows = places[0].shape[1]
+    return tf.reshape(tf.transpose(tf.concat(places, 0), [1, 0, 2]), [1, rows, -1])

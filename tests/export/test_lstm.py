@@ -10,10 +10,11 @@ import tensorflow as tf
 from odt_sim.export.lstm import with_lstm_loop
 
 
-def _outputs_and_gradients(layer: keras.layers.LSTM, own: bool) -> list[Any]:
+def _outputs_and_gradients(layer: keras.layers.LSTM, own: bool, batch: int, inputs: int) -> list[Any]:
     """Return what a layer returns and the gradients of its inputs, initial states and weights."""
     random = np.random.default_rng(0)
-    given = [tf.constant(random.normal(size=shape), tf.float32) for shape in ([2, 5, 4], [2, 3], [2, 3])]
+    shapes = [batch, 5, inputs], [batch, 4], [batch, 4]
+    given = [tf.constant(random.normal(size=shape), tf.float32) for shape in shapes]
     if not own:
         layer.inner_loop = with_lstm_loop(layer)
     with tf.GradientTape() as tape:
@@ -26,12 +27,13 @@ def _outputs_and_gradients(layer: keras.layers.LSTM, own: bool) -> list[Any]:
 @pytest.mark.parametrize("settings", [{}, {"go_backwards": True}, {"use_bias": False}], ids=str)
 @pytest.mark.parametrize("every", [True, False])
 @pytest.mark.parametrize("state", [True, False])
-def test_loop_equals_that_of_keras(settings: dict[str, Any], every: bool, state: bool) -> None:
-    layer = keras.layers.LSTM(3, unroll=True, return_sequences=every, return_state=state, **settings)
-    layer.build((2, 5, 4))
+@pytest.mark.parametrize(("batch", "inputs"), [(2, 3), (9, 1), (9, 3)], ids=["rows", "narrow columns", "wide columns"])
+def test_loop_equals_that_of_keras(settings: dict[str, Any], every: bool, state: bool, batch: int, inputs: int) -> None:
+    layer = keras.layers.LSTM(4, unroll=True, return_sequences=every, return_state=state, **settings)
+    layer.build((batch, 5, inputs))
     if layer.cell.use_bias:
-        layer.cell.bias.assign(np.linspace(-1.0, 1.0, 12))
-    expected, found = (_outputs_and_gradients(layer, own) for own in (True, False))
+        layer.cell.bias.assign(np.linspace(-1.0, 1.0, 16))
+    expected, found = (_outputs_and_gradients(layer, own, batch, inputs) for own in (True, False))
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
 
