@@ -108,9 +108,19 @@ def _cross_entropy(logits: tf.Tensor, target: tf.Tensor) -> list[tf.Tensor]:
 
 
 def _one_hot(labels: tf.Tensor, classes: int) -> tf.Tensor:
-    """Return 1 where a class is the label, else 0: 1 - |label - class| above 0, six times as fast as ONE_HOT."""
-    away = tf.expand_dims(tf.cast(labels, tf.float32), -1) - tf.range(classes, dtype=tf.float32)
-    return tf.nn.relu(1.0 - tf.abs(away))
+    """Return 1 where a class is the label, else 0: 1 - (label - class)^2 above 0, six times as fast as ONE_HOT."""
+    own = tf.expand_dims(tf.cast(uncast(labels), tf.float32), -1)
+    return tf.nn.relu(1.0 - tf.math.squared_difference(own, tf.range(classes, dtype=tf.float32)))
+
+
+def uncast(labels: tf.Tensor) -> tf.Tensor:
+    """Return the integers that labels were before Keras cast them to float32 and back, and perhaps reshaped them."""
+    op = labels.op
+    if op.type == "Reshape":
+        return tf.reshape(uncast(op.inputs[0]), op.inputs[1])
+    number = op.inputs[0] if op.type == "Cast" else labels
+    whole = number.dtype == tf.float32 and number.op.type == "Cast" and number.op.inputs[0].dtype.is_integer
+    return number.op.inputs[0] if whole else labels
 
 
 @lowers("SparseSoftmaxCrossEntropyWithLogits")

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from odt_sim.export.lowering.activation import uncast
+
 
 @pytest.mark.parametrize("sparse", [True, False])
 def test_cross_entropy_of_large_logits_equals_tensorflow(sparse: bool, same: Any) -> None:
@@ -22,6 +24,26 @@ def test_cross_entropy_of_large_logits_equals_tensorflow(sparse: bool, same: Any
     logits = np.array([[1000.0, -1000.0, 0.0], [0.1, 0.2, 0.3]], np.float32)
     target = np.array([[0, 1, 0], [0, 0, 1]], np.float32)
     same(function, logits=logits, target=target, weight=np.array([0.5, 2.0], np.float32))
+
+
+def test_labels_lose_the_casts_of_keras() -> None:
+    @tf.function
+    def run(y: tf.Tensor) -> tf.Tensor:
+        found = uncast(tf.reshape(tf.cast(tf.cast(y, tf.float32), tf.int64), [-1]))
+        assert found.op.inputs[0] is y
+        return found
+
+    assert run(tf.constant([[1], [2]])).numpy().tolist() == [1, 2]
+
+
+def test_labels_from_numbers_keep_their_cast() -> None:
+    @tf.function
+    def run(y: tf.Tensor) -> tf.Tensor:
+        labels = tf.cast(y, tf.int64)
+        assert uncast(labels) is labels
+        return labels
+
+    assert run(tf.constant([1.5])).numpy().tolist() == [1]
 
 
 def test_bias_gradient_sums_over_positions(both_ways: Any) -> None:
