@@ -1,24 +1,27 @@
-"""The cost of coordination: updates a second on the Ray backend against bare loops in as many processes.
+"""The cost of coordination: updates a second on a backend against bare loops in as many processes.
 
 Both train the same `.tflite` file on the same devices for the same number of steps, in turn within one process. A turn of
-the simulation (FedAvg, `devices_per_actor: auto`, every round committed) is some rounds between its first and its last. The
-bare loops run after the simulation, while its actors are idle. A bare loop is LiteRT alone: restore the weights, three steps
-on fixed batches, read the weights; no shuffling, no sum, no synchronization at the end of a round.
+the simulation (FedAvg, every round committed) is some rounds between its first and its last; those of `auto` include the
+rounds in which it compares. The bare loops run after the simulation, while its workers are idle. A bare loop is LiteRT
+alone: restore the weights, three steps on fixed batches, read the weights; no shuffling, no sum, no synchronization at the
+end of a round. Loops that are compared with Ray have the niceness of its workers, so that other load slows both alike.
 
 The CPU time of each kind of process is measured too: on a loaded machine it says more than the wall clock.
 
-The last measurement is an empty device: a cohort of 1,000 devices that train nothing, with a model of 650 parameters. It is
-the cost of a device beside its training.
+The last measurement, with Ray, is an empty device: a cohort of 1,000 devices that train nothing, with a model of 650
+parameters. It is the cost of a device beside its training.
 
-    python benchmarks/coordination.py [--cohort 10] [--repetitions 11] [--seconds 2]
+    python benchmarks/coordination.py [--backend ray threads auto] [--cohort 10] [--repetitions 11] [--seconds 2]
 """
 
 import argparse
 import multiprocessing
 import os
 import tempfile
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,26 +35,34 @@ from odt_sim import Device, Fleet, Simulation, TrainableModel, TrainingPlan, Wei
 from odt_sim.data.federated import FederatedData
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
+from odt_sim.simulation.auto import AutoBackend
+from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.ray import RayBackend
+from odt_sim.simulation.threads import ThreadsBackend
 from odt_sim.strategies.base import Tensors, Update, weights_of
 from odt_sim.strategies.fedavg import FedAvg
 
 DEVICES, EXAMPLES, LEARNING_RATE = 100, 96, 0.05
 EMPTY = 1000  # devices that train nothing
 WARM_UP = 3  # rounds
-WORKER_NICENESS = 15  # Ray's niceness for its workers: other load then slows both alike
+WORKER_NICENESS = 15  # Ray's niceness for its workers
+BACKENDS: dict[str, Callable[[int], Backend]] = {
+    "ray": lambda workers: RayBackend(actors=workers),
+    "threads": ThreadsBackend,
+    "auto": lambda workers: AutoBackend(),
+}
 
 
 class Bare:
     """Processes that train their share of the devices in a loop over one interpreter."""
 
-    def __init__(self, model: TrainableModel, data: FederatedData, processes: int) -> None:
+    def __init__(self, model: TrainableModel, data: FederatedData, processes: int, niceness: int) -> None:
         """Start the processes; not measured."""
         spawn = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
         for _ in range(processes):
             ours, theirs = spawn.Pipe()
-            arguments = (theirs, model.content, model.batch_size, data.x, data.y)
+            arguments = (theirs, niceness, model.content, model.batch_size, data.x, data.y)
             spawn.Process(target=_loop, args=arguments, daemon=True).start()
             self._pipes.append(ours)
         self._ask([[0]] * processes)  # wait until they have started
@@ -75,10 +86,12 @@ class Bare:
             pipe.recv()
 
 
-def _loop(pipe: Connection, content: bytes, batch: int, x: NDArray[np.float32], y: NDArray[np.int32]) -> None:
+def _loop(
+    pipe: Connection, niceness: int, content: bytes, batch: int, x: NDArray[np.float32], y: NDArray[np.int32]
+) -> None:
     from ai_edge_litert.interpreter import Interpreter
 
-    os.nice(WORKER_NICENESS)
+    os.nice(niceness)
     interpreter = Interpreter(model_content=content, num_threads=1)
     train, restore, parameters = map(interpreter.get_signature_runner, ("train", "restore", "parameters"))
     initial = {name: array.copy() for name, array in parameters().items()}
@@ -94,14 +107,16 @@ def _loop(pipe: Connection, content: bytes, batch: int, x: NDArray[np.float32], 
 
 
 def cpu_seconds() -> Counter[str]:
-    """Return the CPU time of this run so far, by kind of process."""
+    """Return the CPU time of this run so far, by kind of process, and that of the threads that run devices apart."""
     seconds = Counter[str]()
     own = psutil.Process()
-    for process in (own, *own.children(recursive=True)):
+    devices = {thread.native_id for thread in threading.enumerate() if thread.name == "devices"}
+    for thread in own.threads():
+        seconds["threads" if thread.id in devices else "coordinator"] += thread.user_time + thread.system_time
+    for process in own.children(recursive=True):
         with suppress(psutil.Error):  # it has ended
             command = " ".join(process.cmdline())
-            kind = "coordinator" if process == own else "Ray"
-            kind = "bare loops" if "spawn_main" in command else "actors" if "_Host" in command else kind
+            kind = "bare loops" if "spawn_main" in command else "actors" if "_Host" in command else "Ray"
             times = process.cpu_times()
             seconds[kind] += times.user + times.system
     return seconds
@@ -159,14 +174,14 @@ class Turns(Observer):
         return {kind: 1e3 * seconds / updates for kind, seconds in cpu.most_common()}
 
 
-def measure(cohort: int, repetitions: int, seconds: float, processes: int) -> Turns:
-    """Return the turns of one cohort size, each about `seconds` long."""
+def measure(name: str, cohort: int, repetitions: int, seconds: float, processes: int) -> Turns:
+    """Return the turns of one backend and cohort size, each about `seconds` long."""
     model, data = shipped_model("mnist_cnn"), fleet_of(*random_images(DEVICES * EXAMPLES), DEVICES)
-    bare = Bare(model, data, processes)
+    bare = Bare(model, data, processes, WORKER_NICENESS if name == "ray" else 0)
     devices = list(range(max(10, processes)))
     bare.seconds(devices)
     rounds = max(1, round(seconds / (bare.seconds(devices) / len(devices) * cohort)))
-    turns, backend = Turns(bare, cohort, rounds), RayBackend(actors=processes)
+    turns, backend = Turns(bare, cohort, rounds), BACKENDS[name](processes)
     total = WARM_UP + rounds + 1  # the last round is evaluated, so it is not measured
     for _ in range(repetitions):
         with tempfile.TemporaryDirectory() as folder:
@@ -186,14 +201,12 @@ def measure(cohort: int, repetitions: int, seconds: float, processes: int) -> Tu
     return turns
 
 
-def print_turns(cohort: int, processes: int, turns: Turns) -> None:
+def print_turns(name: str, cohort: int, processes: int, turns: Turns) -> None:
     """Print the medians and the split of the CPU time."""
     ratios = np.divide(turns.coordinated, turns.bare)
     low, high = np.quantile(ratios, [0.25, 0.75])
-    print(f"cohort {cohort}, {processes} processes, {len(ratios)} turns each, load {os.getloadavg()[0]:.1f}")
-    print(
-        f"  updates/s: Ray backend {np.median(turns.coordinated):.1f}, bare loops {np.median(turns.bare):.1f} (medians)"
-    )
+    print(f"{name}, cohort {cohort}, {processes} workers, {len(ratios)} turns each, load {os.getloadavg()[0]:.1f}")
+    print(f"  updates/s: {name} {np.median(turns.coordinated):.1f}, bare loops {np.median(turns.bare):.1f} (medians)")
     print(f"  ratio {np.median(ratios):.3f} (quartiles {low:.3f}..{high:.3f})")
     coordinated, bare = turns.milliseconds(turns.coordinated_cpu), turns.milliseconds(turns.bare_cpu)
     parts = ", ".join(f"{kind} {value:.2f}" for kind, value in coordinated.items())
@@ -228,14 +241,18 @@ def print_empty(repetitions: int, processes: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what coordination costs.")
+    parser.add_argument("--backend", nargs="+", default=list(BACKENDS), choices=list(BACKENDS))
     parser.add_argument("--cohort", type=int, nargs="+", default=[10, 100], help="devices of a round")
     parser.add_argument("--repetitions", type=int, default=11)
     parser.add_argument("--seconds", type=float, default=2.0, help="about how long one turn is")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="actors, and bare loops")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="actors or threads, and bare loops")
     options = parser.parse_args()
-    for cohort in options.cohort:
-        print_turns(cohort, options.processes, measure(cohort, options.repetitions, options.seconds, options.processes))
-    print_empty(options.repetitions, options.processes)
+    given = options.repetitions, options.seconds, options.processes
+    for name in options.backend:
+        for cohort in options.cohort:
+            print_turns(name, cohort, options.processes, measure(name, cohort, *given))
+    if "ray" in options.backend:
+        print_empty(options.repetitions, options.processes)
 
 
 if __name__ == "__main__":
