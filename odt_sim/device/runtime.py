@@ -55,6 +55,7 @@ class Runtime:
         """
         self.model, self.file = model, file or own_file(model)
         self._engine = start(self.file.content, model.where)
+        self._views = getattr(self._engine, "views", self._engine.call)  # an engine without `views` gives copies
         self._offset: Weights | None = None
         self._weights: Weights | None = None  # the current weights, if known
         self._restore_names = [f"a{i}" for i in range(len(self.file.layout.parameters))]
@@ -196,7 +197,7 @@ class Runtime:
     def read(self) -> Weights:
         """Return the weights that the engine holds, or more of the model if it was given more; read-only."""
         if self._weights is None:
-            outputs = self.call("parameters")
+            outputs = self._views("parameters")
             vector = np.concatenate([outputs[name].reshape(-1) for name in self._restore_names])
             vector.flags.writeable = False
             self._weights = Weights(self.file.layout, vector)

@@ -13,7 +13,7 @@ from odt_sim.device.batches import Batch
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.engines.compiled import CompiledEngine
 from odt_sim.device.engines.flex import find_python
-from odt_sim.device.engines.interpreter import InterpreterCall
+from odt_sim.device.engines.interpreter import LARGE, InterpreterCall, InterpreterEngine
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.simulation.serial import SerialBackend
@@ -79,6 +79,33 @@ def test_interpreter_gives_a_fresh_one_s_outputs_after_calls_of_any_shape(any_ro
                 engine.call("infer", x=wrong)
     for found, copied in kept:
         np.testing.assert_array_equal(found, copied)
+
+
+def test_interpreter_passes_inputs_of_any_size_as_a_fresh_one_does(any_rows: TrainableModel) -> None:
+    """Small inputs are copied by LiteRT, large ones by numpy; both may be read-only or transposed."""
+    engine, random = LITERT(any_rows.content, "any"), np.random.default_rng(0)
+    for rows in (4, LARGE // 24, LARGE // 12):  # a row has 24 bytes
+        for _ in range(3):
+            x = random.normal(size=(6, rows)).astype(np.float32).T
+            x.flags.writeable = False
+            fresh = LITERT(any_rows.content, "fresh").call("infer", x=np.ascontiguousarray(x))
+            np.testing.assert_array_equal(engine.call("infer", x=x)["logits"], fresh["logits"])
+        for wrong in (x.astype(np.int32), x.astype(np.float64)):
+            engine.call("infer", x=x)
+            with pytest.raises(ModelError, match="'infer' failed"):
+                engine.call("infer", x=wrong)
+
+
+def test_interpreter_views_hold_the_values_until_the_next_call(momentum: TrainableModel) -> None:
+    engine = LITERT(momentum.content, "momentum")
+    assert isinstance(engine, InterpreterEngine)
+    for value in (1, 2, 3):
+        filled = {f"a{i}": np.full(p.shape, value, np.float32) for i, p in enumerate(momentum.parameters)}
+        engine.call("restore", **filled)
+        found = {name: view.copy() for name, view in engine.views("parameters").items()}
+        assert found.keys() == filled.keys()
+        for name, array in found.items():
+            np.testing.assert_array_equal(array, filled[name])
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 from odt_sim.device.engines import Array, one_line
 from odt_sim.errors import InvocationError, ModelError
+
+LARGE = 1 << 14
+"""Bytes of an input from which numpy copies it: LiteRT holds Python's lock meanwhile, and copies a read-only one twice."""
 
 
 class InterpreterEngine:
@@ -22,11 +26,18 @@ class InterpreterEngine:
 
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run one signature; see `Engine`."""
+        return self._run(signature, inputs)
+
+    def views(self, signature: str) -> dict[str, Array]:
+        """Run a signature without inputs; its outputs are valid until the next call."""
+        return self._run(signature, {}, copied=False)
+
+    def _run(self, signature: str, inputs: dict[str, Array], *, copied: bool = True) -> dict[str, Array]:
         prepared = self._calls.get(signature)
         if prepared is None:
             prepared = self._calls[signature] = InterpreterCall(self._interpreter.get_signature_runner(signature))
         try:
-            return prepared.run(inputs)
+            return prepared.run(inputs, copied=copied)
         except (ValueError, RuntimeError) as error:
             kind = InvocationError if isinstance(error, RuntimeError) else ModelError
             raise kind(f"{self._where}: signature {signature!r} failed: {one_line(error)}") from error
@@ -45,22 +56,43 @@ class InterpreterCall:
         self._shapes: dict[str, tuple[int, ...]] | None = None
         try:
             self._native, self._subgraph = runner._interpreter_wrapper, runner._subgraph_index
+            self._interpreter = runner._interpreter
             self._inputs, self._outputs = runner._inputs, list(runner._outputs)
         except AttributeError:
             self._native = None
 
-    def run(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """Run the signature; raises what LiteRT raises."""
+    def run(self, inputs: dict[str, Array], *, copied: bool = True) -> dict[str, Array]:
+        """Run the signature; raises what LiteRT raises.
+
+        Args:
+            inputs: Its inputs by name.
+            copied: Whether the outputs are copies; others may be views, which are valid until the interpreter's next call.
+        """
         if self._native is None:
             return dict(self._runner(**inputs))
         shapes, known = {name: array.shape for name, array in inputs.items()}, self._shapes
         self._shapes = None  # a call that fails declares nothing for the next one
-        outputs = self._run(inputs) if shapes == known else self._runner(**inputs)
+        outputs = self._run(inputs, copied) if shapes == known else self._runner(**inputs)
         self._shapes = shapes
         return outputs
 
-    def _run(self, inputs: dict[str, Array]) -> dict[str, Array]:
+    def _run(self, inputs: dict[str, Array], copied: bool) -> dict[str, Array]:
         for name, array in inputs.items():
-            self._native.SetTensor(self._inputs[name], array, self._subgraph)
+            self._set(self._inputs[name], array)
         self._native.Invoke(self._subgraph)
-        return {name: self._native.GetTensor(tensor, self._subgraph) for name, tensor in self._outputs}
+        if copied:
+            return {name: self._native.GetTensor(tensor, self._subgraph) for name, tensor in self._outputs}
+        return {name: self._view(tensor) for name, tensor in self._outputs}
+
+    def _set(self, tensor: int, array: Array) -> None:
+        if array.nbytes >= LARGE:
+            place = self._view(tensor)
+            if place.dtype == array.dtype:  # LiteRT refuses others, numpy would convert them
+                np.copyto(place, array)
+                return
+        self._native.SetTensor(tensor, array, self._subgraph)
+
+    def _view(self, tensor: int) -> Array:
+        """Return a view of a tensor, which is valid until the interpreter's next call."""
+        view: Array = self._native.tensor(self._interpreter, tensor, self._subgraph)
+        return view
