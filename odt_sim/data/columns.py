@@ -133,6 +133,16 @@ def rows_of(arrays: Mapping[str, Array]) -> Rows:
     return arrays[""] if "" in arrays else Columns(tuple(arrays), tuple(arrays.values()))
 
 
+def rows_at(rows: Rows, positions: NDArray[np.int64]) -> Rows:
+    """Return the rows at some positions.
+
+    `take` needs half the time of an index, but would first copy all of an array that is not contiguous.
+    """
+    if isinstance(rows, Columns) or not rows.flags.c_contiguous:
+        return rows[positions]
+    return rows.take(positions, 0)
+
+
 def prefixed(prefix: str, rows: Rows) -> dict[str, Array]:
     """Return arrays by their names in signatures: `{"x": rows}`, or one for each `x_<name>`."""
     if isinstance(rows, Columns):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import Array, Columns, Rows, arrays_of, read_only, rows_of, several
+from odt_sim.data.columns import Array, Columns, Rows, arrays_of, read_only, rows_at, rows_of, several
 from odt_sim.device.batches import targets_of
 from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
@@ -40,7 +40,9 @@ class Examples:
     def take(self, order: NDArray[np.int64] | None = None) -> tuple[Rows, Rows]:
         """Return `x` and `y` of the examples, read-only, in the given order of positions or in their own."""
         rows = self.index if order is None else order if self.index is None else self.index[order]
-        return (self.x, self.y) if rows is None else (read_only(self.x[rows]), read_only(self.y[rows]))
+        return (
+            (self.x, self.y) if rows is None else (read_only(rows_at(self.x, rows)), read_only(rows_at(self.y, rows)))
+        )
 
     def with_embeddings(self, embeddings: Array) -> "Examples":
         """Return the examples with embeddings `[examples, ...]`, in their order, in place of `x`."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from odt_sim.data import dirichlet, federate, function, iid, npz, rotation
-from odt_sim.data.columns import Columns, arrays_of, prefixed
+from odt_sim.data.columns import Columns, arrays_of, prefixed, rows_at
 from odt_sim.data.dataset import Dataset, digest_of
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.leakage import find_leakage
@@ -25,6 +25,15 @@ def test_rows_are_selected_in_all_arrays() -> None:
     assert not any(array.flags.writeable for array in columns.arrays)
     assert prefixed("x", columns).keys() == {"x_a", "x_b"}
     assert prefixed("x", B) == {"x": B}
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_rows_at_positions_are_those_of_an_index(order: Any) -> None:
+    array = np.arange(12).reshape(4, 3).copy(order)
+    rows = rows_at(array, np.array([2, 0, 2]))
+    np.testing.assert_array_equal(rows, [[6, 7, 8], [0, 1, 2], [6, 7, 8]])
+    several = rows_at(Columns(("a", "b"), (array, array + 1)), np.array([1]))
+    np.testing.assert_array_equal(several.column("b"), [[4, 5, 6]])  # type: ignore[union-attr]
 
 
 def test_buffers_stay_out_of_the_pickle() -> None:
