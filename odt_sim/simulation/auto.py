@@ -118,7 +118,7 @@ class AutoBackend:
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
         """Train blocks where that is faster."""
-        costs = [self._job.cost(task) for task in tasks]
+        costs = self._job.costs(tasks)
         if tasks:
             self._round, self._rounds = tasks[0].saves or tasks[0].round, self._rounds + 1
         self._paces.end(perf_counter(), process_time())

@@ -1,10 +1,12 @@
 """The messages between the coordinator and its workers: a run's job, a block's task and its result."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.aggregators.base import Aggregator
@@ -90,14 +92,17 @@ class Job:
         subject = f"aggregator {aggregator.name}: failed {where}"
         return user_code_errors(aggregator, subject, SimulationError, passes=passes, advice=ADVICE)
 
-    def cost(self, task: "Task") -> float:
-        """Return about how many examples a block processes, plus one for each device."""
-        offsets = self.data.offsets[list(task.devices)]
-        if task.kind != "train":
-            return float((offsets[:, 3] - offsets[:, 0] + 1).sum())
-        if self.plan.steps is not None:
-            return float(len(task.devices) * (self.plan.steps * self.model.batch_size + 1))
-        return float((self.plan.epochs * (offsets[:, 1] - offsets[:, 0]) + 1).sum())
+    def costs(self, tasks: Sequence["Task"]) -> list[float]:
+        """Return about how many examples each of several blocks of one kind processes, plus one for each device."""
+        if not tasks:
+            return []
+        sizes = [len(task.devices) for task in tasks]
+        if tasks[0].kind == "train" and self.plan.steps is not None:
+            return [float(size * (self.plan.steps * self.model.batch_size + 1)) for size in sizes]
+        begin, trained, _, end = self.data.offsets[[id for task in tasks for id in task.devices]].T
+        of_devices = (self.plan.epochs * (trained - begin) if tasks[0].kind == "train" else end - begin) + 1
+        starts = list(accumulate(sizes[:-1], initial=0))
+        return [float(cost) for cost in np.add.reduceat(of_devices, starts).tolist()]
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ class ThreadsBackend:
             raise SimulationError("backend threads: no job is open; call open first")
         threads, received = self._threads, read_only(messages.broadcast)
         ahead = AHEAD * self.threads
-        waiting = iter(in_turn([self._job.cost(task) for task in tasks], ahead))
+        waiting = iter(in_turn(self._job.costs(tasks), ahead))
         begun: dict[int, Future[Any]] = {}
 
         def begin(most: int) -> None:

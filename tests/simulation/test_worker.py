@@ -91,6 +91,20 @@ def job(momentum, fleet_data, tmp_path):
     )
 
 
+def test_cost_of_a_block_is_that_of_its_devices(job):
+    plain, in_steps = job(FedAvg(), plan=TrainingPlan(epochs=3)), job(FedAvg(), plan=TrainingPlan(steps=2))
+    data = plain.data
+    examples = [len(data.train(id)) for id in range(5)]
+    of_all = [len(data.train(id)) + len(data.validation(id)) + len(data.test(id)) for id in range(5)]
+    cut = [(0, 2), (1,), (3, 4)]
+    train, evaluate = ([Task(kind, 1, ids) for ids in cut] for kind in ("train", "evaluate"))
+    assert plain.costs(train) == [sum(3 * examples[id] + 1 for id in ids) for ids in cut]
+    assert plain.costs(evaluate) == [sum(of_all[id] + 1 for id in ids) for ids in cut]
+    batch = plain.model.batch_size
+    assert in_steps.costs(train) == [len(ids) * (2 * batch + 1) for ids in cut]
+    assert plain.costs([]) == []
+
+
 def alone(job, id, round):
     """Return a device as a worker makes it, with its own interpreter."""
     rows = [(job.data.x[split(id)], job.data.y[split(id)]) for split in (job.data.train, job.data.validation)]

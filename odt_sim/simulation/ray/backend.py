@@ -217,7 +217,7 @@ class RayBackend:
         """Start the tasks at once, and yield their results as they come."""
         assert self._job is not None
         if not self._dedicated:
-            costs = [self._job.cost(task) for task in tasks]
+            costs = self._job.costs(tasks)
             sizes = [len(task.devices) for task in tasks]
             schedule = Schedule(costs, sizes, len(self._actors.slots), LARGEST_BLOCK)
             return iter(self._calls(method, tasks, schedule, messages, self._job))

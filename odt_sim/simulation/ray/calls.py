@@ -111,7 +111,7 @@ class Calls:
 
     def _cut(self, call: Call, schedule: Schedule) -> None:
         each = {number: self._tasks[number].each() for number in call.tasks}
-        pieces = iter(schedule.cut(call.slot, [self._job.cost(piece) for parts in each.values() for piece in parts]))
+        pieces = iter(schedule.cut(call.slot, self._job.costs([piece for parts in each.values() for piece in parts])))
         for number, parts in each.items():
             self._tasks += parts
             self._pieces[number] = [next(pieces) for _ in parts]
