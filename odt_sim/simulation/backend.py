@@ -30,7 +30,7 @@ class Backend(Protocol):
         """
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
-        """Train blocks.
+        """Train blocks, and yield their results in order; of the first ones, their sum may be a single result.
 
         Args:
             tasks: The blocks.

@@ -2,12 +2,12 @@
 
 import copy
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 from odt_sim.device.embedding_cache import EmbeddingCache
 from odt_sim.device.engines import RuntimeChoice, RuntimeName
@@ -18,10 +18,12 @@ from odt_sim.persistence.storage import check_writable
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.messages import Messages
+from odt_sim.simulation.sums import OrderedSum
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
 
-Method = Literal["train", "evaluate"]
+Work = Callable[[Worker, int, Task, Tensors], Any]
+"""The work of a thread, given its worker, a block's number, its task and the server's broadcast."""
 
 AHEAD = 8
 """Blocks of each thread that are begun before their results are taken; so many results are kept at most."""
@@ -75,12 +77,29 @@ class ThreadsBackend:
         self._threads = InterruptibleThreads(self.threads)
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
-        """Train blocks; the first begin at once."""
-        return self._run("train", tasks, messages)
+        """Train blocks, of which the first begin at once, and return their sum alone: threads add what they trained.
+
+        A round on the clock adds the blocks of several calls, one after the other, so that it needs each of them.
+        """
+        if any(task.saves is not None for task in tasks):
+            return self._run(lambda worker, _, task, received: worker.train(task, received), tasks, messages)
+        sum = OrderedSum()
+
+        def train(worker: Worker, number: int, task: Task, received: Tensors) -> None:
+            sum.add(number, worker.train(task, received))
+
+        done = self._run(train, tasks, messages)
+
+        def total() -> Iterator[Trained]:
+            for _ in done:
+                pass
+            yield sum.total
+
+        return total()
 
     def evaluate(self, tasks: Sequence[Task], messages: Messages) -> Iterator[list[Row]]:
         """Evaluate blocks; the first begin at once."""
-        return self._run("evaluate", tasks, messages)
+        return self._run(lambda worker, _, task, received: worker.evaluate(task, received), tasks, messages)
 
     def close(self) -> None:
         """End the threads, those that work too, and drop the workers and their interpreters."""
@@ -88,7 +107,7 @@ class ThreadsBackend:
             self._threads.end()
         self._threads, self._idle, self.embeddings = None, [], EmbeddingCache()
 
-    def _run(self, method: Method, tasks: Sequence[Task], messages: Messages) -> Iterator[Any]:
+    def _run(self, work: Work, tasks: Sequence[Task], messages: Messages) -> Iterator[Any]:
         """Begin the first blocks, and return the results of all in order."""
         if self._threads is None:
             raise SimulationError("backend threads: no job is open; call open first")
@@ -99,22 +118,24 @@ class ThreadsBackend:
 
         def begin(most: int) -> None:
             for number in islice(waiting, most):
-                work = partial(self._work, method, messages.addressed(tasks[number]), received)
-                begun[number] = threads.begin(work)
+                task = messages.addressed(tasks[number])
+                begun[number] = threads.begin(partial(self._in_worker, work, number, task, received))
 
         def results() -> Iterator[Any]:
             for number in range(len(tasks)):
+                if number == max(0, len(tasks) - ahead):  # all have begun: wake up once, not after each
+                    wait(begun.values(), return_when=FIRST_EXCEPTION)
                 yield begun.pop(number).result()
                 begin(1)
 
         begin(ahead)
         return results()
 
-    def _work(self, method: Method, task: Task, received: Tensors) -> Any:
+    def _in_worker(self, work: Work, number: int, task: Task, received: Tensors) -> Any:
         """Do a block in the worker that was used last, whose weights are still in a processor's cache."""
         worker = self._idle.pop()
         try:
-            return getattr(worker, method)(task, received)
+            return work(worker, number, task, received)
         finally:
             self._idle.append(worker)
 

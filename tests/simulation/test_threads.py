@@ -2,16 +2,24 @@
 
 import threading
 import time
+from itertools import chain
 
+import numpy as np
 import pytest
 from deaths import DeathError, DiesAfterRound
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odt_sim import Fleet
+from odt_sim import Fleet, TrainingPlan
+from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ConfigurationError, SimulationError
+from odt_sim.model.tensors import ServerState
+from odt_sim.persistence.storage import Folder
 from odt_sim.simulation import cohort
+from odt_sim.simulation.job import Job, Task
+from odt_sim.simulation.messages import Messages
 from odt_sim.simulation.serial import SerialBackend
+from odt_sim.simulation.sums import join
 from odt_sim.simulation.threads import ThreadsBackend, in_turn
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
@@ -98,6 +106,22 @@ class KeepsSelf(FedAvg):
         assert self._mine == device.id
         self._used.add(id(self))
         return super().local(device, broadcast)
+
+
+@pytest.mark.parametrize("saves", [None, 3])
+def test_blocks_of_several_calls_are_added_as_by_the_serial_backend(saves, momentum, fleet_data, tmp_path):
+    """As a round on the clock adds those of its groups, whose tasks have `saves`."""
+    job = Job(momentum, fleet_data, FedAvg(), TrainingPlan(learning_rate=0.05), 0, Folder(tmp_path), Fleet())
+    state = ServerState({"weights": Runtime(momentum).initial})
+    groups = [[Task("train", 1, (id,), saves=saves) for id in ids] for ids in ((0, 3, 5), (1, 2, 4))]
+    sums = []
+    for backend in (SerialBackend(), ThreadsBackend(2)):
+        backend.open(job)
+        calls = [backend.train(group, Messages(job, state)) for group in (groups if saves else groups[:1])]
+        sums.append(join(chain.from_iterable(calls)))
+        backend.close()
+    np.testing.assert_array_equal(sums[0].sums["weights"], sums[1].sums["weights"])
+    assert sums[0].contributed == sums[1].contributed
 
 
 def test_each_thread_has_a_strategy_of_its_own(results, tmp_path, monkeypatch):

@@ -1,4 +1,5 @@
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from odt_sim.model.weights import Weights
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.versions import Version
 from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.sums import join, mean
+from odt_sim.simulation.sums import PIECE, OrderedSum, join, mean
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Update
 from odt_sim.strategies.fedavg import FedAvg
@@ -25,7 +26,7 @@ VECTORS = arrays(np.float64, 3, elements=st.floats(-1e6, 1e6))
 
 
 def trained(id, vector, weight):
-    return Trained({"v": weight * vector}, {"v": None}, weight, (id,), loss_sum=weight, loss_weight=weight, bytes_up=24)
+    return Trained({"v": weight * vector}, {"v": None}, weight, [id], loss_sum=weight, loss_weight=weight, bytes_up=24)
 
 
 @given(parts=st.lists(st.tuples(VECTORS, st.floats(0.1, 1e3)), min_size=1, max_size=20))
@@ -42,7 +43,7 @@ def test_mean_is_the_weighted_average_of_numpy(parts):
     assert joined.loss_sum / joined.loss_weight == pytest.approx(1)
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (3, 2), (300, 130)])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 2), (700, 600)])
 def test_sum_has_the_bits_of_numpy_for_any_shape(shape):
     generator = np.random.default_rng(0)
     tensors = [generator.normal(size=shape[::-1]).astype(np.float32).T for _ in range(3)]  # Fortran's order
@@ -53,7 +54,7 @@ def test_sum_has_the_bits_of_numpy_for_any_shape(shape):
     assert join(parts).sums["v"].shape == shape
 
 
-@pytest.mark.parametrize("sizes", [(3, 1), (1, 3), (1 << 14, 1 << 15)])
+@pytest.mark.parametrize("sizes", [(3, 1), (1, 3), (PIECE, 2 * PIECE)])
 def test_updates_of_different_shapes_are_refused(sizes):
     parts = [Trained({"v": np.ones(size, np.float32)}, {"v": None}, 1.0, (i,)) for i, size in enumerate(sizes)]
     with pytest.raises(SimulationError, match=rf"update 'v': of shape \({sizes[1]},\) from device 1, \({sizes[0]},\)"):
@@ -73,6 +74,43 @@ def test_sum_of_nothing_is_empty():
     assert mean(join([Trained(excluded={3: "timed out"})]), participants=9).mean == {}
     parts = [Trained(excluded={3: "timed out"}), Trained(excluded={5: "update too large"})]
     assert join(parts).excluded == {3: "timed out", 5: "update too large"}
+
+
+def single(id, vector, weight):
+    return Trained({"v": vector}, {"v": None}, weight, [id], single=True, loss_sum=weight, loss_weight=weight)
+
+
+@given(order=st.permutations(range(6)), parts=st.lists(arrays(np.float32, 5), min_size=6, max_size=6))
+def test_ordered_sum_has_the_bits_of_join_in_whatever_order_parts_come(order, parts):
+    singles, total = [single(id, part, 3.0 + id) for id, part in enumerate(parts)], OrderedSum()
+    with np.errstate(all="ignore"):
+        for number in order:
+            total.add(number, singles[number])
+        expected = join(singles)
+    np.testing.assert_array_equal(total.total.sums["v"], expected.sums["v"])
+    assert total.total.contributed == list(range(6))
+    assert total.total.weight == expected.weight
+
+
+def test_threads_add_every_part_once_and_in_order():
+    parts = [single(id, np.full(3000, 0.1 * id, np.float32), 1.0 + id) for id in range(200)]
+    total, numbers = OrderedSum(), iter(range(200))
+
+    def add():
+        for number in numbers:
+            total.add(number, parts[number])
+
+    with ThreadPoolExecutor(8) as pool:
+        for each in [pool.submit(add) for _ in range(8)]:
+            each.result()
+    np.testing.assert_array_equal(total.total.sums["v"], join(parts).sums["v"])
+    assert total.total.contributed == list(range(200))
+
+
+def test_sum_alone_is_not_copied():
+    alone = join([single(0, np.ones(3, np.float32), 2.0)])
+    assert join([alone]) is alone
+    np.testing.assert_array_equal(alone.sums["v"], [2, 2, 2])
 
 
 @pytest.fixture
