@@ -7,6 +7,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from time import sleep
 from typing import Any
 
 from odt_sim.device.embedding_cache import EmbeddingCache
@@ -24,6 +25,9 @@ from odt_sim.strategies.base import Tensors
 
 Work = Callable[[Worker, int, Task, Tensors], Any]
 """The work of a thread, given its worker, a block's number, its task and the server's broadcast."""
+
+HANDOVER = 1e-4
+"""Seconds in which the main thread leaves Python's lock to the threads that it woke; else it keeps it until it waits."""
 
 AHEAD = 8
 """Blocks of each thread that are begun before their results are taken; so many results are kept at most."""
@@ -129,6 +133,7 @@ class ThreadsBackend:
                 begin(1)
 
         begin(ahead)
+        sleep(HANDOVER)
         return results()
 
     def _in_worker(self, work: Work, number: int, task: Task, received: Tensors) -> Any:
