@@ -133,6 +133,14 @@ def rows_of(arrays: Mapping[str, Array]) -> Rows:
     return arrays[""] if "" in arrays else Columns(tuple(arrays), tuple(arrays.values()))
 
 
+@overload
+def rows_at(rows: Array, positions: NDArray[np.int64]) -> Array: ...
+
+
+@overload
+def rows_at(rows: Rows, positions: NDArray[np.int64]) -> Rows: ...
+
+
 def rows_at(rows: Rows, positions: NDArray[np.int64]) -> Rows:
     """Return the rows at some positions.
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.data.columns import Array, only
+from odt_sim.data.columns import Array, only, rows_at
 from odt_sim.device.batches import Batch, targets_of
 from odt_sim.device.examples import Examples
 from odt_sim.model.trainable import TrainableModel
@@ -60,7 +60,7 @@ def stacked_batches(
     for size in sizes:
         while start + size <= len(rows):
             steps = slice(start, start + size)
-            yield StackedBatches(x.take(rows[steps], 0), y.take(positions[steps], 0), sample_weight[steps])
+            yield StackedBatches(rows_at(x, rows[steps]), rows_at(y, positions[steps]), sample_weight[steps])
             start += size
 
 
