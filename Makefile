@@ -8,7 +8,7 @@ FLOWER_BIN := .venv-flower/bin
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
 
-test: .venv/.dev-installed  ## run the fast tests on all cores: every feature, in about eight minutes
+test: .venv/.dev-installed  ## run the fast tests on all cores: every feature, in about ten minutes
 	$(BIN)/pytest --numprocesses auto --dist loadfile -m "not slow and not phone"
 
 test-slow: .venv/.dev-installed  ## run the slow tests: kills, clusters, fuzzing, every shipped model
