@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-REPEAT = 0.5  # seconds between two interrupts: a bare `except` or a finalizer swallows one
+PATIENCE = 0.5  # seconds before each interrupt: most work ends by itself, and a bare `except` or a finalizer swallows one
 GRACE = 5.0  # seconds after which a thread that hangs in native code is left alone; it ends when that returns
 
 
@@ -27,7 +27,7 @@ class InterruptibleThreads:
         Args:
             count: Their number.
         """
-        self._waiting = SimpleQueue[tuple[Future[Any], Callable[[], Any]]]()
+        self._waiting, self._ended = SimpleQueue[tuple[Future[Any], Callable[[], Any]]](), False
         self._threads = [Thread(target=self._run, name="devices", daemon=True) for _ in range(count)]
         for thread in self._threads:
             thread.start()
@@ -39,22 +39,40 @@ class InterruptibleThreads:
         return future
 
     def end(self) -> None:
-        """Interrupt all work, and wait for the threads. Native code is not interrupted, but what follows it is."""
-        until = monotonic() + GRACE
-        while (living := [thread for thread in self._threads if thread.is_alive()]) and monotonic() < until:
-            for thread in living:  # another thread may have the number of one that has ended
-                assert thread.ident is not None
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
-                self.begin(lambda: None)  # wakes a thread that waits for work
+        """Drop the work that has not begun, wait for the threads, and interrupt work that takes longer.
+
+        Native code is not interrupted, but what follows it is.
+        """
+        self._ended, until = True, monotonic() + GRACE
+        for _ in self._threads:
+            self.begin(lambda: None)  # wakes a thread that waits for work
+        while living := [thread for thread in self._threads if not _ends(thread)]:
+            if monotonic() > until:
+                return
             for thread in living:
-                thread.join(REPEAT)
+                if thread.is_alive():  # another thread may have the number of one that has ended
+                    _interrupt(thread)
 
     def _run(self) -> None:
         try:
             while True:
-                _do(*self._waiting.get())
+                future, work = self._waiting.get()
+                if self._ended:
+                    return
+                _do(future, work)
         except Interrupted:
             return
+
+
+def _ends(thread: Thread) -> bool:
+    """Return whether a thread ends within the time that it is given."""
+    thread.join(PATIENCE)
+    return not thread.is_alive()
+
+
+def _interrupt(thread: Thread) -> None:
+    assert thread.ident is not None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
 
 
 def _do(future: Future[Result], work: Callable[[], Result]) -> None:

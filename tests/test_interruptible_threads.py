@@ -29,6 +29,22 @@ def exit_with(message):
     raise SystemExit(message)
 
 
+def test_end_lets_work_finish_that_takes_a_moment():
+    began, done = threading.Event(), []
+
+    def short():
+        began.set()
+        time.sleep(0.05)
+        done.append("whole")
+
+    threads = InterruptibleThreads(1)
+    threads.begin(short)
+    threads.begin(lambda: done.append("never"))
+    began.wait()
+    threads.end()
+    assert done == ["whole"]
+
+
 def test_end_interrupts_work_that_swallows_interrupts_and_drops_the_rest():
     began, done = threading.Event(), []
 
