@@ -8,6 +8,7 @@ from typing import Any, Literal
 from odt_sim.daemon_threads import in_daemon_thread
 from odt_sim.device.engines import RuntimeChoice, RuntimeName
 from odt_sim.errors import SimulationError
+from odt_sim.memory import hand_back
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job, Task, Trained
@@ -107,14 +108,13 @@ class AutoBackend:
         if self._cores == 1:
             self._settle("this process: one core")
             return
-        threads = ThreadsBackend(**self._settings)
-        threads.embeddings = here.embeddings
+        self._embeddings = here.embeddings
         try:
-            self._enter("threads", threads)
+            self._try_threads()
         except SimulationError as error:  # Ray cannot copy the strategy either
             self._settle(f"this process: {error}")
             return
-        self._decide, self.choice = self._after_threads, "threads"
+        self.choice = "threads"
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
         """Train blocks where that is faster."""
@@ -146,6 +146,13 @@ class AutoBackend:
         backend.open(self._job)
         self._opened[place], self._place = backend, place
 
+    def _try_threads(self) -> None:
+        """Run the next rounds in threads, with interpreters of their own."""
+        threads = ThreadsBackend(**self._settings)
+        threads.embeddings = self._embeddings
+        self._enter("threads", threads)
+        self._decide = self._after_threads
+
     def _settle(self, choice: str) -> None:
         """Stay in the current place."""
         self._decide, self.choice = lambda costs: None, choice
@@ -167,6 +174,9 @@ class AutoBackend:
     def _stay_here(self, choice: str) -> None:
         self._decide, self.choice, self._here = self._before_ray, choice, self._place
         self._again = AGAIN * self._paces.total
+        if self._here == "this process":
+            self._opened.pop("threads").close()  # frees its interpreters, as many as cores
+            hand_back()
 
     def _before_ray(self, costs: Sequence[float]) -> None:
         """Start Ray if that is worth it, and go there once it has started; compare threads again when it is time to."""
@@ -176,7 +186,10 @@ class AutoBackend:
             return
         if self._paces.total >= self._again:
             self._paces.forget()
-            self._place, self._decide = "threads", self._after_threads
+            if self._place == "threads":
+                self._decide = self._after_threads
+            else:
+                self._try_threads()
             return
         here, paces = self._paces.seconds(self._place), self._paces
         one: Place = "this process"

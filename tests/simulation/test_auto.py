@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from concurrent.futures import Future
 from threading import Lock
 
@@ -106,6 +107,22 @@ def test_places_are_compared_again_with_the_same_bits(results, tmp_path, monkeyp
     assert moves[:3] == ["threads", "this process", "threads"]
     assert entered.count("this process") >= 4
     found.assert_same_bits(serial)
+
+
+@pytest.mark.usefixtures("eager")
+def test_threads_end_once_one_thread_is_faster(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", 60.0)
+    monkeypatch.setattr(auto, "SURELY", 0.0)
+    living, train = [], AutoBackend.train
+
+    def counted(self, tasks, messages):
+        found = train(self, tasks, messages)
+        living.append(len([thread for thread in threading.enumerate() if thread.name == "devices"]))
+        return found
+
+    monkeypatch.setattr(AutoBackend, "train", counted)
+    results(FedAvg(), tmp_path, rounds=8, evaluate_every=9, backend=AutoBackend())
+    assert (living[0], living[-1]) == (2, 0)
 
 
 def test_short_run_stays_in_threads(results, tmp_path, monkeypatch):
