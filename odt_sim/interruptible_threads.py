@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-PATIENCE = 0.5  # seconds before each interrupt: most work ends by itself, and a bare `except` or a finalizer swallows one
+PATIENCE = 0.5  # seconds before each interrupt: most work ends by itself; a bare `except` or a finalizer swallows one
 GRACE = 5.0  # seconds after which a thread that hangs in native code is left alone; it ends when that returns
 
 
