@@ -102,7 +102,7 @@ def test_every_block_is_done_once_despite_deaths(blocks: list[tuple[float, int]]
 
 def test_cut_blocks_are_done_device_by_device() -> None:
     """They come next, one per call; the other blocks go together as before."""
-    schedule = Schedule([3.0, 2.0, 1.0, 1.0], [3, 2, 1, 1], 1, 32)
+    schedule = Schedule([3.0, 2.0, 1.0, 1.0], [3, 2, 1, 1], 1, 6)
     tasks, slot = schedule.take([True])
     assert tasks == [0, 1]
     assert schedule.cut(slot, [1.0] * 5) == [4, 5, 6, 7, 8]
@@ -111,6 +111,15 @@ def test_cut_blocks_are_done_device_by_device() -> None:
         schedule.back(*taken, done=True)
         calls.append(taken[0])
     assert calls == [[4], [5], [6], [7], [8], [2, 3]]
+
+
+def test_share_that_calls_in_flight_would_take_is_one_call() -> None:
+    few = Schedule([1.0] * 10, [1] * 10, 2, 32)
+    assert [few.take([True] * 2) for _ in range(3)] == [([0, 2, 4, 6, 8], 0), ([1, 3, 5, 7, 9], 1), None]
+    many = Schedule([1.0] * 12, [1] * 12, 1, 32)
+    assert [many.take([True]) for _ in range(3)] == [([*range(8)], 0), ([8, 9, 10], 0), None]
+    large = Schedule([1.0] * 5, [7] * 5, 1, 32)
+    assert [large.take([True]) for _ in range(3)] == [([0, 1, 2, 3], 0), ([4], 0), None]
 
 
 def test_slot_without_an_actor_leaves_its_share_to_others() -> None:

@@ -31,7 +31,8 @@ class Schedule:
     """The next call of each actor, as calls return.
 
     Every actor has a share of the tasks. A call takes two thirds of what is left of it, so that calls are few and the last
-    ones small (Polychronopoulos and Kuck 1987, Guided Self-Scheduling); an idle actor takes tasks of the largest share.
+    ones small (Polychronopoulos and Kuck 1987, Guided Self-Scheduling); an idle actor takes tasks of the largest share. A
+    share of which the calls in flight leave nothing is one call: other actors could take none of it anyway.
     """
 
     def __init__(self, costs: Sequence[float], devices: Sequence[int], actors: int, most_devices: int) -> None:
@@ -56,12 +57,13 @@ class Schedule:
         given = zip(ready, self._in_flight, strict=False)
         slots = [slot for slot, (accepts, calls) in enumerate(given) if accepts and calls < AHEAD]
         for slot in sorted(slots, key=self._in_flight.__getitem__):
-            share = self._shares[slot]
-            if not self._in_flight[slot] and not share:
+            share, idle = self._shares[slot], not self._in_flight[slot]
+            calls = AHEAD if idle and share and self._is_one_call(share) else 1
+            if idle and not share:
                 share = max(self._shares, key=self._left)
             if share:
                 self._in_flight[slot] += 1
-                return self._call(share), slot
+                return [task for _ in range(calls) for task in self._call(share)], slot
         return None
 
     def back(self, tasks: Sequence[int], slot: int, *, done: bool) -> None:
@@ -94,6 +96,13 @@ class Schedule:
             tasks.append(task)
             cost, devices = cost + self._costs[task], devices + self._devices[task]
         return tasks
+
+    def _is_one_call(self, share: deque[int]) -> bool:
+        """Whether an idle actor's calls in flight would take all of its share, and one call may have so many devices."""
+        left = deque(share)
+        for _ in range(AHEAD):
+            self._call(left)
+        return not left and sum(self._devices[task] for task in share) <= self._most_devices
 
     def _left(self, share: deque[int]) -> float:
         return sum(self._costs[task] for task in share)
