@@ -46,12 +46,17 @@ class InterruptibleThreads:
         self._ended, until = True, monotonic() + GRACE
         for _ in self._threads:
             self.begin(lambda: None)  # wakes a thread that waits for work
-        while living := [thread for thread in self._threads if not _ends(thread)]:
-            if monotonic() > until:
-                return
+        while (living := self._living()) and monotonic() < until:
             for thread in living:
                 if thread.is_alive():  # another thread may have the number of one that has ended
                     _interrupt(thread)
+
+    def _living(self) -> list[Thread]:
+        """Return the threads that do not end within the time that all have together."""
+        until = monotonic() + PATIENCE
+        for thread in self._threads:
+            thread.join(max(0.0, until - monotonic()))
+        return [thread for thread in self._threads if thread.is_alive()]
 
     def _run(self) -> None:
         try:
@@ -62,12 +67,6 @@ class InterruptibleThreads:
                 _do(future, work)
         except Interrupted:
             return
-
-
-def _ends(thread: Thread) -> bool:
-    """Return whether a thread ends within the time that it is given."""
-    thread.join(PATIENCE)
-    return not thread.is_alive()
 
 
 def _interrupt(thread: Thread) -> None:

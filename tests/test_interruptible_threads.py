@@ -67,6 +67,23 @@ def test_end_interrupts_work_that_swallows_interrupts_and_drops_the_rest():
     assert not [thread for thread in threading.enumerate() if thread.name == "devices"]
 
 
+def test_end_interrupts_all_of_many_threads():
+    """They are given time together: one after the other, as many would take longer than `end` waits."""
+    began, goes_on = threading.Barrier(13), threading.Event()
+
+    def endless():
+        began.wait(60)
+        while True:
+            goes_on.wait(0.01)
+
+    threads = InterruptibleThreads(12)
+    for _ in range(12):
+        threads.begin(endless)
+    began.wait(60)
+    threads.end()
+    assert not [thread for thread in threading.enumerate() if thread.name == "devices"]
+
+
 def test_threads_without_work_end():
     InterruptibleThreads(3).end()
     assert not [thread for thread in threading.enumerate() if thread.name == "devices"]

@@ -103,18 +103,13 @@ class AutoBackend:
             self._enter("ray", self._ray())
             self._settle("ray: fleet.timeout needs workers that can be ended")
             return
-        here = SerialBackend(**self._settings)
-        self._enter("this process", here)
+        self._serial = SerialBackend(**self._settings)
+        self._enter("this process", self._serial)
         if self._cores == 1:
             self._settle("this process: one core")
             return
-        self._embeddings = here.embeddings
-        try:
-            self._try_threads()
-        except SimulationError as error:  # Ray cannot copy the strategy either
-            self._settle(f"this process: {error}")
-            return
         self.choice = "threads"
+        self._try_threads()
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
         """Train blocks where that is faster."""
@@ -147,11 +142,15 @@ class AutoBackend:
         self._opened[place], self._place = backend, place
 
     def _try_threads(self) -> None:
-        """Run the next rounds in threads, with interpreters of their own."""
+        """Run the next rounds in threads; in one thread to the end if they cannot copy the strategy."""
         threads = ThreadsBackend(**self._settings)
-        threads.embeddings = self._embeddings
-        self._enter("threads", threads)
-        self._decide = self._after_threads
+        threads.embeddings = self._serial.embeddings
+        try:
+            self._enter("threads", threads)
+        except SimulationError as error:  # Ray cannot copy the strategy either
+            self._settle(f"this process: {error}")
+        else:
+            self._decide = self._after_threads
 
     def _settle(self, choice: str) -> None:
         """Stay in the current place."""

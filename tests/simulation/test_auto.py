@@ -148,6 +148,22 @@ def test_strategy_that_cannot_be_copied_runs_in_one_thread(results, tmp_path, mo
     assert choice.startswith("this process: strategy HoldsALock: failed to be copied with TypeError")
 
 
+class HoldsALockLater(FedAvg):
+    def local(self, device, broadcast):
+        self.lock = Lock()
+        return super().local(device, broadcast)
+
+
+@pytest.mark.usefixtures("eager")
+def test_strategy_that_cannot_be_copied_any_more_stays_in_one_thread(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", 60.0)
+    monkeypatch.setattr(auto, "SURELY", 0.0)
+    monkeypatch.setattr(auto, "AGAIN", 1.0)  # at once
+    found, choice = without_choice(results(HoldsALockLater(), tmp_path, rounds=10, backend=AutoBackend()))
+    assert choice.startswith("this process: strategy HoldsALockLater: failed to be copied with TypeError")
+    assert len(found.rounds) == 10
+
+
 @pytest.mark.usefixtures("eager")
 def test_interrupted_run_resumes_on_either_side(results, simulation, tmp_path):
     whole = results(FedPer(), tmp_path / "whole", rounds=9)
