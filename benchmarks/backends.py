@@ -24,13 +24,13 @@ from odt_sim.data.federated import FederatedData
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.simulation.backend import Backend
+from odt_sim.simulation.processes import ProcessesBackend
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.serial import SerialBackend
-from odt_sim.simulation.threads import ThreadsBackend
 from odt_sim.strategies.fedavg import FedAvg
 
 DEVICES, EXAMPLES, COHORT, WARM_UP = 100, 96, 10, 3
-BACKENDS: dict[str, Callable[[], Backend]] = {"serial": SerialBackend, "threads": ThreadsBackend, "ray": RayBackend}
+BACKENDS: dict[str, Callable[[], Backend]] = {"serial": SerialBackend, "processes": ProcessesBackend, "ray": RayBackend}
 
 
 def perceptron(hidden: list[int]) -> Path:

@@ -11,14 +11,13 @@ The CPU time of each kind of process is measured too: on a loaded machine it say
 The last measurement, with Ray, is an empty device: a cohort of 1,000 devices that train nothing, with a model of 650
 parameters. It is the cost of a device beside its training.
 
-    python benchmarks/coordination.py [--backend ray threads auto] [--cohort 10] [--repetitions 11] [--seconds 2]
+    python benchmarks/coordination.py [--backend ray processes auto] [--cohort 10] [--repetitions 11] [--seconds 2]
 """
 
 import argparse
 import multiprocessing
 import os
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -37,8 +36,8 @@ from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.simulation.auto import AutoBackend
 from odt_sim.simulation.backend import Backend
+from odt_sim.simulation.processes import ProcessesBackend
 from odt_sim.simulation.ray import RayBackend
-from odt_sim.simulation.threads import ThreadsBackend
 from odt_sim.strategies.base import Tensors, Update, weights_of
 from odt_sim.strategies.fedavg import FedAvg
 
@@ -48,7 +47,7 @@ WARM_UP = 3  # rounds
 WORKER_NICENESS = 15  # Ray's niceness for its workers
 BACKENDS: dict[str, Callable[[int], Backend]] = {
     "ray": lambda workers: RayBackend(actors=workers),
-    "threads": ThreadsBackend,
+    "processes": ProcessesBackend,
     "auto": lambda workers: AutoBackend(),
 }
 
@@ -107,16 +106,15 @@ def _loop(
 
 
 def cpu_seconds() -> Counter[str]:
-    """Return the CPU time of this run so far, by kind of process, and that of the threads that run devices apart."""
-    seconds = Counter[str]()
+    """Return the CPU time of this run so far, by kind of process."""
     own = psutil.Process()
-    devices = {thread.native_id for thread in threading.enumerate() if thread.name == "devices"}
-    for thread in own.threads():
-        seconds["threads" if thread.id in devices else "coordinator"] += thread.user_time + thread.system_time
+    seconds, times = Counter[str](), own.cpu_times()
+    seconds["coordinator"] += times.user + times.system
     for process in own.children(recursive=True):
         with suppress(psutil.Error):  # it has ended
             command = " ".join(process.cmdline())
             kind = "bare loops" if "spawn_main" in command else "actors" if "_Host" in command else "Ray"
+            kind = "helpers" if process.cmdline() == own.cmdline() else kind
             times = process.cpu_times()
             seconds[kind] += times.user + times.system
     return seconds
@@ -245,7 +243,7 @@ def main() -> None:
     parser.add_argument("--cohort", type=int, nargs="+", default=[10, 100], help="devices of a round")
     parser.add_argument("--repetitions", type=int, default=11)
     parser.add_argument("--seconds", type=float, default=2.0, help="about how long one turn is")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="actors or threads, and bare loops")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="actors or processes, and bare loops")
     options = parser.parse_args()
     given = options.repetitions, options.seconds, options.processes
     for name in options.backend:

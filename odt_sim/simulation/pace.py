@@ -1,29 +1,12 @@
-"""How fast rounds go: the seconds of whole rounds by where devices run, and what actors would take."""
+"""How fast rounds go: the seconds of whole rounds by where devices run."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-Place = Literal["this process", "threads", "ray"]
-
-ROUND_ON_ACTORS = 0.005
-"""Seconds that messages to and from actors add to a round; measured, see benchmarks/README.md."""
+Place = Literal["this process", "processes", "ray"]
 
 FEWEST_ROUNDS, FEWEST_SECONDS = 2, 0.1
 """What must have been measured of a place before it is compared."""
-
-
-def on_actors(work: float, costs: Sequence[float], cores: int) -> float:
-    """Return the seconds of a round that actors are expected to take.
-
-    Args:
-        work: What the round takes on one core, in seconds.
-        costs: The cost of each of its blocks, in any unit.
-        cores: The cores of this machine.
-    """
-    total = sum(costs)
-    longest = max(total / cores, *costs) / total if total else 1.0  # no actor can share a block with another
-    return work * longest + ROUND_ON_ACTORS
 
 
 class _Period(NamedTuple):
@@ -31,17 +14,15 @@ class _Period(NamedTuple):
 
     place: Place
     since: float
-    cpu: float
     cost: float
     first: bool  # the first in its place builds interpreters and is no measurement
     evaluates: bool = False
 
 
 class _Measured(NamedTuple):
-    """Rounds together: seconds, CPU seconds of this process, cost, and their number."""
+    """Rounds together: seconds, cost, and their number."""
 
     seconds: float = 0.0
-    cpu: float = 0.0
     cost: float = 0.0
     rounds: int = 0
 
@@ -63,9 +44,9 @@ class Paces:
     _seen: set[Place] = field(default_factory=set)
     _period: _Period | None = None
 
-    def begin(self, place: Place, now: float, cpu: float, cost: float) -> None:
-        """Begin a round; `now` and `cpu` are the time and the CPU seconds that this process has used."""
-        self._period = _Period(place, now, cpu, cost, place not in self._seen)
+    def begin(self, place: Place, now: float, cost: float) -> None:
+        """Begin a round of some cost, in any unit, now."""
+        self._period = _Period(place, now, cost, place not in self._seen)
         self._seen.add(place)
 
     def evaluates(self) -> None:
@@ -73,13 +54,13 @@ class Paces:
         if self._period:
             self._period = self._period._replace(evaluates=True)
 
-    def end(self, now: float, cpu: float) -> None:
+    def end(self, now: float) -> None:
         """End the round in progress, if any."""
         if self._period and not self._period.first:
-            place, since, before, cost, _, evaluates = self._period
+            place, since, cost, _, evaluates = self._period
             known, self.total = self._of(place, evaluates), self.total + now - since
             self._measured[place, evaluates] = _Measured(
-                known.seconds + now - since, known.cpu + cpu - before, known.cost + cost, known.rounds + 1
+                known.seconds + now - since, known.cost + cost, known.rounds + 1
             )
         self._period = None
 
@@ -95,11 +76,6 @@ class Paces:
     def seconds(self, place: Place) -> float:
         """Return the seconds of a round of average cost in a place of which enough was measured."""
         return next(each for evaluates in (False, True) if (each := self._of_round(place, evaluates)) is not None)
-
-    def busy(self, place: Place) -> float:
-        """Return how many cores this process uses in a place."""
-        parts = [self._of(place, evaluates) for evaluates in (False, True)]
-        return sum(part.cpu for part in parts) / sum(part.seconds for part in parts)
 
     def compared(self, one: Place, other: Place) -> tuple[float, float] | None:
         """Return the seconds of a round of average cost in two places; None until both have rounds of one kind."""

@@ -53,19 +53,25 @@ class SerialBackend:
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
         """Train blocks in order."""
-        worker, received = self._opened(), read_only(messages.broadcast)
+        worker, received = self.worker, read_only(messages.broadcast)
         return (worker.train(messages.addressed(task), received) for task in tasks)
 
     def evaluate(self, tasks: Sequence[Task], messages: Messages) -> Iterator[list[Row]]:
         """Evaluate blocks in order."""
-        worker, received = self._opened(), read_only(messages.broadcast)
+        worker, received = self.worker, read_only(messages.broadcast)
         return (worker.evaluate(messages.addressed(task), received) for task in tasks)
 
     def close(self) -> None:
         """Drop the worker and its interpreters."""
         self._worker, self.embeddings = None, EmbeddingCache()
 
-    def _opened(self) -> Worker:
+    @property
+    def worker(self) -> Worker:
+        """The worker of the open job.
+
+        Raises:
+            SimulationError: No job is open.
+        """
         if self._worker is None:
             raise SimulationError("backend serial: no job is open; call open first")
         return self._worker

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -31,44 +30,30 @@ def join(parts: Iterable[Trained]) -> Trained:
         return first[0]
     total = Trained()
     for part in chain(first, parts):
-        _add(total, part)
+        add(total, part)
     return total
 
 
-class OrderedSum:
-    """The sum of parts that threads make, added in the order of their numbers by whichever thread has the next one.
+def add(total: Trained, part: Trained) -> None:
+    """Add a device or a block to a sum, which keeps none of its arrays but those of single updates.
 
-    Attributes:
-        total: The sum of the first parts, as `join` returns it.
+    Raises:
+        SimulationError: Devices sent a tensor in different shapes.
     """
-
-    def __init__(self) -> None:
-        """Start with no parts."""
-        self.total = Trained()
-        self._waiting: dict[int, Trained] = {}
-        self._added, self._lock, self._adding = 0, Lock(), False
-
-    def add(self, number: int, part: Trained) -> None:
-        """Add a part, and those after it that wait; it waits itself if those before it are missing or being added.
-
-        Raises:
-            SimulationError: Devices sent a tensor in different shapes.
-        """
-        with self._lock:
-            self._waiting[number] = part
-            if self._adding:
-                return
-            self._adding = True
-        while (following := self._next()) is not None:
-            _add(self.total, following)
-
-    def _next(self) -> Trained | None:
-        """Return the next part, if it is there."""
-        with self._lock:
-            part = self._waiting.pop(self._added, None)
-            self._adding = part is not None
-            self._added += self._adding
-        return part
+    _add_tensors(total, part)
+    total.layouts |= part.layouts
+    total.weight += part.weight
+    total.contributed += part.contributed
+    total.excluded |= part.excluded
+    total.stateful |= part.stateful
+    total.loss_sum += part.loss_sum
+    total.loss_weight += part.loss_weight
+    total.bytes_up += part.bytes_up
+    total.train_calls += part.train_calls
+    total.infer_calls += part.infer_calls
+    total.each |= part.each
+    total.unweighted |= part.unweighted
+    total.utilities |= part.utilities
 
 
 def mean(trained: Trained, participants: int) -> Updates:
@@ -116,23 +101,6 @@ def check_finite(tensors: Tensors, what: str) -> None:
     for name, tensor in tensors.items():
         if not is_finite(array_of(tensor)):
             raise ValueError(f"{what} {name!r} holds NaN or infinity, expected finite numbers")
-
-
-def _add(total: Trained, part: Trained) -> None:
-    _add_tensors(total, part)
-    total.layouts |= part.layouts
-    total.weight += part.weight
-    total.contributed += part.contributed
-    total.excluded |= part.excluded
-    total.stateful |= part.stateful
-    total.loss_sum += part.loss_sum
-    total.loss_weight += part.loss_weight
-    total.bytes_up += part.bytes_up
-    total.train_calls += part.train_calls
-    total.infer_calls += part.infer_calls
-    total.each |= part.each
-    total.unweighted |= part.unweighted
-    total.utilities |= part.utilities
 
 
 def _add_tensors(total: Trained, part: Trained) -> None:

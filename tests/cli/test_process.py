@@ -60,7 +60,7 @@ def is_alive(process):
     ("backend", "number", "code"),
     [
         ("serial", signal.SIGINT, 130),
-        ("threads", signal.SIGINT, 130),
+        ("processes", signal.SIGINT, 130),
         pytest.param("ray", signal.SIGTERM, 143, marks=pytest.mark.slow),
         pytest.param("ray", signal.SIGINT, 130, marks=pytest.mark.slow),
     ],

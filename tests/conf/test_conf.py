@@ -250,7 +250,7 @@ BACKENDS = {
     "phones": ("PhonesBackend", {"phones": None, "host": "0.0.0.0", "port": 8765, "examples": "slices"}),
     "ray": ("RayBackend", {"address": "local", "actors": None, "devices_per_actor": "auto"}),
     "serial": ("SerialBackend", {}),
-    "threads": ("ThreadsBackend", {"threads": len(os.sched_getaffinity(0))}),
+    "processes": ("ProcessesBackend", {"processes": len(os.sched_getaffinity(0))}),
 }
 TRACKERS = {  # the class, and what only it leaves in the working folder
     "mlflow": ("MLflow", "mlflow.db"),
@@ -269,7 +269,7 @@ def test_fleet_has_its_sizes(name):
     assert run.config.fleet.min_devices == least
 
 
-@pytest.mark.parametrize("name", ["auto", pytest.param("ray", marks=pytest.mark.slow), "serial", "threads"])
+@pytest.mark.parametrize("name", ["auto", pytest.param("ray", marks=pytest.mark.slow), "serial", "processes"])
 def test_backend_is_built(name):
     kind, settings = BACKENDS[name]
     config: DictConfig = ran(backend=name, **FEW).config

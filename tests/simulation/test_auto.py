@@ -1,13 +1,11 @@
-"""The backend that chooses between threads, one thread and actors: the same bits wherever a block runs."""
+"""The backend that chooses between several processes and one: the same bits wherever a block runs."""
 
 import json
+import multiprocessing
 import os
 import re
 import subprocess
 import sys
-import threading
-from concurrent.futures import Future
-from threading import Lock
 
 import pytest
 from deaths import DeathError, DiesAfterRound
@@ -22,22 +20,18 @@ from odt_sim.strategies.fedper import FedPer
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
+COMPARED = r"(processes: \S+ s a round, \S+ s in this process alone|this process: \S+ s a round, \S+ s in 2 processes)"
 
-def at_once(work):
-    """Do the work of a thread now, so that tests do not depend on its time."""
-    done = Future()
-    done.set_result(work())
-    return done
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
 
 
 @pytest.fixture
 def eager(monkeypatch):
-    """Try a round in each place, and start Ray whatever it may save."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
-    monkeypatch.setattr(auto, "in_daemon_thread", at_once)
-    monkeypatch.setattr(auto, "_start_seconds", 0.0)
-    monkeypatch.setattr(auto, "BUSY", 9.0)
-    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", -60.0)
+    """Try a round in each place."""
+    monkeypatch.setattr(auto, "LONG", 60.0)
     monkeypatch.setattr(pace, "FEWEST_ROUNDS", 1)
     monkeypatch.setattr(pace, "FEWEST_SECONDS", 0.0)
 
@@ -50,48 +44,46 @@ def without_choice(results):
 @pytest.mark.parametrize("strategy", [FedAvg(), FedPer()], ids=lambda strategy: strategy.name)
 @pytest.mark.parametrize("evaluate_every", [1, 3])
 @pytest.mark.usefixtures("eager")
-def test_run_that_moves_through_all_places_gives_the_serial_bits(strategy, evaluate_every, results, tmp_path):
-    settings = {"rounds": 14, "evaluate_every": evaluate_every}
+def test_run_in_both_places_gives_the_serial_bits(strategy, evaluate_every, results, tmp_path):
+    settings = {"rounds": 8, "evaluate_every": evaluate_every}
     serial, backend = results(strategy, tmp_path / "serial", **settings), AutoBackend()
     found, choice = without_choice(results(strategy, tmp_path / "auto", **settings, backend=backend))
-    assert re.fullmatch(
-        r"(ray: \S+ s a round, \S+ s in .+|(threads|this process): \S+ s a round, \S+ s in ray)", choice
-    )
+    assert re.fullmatch(COMPARED, choice)
     assert choice == backend.choice
     found.assert_same_bits(serial)
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.usefixtures("eager")
-def test_run_moves_to_other_processes(user, results, tmp_path):
-    """Seven rounds end on actors, before these are compared."""
-    backend = AutoBackend()
-    rows = results(user.RecordsProcess(), tmp_path, rounds=7, evaluate_every=8, backend=backend).devices.splitlines()
-    processes = {json.loads(row)["process"] for row in rows}
-    assert backend.choice == "ray"
-    assert os.getpid() not in processes
-
-
-@pytest.mark.usefixtures("eager")
-def test_threads_that_keep_the_cores_busy_are_not_compared(results, tmp_path, monkeypatch):
-    monkeypatch.setattr(auto, "BUSY", 0.0)
-    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", 60.0)
+def test_long_rounds_are_not_compared(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(auto, "LONG", 0.0)
     backend = AutoBackend()
     results(FedAvg(), tmp_path, rounds=4, backend=backend)
-    assert re.fullmatch(r"threads: \S+ s a round, \S+ cores in use", backend.choice)
+    assert re.fullmatch(r"processes: \S+ s a round", backend.choice)
 
 
 @pytest.mark.usefixtures("eager")
-def test_faster_of_threads_and_one_thread_stays(results, tmp_path, monkeypatch):
-    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", 60.0)
+@pytest.mark.parametrize(("surely", "place", "helpers"), [(1e9, "processes", 1), (0.0, "this process", 0)])
+def test_faster_place_stays(surely, place, helpers, results, tmp_path, monkeypatch):
+    monkeypatch.setattr(auto, "SURELY", surely)
+    living, train = [], AutoBackend.train
+
+    def counted(self, tasks, messages):
+        found = train(self, tasks, messages)
+        living.append(len(multiprocessing.active_children()))
+        return found
+
+    monkeypatch.setattr(AutoBackend, "train", counted)
     backend = AutoBackend()
     results(FedAvg(), tmp_path, rounds=8, evaluate_every=9, backend=backend)
-    names = r"(threads: \S+ s a round, \S+ s in this process|this process: \S+ s a round, \S+ s in threads)"
-    assert re.fullmatch(names, backend.choice)
+    assert backend.choice.startswith(f"{place}: ")
+    assert (living[0], living[-1]) == (1, helpers)
 
 
 @pytest.mark.usefixtures("eager")
-def test_places_are_compared_again_with_the_same_bits(results, tmp_path, monkeypatch):
-    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", 60.0)
+@pytest.mark.parametrize("surely", [0.0, 1e9])
+def test_places_are_compared_again_with_the_same_bits(surely, results, tmp_path, monkeypatch):
+    monkeypatch.setattr(auto, "SURELY", surely)
     monkeypatch.setattr(auto, "AGAIN", 1.0)  # at once
     entered, train = [], AutoBackend.train
 
@@ -101,67 +93,45 @@ def test_places_are_compared_again_with_the_same_bits(results, tmp_path, monkeyp
         return found
 
     monkeypatch.setattr(AutoBackend, "train", recorded)
-    serial, backend = results(FedAvg(), tmp_path / "serial", rounds=14), AutoBackend()
-    found, _ = without_choice(results(FedAvg(), tmp_path / "auto", rounds=14, backend=backend))
+    settings = {"rounds": 14, "evaluate_every": 1}
+    serial, backend = results(FedPer(), tmp_path / "serial", **settings), AutoBackend()
+    found, _ = without_choice(results(FedPer(), tmp_path / "auto", **settings, backend=backend))
     moves = [place for place, before in zip(entered, [None, *entered], strict=False) if place != before]
-    assert moves[:3] == ["threads", "this process", "threads"]
-    assert entered.count("this process") >= 4
+    assert moves[:4] == ["processes", "this process", "processes", "this process"]
     found.assert_same_bits(serial)
 
 
-@pytest.mark.usefixtures("eager")
-def test_threads_end_once_one_thread_is_faster(results, tmp_path, monkeypatch):
-    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", 60.0)
-    monkeypatch.setattr(auto, "SURELY", 0.0)
-    living, train = [], AutoBackend.train
-
-    def counted(self, tasks, messages):
-        found = train(self, tasks, messages)
-        living.append(len([thread for thread in threading.enumerate() if thread.name == "devices"]))
-        return found
-
-    monkeypatch.setattr(AutoBackend, "train", counted)
-    results(FedAvg(), tmp_path, rounds=8, evaluate_every=9, backend=AutoBackend())
-    assert (living[0], living[-1]) == (2, 0)
-
-
-def test_short_run_stays_in_threads(results, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+def test_short_run_stays_in_processes(results, tmp_path):
     _, choice = without_choice(results(FedAvg(), tmp_path, rounds=1, backend=AutoBackend()))
-    assert choice == "threads"
+    assert choice == "processes"
 
 
-def test_one_core_runs_one_thread(results, tmp_path, monkeypatch):
+def test_one_core_runs_one_process(results, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
     _, choice = without_choice(results(FedAvg(), tmp_path, rounds=1, backend=AutoBackend()))
     assert choice == "this process: one core"
 
 
-class HoldsALock(FedAvg):
-    def __init__(self):
-        self._lock = Lock()
-
-
-def test_strategy_that_cannot_be_copied_runs_in_one_thread(results, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
-    _, choice = without_choice(results(HoldsALock(), tmp_path, rounds=1, backend=AutoBackend()))
-    assert choice.startswith("this process: strategy HoldsALock: failed to be copied with TypeError")
-
-
-class HoldsALockLater(FedAvg):
-    def local(self, device, broadcast):
-        self.lock = Lock()
-        return super().local(device, broadcast)
-
-
 @pytest.mark.usefixtures("eager")
-def test_strategy_that_cannot_be_copied_any_more_stays_in_one_thread(results, tmp_path, monkeypatch):
-    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", 60.0)
+@pytest.mark.parametrize("since", [0, 5])
+def test_run_stays_in_its_process_if_the_system_refuses_others(since, results, tmp_path, monkeypatch):
     monkeypatch.setattr(auto, "SURELY", 0.0)
     monkeypatch.setattr(auto, "AGAIN", 1.0)  # at once
-    found, choice = without_choice(results(HoldsALockLater(), tmp_path, rounds=10, backend=AutoBackend()))
-    assert choice.startswith("this process: strategy HoldsALockLater: failed to be copied with TypeError")
-    assert len(found.rounds) == 10
+    train, daemon, rounds = AutoBackend.train, multiprocessing.current_process()._config, []
+
+    def refused(self, tasks, messages):
+        rounds.append(tasks)
+        if len(rounds) > since:
+            monkeypatch.setitem(daemon, "daemon", True)
+        return train(self, tasks, messages)
+
+    if since:
+        monkeypatch.setattr(AutoBackend, "train", refused)
+    else:
+        monkeypatch.setitem(daemon, "daemon", True)
+    found, choice = without_choice(results(FedAvg(), tmp_path, rounds=12, backend=AutoBackend()))
+    assert re.match(r"this process: backend processes: cannot start process 2 \(daemonic", choice)
+    assert len(found.rounds) == 12
 
 
 @pytest.mark.usefixtures("eager")
@@ -173,14 +143,6 @@ def test_interrupted_run_resumes_on_either_side(results, simulation, tmp_path):
     type(whole).read(tmp_path / "run").assert_same_bits(whole)
 
 
-@pytest.mark.usefixtures("eager")
-def test_run_that_actors_cannot_take_stays(simulation, tmp_path):
-    backend = AutoBackend()
-    run = simulation(FedAvg(), tmp_path, storage="memory://odt_sim/auto", rounds=9, evaluate_every=9, backend=backend)
-    assert run.run()["rounds"] == 9
-    assert re.match(r"(threads|this process): Ray does not start \(run\.storage: node", backend.choice)
-
-
 def test_device_with_a_time_limit_hangs_in_a_process_that_can_be_ended(user, results, tmp_path):
     backend = AutoBackend()
     rows = results(
@@ -188,19 +150,6 @@ def test_device_with_a_time_limit_hangs_in_a_process_that_can_be_ended(user, res
     ).devices
     assert os.getpid() not in {json.loads(row)["process"] for row in rows.splitlines()}
     assert backend.choice == "ray: fleet.timeout needs workers that can be ended"
-
-
-@pytest.mark.usefixtures("eager")
-def test_sweep_of_short_jobs_moves_in_the_end(results, tmp_path, monkeypatch):
-    monkeypatch.setattr(auto, "_start_seconds", 12.0)
-    monkeypatch.setattr(pace, "ROUND_ON_ACTORS", -1.0)  # actors save a second of each of 7 rounds
-    choices = []
-    for job in range(3):
-        settings = {"rounds": 7, "evaluate_every": 8}
-        _, choice = without_choice(results(FedAvg(), tmp_path / str(job), **settings, backend=AutoBackend()))
-        choices.append(choice)
-    assert re.match(r"(threads|this process): \S+ s a round", choices[0])
-    assert choices[-1] == "ray"
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from odt_sim import Fleet
 from odt_sim.data import Dataset, federate, iid
 from odt_sim.errors import SimulationError
 from odt_sim.observers.base import Observer
+from odt_sim.simulation.processes import ProcessesBackend
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.ray.actors import TRIES
 from odt_sim.simulation.serial import SerialBackend
-from odt_sim.simulation.threads import ThreadsBackend
 from odt_sim.strategies.ditto import Ditto
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
@@ -38,9 +38,9 @@ BACKENDS = {
     "ray-2-actors": lambda: RayBackend(actors=2),
     "ray-3-actors": lambda: RayBackend(actors=3),
     "ray-1-device-an-actor": lambda: RayBackend(devices_per_actor=1),
-    "threads-1": lambda: ThreadsBackend(1),
-    "threads-2": lambda: ThreadsBackend(2),
-    "threads-3": lambda: ThreadsBackend(3),
+    "processes-1": lambda: ProcessesBackend(1),
+    "processes-2": lambda: ProcessesBackend(2),
+    "processes-3": lambda: ProcessesBackend(3),
 }
 
 JOIN = """
@@ -82,22 +82,22 @@ def serial(results, tmp_path_factory):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("backend", slow_except(["ray-2-actors", "threads-2"], BACKENDS))
+@pytest.mark.parametrize("backend", slow_except(["ray-2-actors", "processes-2"], BACKENDS))
 def test_every_backend_gives_the_serial_bits(backend, strategy, serial, results, tmp_path):
     found = results(STRATEGIES[strategy], tmp_path, backend=BACKENDS[backend]())
     found.assert_same_bits(serial(strategy))
 
 
 @pytest.mark.parametrize("kind", slow_except([Ditto, FedPer, IFCA, Scaffold], SHIPPED), ids=lambda kind: kind.__name__)
-def test_two_actors_and_two_threads_give_the_serial_bits_for_every_strategy(kind, model_for, results, tmp_path):
+def test_two_actors_and_two_processes_give_the_serial_bits_for_every_strategy(kind, model_for, results, tmp_path):
     """The model has all that a strategy may need; one device is unseen, and cohorts are drawn."""
     settings = {"model": model_for(kind()), "rounds": 2, "fleet": Fleet(cohort=4, unseen=1)}
     serial = results(kind(), tmp_path / "serial", **settings)
     results(kind(), tmp_path / "ray", **settings, backend=RayBackend(actors=2)).assert_same_bits(serial)
-    results(kind(), tmp_path / "threads", **settings, backend=ThreadsBackend(2)).assert_same_bits(serial)
+    results(kind(), tmp_path / "processes", **settings, backend=ProcessesBackend(2)).assert_same_bits(serial)
 
 
-@pytest.mark.parametrize("backend", [RayBackend(actors=2), ThreadsBackend(2)], ids=["ray", "threads"])
+@pytest.mark.parametrize("backend", [RayBackend(actors=2), ProcessesBackend(2)], ids=["ray", "processes"])
 def test_cached_embeddings_give_the_serial_bits(backend, frozen, results, tmp_path):
     """Workers cache embeddings, and devices change workers from round to round."""
     serial = results(FedAvgFineTune(max_epochs=1), tmp_path / "serial", model=frozen)
@@ -105,7 +105,7 @@ def test_cached_embeddings_give_the_serial_bits(backend, frozen, results, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "backend", [SerialBackend(), RayBackend(actors=2), ThreadsBackend(2)], ids=["serial", "ray", "threads"]
+    "backend", [SerialBackend(), RayBackend(actors=2), ProcessesBackend(2)], ids=["serial", "ray", "processes"]
 )
 def test_broadcast_changed_in_place_is_sent_again(backend, serial, user, results, tmp_path):
     assert results(user.SetsTheEntry(), tmp_path, backend=backend).devices == serial("fedavg").devices
@@ -133,7 +133,7 @@ def test_one_device_per_actor_gives_each_device_a_process(user, results, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "backend", [SerialBackend(), RayBackend(actors=2), ThreadsBackend(2)], ids=["serial", "ray", "threads"]
+    "backend", [SerialBackend(), RayBackend(actors=2), ProcessesBackend(2)], ids=["serial", "ray", "processes"]
 )
 def test_matrix_products_use_one_thread(backend, user, results, tmp_path):
     with threadpool_limits(2, "blas"):
@@ -249,7 +249,7 @@ def test_process_uses_one_ray():
         RayBackend(runtime_env={"env_vars": {"A": "1"}}).start()
 
 
-@pytest.mark.parametrize("kind", [SerialBackend, ThreadsBackend])
+@pytest.mark.parametrize("kind", [SerialBackend, ProcessesBackend])
 def test_backend_without_a_job_is_refused(kind):
     with pytest.raises(SimulationError, match="no job is open"):
         kind().train([], {})

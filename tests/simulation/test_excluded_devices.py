@@ -17,15 +17,15 @@ import odt_sim.strategies
 from odt_sim import Fleet
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.observers.base import Observer
+from odt_sim.simulation.processes import ProcessesBackend
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.ray.actors import TRIES, Actors
-from odt_sim.simulation.threads import ThreadsBackend
 from odt_sim.strategies.base import Update
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.testing import random_data
 
 SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__all__]
-BACKENDS = {"serial": lambda: None, "ray": lambda: RayBackend(actors=2), "threads": lambda: ThreadsBackend(2)}
+BACKENDS = {"serial": lambda: None, "ray": lambda: RayBackend(actors=2), "processes": lambda: ProcessesBackend(2)}
 
 FAILING = 2
 UNKNOWN = ("train_calls", "infer_calls")  # unknown for a device that hangs or crashes
@@ -60,7 +60,7 @@ def away(user, results, tmp_path):
     [
         ("sends_nan", "serial", None, "update not finite"),
         ("sends_nan", "ray", None, "update not finite"),
-        ("sends_nan", "threads", None, "update not finite"),
+        ("sends_nan", "processes", None, "update not finite"),
         ("explodes", "serial", None, "update too large"),
         ("explodes", "ray", None, "update too large"),
         ("hangs", "serial", 1, "timed out"),

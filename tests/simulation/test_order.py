@@ -8,8 +8,8 @@ from slow import slow_except
 
 from odt_sim import Fleet
 from odt_sim.simulation import cohort
+from odt_sim.simulation.processes import ProcessesBackend
 from odt_sim.simulation.ray import RayBackend
-from odt_sim.simulation.threads import ThreadsBackend
 
 NAMES = ["LateDitto", "LateFedAdam", "LateScaffold"]
 BACKENDS = {
@@ -17,8 +17,8 @@ BACKENDS = {
     "2 actors": lambda: RayBackend(actors=2),
     "8 actors": lambda: RayBackend(actors=8),
     "a device an actor": lambda: RayBackend(devices_per_actor=1),
-    "2 threads": lambda: ThreadsBackend(2),
-    "8 threads": lambda: ThreadsBackend(8),
+    "2 processes": lambda: ProcessesBackend(2),
+    "8 processes": lambda: ProcessesBackend(8),
 }
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -43,7 +43,7 @@ def known():
 
 
 @pytest.mark.parametrize("name", slow_except(["LateDitto"], NAMES))
-@pytest.mark.parametrize("backend", slow_except(["2 actors", "2 threads"], BACKENDS))
+@pytest.mark.parametrize("backend", slow_except(["2 actors", "2 processes"], BACKENDS))
 def test_order_of_finishing_devices_changes_no_bit(backend, name, late, grouped, known, results, tmp_path):
     kind, settings = getattr(late, name), {"model": grouped, "fleet": Fleet(unseen=0)}
     if name not in known:

@@ -1,0 +1,153 @@
+"""The backend that runs blocks in this process and in forks of it, one for each further core."""
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from odt_sim.device.engines import RuntimeChoice, RuntimeName
+from odt_sim.errors import ConfigurationError, SimulationError
+from odt_sim.simulation.evaluation import Row
+from odt_sim.simulation.job import Job, Task, Trained
+from odt_sim.simulation.messages import Messages
+from odt_sim.simulation.processes.crew import Crew, Sent
+from odt_sim.simulation.processes.helper import Method
+from odt_sim.simulation.serial import SerialBackend
+from odt_sim.simulation.sums import add
+
+AHEAD = 8
+"""Blocks of a call for each process that are sent before their results are taken; so many results are kept at most."""
+
+
+class ProcessesBackend:
+    """A process for each core, which share the blocks of a round.
+
+    Attributes:
+        alone: The backend with the worker of this process.
+    """
+
+    def __init__(
+        self, processes: int | None = None, runtime: RuntimeName = "litert", runtime_python: str | None = None
+    ) -> None:
+        """Check the settings; start nothing.
+
+        Args:
+            processes: The number of processes, this one included; None for the cores that this process may use.
+            runtime: As of `SerialBackend`.
+            runtime_python: Likewise.
+
+        Raises:
+            ConfigurationError: A setting is out of range.
+        """
+        if processes is not None and (isinstance(processes, bool) or not isinstance(processes, int) or processes < 1):
+            raise ConfigurationError(f"backend.processes: expected null or a number of at least 1, found {processes!r}")
+        self.runtime = RuntimeChoice(runtime, runtime_python)
+        self.processes = processes or len(os.sched_getaffinity(0))
+        self.alone = SerialBackend(runtime, runtime_python)
+        self._opened: tuple[Job, Crew] | None = None
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def open(self, job: Job) -> None:
+        """Make the workers.
+
+        Raises:
+            FileError: The run's storage cannot be written.
+            ConfigurationError: Devices have a time limit.
+            SimulationError: The system refuses a further process.
+        """
+        if job.fleet.timeout is not None:
+            raise ConfigurationError(
+                f"fleet.timeout: expected null with backend=processes, found {job.fleet.timeout:g}; only Ray replaces "
+                "a worker that must be ended: use backend=ray, or serial"
+            )
+        self.alone.open(job)
+        self.start_helpers(job)
+
+    def start_helpers(self, job: Job) -> None:
+        """Fork the helpers for the job that `alone` has opened.
+
+        Raises:
+            SimulationError: The system refuses a further process.
+        """
+        self._opened = job, Crew(self.alone.worker, self.processes - 1)
+
+    def end_helpers(self) -> None:
+        """End the helpers; the job stays open in `alone`."""
+        if self._opened:
+            self._opened[1].close()
+        self._opened = None
+
+    def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
+        """Train blocks, which begin at once, and return their sum alone where nothing more is needed."""
+        job, _ = self._job()
+        each = job.strategy.keeps_updates or job.effective_aggregator.keeps_updates
+        if each or any(
+            task.saves is not None for task in tasks
+        ):  # a round on the clock adds the blocks of several calls
+            return self._run("train", tasks, messages)
+        parts = self._run("train", tasks, messages, views=True)
+
+        def total() -> Iterator[Trained]:
+            total = Trained()
+            for part in parts:
+                add(total, part)
+            yield total
+
+        return total()
+
+    def evaluate(self, tasks: Sequence[Task], messages: Messages) -> Iterator[list[Row]]:
+        """Evaluate blocks, which begin at once."""
+        return self._run("evaluate", tasks, messages)
+
+    def close(self) -> None:
+        """End the helpers and drop the worker."""
+        self.end_helpers()
+        self.alone.close()
+
+    def _job(self) -> tuple[Job, Crew]:
+        if self._opened is None:
+            raise SimulationError("backend processes: no job is open; call open first")
+        return self._opened
+
+    def _run(self, method: Method, tasks: Sequence[Task], messages: Messages, *, views: bool = False) -> Iterator[Any]:
+        """Send the first blocks, and return the results of all in order.
+
+        Args:
+            method: The worker's method.
+            tasks: The blocks.
+            messages: What devices receive.
+            views: Whether the large arrays of a result are valid only until the next result is asked for.
+        """
+        job, crew = self._job()
+        most = AHEAD * self.processes
+        order = iter(in_turn(job.costs(tasks), most // 2))
+        sent: dict[int, tuple[Sent, int]] = {}
+
+        def send() -> None:
+            if numbers := list(islice(order, most // 2)):
+                addressed = [messages.addressed(tasks[number]) for number in numbers]
+                batch = crew.send(method, addressed, messages.broadcast)
+                sent.update((number, (batch, position)) for position, number in enumerate(numbers))
+
+        def results() -> Iterator[Any]:
+            for number in range(len(tasks)):
+                yield from crew.result(*sent.pop(number), view=views)
+                if len(sent) <= most // 2:
+                    send()
+
+        send()
+        send()
+        return results()
+
+
+def in_turn(costs: Sequence[float], last: int) -> list[int]:
+    """Return the order in which to begin blocks: the last ones by descending cost, so that processes end together.
+
+    Args:
+        costs: The cost of each block, in any unit.
+        last: The number of the last ones; those before keep their order, in which results are taken.
+    """
+    first = max(0, len(costs) - last)
+    return [*range(first), *sorted(range(first, len(costs)), key=lambda number: -costs[number])]

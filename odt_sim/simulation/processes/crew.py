@@ -1,0 +1,201 @@
+"""A process and its forks, which do blocks together."""
+
+import multiprocessing
+import os
+import select
+import warnings
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from odt_sim.errors import SimulationError
+from odt_sim.model.tensors import read_only
+from odt_sim.simulation.job import Task
+from odt_sim.simulation.processes.helper import FAILED, Batch, Block, Done, Method, Shared, help
+from odt_sim.simulation.processes.queue import ROOM
+from odt_sim.simulation.worker import Worker
+from odt_sim.strategies.base import Tensors
+
+
+@dataclass
+class Sent:
+    """A batch that was sent, until its results are taken.
+
+    Attributes:
+        batch: The batch.
+        place: Its number in the mailbox.
+        received: What its devices receive.
+        left: The number of results that were not taken.
+        here: The results of this process, by position.
+        there: The numbers of the results of helpers, by position.
+    """
+
+    batch: Batch
+    place: int
+    received: Tensors
+    left: int
+    here: dict[int, Any] = field(default_factory=dict)
+    there: dict[int, int] = field(default_factory=dict)
+
+
+class Crew:
+    """A worker in this process, and one in each of its forks, the helpers.
+
+    Each process takes the next block once it is idle; this one does so while it waits for a result. A block whose helper dies
+    or fails is done again here, so that errors are those of a run in one process.
+    """
+
+    def __init__(self, worker: Worker, helpers: int) -> None:
+        """Fork the helpers.
+
+        Args:
+            worker: This process's worker.
+            helpers: The number of helpers.
+
+        Raises:
+            SimulationError: The system refuses a further process.
+        """
+        self._worker, self._shared = worker, Shared(helpers)
+        self._sent: dict[int, Sent] = {}
+        self._unsent = deque[Block]()  # blocks that wait for room
+        self._in_flight = 0  # blocks that were sent and whose results were not taken
+        self._batches = 0
+        self._broadcast: tuple[int, int, Tensors | None] = (0, 0, None)  # the last one's number, place and tensors
+        self._helpers: list[BaseProcess] = []
+        self._events = select.poll()
+        self._events.register(self._shared.done.reader, select.POLLIN)
+        for number in range(helpers):
+            try:
+                self._start(number)
+            except (OSError, AssertionError) as error:  # the latter in a daemonic process of the user's
+                self.close()
+                raise SimulationError(
+                    f"backend processes: cannot start process {number + 2} ({error}); use backend=serial or fewer "
+                    "backend.processes"
+                ) from error
+
+    def _start(self, number: int) -> None:
+        arguments = number, self._worker, self._shared, os.getpid()
+        context = multiprocessing.get_context("fork")
+        helper = context.Process(target=help, args=arguments, name="odt_sim helper", daemon=True)
+        with warnings.catch_warnings():  # Python warns of forks beside other threads; a helper needs none of them
+            warnings.simplefilter("ignore", DeprecationWarning)
+            helper.start()
+        self._helpers.append(helper)
+        self._events.register(helper.sentinel, select.POLLIN)
+
+    def send(self, method: Method, tasks: Sequence[Task], broadcast: Tensors) -> Sent:
+        """Send blocks, which begin as soon as a process is idle.
+
+        Args:
+            method: The worker's method.
+            tasks: The blocks.
+            broadcast: What the server sends.
+        """
+        place = _lowest_free({sent.place for sent in self._sent.values()})
+        self._batches += 1
+        batch = Batch(self._batches, method, tasks, *self._placed(broadcast))
+        sent = self._sent[batch.id] = Sent(batch, place, read_only(broadcast), len(tasks))
+        self._shared.batches.write(place, batch)
+        self._unsent.extend(Block(batch.id, place, position) for position in range(len(tasks)))
+        self._fill()
+        return sent
+
+    def result(self, sent: Sent, position: int, *, view: bool) -> Iterator[Any]:
+        """Yield the result of a block, once.
+
+        Args:
+            sent: Its batch.
+            position: Its position there.
+            view: Whether the large arrays of the result are valid only until this iterator is asked for more.
+        """
+        while position not in sent.here and position not in sent.there:
+            self._advance(sent, position)
+        if position in sent.here:
+            yield sent.here.pop(position)
+        else:
+            number = sent.there[position]
+            yield (self._shared.results.view if view else self._shared.results.read)(number)
+            self._free(number)
+        self._in_flight -= 1
+        sent.left -= 1
+        if not sent.left:
+            del self._sent[sent.batch.id]
+        self._fill()
+
+    def close(self) -> None:
+        """End the helpers, whatever they do."""
+        for helper in self._helpers:
+            helper.kill()
+        for helper in self._helpers:
+            helper.join()
+            helper.close()
+        self._helpers, self._sent = [], {}
+        self._shared.close()
+
+    def _placed(self, broadcast: Tensors) -> tuple[int, int]:
+        """Write a broadcast, unless it is the last one, and return its number and its place."""
+        number, place, last = self._broadcast
+        if last is not broadcast:
+            number, place = number + 1, _lowest_free({sent.batch.broadcast_place for sent in self._sent.values()})
+            self._shared.broadcasts.write(place, dict(broadcast))
+            self._broadcast = number, place, broadcast
+        return number, place
+
+    def _fill(self) -> None:
+        """Send blocks as long as there is room for their results."""
+        some = [self._unsent.popleft() for _ in range(min(len(self._unsent), ROOM - self._in_flight))]
+        self._in_flight += len(some)
+        self._shared.blocks.put(some)
+
+    def _advance(self, wanted: Sent, position: int) -> None:
+        """Receive results; if there are none, do a block here; if none is left, wait for a helper.
+
+        Args:
+            wanted: The batch of the block whose result is needed next.
+            position: The block's position in it.
+        """
+        if self._receive():
+            return
+        if message := self._shared.blocks.get():
+            block = Block(*message)
+            self._do(self._sent[block.batch], block.position)
+        elif (block := Block(wanted.batch.id, wanted.place, position)) in self._unsent:  # later results leave no room
+            self._unsent.remove(block)
+            self._in_flight += 1
+            self._do(wanted, position)
+        else:
+            ready = [file for file, _ in self._events.poll()]
+            if not self._receive() and self._shared.done.reader not in ready:  # a helper died, maybe with this block
+                self._do(wanted, position)
+
+    def _receive(self) -> bool:
+        """Receive what helpers have sent; return whether there was anything."""
+        some = False
+        while message := self._shared.done.get():
+            done, some = Done(*message), True
+            sent = self._sent.get(done.batch)
+            if done.result == FAILED:
+                if sent and done.position not in sent.here:
+                    self._do(sent, done.position)
+            elif sent is None or done.position in sent.here:  # done here meanwhile, after a helper died
+                self._free(done.result)
+            else:
+                sent.there[done.position] = done.result
+        return some
+
+    def _do(self, sent: Sent, position: int) -> None:
+        """Do a block here."""
+        batch = sent.batch
+        sent.here[position] = getattr(self._worker, batch.method)(batch.tasks[position], sent.received)
+
+    def _free(self, result: int) -> None:
+        """Give the memory of a helper's result back to it."""
+        self._shared.taken[result] = 0
+
+
+def _lowest_free(used: set[int]) -> int:
+    """Return the lowest number that is not used."""
+    return next(number for number in range(len(used) + 1) if number not in used)

@@ -1,0 +1,151 @@
+"""A fork of the run's process that works on blocks until that ends."""
+
+import ctypes
+import gc
+import mmap
+import os
+import select
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from odt_sim.model.tensors import read_only
+from odt_sim.simulation.job import Task
+from odt_sim.simulation.processes.mailbox import Mailbox
+from odt_sim.simulation.processes.queue import ROOM, Queue
+from odt_sim.simulation.worker import Worker
+from odt_sim.strategies.base import Tensors
+
+Method = Literal["train", "evaluate"]
+
+FAILED = -1
+"""In place of the number of a result: the block failed in the helper."""
+
+PR_SET_PDEATHSIG = 1  # https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Blocks that are sent together.
+
+    Attributes:
+        id: A number that no other batch of the job has.
+        method: The worker's method.
+        tasks: The blocks.
+        broadcast: A number that no other broadcast of the job has.
+        broadcast_place: The number of the broadcast in its mailbox.
+    """
+
+    id: int
+    method: Method
+    tasks: Sequence[Task]
+    broadcast: int
+    broadcast_place: int
+
+
+class Block(NamedTuple):
+    """A block to do: its batch, the number of that in its mailbox, and the block's position in it."""
+
+    batch: int
+    place: int
+    position: int
+
+
+class Done(NamedTuple):
+    """A block that a helper did, and the number of its result in the mailbox of results, or `FAILED`."""
+
+    batch: int
+    position: int
+    result: int
+
+
+class Shared:
+    """What the run's process shares with its helpers; each takes a block from `blocks` when it is idle.
+
+    Attributes:
+        blocks: The blocks to do.
+        done: The blocks that helpers did.
+        batches: The batches of these blocks.
+        broadcasts: What the server sends.
+        results: The results of helpers.
+        taken: A byte for each number of `results`, `ROOM` for each helper: 1 until the run's process has read the result.
+    """
+
+    def __init__(self, helpers: int) -> None:
+        """Create all, for a number of helpers."""
+        self.blocks, self.done = Queue(len(Block._fields)), Queue(len(Done._fields))
+        self.batches, self.broadcasts, self.results = Mailbox(), Mailbox(), Mailbox()
+        self.taken = mmap.mmap(-1, ROOM * max(1, helpers))
+
+    def close(self) -> None:
+        """Give everything back, once the helpers have ended."""
+        for each in (self.blocks, self.done, self.batches, self.broadcasts, self.results, self.taken):
+            each.close()
+
+
+def help(helper: int, worker: Worker, shared: Shared, parent: int) -> None:
+    """Do blocks in this process, a fork, until its parent ends or kills it.
+
+    Args:
+        helper: The helper's number.
+        worker: Does the blocks.
+        shared: What the parent made before the fork.
+        parent: The parent's process id.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, too
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return
+    gc.freeze()  # a collection would copy the pages that the processes share
+    os.close(shared.blocks.writer)
+    _Helper(helper, worker, shared).run()
+
+
+class _Helper:
+    def __init__(self, number: int, worker: Worker, shared: Shared) -> None:
+        self._own, self._worker, self._shared = number * ROOM, worker, shared
+        self._batch = Batch(-1, "train", (), -1, 0)
+        self._broadcast: tuple[int, Tensors] = (-1, {})
+
+    def run(self) -> None:
+        """Do blocks."""
+        blocks, done, idle = self._shared.blocks, self._shared.done, select.poll()
+        idle.register(blocks.reader, select.POLLIN)
+        while True:
+            try:
+                message = blocks.get()
+            except EOFError:
+                return
+            if message is None:
+                sys.stdout.flush()  # what a strategy printed
+                idle.poll()
+            else:
+                block = Block(*message)
+                done.put([Done(block.batch, block.position, self._result(block))])
+
+    def _result(self, block: Block) -> int:
+        """Do a block and return the number of its result."""
+        try:
+            batch = self._batch_of(block)
+            result = getattr(self._worker, batch.method)(batch.tasks[block.position], self._received(batch))
+            number = self._shared.taken.find(b"\0", self._own, self._own + ROOM)
+            self._shared.results.write(number, result)
+        except Exception:  # the parent does the block again, and raises what it raises there
+            return FAILED
+        self._shared.taken[number] = 1
+        return number
+
+    def _batch_of(self, block: Block) -> Batch:
+        if self._batch.id != block.batch:
+            self._batch = self._shared.batches.read(block.place)
+            assert self._batch.id == block.batch  # else the parent has done it meanwhile, after another helper died
+        return self._batch
+
+    def _received(self, batch: Batch) -> Tensors:
+        if self._broadcast[0] != batch.broadcast:
+            received: dict[str, Any] = self._shared.broadcasts.read(batch.broadcast_place)
+            self._broadcast = batch.broadcast, read_only(received)
+        return self._broadcast[1]

@@ -1,0 +1,241 @@
+"""Blocks in this process and its forks: their order, errors, deaths, calls in flight, interruption and resuming."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from itertools import chain
+
+import numpy as np
+import psutil
+import pytest
+from deaths import DeathError, DiesAfterRound
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odt_sim import Fleet, TrainingPlan
+from odt_sim.device.runtime import Runtime
+from odt_sim.errors import ConfigurationError, SimulationError
+from odt_sim.model.tensors import ServerState
+from odt_sim.persistence.storage import Folder
+from odt_sim.simulation import cohort
+from odt_sim.simulation.job import Job, Task
+from odt_sim.simulation.messages import Messages
+from odt_sim.simulation.processes import ProcessesBackend, crew
+from odt_sim.simulation.processes.backend import in_turn
+from odt_sim.simulation.serial import SerialBackend
+from odt_sim.simulation.sums import join
+from odt_sim.strategies.fedavg import FedAvg
+from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.local import Local
+
+
+@pytest.fixture
+def single_blocks(monkeypatch):
+    """Let each device be a block."""
+    monkeypatch.setattr(cohort, "FEWEST_BLOCKS", 7)
+
+
+@pytest.mark.parametrize(
+    ("costs", "last", "order"),
+    [
+        ([], 4, []),
+        ([1, 3, 2], 4, [1, 2, 0]),
+        ([1, 3, 2, 2], 4, [1, 2, 3, 0]),
+        ([1, 9, 5, 6, 7, 8], 3, [0, 1, 2, 5, 4, 3]),
+    ],
+)
+def test_last_blocks_begin_with_the_costliest(costs, last, order):
+    assert in_turn(costs, last) == order
+
+
+@given(st.lists(st.integers(0, 9)), st.integers(1, 9))
+def test_blocks_wait_for_none_that_has_not_begun(costs, last):
+    """Block k is begun at the latest when k results were taken."""
+    order = in_turn(costs, last)
+    assert sorted(order) == list(range(len(costs)))
+    assert all(order.index(number) < number + last for number in range(len(costs)))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Raises", r"device 4 in round 2 with KeyError: 'mu' \(\S*strategies\.py:\d+\); correct it"),
+        ("ExitsInLocal", r"device \d in round 1 with SystemExit: no data \(\S*strategies\.py:\d+\); correct it"),
+    ],
+)
+def test_error_of_a_strategy_is_that_of_the_serial_backend(name, message, user, simulation, tmp_path):
+    errors = []
+    for backend in (SerialBackend(), ProcessesBackend(2)):
+        run = simulation(getattr(user, name)(), tmp_path / type(backend).__name__, backend=backend)
+        with pytest.raises(SimulationError, match=f"^strategy {name}: failed on {message}") as caught:
+            run.run()
+        errors.append((str(caught.value), type(caught.value.__cause__)))
+    assert errors[0] == errors[1]
+    assert not multiprocessing.active_children()
+
+
+class WaitsForTheOther(FedAvg):
+    """Lets each device wait until another one trains beside it; holds what can be neither copied nor pickled."""
+
+    def __init__(self):
+        self._barrier, self._lock = multiprocessing.get_context("fork").Barrier(2), threading.Lock()
+
+    def local(self, device, broadcast):
+        self._barrier.wait(timeout=60)
+        return super().local(device, broadcast)
+
+
+@pytest.mark.usefixtures("single_blocks")
+def test_two_devices_train_at_once(results, tmp_path):
+    fleet = Fleet(cohort=4, unseen=1)
+    found = results(WaitsForTheOther(), tmp_path, fleet=fleet, backend=ProcessesBackend(2))
+    assert [row["devices"] for row in found.rounds] == [4, 4, 4]
+
+
+class Elsewhere(FedAvg):
+    """Does something in helpers."""
+
+    def __init__(self, act):
+        self._act, self._process = act, os.getpid()
+
+    def local(self, device, broadcast):
+        if os.getpid() != self._process:
+            self._act(device)
+        return super().local(device, broadcast)
+
+
+def dies(device):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dies_in_round_2(device):
+    if device.round == 2:
+        dies(device)
+
+
+def fails(device):
+    raise MemoryError
+
+
+@pytest.mark.usefixtures("single_blocks")
+@pytest.mark.parametrize("processes", [2, 3])
+@pytest.mark.parametrize("act", [dies, dies_in_round_2, fails])
+def test_what_helpers_do_not_do_is_done_here(act, processes, results, tmp_path):
+    serial = results(Elsewhere(act), tmp_path / "serial")
+    results(Elsewhere(act), tmp_path / "found", backend=ProcessesBackend(processes)).assert_same_bits(serial)
+
+
+@pytest.mark.usefixtures("single_blocks")
+@pytest.mark.parametrize("room", [1, 2, 5])
+def test_little_room_for_results_gives_the_same_bits(room, results, tmp_path, monkeypatch):
+    """Evaluation and the next round, which begins before, have more results than there is room for."""
+    serial = results(FedPer(), tmp_path / "serial", evaluate_every=1)
+    monkeypatch.setattr(crew, "ROOM", room)
+    results(FedPer(), tmp_path / "found", evaluate_every=1, backend=ProcessesBackend(2)).assert_same_bits(serial)
+
+
+@pytest.mark.parametrize("saves", [None, 3])
+def test_blocks_of_several_calls_are_added_as_by_the_serial_backend(saves, momentum, fleet_data, tmp_path):
+    """As a round on the clock adds those of its groups, whose tasks have `saves` and whose broadcasts differ."""
+    job = Job(momentum, fleet_data, FedAvg(), TrainingPlan(learning_rate=0.05), 0, Folder(tmp_path), Fleet())
+    initial = Runtime(momentum).initial
+    groups = [[Task("train", 1, (id,), saves=saves) for id in ids] for ids in ((0, 3, 5), (1, 2, 4), (6,))]
+    sums = []
+    for backend in (SerialBackend(), ProcessesBackend(2)):
+        backend.open(job)
+        states = [ServerState({"weights": initial * factor}) for factor in (1.0, 0.5, 2.0)]
+        calls = [
+            backend.train(group, Messages(job, state))
+            for group, state in zip(groups if saves else groups[:1], states, strict=False)
+        ]
+        sums.append(join(chain.from_iterable(calls)))
+        backend.close()
+    np.testing.assert_array_equal(sums[0].sums["weights"], sums[1].sums["weights"])
+    assert sums[0].contributed == sums[1].contributed
+
+
+def speaks(device):
+    print(f"from device {device.id}")
+
+
+@pytest.mark.usefixtures("single_blocks")
+def test_what_a_strategy_prints_in_a_helper_is_seen(results, tmp_path, capfd):
+    results(Elsewhere(speaks), tmp_path, backend=ProcessesBackend(3))
+    assert "from device" in capfd.readouterr().out
+
+
+def test_time_limit_is_refused(simulation, tmp_path):
+    run = simulation(FedAvg(), tmp_path, fleet=Fleet(unseen=1, timeout=5), backend=ProcessesBackend(2))
+    with pytest.raises(
+        ConfigurationError, match=r"^fleet\.timeout: expected null with backend=processes, found 5; only"
+    ):
+        run.run()
+
+
+def test_process_that_may_have_no_others_is_refused(simulation, tmp_path, monkeypatch):
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    with pytest.raises(SimulationError, match=r"^backend processes: cannot start process 2 \(daemonic .*; use backend"):
+        simulation(FedAvg(), tmp_path, backend=ProcessesBackend(2)).run()
+
+
+@pytest.mark.parametrize("processes", [0, -1, True, 1.5])
+def test_number_of_processes_is_checked(processes):
+    with pytest.raises(
+        ConfigurationError, match=r"^backend\.processes: expected null or a number of at least 1, found"
+    ):
+        ProcessesBackend(processes)
+
+
+@pytest.mark.parametrize("kind", [FedPer, Local])
+def test_run_that_died_resumes_with_the_same_bits(kind, results, simulation, tmp_path):
+    whole = results(kind(), tmp_path / "whole", rounds=5)
+    with pytest.raises(DeathError):
+        simulation(kind(), tmp_path / "run", rounds=5, backend=ProcessesBackend(2)).run(observers=[DiesAfterRound(3)])
+    assert not multiprocessing.active_children()
+    simulation(kind(), tmp_path / "run", rounds=5, backend=ProcessesBackend(3)).run(resume=True)
+    type(whole).read(tmp_path / "run").assert_same_bits(whole)
+
+
+class Hangs(FedPer):
+    """Never ends the second round; devices keep states, so that the first is committed before."""
+
+    def local(self, device, broadcast):
+        if device.round == 2:
+            while True:
+                device.train()
+        return super().local(device, broadcast)
+
+
+def test_run_that_ends_early_does_not_wait_for_the_round_begun_ahead(simulation, tmp_path):
+    with pytest.raises(DeathError):
+        simulation(Hangs(), tmp_path, backend=ProcessesBackend(2)).run(observers=[DiesAfterRound(1)])
+    assert not multiprocessing.active_children()
+
+
+HELPERS = """
+import os, sys, time
+from odt_sim.simulation.processes.crew import Crew
+
+class Worker:
+    def train(self, task, received):
+        os.write(1, f"{os.getpid()}\\n".encode())
+        time.sleep(60)
+
+crew = Crew(Worker(), 2)
+crew.send("train", [0, 1], {})
+time.sleep(60)
+"""
+
+
+def test_helpers_end_with_a_process_that_is_killed():
+    with subprocess.Popen([sys.executable, "-c", HELPERS], stdout=subprocess.PIPE, text=True) as child:
+        helpers = [psutil.Process(int(child.stdout.readline())) for _ in range(2)]
+        child.kill()
+    until = time.monotonic() + 30
+    while any(helper.is_running() and helper.status() != psutil.STATUS_ZOMBIE for helper in helpers):
+        assert time.monotonic() < until
+        time.sleep(0.01)
