@@ -10,7 +10,6 @@ the median of updates a second and the median and the quartiles of the turns' ra
 import argparse
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,13 +46,15 @@ MODELS: dict[str, Callable[[], Path]] = {
 
 
 class Clock(Observer):
-    """The ends of rounds."""
+    """The seconds of rounds."""
+
+    waits = True
 
     def __init__(self) -> None:
-        self.ends: list[float] = []
+        self.seconds: list[float] = []
 
     def on_round(self, record: RoundRecord) -> None:
-        self.ends.append(time.perf_counter())
+        self.seconds.append(record.seconds)
 
 
 def updates_a_second(model: TrainableModel, data: FederatedData, backend: Backend, rounds: int) -> float:
@@ -71,7 +72,7 @@ def updates_a_second(model: TrainableModel, data: FederatedData, backend: Backen
             evaluate_every=total,
             backend=backend,
         ).run(observers=[clock])
-    return COHORT * rounds / (clock.ends[-2] - clock.ends[WARM_UP - 1])
+    return COHORT * rounds / sum(clock.seconds[WARM_UP:-1])
 
 
 def turns_of(model: TrainableModel, data: FederatedData, turns: int, seconds: float) -> np.ndarray:

@@ -14,7 +14,7 @@ def sweep(tmp_path_factory):
     for number, (strategy, seed) in enumerate([("fedavg", 0), ("fedavg", 1), ("fedper", 0)]):
         write_run(root / str(number), strategy, seed, devices=6, unseen=2, rounds=3, overrides=["train.epochs=2"])
     (root / "3").mkdir()
-    RunFolder(root / "3").append_round(round_record(1, accuracy=0.5))
+    RunFolder(root / "3").append_rounds(round_record(1, accuracy=0.5))
     return root
 
 

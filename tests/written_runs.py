@@ -90,7 +90,7 @@ def write_run(
         line |= {"excluded_reasons": {"3": "timed out"} if number == 2 else {}}
         line |= {"seconds": 0.8 + rng.random() / 10}
         lines.append(RoundRecord.of(line | evaluation_columns(rows, TASK_METRICS[task])))
-        folder.append_round(lines[-1])
+        folder.append_rounds(lines[-1])
     for row, shift in zip(rows, rng.normal(-0.06, 0.06, devices), strict=True):
         for metric in TASK_METRICS[task]:
             known = references and strategy != "local"

@@ -1,6 +1,7 @@
 """The workloads on odt_sim. BACKEND is ray (an actor a core), processes, serial or auto; MODEL is the `.tflite` file.
 
-A round ends with its commit on disk. odt_sim evaluates after the last round, so the run has one round more than is measured.
+The last round that counts ends with its commit on disk, and those of all before. odt_sim evaluates after the last round, so the
+run has one round more than is measured.
 """
 
 import os
@@ -50,16 +51,19 @@ def chosen_backend() -> Backend:
 class Marks(Observer):
     """The ends of rounds, and the report after the last one that counts."""
 
+    waits = True
+
     def __init__(self, problem: Problem, kept: list[Weights]) -> None:
         self._problem, self._kept = problem, kept
-        self._marks, self._steps = list[float](), 0
+        self._seconds, self._steps = list[float](), 0
 
     def on_round(self, record: RoundRecord) -> None:
-        self._marks.append(time.time())
+        self._seconds.append(record.seconds)
         self._steps += record.train_calls or 0
-        if len(self._marks) == self._problem.rounds:
+        if len(self._seconds) == self._problem.rounds:
+            marks = [time.time() - sum(self._seconds[rounds:]) for rounds in range(1, self._problem.rounds + 1)]
             trained = [p.name for p in self._kept[0].layout.parameters if p.role == "trainable"]
-            self._problem.report(self._marks, self._steps, [np.array(self._kept[0][name]) for name in trained])
+            self._problem.report(marks, self._steps, [np.array(self._kept[0][name]) for name in trained])
 
 
 def main() -> None:

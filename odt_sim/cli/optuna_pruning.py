@@ -19,6 +19,8 @@ class Pruning(Observer):
     A resumed run reports what its records hold, so that it stops after the same round.
     """
 
+    waits = True
+
     def __init__(self, folder: Path, number: int, name: str, settings: dict[str, object] | None) -> None:
         """Follow a trial.
 

@@ -50,11 +50,14 @@ class Observer:
     Attributes:
         reason: Why `on_begin` or `on_round` returned True; by default the observer's class.
         required: Whether a failure in `on_round` ends the run.
+        waits: Whether `on_round` ends a run after evaluated rounds only. Then other short rounds may be committed together,
+            and their records come some at a time, 50 ms late.
         decides: Settings of this observer that affect the result, by name; the summary records them.
     """
 
     reason: str | None = None
     required: bool = False
+    waits: bool = False
     decides: Mapping[str, str] = {}
 
     def on_begin(self, run: RunInfo) -> bool | None:
@@ -98,6 +101,11 @@ class Observers(Observer):
             key: value for key, value in (("name", name), ("settings", settings)) if value is not None
         }
         self.decides = {key: value for each in self._members for key, value in each.decides.items()}
+
+    @property
+    def waits(self) -> bool:  # type: ignore[override]
+        """Whether the records of short rounds may come late to all observers."""
+        return all(observer.waits for observer in self._members)
 
     def on_begin(self, run: RunInfo) -> bool:
         """Begin all observers; return whether one of them stops the run.

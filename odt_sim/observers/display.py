@@ -27,6 +27,8 @@ MAX_NAMED = 10  # excluded devices in the line that names them
 class Display(Observer):
     """One line for a run: a bar of rounds, the time and the last known figures; then the devices that were excluded."""
 
+    waits = True
+
     def __init__(self) -> None:
         """Show nothing before `show` or `on_begin`."""
         self._console = Console(stderr=True, force_jupyter=False)

@@ -14,6 +14,8 @@ class EarlyStopping(Observer):
     The decision depends on the rounds' records alone, so that a resumed run stops after the same round.
     """
 
+    waits = True
+
     def __init__(self, until: Literal["target", "plateau"], *, target: float | None = None, patience: int = 3) -> None:
         """Set the condition.
 

@@ -10,6 +10,8 @@ from odt_sim.persistence.records import RoundRecord, by_reason
 class ExclusionWarnings(Observer):
     """Warns once for each reason why devices were left out of a round, or not evaluated."""
 
+    waits = True
+
     def __init__(self) -> None:
         """Begin without any warning."""
         self._warned: set[str] = set()

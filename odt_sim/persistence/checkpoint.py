@@ -23,9 +23,9 @@ OURS = re.compile(
 class Checkpoint:
     """The commits of a few rounds, and the devices' states that they refer to.
 
-    A round is committed once `server.<round>.safetensors` is written; devices' states are durable before that. Kept are the
-    commits of the last round, of the one before, and of the round that validates best up to each of them; with an
-    asynchronous server also those from which devices still train. A file of states is removed as soon as no kept commit
+    A round is committed once `server.<round>.safetensors` is written, or that of a later round; devices' states are durable
+    before that. Kept are the last commit, the one before, and that of the round that validates best up to each of them; with
+    an asynchronous server also those from which devices still train. A file of states is removed as soon as no kept commit
     refers to it.
     """
 
@@ -42,6 +42,7 @@ class Checkpoint:
         self._rounds = set[int]()  # of the commits among them
         self._kept: dict[int, Commit] = {}
         self._last: Commit
+        self._before = 0  # the round of the commit before
         self._reported: Commit | None = None
 
     def look(self) -> int:
@@ -124,7 +125,8 @@ class Checkpoint:
             FileError: A commit cannot be read now.
         """
         self._kept, self._last, self._reported = {last.round: last}, last, None
-        for round in self._rounds & {last.round - 1, reported_before} - {reported, last.round}:
+        self._before = max((round for round in self._rounds if round < last.round), default=last.round)
+        for round in self._rounds & {self._before, reported_before} - {reported, last.round}:
             try:
                 self._kept[round] = self._complete(round)
             except VersionError:
@@ -159,7 +161,7 @@ class Checkpoint:
         self._file(commit.round).write(commit)
         before, needed, kept = self._kept, self._needed(), (self.reported, self._last, commit)
         self._kept = {commit.round: commit for commit in kept}
-        self._last, self._reported = commit, commit if best else self._reported
+        self._before, self._last, self._reported = self._last.round, commit, commit if best else self._reported
         dropped = [commit for round, commit in before.items() if round not in self._kept and round > 0]
         unneeded = np.setdiff1d(_files(dropped), _files(self._kept.values()), assume_unique=True)
         self._storage.delete([*map(commit_name, sorted(needed - self._needed() - {0})), *state_names(unneeded)])
@@ -169,7 +171,7 @@ class Checkpoint:
 
         The commit of the round to report is only evaluated, so that it needs no earlier ones.
         """
-        resumed = [commit for round, commit in self._kept.items() if round >= self._last.round - 1]
+        resumed = [commit for round, commit in self._kept.items() if round >= self._before]
         return {*self._kept, *(round for commit in resumed for round in commit.earlier)}
 
     def _file(self, round: int) -> CommitFile:

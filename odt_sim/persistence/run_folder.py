@@ -40,15 +40,15 @@ class RunFolder:
 
     path: Path
 
-    def append_round(self, record: RoundRecord) -> None:
-        """Append one line to `rounds.jsonl` durably; a full disk leaves the earlier lines whole.
+    def append_rounds(self, *records: RoundRecord) -> None:
+        """Append lines to `rounds.jsonl` durably; a full disk leaves the earlier lines whole.
 
         A resumed run calls `truncate_rounds` first, which also drops a torn last line.
 
         Raises:
             FileError: The file cannot be written.
         """
-        self._append(ROUNDS, record)
+        self._append(ROUNDS, *records)
 
     def append_timeline(self, record: TimelineRecord) -> None:
         """Append one line to `timeline.jsonl`, before that of `rounds.jsonl`.
@@ -58,14 +58,14 @@ class RunFolder:
         """
         self._append(TIMELINE, record)
 
-    def _append(self, name: str, record: Mapping[str, Any]) -> None:
+    def _append(self, name: str, *records: Mapping[str, Any]) -> None:
         path = self.path / name
         try:
             with path.open("ab", buffering=0) as file:
                 size = file.tell()
-                line = _line(record)
+                lines = _lines(records)
                 try:
-                    if file.write(line) != len(line):
+                    if file.write(lines) != len(lines):
                         raise OSError(None, "only a part of a line was written")
                     os.fdatasync(file.fileno())
                     if not size:

@@ -1,6 +1,6 @@
-"""The commits of a run's rounds, which overlap with short rounds."""
+"""The commits of a run's rounds, which overlap with short rounds; very short ones are committed together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
@@ -9,23 +9,37 @@ from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import RoundRecord
 
 SHORT = 0.05
-"""The most seconds of a round whose commit overlaps with the next one; observers get the records of others at once."""
+"""The most seconds of a round whose commit overlaps with the next one; observers get the records of others at once.
+
+Also the seconds of rounds after which those that wait are committed.
+"""
+
+TINY = 0.025
+"""The most seconds of a round that waits for the commit of a later one; a commit takes about 3 ms of a core."""
+
+MOST = 16
+"""The most rounds of a commit."""
+
+Write = Callable[[Sequence[RoundRecord]], None]
+"""Commits the state after a round, with the records of all rounds since the last commit."""
 
 
 class Commits:
-    """Commits one round at a time in a thread, and gives observers the record of a round once its commit is on disk.
+    """Commits the rounds of a run in a thread, and gives observers the records of rounds once they are on disk.
 
-    A run that dies loses the round that it trains and at most the one before; resumed, it repeats them with the same bits.
+    A run that dies loses the round that it trains and what was not on disk, a round or some tiny ones; resumed, it repeats
+    them with the same bits.
     """
 
     def __init__(self, observers: Observers) -> None:
         """Start no thread yet."""
         self._observers = observers
         self._thread = ThreadPoolExecutor(1, "commit")
-        self._in_flight: tuple[RoundRecord, Future[None]] | None = None
+        self._waiting: tuple[list[RoundRecord], Write] | None = None
+        self._in_flight: tuple[list[RoundRecord], Future[None]] | None = None
 
-    def begin(self, commit: Commit, record: RoundRecord, write: Callable[[], None]) -> bool:
-        """Begin to commit a round; that of the round before must have ended.
+    def begin(self, commit: Commit, record: RoundRecord, write: Write, *, waits: bool) -> bool:
+        """Begin to commit a round, or let it wait for a later one; the commit before must have ended.
 
         A round in which devices wrote states is committed at once: their sync would wait for the next round's states.
 
@@ -33,21 +47,27 @@ class Commits:
             commit: The state after the round.
             record: The round's record.
             write: Commits the round.
+            waits: Whether the round may wait; it does only if it is tiny.
 
         Returns:
-            Whether an observer ends the run; False while the commit is in flight.
+            Whether an observer ends the run; False while the commit is in flight or waits.
 
         Raises:
             FileError: The commit failed.
             OdtSimError: A required observer failed.
         """
         assert self._in_flight is None
-        self._in_flight = record, self._thread.submit(write)
+        records = [*(self._waiting[0] if self._waiting else ()), record]
+        self._waiting = records, write
         overlaps = record.seconds <= SHORT and not commit.versions.written(commit.round)
+        enough = len(records) == MOST or sum(each.seconds for each in records) > SHORT
+        if waits and overlaps and record.seconds <= TINY and self._observers.waits and not enough:
+            return False
+        self._submit()
         return False if overlaps else self.end()
 
     def end(self) -> bool:
-        """Wait for the commit in flight, if any, and give observers its record; return whether one of them ends the run.
+        """Wait for the commit in flight, if any, and give observers its records; return whether one of them ends the run.
 
         Raises:
             FileError: The commit failed.
@@ -55,9 +75,16 @@ class Commits:
         """
         if self._in_flight is None:
             return False
-        (record, written), self._in_flight = self._in_flight, None
+        (records, written), self._in_flight = self._in_flight, None
         written.result()
-        return self._observers.on_round(record)
+        stops = [self._observers.on_round(record) for record in records]
+        return any(stops)
+
+    def end_all(self) -> bool:
+        """Commit the rounds that wait, too; see `end`."""
+        stopped = self.end()
+        self._submit()
+        return self.end() or stopped
 
     def __enter__(self) -> "Commits":
         """Return itself."""
@@ -66,8 +93,13 @@ class Commits:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the commit in flight, also where the next round failed."""
+        """End all commits, also where the next round failed."""
         try:
-            self.end()
+            self.end_all()
         finally:
             self._thread.shutdown()
+
+    def _submit(self) -> None:
+        if self._waiting:
+            (records, write), self._waiting = self._waiting, None
+            self._in_flight = records, self._thread.submit(write, records)

@@ -37,7 +37,7 @@ from odt_sim.simulation.cadence import Cadence
 from odt_sim.simulation.callbacks import Function, as_observers, text_of_callbacks
 from odt_sim.simulation.checks import check_metrics, checked_job, promised, without_validation
 from odt_sim.simulation.clock.kinds import check_clock, clock_of
-from odt_sim.simulation.commits import Commits
+from odt_sim.simulation.commits import Commits, Write
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.finish import write_model, write_results
 from odt_sim.simulation.job import Task, Trained
@@ -283,8 +283,10 @@ class Simulation:
                         break
                     commit, record, flight, write = self._round(commit, flight, trained, started)
                     started += record.seconds
-                    stopped = commits.begin(commit, record, write)
-                stopped = commits.end() or stopped
+                    # With the last two rounds committed, a run leaves the same files however fast it was.
+                    waits = not record.figures and flight is not None and 1 < record.round < self._rounds - 1
+                    stopped = commits.begin(commit, record, write, waits=waits)
+                stopped = commits.end_all() or stopped
             return list(self._steps.evaluate("final", self._checkpoint.reported)), stopped
         finally:
             self._backend.close()
@@ -295,7 +297,7 @@ class Simulation:
 
     def _round(
         self, commit: Commit, flight: RoundInFlight, trained: Trained, started: float
-    ) -> tuple[Commit, RoundRecord, RoundInFlight | None, Callable[[], None]]:
+    ) -> tuple[Commit, RoundRecord, RoundInFlight | None, Write]:
         """End a round, begin the next one, and only then evaluate, so that workers never wait.
 
         States that the next round writes lie beside the committed ones: a run that dies here resumes without them.
@@ -318,11 +320,13 @@ class Simulation:
             hand_back()  # the allocator keeps what rounds free, which looks like a leak
         best = reported_round(self._evaluated, self._job.metrics[0]) == after.round
         line = flight.appointment.line if flight.appointment else None
-        return after, record, following, partial(self._write, after, record, line, best=best)
+        return after, record, following, partial(self._write, after, line, best=best)
 
-    def _write(self, commit: Commit, record: RoundRecord, line: TimelineRecord | None, *, best: bool) -> None:
-        """Commit a round, after its records."""
+    def _write(
+        self, commit: Commit, line: TimelineRecord | None, records: Sequence[RoundRecord], *, best: bool
+    ) -> None:
+        """Commit rounds, after their records."""
         if line:
             self._folder.append_timeline(line)
-        self._folder.append_round(record)
+        self._folder.append_rounds(*records)
         self._checkpoint.write(commit, best=best)

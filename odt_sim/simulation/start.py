@@ -19,6 +19,7 @@ from odt_sim.persistence.checkpoint import Checkpoint
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run_folder import INITIAL_MODEL, RECORDS, ROUNDS, TIMELINE, TRAINED_MODEL, RunFolder, checksum
+from odt_sim.simulation.commits import MOST, TINY
 from odt_sim.simulation.job import Job
 
 
@@ -113,6 +114,12 @@ def start(
     return commit, recorded
 
 
+def _may_be_left(records: Sequence[RoundRecord], committed: int) -> bool:
+    """Return whether a killed run may have recorded rounds after the last commit; the first is committed alone."""
+    together = committed > 0 and len(records) <= MOST and all(record.seconds <= TINY for record in records)
+    return len(records) <= 1 or together
+
+
 def store_calibration(conditions: Conditions | None, directory: Path) -> None:
     """Write the calibration of the devices into the run's folder, so that a resumed run has the same clock.
 
@@ -127,7 +134,7 @@ def store_calibration(conditions: Conditions | None, directory: Path) -> None:
 def _check_recorded(
     recorded: Sequence[RoundRecord], committed: int, directory: Path, checkpoint: str, commit: Commit
 ) -> None:
-    """Check that records and checkpoint are of one run; a killed run may have recorded one round more.
+    """Check that records and checkpoint are of one run; a killed run may have recorded more rounds.
 
     Args:
         recorded: The lines of `rounds.jsonl`.
@@ -137,7 +144,11 @@ def _check_recorded(
         commit: The commit to resume after.
     """
     numbers = [record.round for record in recorded]
-    if numbers != list(range(1, len(numbers) + 1)) or not commit.round <= len(numbers) <= committed + 1:
+    if (
+        numbers != list(range(1, len(numbers) + 1))
+        or not commit.round <= len(numbers)
+        or not _may_be_left(recorded[committed:], committed)
+    ):
         advice = "resume with the run's own run.storage, or start a new run in another folder"
         if checkpoint.startswith("memory:"):
             advice = "it lives as long as its process; start a new run in another folder, with a run.storage that lasts"

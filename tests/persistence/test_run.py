@@ -28,7 +28,7 @@ def test_failed_run_has_its_error(tmp_path):
 
 
 def test_interrupted_run_counts_as_failed(tmp_path):
-    RunFolder(tmp_path).append_round(round_record(1))
+    RunFolder(tmp_path).append_rounds(round_record(1))
     run = load_run(tmp_path)
     assert len(run.rounds) == 1
     assert "no summary.json" in run.error

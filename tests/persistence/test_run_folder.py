@@ -24,7 +24,7 @@ def folder(tmp_path):
 
 def test_rounds_are_read_back_in_order(folder):
     for number in (1, 2, 3):
-        folder.append_round(round_record(number, train_loss=0.5))
+        folder.append_rounds(round_record(number, train_loss=0.5))
     assert folder.rounds() == [round_record(number, train_loss=0.5) for number in (1, 2, 3)]
 
 
@@ -41,18 +41,18 @@ def test_torn_last_line_is_dropped(tmp_path_factory, whole, cut):
     torn = json.dumps(dict(round_record(whole + 1, train_loss=0.123456789))).encode()
     cut = min(cut, len(torn) - 1)
     for number in range(1, whole + 1):
-        folder.append_round(round_record(number))
+        folder.append_rounds(round_record(number))
     with (folder.path / ROUNDS).open("ab") as file:
         file.write(torn[:cut])
     assert [row["round"] for row in folder.rounds()] == list(range(1, whole + 1))
     folder.truncate_rounds(whole)
-    folder.append_round(round_record(whole + 1))
+    folder.append_rounds(round_record(whole + 1))
     assert [row["round"] for row in folder.rounds()] == list(range(1, whole + 2))
 
 
 def test_truncating_keeps_the_committed_rounds(folder):
     for number in (1, 2, 3, 4):
-        folder.append_round(round_record(number))
+        folder.append_rounds(round_record(number))
     folder.truncate_rounds(2)
     assert [row["round"] for row in folder.rounds()] == [1, 2]
     folder.truncate_rounds(0)
@@ -85,7 +85,7 @@ def test_damaged_summary_is_named(folder, text):
 
 def test_values_that_are_not_finite_become_null(folder):
     values = {"a": float("nan"), "b": float("inf"), "c": np.float32("nan"), "d": [-np.inf, 1.0], "e": {"f": np.nan}}
-    folder.append_round(round_record(1, **values))
+    folder.append_rounds(round_record(1, **values))
     folder.write_devices([DeviceRecord.of(DEVICE | values)])
     folder.write_summary(Summary.of({**COMPLETE, **values}))
     expected = {"a": None, "b": None, "c": None, "d": [None, 1.0], "e": {"f": None}}
@@ -117,7 +117,7 @@ def test_unwritable_folder_is_one_line(tmp_path):
     (tmp_path / "taken").touch()
     folder = RunFolder(tmp_path / "taken")
     for write in (
-        lambda: folder.append_round(round_record(1)),
+        lambda: folder.append_rounds(round_record(1)),
         lambda: folder.write_devices([]),
         lambda: folder.write_summary(COMPLETE),
     ):
@@ -128,7 +128,7 @@ def test_unwritable_folder_is_one_line(tmp_path):
 
 def test_full_disk_leaves_earlier_records_whole(folder):
     """A limit on file sizes refuses further bytes, as a full disk does."""
-    folder.append_round(round_record(1))
+    folder.append_rounds(round_record(1))
     folder.write_summary(COMPLETE)
     program = f"""
 import resource
@@ -138,7 +138,7 @@ from odt_sim.persistence.run_folder import RunFolder
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 folder = RunFolder(Path({str(folder.path)!r}))
 row = {{"round": 2, "text": "x" * 5000}}  # writing needs a mapping only
-for write in (lambda: folder.append_round(row), lambda: folder.write_summary(row), lambda: folder.write_devices([row])):
+for write in (lambda: folder.append_rounds(row), lambda: folder.write_summary(row), lambda: folder.write_devices([row])):
     try:
         write()
     except FileError as error:

@@ -70,7 +70,7 @@ def test_table_and_curves_grow_with_the_runs(browser: Any, tmp_path: Path) -> No
         write_hydra(tmp_path / "1", ["strategy=fedper", "seed=1"])
         in_row(page, 2, "starting")
         for number in (1, 2):
-            RunFolder(tmp_path / "1").append_round(round_record(number, strategy="fedper", accuracy=0.25 * number))
+            RunFolder(tmp_path / "1").append_rounds(round_record(number, strategy="fedper", accuracy=0.25 * number))
             in_row(page, 2, f"{number} / 10")
         cells = page.locator("tbody tr").nth(1).locator("th, td").all_text_contents()
         assert cells[:6] == ["fedperseed=1", "running", "2 / 10", "50.0", "0.500", "0.250"]
@@ -107,7 +107,7 @@ def test_narrow_page_fits(scheme: str, browser: Any, tmp_path: Path) -> None:
 def test_names_are_text_and_not_markup(browser: Any, tmp_path: Path) -> None:
     write_hydra(tmp_path / "0", ["strategy=fedavg"])
     bad = "<img src=x onerror=document.title='run'>"
-    RunFolder(tmp_path / "0").append_round(round_record(1, strategy=bad, accuracy=0.5))
+    RunFolder(tmp_path / "0").append_rounds(round_record(1, strategy=bad, accuracy=0.5))
     with served(tmp_path) as address, opened(browser, address) as page:
         in_row(page, 1, bad)
         assert page.locator("img").count() == 0

@@ -207,7 +207,7 @@ def rounds(path, *accuracies):
     """Replace the evaluated rounds of a run."""
     RunFolder(path).truncate_rounds(0)
     for number, value in enumerate(accuracies, 1):
-        RunFolder(path).append_round(round_record(number, accuracy=value))
+        RunFolder(path).append_rounds(round_record(number, accuracy=value))
 
 
 def test_rounds_are_counted_to_a_target(tmp_path):

@@ -9,7 +9,7 @@ from deaths import DeathError, DiesAfterRound, Recorder
 from odt_sim.errors import FileError
 from odt_sim.observers.base import Observer
 from odt_sim.persistence.commit import CommitFile
-from odt_sim.simulation import commits
+from odt_sim.simulation import commits, start
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
 
@@ -98,3 +98,104 @@ def test_round_that_was_trained_ahead_of_a_stop_leaves_nothing(simulation, tmp_p
     summary = simulation(FedAvg(), tmp_path, rounds=6).run(observers=[Recorder(stop_after=3)])
     assert summary["rounds"] == 3
     assert not (tmp_path / "checkpoint" / "server.4.safetensors").exists()
+
+
+# --- rounds that are committed together --------------------------------------------------------------------------------
+
+
+class Follows(Recorder):
+    waits = True
+
+
+@pytest.fixture
+def committed(monkeypatch):
+    """Let all rounds count as tiny, and return the rounds that are committed, with an error for one of them."""
+    monkeypatch.setattr(commits, "TINY", math.inf)
+    monkeypatch.setattr(start, "TINY", math.inf)
+    write, rounds, errors = CommitFile.write, [], {}
+
+    def recorded(file, commit):
+        if file.round in errors:
+            raise errors.pop(file.round)
+        rounds.append(file.round)
+        write(file, commit)
+
+    monkeypatch.setattr(CommitFile, "write", recorded)
+    return rounds, errors
+
+
+@pytest.mark.parametrize(("most", "rounds"), [(16, [1, 8, 9]), (3, [1, 4, 7, 8, 9]), (1, list(range(1, 10)))])
+def test_tiny_rounds_are_committed_together(most, rounds, committed, results, simulation, tmp_path, monkeypatch):
+    """All but the first and the last two; observers get the records of all, in order."""
+    whole, recorder = results(FedAvg(), tmp_path / "whole", rounds=9, evaluate_every=9), Follows()
+    committed[0].clear()
+    monkeypatch.setattr(commits, "MOST", most)
+    simulation(FedAvg(), tmp_path / "run", rounds=9, evaluate_every=9).run(observers=[recorder])
+    assert committed[0] == rounds
+    assert recorder.rounds == list(range(1, 10))
+    type(whole).read(tmp_path / "run").assert_same_bits(whole)
+
+
+@pytest.mark.parametrize(
+    ("settings", "observers", "rounds"),
+    [
+        ({"evaluate_every": 2}, [Follows()], [1, 2, 4, 5, 6]),
+        ({"evaluate_every": 6}, [Follows(), Recorder()], [1, 2, 3, 4, 5, 6]),
+        ({"evaluate_every": 6, "callbacks": [lambda record: None]}, [Follows()], [1, 2, 3, 4, 5, 6]),
+    ],
+    ids=["evaluated rounds", "an observer that may stop", "a callback"],
+)
+def test_rounds_that_do_not_wait(settings, observers, rounds, committed, simulation, tmp_path):
+    simulation(FedAvg(), tmp_path, rounds=6, **settings).run(observers=observers)
+    assert committed[0] == rounds
+
+
+def test_rounds_with_states_do_not_wait(committed, simulation, tmp_path):
+    simulation(FedPer(), tmp_path, rounds=6, evaluate_every=6).run(observers=[Follows()])
+    assert committed[0] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("round", [1, 4, 7, 8, 9])
+def test_run_that_dies_in_a_common_commit_repeats_its_rounds(
+    round, committed, results, simulation, tmp_path, monkeypatch
+):
+    """Their records are on disk already, and are cut off."""
+    monkeypatch.setattr(commits, "MOST", 3)
+    settings = {"rounds": 9, "evaluate_every": 9}
+    whole, recorder, again = results(FedAvg(), tmp_path / "whole", **settings), Follows(), Follows()
+    committed[1][round] = DeathError()
+    with pytest.raises(DeathError):
+        simulation(FedAvg(), tmp_path / "run", **settings).run(observers=[recorder])
+    simulation(FedAvg(), tmp_path / "run", **settings).run(resume=True, observers=[again])
+    assert recorder.rounds + again.rounds == list(range(1, 10))
+    assert recorder.rounds == list(range(1, {1: 1, 4: 2, 7: 5, 8: 8, 9: 9}[round]))
+    type(whole).read(tmp_path / "run").assert_same_bits(whole)
+
+
+def test_damaged_common_commit_gives_way_to_the_one_before(committed, results, simulation, tmp_path, monkeypatch):
+    monkeypatch.setattr(commits, "MOST", 3)
+    settings = {"rounds": 9, "evaluate_every": 9}
+    whole = results(FedAvg(), tmp_path / "whole", **settings)
+    committed[1][8] = DeathError()
+    with pytest.raises(DeathError):
+        simulation(FedAvg(), tmp_path / "run", **settings).run(observers=[Follows()])
+    (tmp_path / "run" / "checkpoint" / "server.7.safetensors").write_bytes(b"damaged")
+    again = Follows()
+    simulation(FedAvg(), tmp_path / "run", **settings).run(resume=True, observers=[again])
+    assert again.rounds == [5, 6, 7, 8, 9]
+    assert "server.7.safetensors" in again.warnings[0]
+    type(whole).read(tmp_path / "run").assert_same_bits(whole)
+
+
+def test_rounds_that_wait_are_committed_if_the_next_one_fails(committed, simulation, tmp_path):
+    class Fails(FedAvg):
+        def local(self, device, broadcast):
+            if device.round == 6:
+                raise DeathError
+            return super().local(device, broadcast)
+
+    recorder = Follows()
+    with pytest.raises(DeathError):
+        simulation(Fails(), tmp_path, rounds=9, evaluate_every=9).run(observers=[recorder])
+    assert committed[0] == [1, 5]
+    assert recorder.rounds == [1, 2, 3, 4, 5]

@@ -23,7 +23,7 @@ def started(tmp_path: Path) -> Callable[..., Path]:
     def start(rounds: int, name: str = "0", overrides: tuple[str, ...] = ("strategy=fedavg", "seed=0")) -> Path:
         write_hydra(tmp_path / name, overrides)
         for number in range(1, rounds + 1):
-            RunFolder(tmp_path / name).append_round(round_record(number, accuracy=number / 20, seconds=0.5))
+            RunFolder(tmp_path / name).append_rounds(round_record(number, accuracy=number / 20, seconds=0.5))
         return tmp_path / name
 
     return start
@@ -45,7 +45,7 @@ def test_rounds_are_read_as_they_are_appended(started: Callable[..., Path]) -> N
     file.read()
     assert [each.number for each in file.rounds] == [1]
     RunFolder(path).truncate_rounds(1)
-    RunFolder(path).append_round(round_record(2, accuracy=0.25))
+    RunFolder(path).append_rounds(round_record(2, accuracy=0.25))
     file.read()
     assert [(each.number, each.metric, each.value) for each in file.rounds] == [
         (1, "accuracy", 0.05),
@@ -83,7 +83,7 @@ def test_resumed_job_runs_although_it_failed_before(started: Callable[..., Path]
     path = started(4)
     RunFolder(path).write_failure("no space left", [])
     os.utime(path / "failure.json", (time.time() - 30,) * 2)
-    RunFolder(path).append_round(round_record(5, accuracy=0.3))
+    RunFolder(path).append_rounds(round_record(5, accuracy=0.3))
     assert (shown(path)["state"], shown(path)["error"]) == ("running", None)
 
 
@@ -96,7 +96,7 @@ def test_killed_job_becomes_silent(started: Callable[..., Path]) -> None:
 
 def test_slow_job_is_not_silent_between_its_rounds(tmp_path: Path) -> None:
     write_hydra(tmp_path, ["strategy=fedavg"])
-    RunFolder(tmp_path).append_round(round_record(1, seconds=600.0))
+    RunFolder(tmp_path).append_rounds(round_record(1, seconds=600.0))
     os.utime(tmp_path / ROUNDS, (time.time() - 3600,) * 2)
     assert shown(tmp_path)["state"] == "running"
 

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     write_run(tmp_path / "0")
     write_hydra(tmp_path / "1", ["strategy=fedper", "seed=1"])
     for number in (1, 2):
-        RunFolder(tmp_path / "1").append_round(round_record(number, strategy="fedper", accuracy=0.5))
+        RunFolder(tmp_path / "1").append_rounds(round_record(number, strategy="fedper", accuracy=0.5))
     return tmp_path
 
 
@@ -77,7 +77,7 @@ def test_stream_has_all_jobs_first_and_then_what_changes(folder: Path) -> None:
             ("0", 10, "complete"),
             ("1", 2, "running"),
         ]
-        RunFolder(folder / "1").append_round(round_record(3, strategy="fedper", accuracy=0.6))
+        RunFolder(folder / "1").append_rounds(round_record(3, strategy="fedper", accuracy=0.6))
         second = message(response)
         assert [(job["id"], job["round"], job["score"]) for job in second["jobs"]] == [("1", 3, "60.0")]
         assert second["order"] == ["0", "1"]
