@@ -13,7 +13,7 @@ from odt_sim.simulation.messages import Messages
 from odt_sim.simulation.pace import Paces, Place
 from odt_sim.simulation.processes import ProcessesBackend
 
-LONG = 0.1  # seconds of a round in which messages between processes, about 1 ms, do not matter
+LONG = 0.03  # seconds of a round in which messages between processes, about 1 ms, do not matter
 SURELY = 0.95  # forks are kept only if rounds take less than this part of what they take without
 AGAIN = 4.0  # times the measured seconds so far, after which rounds are measured anew
 
@@ -91,15 +91,14 @@ class AutoBackend:
         Raises:
             OdtSimError: See `SerialBackend.open` and `RayBackend.open`.
         """
-        self._job, self._paces = job, Paces()
+        self._job, self._paces, self._processes = job, Paces(), ProcessesBackend(**self._settings)
+        self._enter("processes", self._processes)
         if job.fleet.timeout is not None:
             from odt_sim.simulation.ray import RayBackend  # here, so that a run without it does not import Ray
 
-            ray = RayBackend(**self._settings)
-            ray.open(job)
-            self._settle("ray", ray, "ray: fleet.timeout needs workers that can be ended")
+            self._settle("ray", RayBackend(**self._settings), "ray: fleet.timeout needs workers that can be ended")
+            self._backend.open(job)
             return
-        self._processes = ProcessesBackend(**self._settings)
         self._processes.alone.open(job)
         if self._processes.processes == 1:
             self._settle("this process", self._processes.alone, "this process: one core")
@@ -121,7 +120,9 @@ class AutoBackend:
 
     def close(self) -> None:
         """End the processes, and leave actors to later jobs."""
-        (self._backend if self._place == "ray" else self._processes).close()
+        self._processes.close()
+        if self._place == "ray":
+            self._backend.close()
 
     def _enter(self, place: Place, backend: Backend) -> None:
         """Run the next rounds in a place."""

@@ -11,6 +11,7 @@ import pytest
 from deaths import DeathError, DiesAfterRound
 
 from odt_sim import Fleet
+from odt_sim.errors import FileError
 from odt_sim.simulation import auto, pace
 from odt_sim.simulation.auto import AutoBackend
 from odt_sim.simulation.ray import RayBackend
@@ -150,6 +151,13 @@ def test_device_with_a_time_limit_hangs_in_a_process_that_can_be_ended(user, res
     ).devices
     assert os.getpid() not in {json.loads(row)["process"] for row in rows.splitlines()}
     assert backend.choice == "ray: fleet.timeout needs workers that can be ended"
+
+
+def test_storage_that_cannot_be_written_is_named(simulation, tmp_path):
+    (tmp_path / "file").touch()
+    run = simulation(FedAvg(), tmp_path / "run", storage=tmp_path / "file" / "storage", backend=AutoBackend())
+    with pytest.raises(FileError, match="file/storage"):
+        run.run()
 
 
 @pytest.mark.parametrize(

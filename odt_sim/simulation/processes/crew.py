@@ -29,7 +29,7 @@ class Sent:
         received: What its devices receive.
         left: The number of results that were not taken.
         here: The results of this process, by position.
-        there: The numbers of the results of helpers, by position.
+        there: The numbers of the results of helpers, or `FAILED` wherever a block failed, by position.
     """
 
     batch: Batch
@@ -115,8 +115,9 @@ class Crew:
             self._advance(sent, position)
         if position in sent.here:
             yield sent.here.pop(position)
+        elif (number := sent.there[position]) == FAILED:
+            yield self._do(sent, position)
         else:
-            number = sent.there[position]
             yield (self._shared.results.view if view else self._shared.results.read)(number)
             self._free(number)
         self._in_flight -= 1
@@ -161,15 +162,15 @@ class Crew:
             return
         if message := self._shared.blocks.get():
             block = Block(*message)
-            self._do(self._sent[block.batch], block.position)
+            self._try(self._sent[block.batch], block.position)
         elif (block := Block(wanted.batch.id, wanted.place, position)) in self._unsent:  # later results leave no room
             self._unsent.remove(block)
             self._in_flight += 1
-            self._do(wanted, position)
+            self._try(wanted, position)
         else:
             ready = [file for file, _ in self._events.poll()]
             if not self._receive() and self._shared.done.reader not in ready:  # a helper died, maybe with this block
-                self._do(wanted, position)
+                self._try(wanted, position)
 
     def _receive(self) -> bool:
         """Receive what helpers have sent; return whether there was anything."""
@@ -177,19 +178,23 @@ class Crew:
         while message := self._shared.done.get():
             done, some = Done(*message), True
             sent = self._sent.get(done.batch)
-            if done.result == FAILED:
-                if sent and done.position not in sent.here:
-                    self._do(sent, done.position)
-            elif sent is None or done.position in sent.here:  # done here meanwhile, after a helper died
-                self._free(done.result)
-            else:
+            if sent is not None and done.position not in sent.here:
                 sent.there[done.position] = done.result
+            elif done.result != FAILED:  # done here meanwhile, after a helper died
+                self._free(done.result)
         return some
 
-    def _do(self, sent: Sent, position: int) -> None:
-        """Do a block here."""
+    def _try(self, sent: Sent, position: int) -> None:
+        """Do a block here; one that fails is done again once its result is needed, so that the first error is raised."""
+        try:
+            sent.here[position] = self._do(sent, position)
+        except Exception:
+            sent.there[position] = FAILED
+
+    def _do(self, sent: Sent, position: int) -> Any:
+        """Do a block here and return its result."""
         batch = sent.batch
-        sent.here[position] = getattr(self._worker, batch.method)(batch.tasks[position], sent.received)
+        return getattr(self._worker, batch.method)(batch.tasks[position], sent.received)
 
     def _free(self, result: int) -> None:
         """Give the memory of a helper's result back to it."""

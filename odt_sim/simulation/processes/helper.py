@@ -100,6 +100,8 @@ def help(helper: int, worker: Worker, shared: Shared, parent: int) -> None:
     if os.getppid() != parent:
         return
     gc.freeze()  # a collection would copy the pages that the processes share
+    # A progress display of rich prints under a lock that one of its threads may have held in the parent.
+    sys.stdout, sys.stderr = (getattr(file, "rich_proxied_file", file) for file in (sys.stdout, sys.stderr))
     os.close(shared.blocks.writer)
     _Helper(helper, worker, shared).run()
 
