@@ -1,7 +1,7 @@
 """The workloads on odt_sim. BACKEND is ray (an actor a core), processes, serial or auto; MODEL is the `.tflite` file.
 
-The last round that counts ends with its commit on disk, and those of all before. odt_sim evaluates after the last round, so the
-run has one round more than is measured.
+The last round that counts ends with its commit on disk, and those of all before. odt_sim evaluates after the last round, so
+the run has one round more than is measured.
 """
 
 import os
