@@ -51,8 +51,6 @@ class Outcome:
 class _SaveChanges(Observer):
     """Saves what this command changed of a resumed run, once nothing refuses the run any more."""
 
-    waits = True
-
     def __init__(self, config: DictConfig, overrides: Sequence[str]) -> None:
         self._config, self._overrides = config, overrides
 

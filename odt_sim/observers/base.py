@@ -51,7 +51,7 @@ class Observer:
         reason: Why `on_begin` or `on_round` returned True; by default the observer's class.
         required: Whether a failure in `on_round` ends the run.
         waits: Whether `on_round` ends a run after evaluated rounds only. Then other short rounds may be committed together,
-            and their records come some at a time, 50 ms late.
+            and their records come some at a time, with that of the round after which 50 ms have passed.
         decides: Settings of this observer that affect the result, by name; the summary records them.
     """
 
@@ -105,7 +105,7 @@ class Observers(Observer):
     @property
     def waits(self) -> bool:  # type: ignore[override]
         """Whether the records of short rounds may come late to all observers."""
-        return all(observer.waits for observer in self._members)
+        return all(each.waits or type(each).on_round is Observer.on_round for each in self._members)
 
     def on_begin(self, run: RunInfo) -> bool:
         """Begin all observers; return whether one of them stops the run.

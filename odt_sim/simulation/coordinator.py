@@ -283,8 +283,10 @@ class Simulation:
                         break
                     commit, record, flight, write = self._round(commit, flight, trained, started)
                     started += record.seconds
-                    # With the last two rounds committed, a run leaves the same files however fast it was.
-                    waits = not record.figures and flight is not None and 1 < record.round < self._rounds - 1
+                    # A round on the clock has a line of its own. With the last two rounds of the plan committed, a complete
+                    # run leaves the same files however fast it was.
+                    waits = flight is not None and flight.appointment is None and not record.figures
+                    waits = waits and 1 < record.round < self._rounds - 1
                     stopped = commits.begin(commit, record, write, waits=waits)
                 stopped = commits.end_all() or stopped
             return list(self._steps.evaluate("final", self._checkpoint.reported)), stopped

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from odt_sim.device.embedding_cache import EmbeddingCache
 from odt_sim.device.engines import RuntimeChoice, RuntimeName
 from odt_sim.errors import SimulationError
 from odt_sim.model.tensors import read_only
@@ -15,11 +14,7 @@ from odt_sim.simulation.worker import Worker
 
 
 class SerialBackend:
-    """One worker in this process.
-
-    Attributes:
-        embeddings: The cache of embeddings of the next job; a backend that moves devices gives one to all its places.
-    """
+    """One worker in this process."""
 
     def __init__(self, runtime: RuntimeName = "litert", runtime_python: str | None = None) -> None:
         """Check the settings; start nothing.
@@ -34,7 +29,6 @@ class SerialBackend:
             ConfigurationError: A setting is out of range.
         """
         self.runtime = RuntimeChoice(runtime, runtime_python)
-        self.embeddings = EmbeddingCache()
         self._worker: Worker | None = None
 
     def start(self) -> None:
@@ -49,7 +43,7 @@ class SerialBackend:
         """
         check_writable(job.storage)  # now, not after the first round
         check_interruptible(job.fleet.timeout)
-        self._worker = Worker(job, embeddings=self.embeddings)
+        self._worker = Worker(job)
 
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
         """Train blocks in order."""
@@ -63,7 +57,7 @@ class SerialBackend:
 
     def close(self) -> None:
         """Drop the worker and its interpreters."""
-        self._worker, self.embeddings = None, EmbeddingCache()
+        self._worker = None
 
     @property
     def worker(self) -> Worker:

@@ -13,7 +13,7 @@ from odt_sim.model.weights import Weights, is_finite
 from odt_sim.simulation.job import Trained
 from odt_sim.strategies.base import Tensors, Updates
 
-PIECE = 1 << 18  # numbers that are added at once, in three calls that each release and take Python's lock
+PIECE = 1 << 18  # numbers that are added at once, so that temporary arrays stay in the processor's cache
 
 
 def join(parts: Iterable[Trained]) -> Trained:

@@ -30,16 +30,15 @@ Result = TypeVar("Result")
 class Worker:
     """Processes blocks of a job, one device after the other, in shared interpreters."""
 
-    def __init__(self, job: Job, *, replaceable: bool = False, embeddings: EmbeddingCache | None = None) -> None:
+    def __init__(self, job: Job, *, replaceable: bool = False) -> None:
         """Prepare for a job; interpreters start later.
 
         Args:
             job: The job.
             replaceable: Whether this process may end if a device hangs in native code; another one takes its place.
-            embeddings: The cache to share with other workers of this process; a new one by default.
         """
         self._job, self._replaceable = job, replaceable
-        self._embeddings = embeddings or EmbeddingCache()
+        self._embeddings = EmbeddingCache()
         self._pool = self._new_pool()
         self._store = DeviceStore(job.storage, job.model)
         self._evaluation = Evaluation(job)

@@ -33,8 +33,6 @@ class WrittenReport:
 class Tracker(Observer):
     """An observer that is chosen with `tracker._target_=package.module.Class`; it tracks nothing by default."""
 
-    waits = True
-
     def on_report(self, report: WrittenReport) -> None:
         """Called by `odt-sim run` after its comparison, on a tracker of its own that follows no run."""
 

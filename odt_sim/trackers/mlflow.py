@@ -27,6 +27,8 @@ class MLflow(Tracker):
     It leaves MLflow's global active run to the user's own code.
     """
 
+    waits = True
+
     def __init__(self, tracking_uri: str | None, experiment: str) -> None:
         """Import MLflow.
 

@@ -19,6 +19,8 @@ class TensorBoard(Tracker):
     TensorBoard has no artifacts: the path of the trained model and the tables are texts, and the pictures images.
     """
 
+    waits = True
+
     def __init__(self) -> None:
         """Import TensorBoard.
 

@@ -20,6 +20,8 @@ class WandB(Tracker):
     Its files are in `wandb/` in the run's folder.
     """
 
+    waits = True
+
     def __init__(self, project: str, mode: str) -> None:
         """Import wandb.
 

@@ -153,6 +153,12 @@ def test_device_with_a_time_limit_hangs_in_a_process_that_can_be_ended(user, res
     assert backend.choice == "ray: fleet.timeout needs workers that can be ended"
 
 
+def test_run_whose_storage_only_its_process_sees_stays_there(results, simulation, tmp_path):
+    backend = AutoBackend()
+    simulation(FedPer(), tmp_path, storage="memory://odt_sim/auto", backend=backend).run()
+    assert backend.choice.startswith("this process: run.storage: only this process sees memory://odt_sim/auto/")
+
+
 def test_storage_that_cannot_be_written_is_named(simulation, tmp_path):
     (tmp_path / "file").touch()
     run = simulation(FedAvg(), tmp_path / "run", storage=tmp_path / "file" / "storage", backend=AutoBackend())

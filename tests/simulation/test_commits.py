@@ -1,5 +1,6 @@
 """The commit of a short round overlaps with the next round, and a run that dies in it repeats both."""
 
+import json
 import math
 from threading import Event
 
@@ -153,6 +154,24 @@ def test_rounds_that_do_not_wait(settings, observers, rounds, committed, simulat
 def test_rounds_with_states_do_not_wait(committed, simulation, tmp_path):
     simulation(FedPer(), tmp_path, rounds=6, evaluate_every=6).run(observers=[Follows()])
     assert committed[0] == [1, 2, 3, 4, 5, 6]
+
+
+def test_last_of_the_rounds_that_a_killed_run_recorded_may_be_slow(simulation, tmp_path, committed, monkeypatch):
+    """A slow or an evaluated round ends the wait of those before."""
+    settings = {"rounds": 9, "evaluate_every": 9}
+    committed[1][9] = DeathError()
+    with pytest.raises(DeathError):
+        simulation(FedAvg(), tmp_path, **settings).run(observers=[Follows()])
+    (tmp_path / "checkpoint" / "server.8.safetensors").unlink()  # the records of rounds 2 to 9 are left
+    monkeypatch.setattr(start, "TINY", 5.0)
+    lines = (tmp_path / "rounds.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    for record, seconds in zip(records, [1.0] * 8 + [60.0], strict=True):
+        record["seconds"] = seconds
+    (tmp_path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    again = Follows()
+    simulation(FedAvg(), tmp_path, **settings).run(resume=True, observers=[again])
+    assert again.rounds == list(range(2, 10))
 
 
 @pytest.mark.parametrize("round", [1, 4, 7, 8, 9])

@@ -55,7 +55,7 @@ class ProcessesBackend:
         Raises:
             FileError: The run's storage cannot be written.
             ConfigurationError: Devices have a time limit.
-            SimulationError: The system refuses a further process.
+            SimulationError: See `start_helpers`.
         """
         if job.fleet.timeout is not None:
             raise ConfigurationError(
@@ -69,9 +69,13 @@ class ProcessesBackend:
         """Fork the helpers for the job that `alone` has opened.
 
         Raises:
-            SimulationError: The system refuses a further process.
+            SimulationError: The system refuses a further process, or no other process sees the run's storage.
         """
-        self._opened = job, Crew(self.alone.worker, self.processes - 1)
+        if self.processes > 1 and job.storage.where("").startswith("memory:"):
+            raise SimulationError(
+                f"run.storage: only this process sees {job.storage.where('')}; choose another, or backend=serial"
+            )
+        self._opened = job, Crew(job, self.alone.worker, self.processes - 1)
 
     def end_helpers(self) -> None:
         """End the helpers; the job stays open in `alone`."""
@@ -98,7 +102,9 @@ class ProcessesBackend:
         return total()
 
     def evaluate(self, tasks: Sequence[Task], messages: Messages) -> Iterator[list[Row]]:
-        """Evaluate blocks, which begin at once."""
+        """Evaluate blocks, which begin at once; a final evaluation drops a round that was begun ahead of the run's end."""
+        if any(task.kind == "final" for task in tasks):
+            self._job()[1].drop()
         return self._run("evaluate", tasks, messages)
 
     def close(self) -> None:

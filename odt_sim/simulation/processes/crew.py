@@ -12,8 +12,8 @@ from typing import Any
 
 from odt_sim.errors import SimulationError
 from odt_sim.model.tensors import read_only
-from odt_sim.simulation.job import Task
-from odt_sim.simulation.processes.helper import FAILED, Batch, Block, Done, Method, Shared, help
+from odt_sim.simulation.job import Job, Task
+from odt_sim.simulation.processes.helper import FAILED, Batch, Block, Done, Method, Shared, run_helper
 from odt_sim.simulation.processes.queue import ROOM
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
@@ -43,43 +43,49 @@ class Sent:
 class Crew:
     """A worker in this process, and one in each of its forks, the helpers.
 
-    Each process takes the next block once it is idle; this one does so while it waits for a result. A block whose helper dies
-    or fails is done again here, so that errors are those of a run in one process.
+    Each process takes the next block once it is idle; this one does so while it waits for a result. A block that fails is
+    done again here, so that errors are those of a run in one process. If a helper dies, all end, and this process goes on
+    alone.
     """
 
-    def __init__(self, worker: Worker, helpers: int) -> None:
+    def __init__(self, job: Job, worker: Worker, helpers: int) -> None:
         """Fork the helpers.
 
         Args:
+            job: The job.
             worker: This process's worker.
             helpers: The number of helpers.
 
         Raises:
             SimulationError: The system refuses a further process.
         """
-        self._worker, self._shared = worker, Shared(helpers)
+        self._job, self._worker = job, worker
         self._sent: dict[int, Sent] = {}
         self._unsent = deque[Block]()  # blocks that wait for room
         self._in_flight = 0  # blocks that were sent and whose results were not taken
         self._batches = 0
-        self._broadcast: tuple[int, int, Tensors | None] = (0, 0, None)  # the last one's number, place and tensors
+        self._broadcast: tuple[int, int, Tensors] = (0, 0, {})  # the last one's number, place and tensors
         self._helpers: list[BaseProcess] = []
-        self._events = select.poll()
-        self._events.register(self._shared.done.reader, select.POLLIN)
-        for number in range(helpers):
-            try:
+        try:
+            self._shared = Shared(helpers)
+            self._events = select.poll()
+            self._events.register(self._shared.done.reader, select.POLLIN)
+            for number in range(helpers):
                 self._start(number)
-            except (OSError, AssertionError) as error:  # the latter in a daemonic process of the user's
-                self.close()
-                raise SimulationError(
-                    f"backend processes: cannot start process {number + 2} ({error}); use backend=serial or fewer "
-                    "backend.processes"
-                ) from error
+        except (OSError, AssertionError) as error:  # the latter in a daemonic process of the user's
+            self.close()
+            raise SimulationError(
+                f"backend processes: cannot start process {len(self._helpers) + 2} ({error}); use backend=serial or fewer "
+                "backend.processes"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self, number: int) -> None:
-        arguments = number, self._worker, self._shared, os.getpid()
+        arguments = number, self._job, self._shared, os.getpid()
         context = multiprocessing.get_context("fork")
-        helper = context.Process(target=help, args=arguments, name="odt_sim helper", daemon=True)
+        helper = context.Process(target=run_helper, args=arguments, name="odt_sim helper", daemon=True)
         with warnings.catch_warnings():  # Python warns of forks beside other threads; a helper needs none of them
             warnings.simplefilter("ignore", DeprecationWarning)
             helper.start()
@@ -126,23 +132,36 @@ class Crew:
             del self._sent[sent.batch.id]
         self._fill()
 
+    def drop(self) -> None:
+        """Drop the blocks that were sent, since nobody needs their results; those that helpers have begun are done."""
+        while self._shared.blocks.get():
+            pass
+        self._unsent.clear()
+        self._sent.clear()
+        self._in_flight = 0
+
     def close(self) -> None:
-        """End the helpers, whatever they do."""
+        """End the helpers, whatever they do, and drop all blocks."""
+        self._end_helpers()
+        self._sent = {}
+        if hasattr(self, "_shared"):
+            self._shared.close()
+
+    def _end_helpers(self) -> None:
         for helper in self._helpers:
             helper.kill()
         for helper in self._helpers:
             helper.join()
             helper.close()
-        self._helpers, self._sent = [], {}
-        self._shared.close()
+        self._helpers = []
 
     def _placed(self, broadcast: Tensors) -> tuple[int, int]:
         """Write a broadcast, unless it is the last one, and return its number and its place."""
         number, place, last = self._broadcast
-        if last is not broadcast:
+        if broadcast.keys() != last.keys() or any(broadcast[name] is not last[name] for name in last) or not number:
             number, place = number + 1, _lowest_free({sent.batch.broadcast_place for sent in self._sent.values()})
-            self._shared.broadcasts.write(place, dict(broadcast))
-            self._broadcast = number, place, broadcast
+            self._broadcast = number, place, dict(broadcast)
+            self._shared.broadcasts.write(place, self._broadcast[2])
         return number, place
 
     def _fill(self) -> None:
@@ -167,21 +186,36 @@ class Crew:
             self._unsent.remove(block)
             self._in_flight += 1
             self._try(wanted, position)
+        elif not self._helpers:  # one that died had taken the block
+            self._try(wanted, position)
         else:
-            ready = [file for file, _ in self._events.poll()]
-            if not self._receive() and self._shared.done.reader not in ready:  # a helper died, maybe with this block
-                self._try(wanted, position)
+            ready = {file for file, _ in self._events.poll()}
+            if dead := [helper for helper in self._helpers if helper.sentinel in ready]:
+                self._go_on_alone(dead[0])
+
+    def _go_on_alone(self, dead: BaseProcess) -> None:
+        """End all helpers after one died: no result comes twice or late, and memory that was short is free."""
+        dead.join()
+        code = dead.exitcode or 0
+        for helper in self._helpers:
+            self._events.unregister(helper.sentinel)
+        self._end_helpers()
+        how = f"of signal {-code}" if code < 0 else f"with exit code {code}"
+        warnings.warn(
+            f"backend processes: a process died {how}; the run goes on in one process, with the same results; give it more "
+            "memory or fewer backend.processes",
+            stacklevel=2,
+        )
 
     def _receive(self) -> bool:
         """Receive what helpers have sent; return whether there was anything."""
         some = False
         while message := self._shared.done.get():
             done, some = Done(*message), True
-            sent = self._sent.get(done.batch)
-            if sent is not None and done.position not in sent.here:
+            if sent := self._sent.get(done.batch):
                 sent.there[done.position] = done.result
-            elif done.result != FAILED:  # done here meanwhile, after a helper died
-                self._free(done.result)
+            elif done.result != FAILED:
+                self._free(done.result)  # of a block that was dropped
         return some
 
     def _try(self, sent: Sent, position: int) -> None:

@@ -8,11 +8,12 @@ import select
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from odt_sim.model.tensors import read_only
-from odt_sim.simulation.job import Task
+from odt_sim.simulation.job import Job, Task
 from odt_sim.simulation.processes.mailbox import Mailbox
 from odt_sim.simulation.processes.queue import ROOM, Queue
 from odt_sim.simulation.worker import Worker
@@ -85,12 +86,12 @@ class Shared:
             each.close()
 
 
-def help(helper: int, worker: Worker, shared: Shared, parent: int) -> None:
+def run_helper(helper: int, job: Job, shared: Shared, parent: int) -> None:
     """Do blocks in this process, a fork, until its parent ends or kills it.
 
     Args:
         helper: The helper's number.
-        worker: Does the blocks.
+        job: The job of the blocks.
         shared: What the parent made before the fork.
         parent: The parent's process id.
     """
@@ -103,7 +104,8 @@ def help(helper: int, worker: Worker, shared: Shared, parent: int) -> None:
     # A progress display of rich prints under a lock that one of its threads may have held in the parent.
     sys.stdout, sys.stderr = (getattr(file, "rich_proxied_file", file) for file in (sys.stdout, sys.stderr))
     os.close(shared.blocks.writer)
-    _Helper(helper, worker, shared).run()
+    # Interpreters and connections of the parent must not be used from two processes.
+    _Helper(helper, Worker(replace(job, storage=deepcopy(job.storage))), shared).run()
 
 
 class _Helper:
@@ -122,7 +124,8 @@ class _Helper:
             except EOFError:
                 return
             if message is None:
-                sys.stdout.flush()  # what a strategy printed
+                if sys.stdout is not None:
+                    sys.stdout.flush()  # what a strategy printed
                 idle.poll()
             else:
                 block = Block(*message)

@@ -2,6 +2,7 @@
 
 import heapq
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,8 @@ from odt_sim.aggregators.median import Median
 from odt_sim.device.examples import Examples
 from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.model.weights import Weights
+from odt_sim.observers.base import Observer
+from odt_sim.simulation import commits
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.strategies import IFCA, FedAvg, FedAvgM, FedDyn, FedPer, Scaffold
 
@@ -156,6 +159,24 @@ def test_run_resumes_from_the_commit_before_a_damaged_one(simulation, results, o
 
 
 @pytest.mark.usefixtures("ray_session")
+@pytest.mark.parametrize("schedule", ["synchronous", *SCHEDULES], ids=str)
+def test_tiny_rounds_are_committed_one_by_one(simulation, on_clock, momentum, tmp_path, monkeypatch, schedule):
+    """Each has a line of the timeline, and devices train from the state after any."""
+
+    class Follows(Observer):
+        waits = True
+
+        def on_round(self, record):
+            assert (tmp_path / "checkpoint" / f"server.{record.round}.safetensors").exists()
+
+    monkeypatch.setattr(commits, "TINY", math.inf)
+    run = simulation(
+        FedAvg(), tmp_path, fleet=on_clock(momentum, schedule), rounds=8, evaluate_every=8, callbacks=[Follows()]
+    )
+    rounds = run.run()["rounds"]
+    assert len((tmp_path / "timeline.jsonl").read_text().splitlines()) == rounds > 4
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 def test_ray_gives_the_same_bits(results, on_clock, momentum, tmp_path, schedule):
     settings = {"fleet": on_clock(momentum, schedule), "rounds": 8}

@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 import psutil
 import pytest
-from deaths import DeathError, DiesAfterRound
+from deaths import DeathError, DiesAfterRound, Recorder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,10 +123,19 @@ def fails(device):
 
 @pytest.mark.usefixtures("single_blocks")
 @pytest.mark.parametrize("processes", [2, 3])
-@pytest.mark.parametrize("act", [dies, dies_in_round_2, fails])
-def test_what_helpers_do_not_do_is_done_here(act, processes, results, tmp_path):
-    serial = results(Elsewhere(act), tmp_path / "serial")
-    results(Elsewhere(act), tmp_path / "found", backend=ProcessesBackend(processes)).assert_same_bits(serial)
+@pytest.mark.parametrize("act", [dies, dies_in_round_2])
+def test_run_whose_helper_dies_goes_on_in_one_process(act, processes, results, tmp_path):
+    serial = results(Elsewhere(act), tmp_path / "serial", rounds=5)
+    with pytest.warns(UserWarning, match=r"^backend processes: a process died of signal 9; the run goes on in one pr"):
+        found = results(Elsewhere(act), tmp_path / "found", rounds=5, backend=ProcessesBackend(processes))
+    found.assert_same_bits(serial)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.usefixtures("single_blocks")
+def test_block_that_fails_in_a_helper_is_done_here(results, tmp_path):
+    serial = results(Elsewhere(fails), tmp_path / "serial")
+    results(Elsewhere(fails), tmp_path / "found", backend=ProcessesBackend(2)).assert_same_bits(serial)
 
 
 @pytest.mark.usefixtures("single_blocks")
@@ -182,6 +191,14 @@ def test_process_that_may_have_no_others_is_refused(simulation, tmp_path, monkey
         simulation(FedAvg(), tmp_path, backend=ProcessesBackend(2)).run()
 
 
+def test_storage_of_this_process_alone_is_refused(simulation, tmp_path):
+    run = simulation(FedPer(), tmp_path, storage="memory://odt_sim/processes", backend=ProcessesBackend(2))
+    with pytest.raises(
+        SimulationError, match=r"^run\.storage: only this process sees memory://odt_sim/processes/; choo"
+    ):
+        run.run()
+
+
 @pytest.mark.parametrize("processes", [0, -1, True, 1.5])
 def test_number_of_processes_is_checked(processes):
     with pytest.raises(
@@ -216,8 +233,32 @@ def test_run_that_ends_early_does_not_wait_for_the_round_begun_ahead(simulation,
     assert not multiprocessing.active_children()
 
 
+class CountsSlowly(FedPer):
+    """Counts the devices that train in round 2, of all processes; each takes a while."""
+
+    def __init__(self):
+        self.count = multiprocessing.get_context("fork").Value("i")
+
+    def local(self, device, broadcast):
+        if device.round == 2:
+            with self.count:
+                self.count.value += 1
+            time.sleep(0.3)
+        return super().local(device, broadcast)
+
+
+@pytest.mark.usefixtures("single_blocks")
+def test_stop_drops_the_round_begun_ahead(simulation, tmp_path):
+    strategy = CountsSlowly()
+    run = simulation(strategy, tmp_path, rounds=6, backend=ProcessesBackend(2))
+    assert run.run(observers=[Recorder(stop_after=1)])["rounds"] == 1
+    assert strategy.count.value <= 2
+
+
 HELPERS = """
-import os, sys, time
+import os, time
+from types import SimpleNamespace
+from odt_sim.simulation.processes import helper
 from odt_sim.simulation.processes.crew import Crew
 
 class Worker:
@@ -225,7 +266,8 @@ class Worker:
         os.write(1, f"{os.getpid()}\\n".encode())
         time.sleep(60)
 
-crew = Crew(Worker(), 2)
+helper.Worker, helper.replace = lambda job: Worker(), lambda job, **_: job
+crew = Crew(SimpleNamespace(storage=None), Worker(), 2)
 crew.send("train", [0, 1], {})
 time.sleep(60)
 """
