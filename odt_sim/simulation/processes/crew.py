@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import select
+import sys
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 from odt_sim.errors import SimulationError
 from odt_sim.model.tensors import read_only
 from odt_sim.simulation.job import Job, Task
-from odt_sim.simulation.processes.helper import FAILED, Batch, Block, Done, Method, Shared, run_helper
+from odt_sim.simulation.processes.helper import FAILED, Batch, Block, Done, Method, Result, Shared, run_helper
 from odt_sim.simulation.processes.queue import ROOM
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
@@ -124,7 +125,11 @@ class Crew:
         elif (number := sent.there[position]) == FAILED:
             yield self._do(sent, position)
         else:
-            yield (self._shared.results.view if view else self._shared.results.read)(number)
+            result: Result = (self._shared.results.view if view else self._shared.results.read)(number)
+            for text, file in ((result.out, sys.stdout), (result.err, sys.stderr)):
+                if text and file:
+                    file.write(text)
+            yield result.value
             self._free(number)
         self._in_flight -= 1
         sent.left -= 1

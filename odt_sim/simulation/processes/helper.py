@@ -6,10 +6,11 @@ import mmap
 import os
 import select
 import signal
-import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from io import StringIO
 from typing import Any, Literal, NamedTuple
 
 from odt_sim.model.tensors import read_only
@@ -62,6 +63,17 @@ class Done(NamedTuple):
     result: int
 
 
+class Result(NamedTuple):
+    """What a block returned in a helper, and what it printed, which the run's process prints in the order of blocks.
+
+    A helper does not print itself: it would tear a progress display, whose locks a thread may have held at the fork.
+    """
+
+    value: Any
+    out: str
+    err: str
+
+
 class Shared:
     """What the run's process shares with its helpers; each takes a block from `blocks` when it is idle.
 
@@ -101,8 +113,6 @@ def run_helper(helper: int, job: Job, shared: Shared, parent: int) -> None:
     if os.getppid() != parent:
         return
     gc.freeze()  # a collection would copy the pages that the processes share
-    # A progress display of rich prints under a lock that one of its threads may have held in the parent.
-    sys.stdout, sys.stderr = (getattr(file, "rich_proxied_file", file) for file in (sys.stdout, sys.stderr))
     os.close(shared.blocks.writer)
     # Interpreters and connections of the parent must not be used from two processes.
     _Helper(helper, Worker(replace(job, storage=deepcopy(job.storage))), shared).run()
@@ -124,8 +134,6 @@ class _Helper:
             except EOFError:
                 return
             if message is None:
-                if sys.stdout is not None:
-                    sys.stdout.flush()  # what a strategy printed
                 idle.poll()
             else:
                 block = Block(*message)
@@ -135,9 +143,11 @@ class _Helper:
         """Do a block and return the number of its result."""
         try:
             batch = self._batch_of(block)
-            result = getattr(self._worker, batch.method)(batch.tasks[block.position], self._received(batch))
+            received = self._received(batch)
+            with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+                value = getattr(self._worker, batch.method)(batch.tasks[block.position], received)
             number = self._shared.taken.find(b"\0", self._own, self._own + ROOM)
-            self._shared.results.write(number, result)
+            self._shared.results.write(number, Result(value, out.getvalue(), err.getvalue()))
         except Exception:  # the parent does the block again, and raises what it raises there
             return FAILED
         self._shared.taken[number] = 1

@@ -167,14 +167,38 @@ def test_blocks_of_several_calls_are_added_as_by_the_serial_backend(saves, momen
     assert sums[0].contributed == sums[1].contributed
 
 
-def speaks(device):
-    print(f"from device {device.id}")
+class Speaks(FedAvg):
+    def local(self, device, broadcast):
+        print(f"device {device.id}")
+        print("error", file=sys.stderr)
+        return super().local(device, broadcast)
 
 
 @pytest.mark.usefixtures("single_blocks")
-def test_what_a_strategy_prints_in_a_helper_is_seen(results, tmp_path, capfd):
-    results(Elsewhere(speaks), tmp_path, backend=ProcessesBackend(3))
-    assert "from device" in capfd.readouterr().out
+def test_what_a_strategy_prints_is_seen_once(results, tmp_path, capfd):
+    results(Speaks(), tmp_path, rounds=2, backend=ProcessesBackend(3))
+    printed = capfd.readouterr()
+    assert printed.out.count("device") == printed.err.count("error") == 12
+
+
+class SpeaksInHelpers(WaitsForTheOther):
+    def __init__(self):
+        super().__init__()
+        self._process = os.getpid()
+
+    def local(self, device, broadcast):
+        if os.getpid() != self._process:
+            print(device.id)
+        return super().local(device, broadcast)
+
+
+@pytest.mark.usefixtures("single_blocks")
+def test_what_helpers_print_comes_in_the_order_of_devices(results, tmp_path, capfd):
+    fleet = Fleet(cohort=6, unseen=1)
+    results(SpeaksInHelpers(), tmp_path, rounds=1, fleet=fleet, backend=ProcessesBackend(2))
+    printed = capfd.readouterr().out.split()
+    assert len(printed) == 3
+    assert printed == sorted(printed)
 
 
 def test_time_limit_is_refused(simulation, tmp_path):
