@@ -1,10 +1,10 @@
 """The backend that runs blocks in this process and in forks of it, one for each further core."""
 
-import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from odt_sim.control_groups import cores
 from odt_sim.device.engines import RuntimeChoice, RuntimeName
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.simulation.evaluation import Row
@@ -32,7 +32,8 @@ class ProcessesBackend:
         """Check the settings; start nothing.
 
         Args:
-            processes: The number of processes, this one included; None for the cores that this process may use.
+            processes: The number of processes, this one included; None for the cores that this process may use, or
+                those of a container's CPU limit.
             runtime: As of `SerialBackend`.
             runtime_python: Likewise.
 
@@ -42,7 +43,7 @@ class ProcessesBackend:
         if processes is not None and (isinstance(processes, bool) or not isinstance(processes, int) or processes < 1):
             raise ConfigurationError(f"backend.processes: expected null or a number of at least 1, found {processes!r}")
         self.runtime = RuntimeChoice(runtime, runtime_python)
-        self.processes = processes or len(os.sched_getaffinity(0))
+        self.processes = processes or cores()
         self.alone = SerialBackend(runtime, runtime_python)
         self._opened: tuple[Job, Crew] | None = None
 
