@@ -70,6 +70,20 @@ def same_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "exit", sys.exit)
 
 
+@pytest.fixture
+def control_groups(tmp_path: Path) -> Callable[[str, Mapping[str, str]], tuple[Path, Path]]:
+    """Return a function that writes files of control groups; it returns their folder and the list of a process's own."""
+
+    def write(own: str, limits: Mapping[str, str]) -> tuple[Path, Path]:
+        (tmp_path / "own").write_text(own)
+        for name, text in limits.items():
+            (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "groups" / name).write_text(f"{text}\n")
+        return tmp_path / "groups", tmp_path / "own"
+
+    return write
+
+
 @pytest.fixture(scope="session")
 def configured() -> Callable[[str], TrainableModel]:
     """Return a function that exports a model of `conf/model` by name."""

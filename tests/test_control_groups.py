@@ -26,13 +26,9 @@ from odt_sim.control_groups import cores
         ("", {}, 8),
     ],
 )
-def test_lowest_limit_counts(tmp_path, monkeypatch, own, limits, expected):
+def test_lowest_limit_counts(control_groups, monkeypatch, own, limits, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
-    (tmp_path / "own").write_text(own)
-    for name, text in limits.items():
-        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "groups" / name).write_text(f"{text}\n")
-    assert cores(tmp_path / "groups", tmp_path / "own") == expected
+    assert cores(*control_groups(own, limits)) == expected
 
 
 def test_without_control_groups_the_allowed_cores_count(tmp_path):

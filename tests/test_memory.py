@@ -20,12 +20,8 @@ MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         ("", {}, MACHINE),
     ],
 )
-def test_lowest_limit_counts(tmp_path, own, limits, expected):
-    (tmp_path / "own").write_text(own)
-    for name, text in limits.items():
-        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "groups" / name).write_text(f"{text}\n")
-    assert memory_limit(tmp_path / "groups", tmp_path / "own") == expected
+def test_lowest_limit_counts(control_groups, own, limits, expected):
+    assert memory_limit(*control_groups(own, limits)) == expected
 
 
 def test_without_control_groups_the_machine_is_the_limit(tmp_path):

@@ -82,16 +82,22 @@ def test_observers_get_a_round_once_it_is_on_disk(simulation, tmp_path):
     assert found == [True] * 4
 
 
-def test_committed_round_is_recorded_even_if_the_next_one_fails(simulation, tmp_path):
-    class Fails(FedAvg):
-        def local(self, device, broadcast):
-            if device.round == 3:
-                raise DeathError
-            return super().local(device, broadcast)
+class FailsIn(FedAvg):
+    """Fails on the first device of a round."""
 
+    def __init__(self, round):
+        self._round = round
+
+    def local(self, device, broadcast):
+        if device.round == self._round:
+            raise DeathError
+        return super().local(device, broadcast)
+
+
+def test_committed_round_is_recorded_even_if_the_next_one_fails(simulation, tmp_path):
     recorder = Recorder()
     with pytest.raises(DeathError):
-        simulation(Fails(), tmp_path, rounds=4).run(observers=[recorder])
+        simulation(FailsIn(3), tmp_path, rounds=4).run(observers=[recorder])
     assert recorder.rounds == [1, 2]
 
 
@@ -207,14 +213,8 @@ def test_damaged_common_commit_gives_way_to_the_one_before(committed, results, s
 
 
 def test_rounds_that_wait_are_committed_if_the_next_one_fails(committed, simulation, tmp_path):
-    class Fails(FedAvg):
-        def local(self, device, broadcast):
-            if device.round == 6:
-                raise DeathError
-            return super().local(device, broadcast)
-
     recorder = Follows()
     with pytest.raises(DeathError):
-        simulation(Fails(), tmp_path, rounds=9, evaluate_every=9).run(observers=[recorder])
+        simulation(FailsIn(6), tmp_path, rounds=9, evaluate_every=9).run(observers=[recorder])
     assert committed[0] == [1, 5]
     assert recorder.rounds == [1, 2, 3, 4, 5]

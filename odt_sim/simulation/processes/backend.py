@@ -87,10 +87,9 @@ class ProcessesBackend:
     def train(self, tasks: Sequence[Task], messages: Messages) -> Iterator[Trained]:
         """Train blocks, which begin at once, and return their sum alone where nothing more is needed."""
         job, _ = self._job()
-        each = job.strategy.keeps_updates or job.effective_aggregator.keeps_updates
-        if each or any(
-            task.saves is not None for task in tasks
-        ):  # a round on the clock adds the blocks of several calls
+        keeps_updates = job.strategy.keeps_updates or job.effective_aggregator.keeps_updates
+        on_clock = any(task.saves is not None for task in tasks)  # such a round adds the blocks of several calls
+        if keeps_updates or on_clock:
             return self._run("train", tasks, messages)
         parts = self._run("train", tasks, messages, views=True)
 

@@ -202,8 +202,6 @@ class Crew:
         """End all helpers after one died: no result comes twice or late, and memory that was short is free."""
         dead.join()
         code = dead.exitcode or 0
-        for helper in self._helpers:
-            self._events.unregister(helper.sentinel)
         self._end_helpers()
         how = f"of signal {-code}" if code < 0 else f"with exit code {code}"
         warnings.warn(

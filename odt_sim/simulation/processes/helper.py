@@ -156,7 +156,7 @@ class _Helper:
     def _batch_of(self, block: Block) -> Batch:
         if self._batch.id != block.batch:
             self._batch = self._shared.batches.read(block.place)
-            assert self._batch.id == block.batch  # else the parent has done it meanwhile, after another helper died
+            assert self._batch.id == block.batch  # else it was dropped, and its place used again
         return self._batch
 
     def _received(self, batch: Batch) -> Tensors:
