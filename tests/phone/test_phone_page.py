@@ -186,7 +186,7 @@ def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
             page.click(f'[data-label="{digit}"]')
     page.wait_for_selector('#personalize :text("4 examples to train, 2 held out to measure (outlined).")')
     rows = train(page, 1.5)
-    assert [row[0] for row in rows] == ["before", "2 s"]
+    assert [re.sub(r"\d+", "n", row[0]) for row in rows] == ["before", "n s"]
     assert rows[0][1] == "0"
     assert int(rows[1][1].replace(",", "")) > 10
     assert rows[1][3] == "100% of 2"
