@@ -12,6 +12,7 @@ from odt_sim.export.converter_input import TAG, VERSION, write_converter_input
 from odt_sim.export.signatures import Signatures
 from odt_sim.export.tracing import Function
 from odt_sim.memory import memory_limit
+from odt_sim.model.sharing import with_shared_constants
 
 
 def convert(signatures: Signatures, *, flex: bool = False) -> bytes:
@@ -30,10 +31,10 @@ def convert(signatures: Signatures, *, flex: bool = False) -> bytes:
                 target_ops=[tf.lite.OpsSet.TFLITE_BUILTINS, *flex_ops],
                 enable_tflite_resource_variables=True,
             )
-            return bytes(content)
         except Exception as error:  # the converter raises private types
             line = " ".join(str(error).split())[:300]
             raise ExportError(f"TensorFlow's converter failed: {line}") from error
+    return with_shared_constants(bytes(content))
 
 
 def _check_memory(signatures: Signatures) -> None:

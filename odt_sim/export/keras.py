@@ -38,8 +38,9 @@ from odt_sim.export.steps import Training, endings_of, only, trace_infer, trace_
 from odt_sim.export.terms import PROX, terms_of
 from odt_sim.export.terms.applied import apply
 from odt_sim.files import write_file
-from odt_sim.model.flatbuffer import fingerprint, with_metadata
+from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.manifest import METADATA_NAME, Manifest
+from odt_sim.model.metadata import with_metadata
 from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
 
 

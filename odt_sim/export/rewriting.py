@@ -24,10 +24,11 @@ from odt_sim.export.user_parameters import is_generator, parameters_of
 from odt_sim.files import write_file
 from odt_sim.model.adaptation import adapted
 from odt_sim.model.contract import check_signatures
-from odt_sim.model.flatbuffer import fingerprint, read, with_metadata
+from odt_sim.model.flatbuffer import fingerprint, read
 from odt_sim.model.graph import Graph, Handle
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.manifest import DEFAULT_BATCH_SIZE, METADATA_NAME, Manifest, Parameter
+from odt_sim.model.metadata import with_metadata
 
 
 def deflex(source: str | os.PathLike[str], path: str | os.PathLike[str], *, batch_size: int | None = None) -> Path:

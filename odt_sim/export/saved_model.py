@@ -25,8 +25,9 @@ from odt_sim.export.tracing import Function, traced
 from odt_sim.export.user_functions import keras_models
 from odt_sim.export.user_parameters import is_generator, parameters_of
 from odt_sim.model.contract import REQUIRED
-from odt_sim.model.flatbuffer import fingerprint, with_metadata
+from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.manifest import METADATA_NAME, Manifest
+from odt_sim.model.metadata import with_metadata
 from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
 
 DESCRIPTION = Path("assets.extra") / "odt_sim.json"  # the format's folder for other files

@@ -14,12 +14,13 @@ import numpy as np
 
 from odt_sim.errors import ModelError
 from odt_sim.model import surgery
-from odt_sim.model.flatbuffer import fingerprint, with_metadata
+from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.graph import Graph, Handle, Variable
 from odt_sim.model.graph_reader import damaged, read_graph
 from odt_sim.model.layers import Groups, described, in_order_of_use
 from odt_sim.model.losses import inferred_loss
 from odt_sim.model.manifest import DEFAULT_BATCH_SIZE, LOSSES, METADATA_NAME, Manifest
+from odt_sim.model.metadata import with_metadata
 from odt_sim.model.roles import Corrections, Role, Roles, find_roles
 from odt_sim.model.weights import is_finite
 

@@ -1,14 +1,10 @@
-"""Declarations and metadata of a `.tflite` file.
+"""Declarations of a `.tflite` file.
 
 A `.tflite` file is a flatbuffer; its schema comes with the package `ai_edge_litert`. Nothing here runs the model.
 """
 
 import hashlib
 from dataclasses import dataclass
-
-import flatbuffers
-import numpy as np
-from ai_edge_litert import schema_py_generated as schema
 
 from odt_sim.model.graph import (
     EntryPoint,
@@ -17,7 +13,7 @@ from odt_sim.model.graph import (
     uninitialized_variables,
     unrestored_variables,
 )
-from odt_sim.model.graph_reader import IDENTIFIER, read_graph
+from odt_sim.model.graph_reader import read_graph
 
 
 @dataclass(frozen=True)
@@ -87,35 +83,6 @@ def declarations(graph: Graph) -> FlatModel:
     )
 
 
-def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
-    """Return the file's bytes with one metadata entry added or replaced; equal constants are kept once."""
-    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
-    _share_constants(model)
-    model.metadata = [entry for entry in model.metadata or [] if _text(entry.name) != name]
-    buffer, entry = schema.BufferT(), schema.MetadataT()
-    buffer.data = np.frombuffer(data, np.uint8)
-    entry.name, entry.buffer = name, len(model.buffers)
-    model.buffers.append(buffer)
-    model.metadata.append(entry)
-    builder = flatbuffers.Builder(len(content) + len(data) + 1024)
-    builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
-    return bytes(builder.Output())
-
-
-def _share_constants(model: schema.ModelT) -> None:
-    """Let tensors of equal data refer to one buffer; the others become empty."""
-    kept = dict[bytes, int]()
-    shared = {}
-    for index, buffer in enumerate(model.buffers):
-        if buffer.data is not None and len(buffer.data):
-            shared[index] = kept.setdefault(bytes(buffer.data), index)
-    for tensor in (tensor for subgraph in model.subgraphs for tensor in subgraph.tensors):
-        tensor.buffer = shared.get(tensor.buffer, tensor.buffer)
-    used = {entry.buffer for entry in model.metadata or []} | set(shared.values())
-    for index in shared.keys() - used:
-        model.buffers[index].data = None
-
-
 def fingerprint(content: bytes) -> str:
     """Return the SHA-256 of a file's content, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
@@ -129,7 +96,3 @@ def _signature(graph: Graph, entry: EntryPoint) -> Signature:
             for side in (entry.inputs, entry.outputs)
         )
     )
-
-
-def _text(value: bytes | str | None) -> str:
-    return value.decode() if isinstance(value, bytes) else value or ""

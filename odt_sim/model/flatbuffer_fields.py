@@ -47,7 +47,7 @@ class Fields:
         """Return where a vector's items start, and how many there are; none if it is absent."""
         if not self.present(slot):
             return 0, 0
-        start = self._target(slot)
+        start = self.target(slot)
         return start + 4, int(_UNSIGNED.unpack_from(self._content, start)[0])
 
     def length(self, slot: int) -> int:
@@ -66,7 +66,7 @@ class Fields:
 
     def table(self, slot: int) -> "Fields":
         """Return the table to which a field refers, which must be present."""
-        return Fields(self._content, self._target(slot))
+        return Fields(self._content, self.target(slot))
 
     def tables(self, slot: int) -> Iterator["Fields"]:
         """Yield the tables of a vector; none if it is absent."""
@@ -74,7 +74,7 @@ class Fields:
         offsets = struct.unpack_from(f"<{count}I", self._content, start)
         return (Fields(self._content, start + 4 * i + offset) for i, offset in enumerate(offsets))
 
-    def _target(self, slot: int) -> int:
+    def target(self, slot: int) -> int:
         """Return the position to which a field that is present refers."""
         place = self.position + self._offsets[slot]
         offset: int = _UNSIGNED.unpack_from(self._content, place)[0]

@@ -1,4 +1,4 @@
-"""Reading declarations of whole and damaged `.tflite` files, and writing metadata."""
+"""Reading declarations of whole and damaged `.tflite` files."""
 
 from pathlib import Path
 
@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from odt_sim import TrainableModel
 from odt_sim.errors import ModelError
 from odt_sim.model import graph_reader
-from odt_sim.model.editing import add_buffer, packed, unpacked
-from odt_sim.model.flatbuffer import TensorInfo, fingerprint, read, with_metadata
+from odt_sim.model.flatbuffer import TensorInfo, fingerprint, read
 
 
 @pytest.fixture(scope="module")
@@ -58,44 +57,6 @@ def test_operators_are_counted_by_signature(plain: bytes, foreign: Path) -> None
     flex = read((foreign / "flex.tflite").read_bytes(), "flex").operators
     assert flex["train"]["FlexSoftplusGrad"] == 1
     assert "FlexSoftplusGrad" not in flex["infer"]
-
-
-def test_metadata_is_added_and_replaced(plain: bytes) -> None:
-    before = read(plain, "plain")
-    once = with_metadata(plain, "note", b"first")
-    other = with_metadata(once, "other", b"\x00" * 1000)
-    twice = with_metadata(other, "note", b"second")
-    assert read(once, "once").metadata["note"] == b"first"
-    assert read(twice, "twice").metadata == {**before.metadata, "note": b"second", "other": b"\x00" * 1000}
-    assert read(twice, "twice").signatures == before.signatures
-    assert read(twice, "twice").operators == before.operators
-
-
-def test_equal_constants_share_a_buffer(plain: bytes) -> None:
-    model = unpacked(plain)
-    tensors = (tensor for subgraph in model.subgraphs for tensor in subgraph.tensors)
-    tensor = next(t for t in tensors if model.buffers[t.buffer].data is not None)
-    data = model.buffers[tensor.buffer].data.tobytes()
-    tensor.buffer = add_buffer(model, np.frombuffer(data, np.uint8))
-    shared = unpacked(with_metadata(packed(model), "note", data))
-    held = [i for i, buffer in enumerate(shared.buffers) if buffer.data is not None and buffer.data.tobytes() == data]
-    [note] = [entry.buffer for entry in shared.metadata if entry.name == b"note"]
-    assert len(held) == 2
-    assert note == held[-1]
-    assert read(packed(shared), "shared").signatures == read(plain, "plain").signatures
-
-
-def test_metadata_does_not_change_the_results(plain: bytes) -> None:
-    random = np.random.default_rng(0)
-    x, y = random.normal(size=(4, 6)).astype(np.float32), np.array([0, 2, 1, 1], np.int32)
-    results = []
-    for content in (plain, with_metadata(plain, "note", b"text")):
-        interpreter = Interpreter(model_content=content)
-        loss = interpreter.get_signature_runner("train")(x=x, y=y)["loss"]
-        results.append((loss, *interpreter.get_signature_runner("parameters")().values()))
-    for before, after in zip(*results, strict=True):
-        np.testing.assert_array_equal(before, after)
-    assert results[0][0] == pytest.approx(np.log(3), abs=0.3)
 
 
 @pytest.mark.parametrize("content", [b"", b"TFL3", b"PK\x03\x04" * 10, b'{"signatures": {}}', bytes(64)])

@@ -15,8 +15,8 @@ from odt_sim import Device, Fleet, Simulation, Strategy, TrainableModel, Trainin
 from odt_sim.aggregators import Aggregator
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.examples import Examples
-from odt_sim.model.flatbuffer import with_metadata
 from odt_sim.model.manifest import METADATA_NAME
+from odt_sim.model.metadata import with_metadata
 from odt_sim.persistence.commit import Commit, CommitFile, commit_name
 from odt_sim.persistence.device_states import DeviceStore, read_state
 from odt_sim.persistence.storage import Folder

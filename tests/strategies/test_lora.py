@@ -10,8 +10,8 @@ import pytest
 from odt_sim import Device, TrainableModel
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.model.flatbuffer import with_metadata
 from odt_sim.model.manifest import METADATA_NAME
+from odt_sim.model.metadata import with_metadata
 from odt_sim.strategies.lora import LoRA
 
 Simulate = Callable[..., Any]

@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose
 from odt_sim import Fleet, Strategy, TrainableModel
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
-from odt_sim.model.flatbuffer import with_metadata
 from odt_sim.model.manifest import METADATA_NAME
+from odt_sim.model.metadata import with_metadata
 from odt_sim.strategies.base import ServerState, Update, Updates
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.feddbe import FedDBE
