@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from odt_sim.device.checkpoint import read_checkpoint, write_checkpoint
 from odt_sim.device.examples import Examples, checked_inputs
 from odt_sim.device.further_inputs import NONE, SAMPLE_WEIGHT, FurtherInputs, checked_call
 from odt_sim.device.inference import Calls, Inference
+from odt_sim.device.orders import Orders
 from odt_sim.device.plan import TrainingPlan, learning_rate_of
 from odt_sim.device.predictor import Predictor
 from odt_sim.device.random import generator_for
@@ -108,6 +110,7 @@ class Device:
         self._model_state = ModelState(self._pool, self.initial, self._initial_slots())
         self._inference = Inference(id, self._model_state, self._pool, self.calls)
         self._epochs = self._steps_done = 0
+        self._orders = dict[tuple[str, int], Orders]()
         rows = len(self.train_examples)
         self._first_step = max(round - 1, 0) * self.plan.steps_of(rows, model.batch_size)
         self._offset: GradientOffset | None = None
@@ -206,7 +209,7 @@ class Device:
         rows, weights = self._rows_of(step), further.of_rows.get(SAMPLE_WEIGHT)
         passes = plan.passes(len(rows), self.model.batch_size)
         while some := list(islice(passes, sizes[0])):  # so many passes have no steps left over
-            orders = [self._order("batches", self._epochs + i, len(rows), own) for i, own in enumerate(some)]
+            orders = [self._order("batches", self._epochs + i, own) for i, own in enumerate(some)]
             self._epochs += len(orders)
             steps = sum(-(-len(order) // self.model.batch_size) for order in orders)
             self.calls.add_steps(step.signature, steps, sum(map(len, orders)))
@@ -238,12 +241,15 @@ class Device:
     def _shuffled(
         self, rows: Examples, purpose: str, epoch: int, examples: int, further: FurtherInputs = NONE
     ) -> Iterator[Batch]:
-        order = self._order(purpose, epoch, len(rows), examples)
+        order = self._order(purpose, epoch, examples)
         return further.added(batches(self.model, *rows.take(order), further.rows(order)))
 
-    def _order(self, purpose: str, epoch: int, rows: int, examples: int) -> NDArray[np.int64]:
-        """Return the positions of the first examples in a random order of all rows."""
-        return self.random(purpose, epoch).permutation(rows)[:examples]
+    def _order(self, purpose: str, epoch: int, examples: int) -> NDArray[np.int64]:
+        """Return the positions of the first examples in a random order of all of them."""
+        key = purpose, self.round
+        if key not in self._orders:
+            self._orders[key] = Orders(partial(self.random, purpose, 0), len(self.train_examples))
+        return self._orders[key].of(epoch)[:examples]
 
     def train_step(self, batch: Batch, learning_rate: float | None = None, group: str | None = None) -> float:
         """Run one step on a batch of `batches` and return its loss.

@@ -50,7 +50,8 @@ def stacked_batches(
         sizes: The steps of one yield, from the largest size to 1; each is the largest that the rest fills.
     """
     positions = np.concatenate([padded_order(model, order) for order in orders]).reshape(-1, model.batch_size)
-    sample_weight = np.concatenate([padding_weights(model, len(order)) for order in orders]).reshape(positions.shape)
+    padding = {examples: padding_weights(model, examples) for examples in set(map(len, orders))}
+    sample_weight = np.concatenate([padding[len(order)] for order in orders]).reshape(positions.shape)
     if weights is not None:
         sample_weight = sample_weight * weights[positions]
     x, index = only(examples.x, model.where, ADVICE), examples.index

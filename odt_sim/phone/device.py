@@ -88,7 +88,7 @@ class PhoneDevice(Device):
         self, rows: Examples, purpose: str, epoch: int, examples: int, further: FurtherInputs = NONE
     ) -> Iterator[Batch]:
         """Yield batches that hold positions of examples as `x` and `y`."""
-        order = self._order(purpose, epoch, len(rows), examples)
+        order = self._order(purpose, epoch, examples)
         return cut(self.model, order, order)
 
     def _train(self, step: Step, plan: TrainingPlan, further: FurtherInputs, given: float | None) -> list[float]:

@@ -1,6 +1,7 @@
 """Training on a device: known answers, batch orders and settings."""
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from orders import orders
 
 from odt_sim import Device, TrainableModel, TrainingPlan, Weights
 from odt_sim.device.examples import Examples
@@ -16,12 +18,6 @@ from odt_sim.errors import ConfigurationError, DataError, ModelError
 
 Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
 RATE = 0.05
-
-
-def order(device: Device, epoch: int) -> NDArray[np.int64]:
-    """Return the documented order of an epoch."""
-    words = [device.seed, device.id, device.round, int.from_bytes(b"batches", "big"), epoch]
-    return np.random.default_rng(words).permutation(len(device.train_examples))
 
 
 # --- the known answer ----------------------------------------------------------------------------------------------
@@ -36,8 +32,7 @@ def test_training_is_gradient_descent_on_the_real_rows(
     twin = numpy_softmax.of(*device.parameters().tensors())
     losses = device.train(epochs=2, learning_rate=RATE)
     expected = []
-    for epoch in range(2):
-        at = order(device, epoch)
+    for at in islice(orders(3, 7, 2, count), 2):
         expected += [twin.step(x[b], y[b], RATE) for b in (at[start : start + 16] for start in range(0, count, 16))]
     np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-6)
     kernel, bias = device.parameters().tensors()
@@ -87,8 +82,7 @@ def test_steps_on_batches_equal_train(name: str, group: str | None, rows: Draw, 
 def test_batch_order_depends_on_the_purpose(softmax: TrainableModel, rows: Draw) -> None:
     device = Device(softmax, rows(softmax, 40), seed=3)
     first, other = ([batch.x for batch in device.batches(purpose=purpose)] for purpose in ("batches", "second"))
-    words = [device.seed, device.id, device.round, int.from_bytes(b"second", "big"), 0]
-    at = np.random.default_rng(words).permutation(40)
+    at = next(orders(3, 0, 0, 40, "second"))
     np.testing.assert_array_equal(other[0], device.train_examples.x[at[:16]])
     assert not np.array_equal(first[0], other[0])
 
@@ -285,8 +279,7 @@ def test_foreign_model_trains(
     twin = numpy_softmax.of(*device.parameters().tensors())
     losses = device.train(2, learning_rate=0.1 if name == "dynamic" else None)
     expected = []
-    for epoch in range(2):
-        at = order(device, epoch)
+    for at in islice(orders(device.seed, device.id, device.round, len(x)), 2):
         for start in range(0, len(x), size):
             rows = at[start : start + size]
             rows = np.concatenate([rows, at[: size - len(rows)]]) if filled else rows

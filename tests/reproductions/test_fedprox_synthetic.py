@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
+from orders import orders
 
 from odt_sim import TrainableModel
 from odt_sim.cli.build import federated
@@ -56,8 +58,8 @@ class Rounds:
 
     def batches(self, device: int, round: int, epochs: int) -> Iterator[tuple[Any, Any]]:
         index = self.data.train(device)
-        for epoch in range(epochs):
-            order = index[generator(device, round, "batches", epoch).permutation(len(index))]
+        for order in islice(orders(0, device, round, len(index)), epochs):
+            order = index[order]
             for start in range(0, len(order), BATCH):
                 rows = order[start : start + BATCH]
                 yield self.data.x[rows], self.data.y[rows]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
+from orders import orders
 
 from odt_sim import TrainableModel
 from odt_sim.cli.build import federated
@@ -41,15 +42,15 @@ class Twin:
 
     def batches(self, device: int, round: int, purpose: str = "batches") -> Iterator[tuple[Any, Any]]:
         """Yield the examples of each step of a round."""
-        index, left, epoch = self.data.train(device), STEPS, 0
+        index, left = self.data.train(device), STEPS
+        epochs = orders(0, device, round, len(index), purpose)
         while left:
-            words = [0, device, round, int.from_bytes(purpose.encode(), "big"), epoch]
-            order = index[np.random.default_rng(words).permutation(len(index))]
+            order = index[next(epochs)]
             starts = range(0, len(order), BATCH)[:left]
             for start in starts:
                 rows = order[start : start + BATCH]
                 yield self.data.x[rows], self.data.y[rows]
-            left, epoch = left - len(starts), epoch + 1
+            left -= len(starts)
 
     def fedavg(self, w: Any, device: int, round: int) -> tuple[Any, Any]:
         for x, y in self.batches(device, round):

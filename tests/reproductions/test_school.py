@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from orders import orders
 from safetensors.numpy import load_file
 
 from odt_sim.cli.build import federated
@@ -63,8 +64,7 @@ def trained(schools: list[tuple[Array, Array]]) -> Array:
 
 
 def descended(w: Array, x: Array, y: Array, school: int, round: int) -> Array:
-    words = [SEED, school, round, int.from_bytes(b"batches", "big"), 0]
-    order = np.random.default_rng(words).permutation(len(y))
+    order = next(orders(SEED, school, round, len(y)))
     for start in range(0, len(y), BATCH):
         rows = order[start : start + BATCH]
         batch = with_one(x[rows])

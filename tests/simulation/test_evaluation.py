@@ -1,11 +1,12 @@
 """The final evaluation of a device, compared with a computation by hand."""
 
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from orders import orders
 
 from odt_sim import Device, Fleet, TrainingPlan
 from odt_sim.data.federated import FederatedData
@@ -185,8 +186,8 @@ def test_unseen_device_adapts_for_some_steps(momentum, fleet_data, steps):
     row = measured(momentum, fleet_data, FedAvg(), unseen(), fleet=Fleet(unseen=1, adaptation_steps=steps))
     device = device_of(momentum, fleet_data, unseen())
     train, losses = device.train_examples, []
-    for epoch in range(7):  # more epochs than the steps are
-        x, y = train.take(device.random("batches", epoch).permutation(len(train)))
+    for order in islice(orders(device.seed, device.id, device.round, len(train)), 7):  # more epochs than the steps are
+        x, y = train.take(order)
         starts = range(0, len(x), 4)
         losses += [device.train_batch(x[i : i + 4], y[i : i + 4]) for i in starts if len(losses) < steps]
     assert len(losses) == steps

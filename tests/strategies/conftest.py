@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from orders import orders
 
 from odt_sim import Device, Fleet, Simulation, Strategy, TrainableModel, TrainingPlan, Weights
 from odt_sim.aggregators import Aggregator
@@ -180,9 +182,8 @@ class Twin:
     ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield the examples of each step of a device in the given epochs of a round."""
         x, y = self.part("train", device)
-        for epoch in epochs:
-            words = [SEED, device, round, int.from_bytes(b"batches", "big"), epoch]
-            order = np.random.default_rng(words).permutation(len(x))
+        drawn = list(islice(orders(SEED, device, round, len(x)), max(epochs, default=-1) + 1))
+        for order in (drawn[epoch] for epoch in epochs):
             for start in range(0, len(x), BATCH):
                 rows = order[start : start + BATCH]
                 yield x[rows], y[rows]

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from orders import orders
 
 from odt_sim import Fleet, TrainableModel
 from odt_sim.data.federated import FederatedData
@@ -20,9 +21,8 @@ HEAD = slice(35, 53)
 def sampled(twin: Any, device: int, round: int, sample: float) -> list[Any]:
     """Return the batches on which a device learns its mixture."""
     x, y = twin.part("train", device)
-    words = [SEED, device, round, int.from_bytes(b"mixture", "big"), 0]
     count = max(1, int(sample * -(-len(x) // BATCH)))
-    order = np.random.default_rng(words).permutation(len(x))[: count * BATCH]
+    order = next(orders(SEED, device, round, len(x), "mixture"))[: count * BATCH]
     return [(x[rows], y[rows]) for rows in np.split(order, range(BATCH, len(order), BATCH))]
 
 

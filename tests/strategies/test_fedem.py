@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from orders import orders
 
 from odt_sim import Device, Fleet, TrainableModel
 from odt_sim.data.federated import FederatedData
@@ -28,8 +30,7 @@ def e_step(twin: Any, pi: Any, models: Any, device: int) -> Any:
 def m_step(twin: Any, w: Any, q: Any, device: int, round: int) -> Any:
     """Descend the mean of the weighted losses of each batch, one gradient for each example."""
     x, y = twin.part("train", device)
-    for epoch in range(EPOCHS):
-        order = generator_for(SEED, device, round, "batches", epoch).permutation(len(x))
+    for order in islice(orders(SEED, device, round, len(x)), EPOCHS):
         for rows in np.split(order, range(BATCH, len(x), BATCH)):
             each = [q[s] * twin.gradient(w, x[s : s + 1], y[s : s + 1]) for s in rows]
             w = w - RATE * np.mean(each, axis=0)

@@ -24,7 +24,7 @@ def test_agrees_with_numpy(simulate: Simulate, twin: Any, softmax: TrainableMode
     """Devices share some validation examples, so that mixtures have the best loss."""
     indices = data.indices.copy()
     places = np.concatenate([np.arange(start, stop) for start, stop in data.offsets[:, 1:3]])
-    indices[places] = indices[np.roll(places, 2)]
+    indices[places] = indices[np.roll(places, 4)]
     data = replace(data, indices=indices)
     twin = replace(twin, data=data)
     run = simulate(Interpolation(), softmax, data)

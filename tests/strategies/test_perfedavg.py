@@ -1,10 +1,12 @@
 """Per-FedAvg against plain numpy: gradients after one step, and one step at deployment."""
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
+from orders import orders
 
 from odt_sim import TrainableModel, TrainingPlan
 from odt_sim.data.federated import FederatedData
@@ -18,9 +20,7 @@ RATE, ADAPTATION, EPOCHS, BATCH, SEED = 0.1, 0.2, 2, 16, 4
 def second(twin: Any, device: int, round: int) -> Iterator[Any]:
     """Yield the batches of the second gradients."""
     x, y = twin.part("train", device)
-    for epoch in range(EPOCHS):
-        words = [SEED, device, round, int.from_bytes(b"second", "big"), epoch]
-        order = np.random.default_rng(words).permutation(len(x))
+    for order in islice(orders(SEED, device, round, len(x), "second"), EPOCHS):
         for start in range(0, len(x), BATCH):
             yield x[order[start : start + BATCH]], y[order[start : start + BATCH]]
 

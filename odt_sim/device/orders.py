@@ -1,0 +1,35 @@
+"""The random orders in which a device passes over its training examples."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Orders:
+    """The orders of a round's epochs, for one purpose.
+
+    One generator draws them in turn, since making a generator takes longer than drawing an order.
+    """
+
+    def __init__(self, generator: Callable[[], np.random.Generator], examples: int) -> None:
+        """Draw nothing yet.
+
+        Args:
+            generator: Returns the generator before the first epoch.
+            examples: The number of the device's training examples.
+        """
+        self._first, self._examples = generator, examples
+        self._generator, self._next = generator(), 0
+
+    def of(self, epoch: int) -> NDArray[np.int64]:
+        """Return the positions of all examples in the order of an epoch; asking again gives it again."""
+        if epoch < self._next:
+            self._generator, self._next = self._first(), 0
+        while self._next < epoch:  # as after a checkpoint within a round
+            self._draw()
+        return self._draw()
+
+    def _draw(self) -> NDArray[np.int64]:
+        self._next += 1
+        return self._generator.permutation(self._examples)
