@@ -10,6 +10,7 @@ from typing import Any
 
 from odt_sim.model.engine_file import EngineFile, own_file
 from odt_sim.model.graph_reader import damaged
+from odt_sim.model.matrix_products import flatten_products
 from odt_sim.model.surgery import OPS, NewSubgraph, packed, unpacked
 from odt_sim.model.trainable import TrainableModel
 
@@ -74,16 +75,17 @@ def is_small(model: TrainableModel, signature: str, weights: int) -> bool:
 
 def add_repeated(file: Any, signature: str) -> None:
     """Add to a file, in its object form, the signatures of several steps."""
+    [declared] = [s for s in file.signatureDefs if s.signatureKey in (signature, signature.encode())]
+    flatten_products(file, file.subgraphs[declared.subgraphIndex])
     for count in STEPS:
-        _add(file, signature, count)
+        _add(file, signature, declared, count)
 
 
-def _add(file: Any, signature: str, count: int) -> None:
+def _add(file: Any, signature: str, declared: Any, count: int) -> None:
     """Add the signature of a number of steps.
 
     Steps hand their variables' values to the next step as tensors; they are read once and set once.
     """
-    [declared] = [s for s in file.signatureDefs if s.signatureKey in (signature, signature.encode())]
     step, added = file.subgraphs[declared.subgraphIndex], NewSubgraph(file, repeated_name(signature, count))
     inputs = {e.tensorIndex: added.stacked_input(e.name.decode(), step, e.tensorIndex, count) for e in declared.inputs}
     [loss] = [entry.tensorIndex for entry in declared.outputs if entry.name.decode() == "loss"]

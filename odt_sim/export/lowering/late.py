@@ -2,7 +2,7 @@
 
 LiteRT runs an op as soon as its inputs exist, and holds the result until it is used. An op of the backward pass that needs
 activations only, such as a mask, would run in the forward pass and keep its memory for the whole step. An exact zero computed
-from a gradient delays it.
+from a gradient delays it, unless it is small: the ops that make the zero then cost more time than the memory is worth.
 """
 
 import tensorflow as tf
@@ -13,21 +13,26 @@ from odt_sim.export.lowering.registry import Memo
 RELUS = ("Relu", "Relu6")
 LAYOUTS = ("Reshape", "Pad", "PadV2")
 
+SMALL = 1 << 13
+"""The most numbers of a gradient that delays nothing."""
 
-def zero_after(gradient: tf.Tensor) -> tf.Tensor:
+
+def zero_after(gradient: tf.Tensor) -> tf.Tensor | float:
     """Return 0, with all sizes 1, that exists only after a gradient: min(|g|, 0) of its first number.
 
-    Unlike 0 g it is exact for an infinite g, and the converter does not fold it.
+    Unlike 0 g it is exact for an infinite g, and the converter does not fold it. It exists at once if the gradient is small.
     """
     rank = len(gradient.shape)
+    if gradient.shape.is_fully_defined() and gradient.shape.num_elements() <= SMALL:
+        return 0.0
     first = tf.slice(gradient, [0] * rank, [1] * rank) if rank else gradient
     return tf.minimum(tf.abs(first), 0.0)
 
 
 def late(x: tf.Tensor, gradient: tf.Tensor, memo: Memo) -> tf.Tensor:
     """Return `x` as a value that exists only after a gradient with as many axes."""
-    again = recomputed(x, gradient, memo)
-    return x + zero_after(gradient) if again is x else again
+    again, zero = recomputed(x, gradient, memo), zero_after(gradient)
+    return x + zero if again is x and isinstance(zero, tf.Tensor) else again
 
 
 def recomputed(x: tf.Tensor, gradient: tf.Tensor, memo: Memo) -> tf.Tensor:
@@ -53,6 +58,9 @@ def _recomputed(x: tf.Tensor, gradient: tf.Tensor, memo: Memo) -> tf.Tensor:
     value, factor = product.op.inputs
     if value.shape != product.shape or factor.shape.num_elements() != x.shape[-1]:
         return x
-    zero = tf.reshape(zero_after(gradient), [1] * len(factor.shape))
+    zero = zero_after(gradient)
+    if not isinstance(zero, tf.Tensor):
+        return x
+    zero = tf.reshape(zero, [1] * len(factor.shape))
     again = copied(product.op, [value, factor + zero])
     return copied(op, copied(total, [*again, offset]))[0]

@@ -1,0 +1,83 @@
+"""Products of matrices without the first axis of size 1 that an export gives them, nor the ops that add and remove it.
+
+TensorFlow's converter makes another op of a product at rank 2, which is slower with variable weights, and loses a ReLU right
+after it. LiteRT's BATCH_MATMUL takes matrices as well, and computes the same bits.
+"""
+
+from copy import copy
+from typing import Any
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from odt_sim.model.editing import OPS, add_buffer, operators_of
+
+
+def flatten_products(file: Any, subgraph: Any) -> None:
+    """Flatten the products whose factors were reshaped right before, and whose result is right after.
+
+    Args:
+        file: A file in its object form.
+        subgraph: One of its subgraphs, with fixed shapes.
+    """
+    flattening = _Flattening(file, subgraph)
+    for product in operators_of(file, subgraph, OPS.BATCH_MATMUL):
+        flattening.flatten(product)
+    subgraph.operators = flattening.operators()
+
+
+class _Flattening:
+    """The changes to one subgraph."""
+
+    def __init__(self, file: Any, subgraph: Any) -> None:
+        self._file, self._subgraph = file, subgraph
+        self._reshapes = {int(op.outputs[0]): op for op in operators_of(file, subgraph, OPS.RESHAPE)}
+        self._flat = dict[int, tuple[int, Any]]()  # the matrix of a factor, and the new op that makes it
+        self._dropped = set[int]()
+
+    def flatten(self, product: Any) -> None:
+        """Flatten a product, if its factors and its result allow it."""
+        factors, result = [int(i) for i in product.inputs], int(product.outputs[0])
+        after = [op for op in self._subgraph.operators if result in op.inputs]
+        single = all(len(self._shape(i)) == 3 and self._shape(i)[0] == 1 for i in (*factors, result))
+        if not single or len(after) != 1 or not all(i in self._reshapes for i in factors):
+            return
+        matrix = int(after[0].outputs[0])
+        if matrix not in self._reshapes or self._shape(matrix) != self._shape(result)[1:]:
+            return
+        product.inputs, product.outputs = np.array([self._matrix(i) for i in factors], np.int32), after[0].outputs
+        self._dropped.add(id(after[0]))
+
+    def operators(self) -> list[Any]:
+        """Return the ops that are left, in order."""
+        flattened = {id(self._reshapes[i]): op for i, (_, op) in self._flat.items() if op is not None}
+        kept = [op for op in self._subgraph.operators if id(op) not in self._dropped]
+        used = {int(i) for op in kept for i in op.inputs} | {int(i) for i in self._subgraph.outputs}
+        unused = {id(self._reshapes[i]) for i in self._flat.keys() - used}
+        pairs = ((op, flattened.get(id(op))) for op in kept)
+        return [op for own, added in pairs for op in (own, added) if op is not None and id(op) not in unused]
+
+    def _matrix(self, factor: int) -> int:
+        """Return what a factor was reshaped from, if that is the matrix, else a new tensor of a new op."""
+        if factor not in self._flat:
+            reshape, shape = self._reshapes[factor], self._shape(factor)[1:]
+            source = int(reshape.inputs[0])
+            self._flat[factor] = (source, None) if self._shape(source) == shape else self._reshaped(reshape, shape)
+        return self._flat[factor][0]
+
+    def _reshaped(self, reshape: Any, shape: list[int]) -> tuple[int, Any]:
+        matrix, sizes, operator = copy(self._subgraph.tensors[int(reshape.outputs[0])]), schema.TensorT(), copy(reshape)
+        matrix.shape, matrix.shapeSignature = np.array(shape, np.int32), None
+        sizes.name, sizes.type, sizes.shape = matrix.name + b"/shape", schema.TensorType.INT32, np.array([2], np.int32)
+        sizes.buffer = add_buffer(self._file, matrix.shape)
+        self._subgraph.tensors += [matrix, sizes]
+        place = len(self._subgraph.tensors) - 2
+        operator.inputs, operator.outputs = np.array([reshape.inputs[0], place + 1]), np.array([place])
+        operator.builtinOptions = schema.ReshapeOptionsT()
+        operator.builtinOptions.newShape = matrix.shape
+        operator.builtinOptionsType = schema.BuiltinOptions.ReshapeOptions
+        return place, operator
+
+    def _shape(self, tensor: int) -> list[int]:
+        shape = self._subgraph.tensors[tensor].shape
+        return [] if shape is None else [int(size) for size in shape]
