@@ -24,6 +24,11 @@ def packed(model: Any) -> bytes:
     return bytes(builder.Output())
 
 
+def integers(values: Any) -> list[int]:
+    """Return a vector of a file as numbers; an empty vector may be None."""
+    return [] if values is None else [int(value) for value in values]
+
+
 def kind_of(model: Any, operator: Any) -> int:
     """Return an op's number in `OPS`."""
     code = model.operatorCodes[operator.opcodeIndex]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.model.editing import OPS, add_buffer, operators_of
+from odt_sim.model.editing import OPS, add_buffer, integers, operators_of
 
 
 def flatten_products(file: Any, subgraph: Any) -> None:
@@ -38,7 +38,7 @@ class _Flattening:
     def flatten(self, product: Any) -> None:
         """Flatten a product, if its factors and its result allow it."""
         factors, result = [int(i) for i in product.inputs], int(product.outputs[0])
-        after = [op for op in self._subgraph.operators if result in op.inputs]
+        after = [op for op in self._subgraph.operators if result in integers(op.inputs)]
         single = all(len(self._shape(i)) == 3 and self._shape(i)[0] == 1 for i in (*factors, result))
         if not single or len(after) != 1 or not all(i in self._reshapes for i in factors):
             return
@@ -52,7 +52,7 @@ class _Flattening:
         """Return the ops that are left, in order."""
         flattened = {id(self._reshapes[i]): op for i, (_, op) in self._flat.items() if op is not None}
         kept = [op for op in self._subgraph.operators if id(op) not in self._dropped]
-        used = {int(i) for op in kept for i in op.inputs} | {int(i) for i in self._subgraph.outputs}
+        used = {i for op in kept for i in integers(op.inputs)} | {*integers(self._subgraph.outputs)}
         unused = {id(self._reshapes[i]) for i in self._flat.keys() - used}
         pairs = ((op, flattened.get(id(op))) for op in kept)
         return [op for own, added in pairs for op in (own, added) if op is not None and id(op) not in unused]
@@ -79,5 +79,4 @@ class _Flattening:
         return place, operator
 
     def _shape(self, tensor: int) -> list[int]:
-        shape = self._subgraph.tensors[tensor].shape
-        return [] if shape is None else [int(size) for size in shape]
+        return integers(self._subgraph.tensors[tensor].shape)

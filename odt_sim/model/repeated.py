@@ -4,14 +4,21 @@ A small model's step takes less time than the call around it. Each added signatu
 their order, as often as its number of `STEPS` says, so that weights and losses are those of single calls, to the bit.
 """
 
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from odt_sim.model.editing import handles_of, integers, kind_of
 from odt_sim.model.engine_file import EngineFile, own_file
 from odt_sim.model.graph_reader import damaged
 from odt_sim.model.matrix_products import flatten_products
-from odt_sim.model.surgery import OPS, NewSubgraph, packed, unpacked
+from odt_sim.model.step_parts import ELEMENTWISE, StepParts, parts_of
+from odt_sim.model.surgery import OPS, OPTIONS, NewSubgraph, packed, unpacked
 from odt_sim.model.trainable import TrainableModel
 
 STEPS = (16, 8, 2)
@@ -76,43 +83,106 @@ def is_small(model: TrainableModel, signature: str, weights: int) -> bool:
 def add_repeated(file: Any, signature: str) -> None:
     """Add to a file, in its object form, the signatures of several steps."""
     [declared] = [s for s in file.signatureDefs if s.signatureKey in (signature, signature.encode())]
-    flatten_products(file, file.subgraphs[declared.subgraphIndex])
+    step = file.subgraphs[declared.subgraphIndex]
+    flatten_products(file, step)
+    inputs = {entry.tensorIndex: entry.name.decode() for entry in declared.inputs}
+    [loss] = [entry.tensorIndex for entry in declared.outputs if entry.name.decode() == "loss"]
+    parts = parts_of(file, step, inputs.keys(), loss)
     for count in STEPS:
-        _add(file, signature, declared, count)
+        _Repetition(file, step, parts, NewSubgraph(file, repeated_name(signature, count)), count).add(inputs, loss)
 
 
-def _add(file: Any, signature: str, declared: Any, count: int) -> None:
-    """Add the signature of a number of steps.
+class _Repetition:
+    """The making of a signature of several steps.
 
     Steps hand their variables' values to the next step as tensors; they are read once and set once.
     """
-    step, added = file.subgraphs[declared.subgraphIndex], NewSubgraph(file, repeated_name(signature, count))
-    inputs = {e.tensorIndex: added.stacked_input(e.name.decode(), step, e.tensorIndex, count) for e in declared.inputs}
-    [loss] = [entry.tensorIndex for entry in declared.outputs if entry.name.decode() == "loss"]
-    kinds = [file.operatorCodes[operator.opcodeIndex].builtinCode for operator in step.operators]
-    names = {
-        int(operator.outputs[0]): operator.builtinOptions.sharedName
-        for operator, kind in zip(step.operators, kinds, strict=True)
-        if kind == OPS.VAR_HANDLE
-    }
-    made = {int(i) for operator in step.operators for i in operator.outputs if i >= 0}
-    lasting = dict[int, int]()  # constants and handles
-    values, handles, losses = dict[bytes, int](), dict[bytes, int](), []
-    for number in range(count):
-        places = {**lasting, **{tensor: pieces[number] for tensor, pieces in inputs.items()}}
-        for operator, kind in zip(step.operators, kinds, strict=True):
-            if kind == OPS.READ_VARIABLE and (value := values.get(names[int(operator.inputs[0])])) is not None:
-                places[int(operator.outputs[0])] = value
-            elif kind == OPS.ASSIGN_VARIABLE:
-                handle, new = (int(i) for i in operator.inputs)
-                values[names[handle]], handles[names[handle]] = places[new], places[handle]
-            elif kind not in (OPS.VAR_HANDLE, OPS.CALL_ONCE) or number == 0:
-                added.repeat(operator, step, places)
-                if kind == OPS.READ_VARIABLE:
-                    values[names[int(operator.inputs[0])]] = places[int(operator.outputs[0])]
-        losses.append(places[loss])
-        lasting = {old: new for old, new in places.items() if old in names or old not in made | inputs.keys()}
-    for name, handle in handles.items():
-        added.set(handle, values[name])
-    added.output("loss", added.stacked(losses))
-    added.sign(repeated_name(signature, count))
+
+    def __init__(self, file: Any, step: Any, parts: StepParts, added: NewSubgraph, count: int) -> None:
+        self._file, self._step, self._parts, self._added, self._count = file, step, parts, added, count
+        self._names = handles_of(file, step)
+        self._stacks = dict[int, int]()  # tensors with the steps as first axis, by those of the step
+        self._lasting = dict[int, int]()  # constants and handles
+
+    def add(self, inputs: Mapping[int, str], loss: int) -> None:
+        """Add the signature.
+
+        Args:
+            inputs: The names of the step's inputs by their tensors.
+            loss: The tensor that is its loss.
+        """
+        added, count = self._added, self._count
+        self._stacks = {i: added.stacked_input(name, self._step, i, count) for i, name in inputs.items()}
+        for operator in self._parts.before:
+            self._for_all_steps(operator)
+        needed = _inputs_of(self._parts.between) & self._stacks.keys()
+        pieces = {i: added.pieces(self._stacks[i], self._step, i, count) for i in sorted(needed)}
+        kept = (_inputs_of(self._parts.after) | {loss}) & _outputs_of(self._parts.between)
+        for tensor, values in self._steps(pieces, kept).items():
+            self._stacks[tensor] = added.stacked(values)
+        for operator in self._parts.after:
+            self._for_all_steps(operator)
+        added.output("loss", self._stacks[loss])
+        added.sign(added.name)
+
+    def _for_all_steps(self, operator: Any) -> None:
+        """Add an op that computes its output for all steps."""
+        inputs, [output] = [int(i) for i in operator.inputs], [int(i) for i in operator.outputs]
+        self._stacks[output] = self._added.stacked_form(self._step, output, self._count)
+        places, kind = {**self._lasting, **self._stacks}, kind_of(self._file, operator)
+        if kind == OPS.RESHAPE:
+            shape = np.array([self._count, *integers(self._step.tensors[output].shape)], np.int32)
+            operator, places[inputs[1]] = copy(operator), self._added.constant("shape", shape)
+            operator.builtinOptions = schema.ReshapeOptionsT()
+            operator.builtinOptions.newShape, operator.builtinOptionsType = shape, OPTIONS.ReshapeOptions
+        elif kind == OPS.SUM:
+            tensor = self._step.tensors[inputs[1]]
+            axes = np.frombuffer(bytes(self._file.buffers[tensor.buffer].data), np.int32)
+            shifted = np.where(axes < 0, axes, axes + 1).astype(np.int32).reshape(integers(tensor.shape))
+            places[inputs[1]] = self._added.constant("axes", shifted)
+        self._added.repeat(operator, self._step, places)
+        if kind in ELEMENTWISE:
+            self._lasting |= {i: places[i] for i in inputs if i not in self._stacks}
+
+    def _steps(self, pieces: Mapping[int, Sequence[int]], kept: Collection[int]) -> dict[int, list[int]]:
+        """Add the ops of each step, and set the variables to their last values.
+
+        Args:
+            pieces: The tensors of each step by the tensors of the step that they stand for.
+            kept: The tensors to return.
+
+        Returns:
+            Those of each step.
+        """
+        values, handles, results = dict[bytes, int](), dict[bytes, int](), {tensor: list[int]() for tensor in kept}
+        made = _outputs_of(self._step.operators) | self._stacks.keys()
+        kinds = [kind_of(self._file, operator) for operator in self._parts.between]
+        for number in range(self._count):
+            places = {**self._lasting, **{tensor: own[number] for tensor, own in pieces.items()}}
+            for operator, kind in zip(self._parts.between, kinds, strict=True):
+                if (
+                    kind == OPS.READ_VARIABLE
+                    and (value := values.get(self._names[int(operator.inputs[0])])) is not None
+                ):
+                    places[int(operator.outputs[0])] = value
+                elif kind == OPS.ASSIGN_VARIABLE:
+                    handle, new = (int(i) for i in operator.inputs)
+                    values[self._names[handle]], handles[self._names[handle]] = places[new], places[handle]
+                elif kind not in (OPS.VAR_HANDLE, OPS.CALL_ONCE) or number == 0:
+                    self._added.repeat(operator, self._step, places)
+                    if kind == OPS.READ_VARIABLE:
+                        values[self._names[int(operator.inputs[0])]] = places[int(operator.outputs[0])]
+            for tensor, own in results.items():
+                own.append(places[tensor])
+            self._lasting = {old: new for old, new in places.items() if old in self._names or old not in made}
+        for name, handle in handles.items():
+            self._added.set(handle, values[name])
+        return results
+
+
+def _inputs_of(operators: Sequence[Any]) -> set[int]:
+    return {i for operator in operators for i in integers(operator.inputs)}
+
+
+def _outputs_of(operators: Sequence[Any]) -> set[int]:
+    return {i for operator in operators for i in integers(operator.outputs) if i >= 0}

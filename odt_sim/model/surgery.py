@@ -11,6 +11,7 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from odt_sim.model.editing import integers
 from odt_sim.model.graph import Handle, Variable
 from odt_sim.model.graph_reader import IDENTIFIER
 
@@ -75,12 +76,13 @@ class NewSubgraph:
     """A subgraph that is added to a file op by op.
 
     Attributes:
+        name: Its name.
         index: Its index.
     """
 
     def __init__(self, model: Any, name: str) -> None:
         """Add an empty subgraph."""
-        self._model, self._inputs, self._outputs = model, dict[str, int](), dict[str, int]()
+        self.name, self._model, self._inputs, self._outputs = name, model, dict[str, int](), dict[str, int]()
         self._subgraph = schema.SubGraphT()
         self._subgraph.name = name
         self._subgraph.tensors, self._subgraph.operators = [], []
@@ -128,13 +130,20 @@ class NewSubgraph:
         self._inputs[name] = self._copied(subgraph, tensor)
         return self._inputs[name]
 
-    def stacked_input(self, name: str, subgraph: Any, tensor: int, count: int) -> list[int]:
-        """Return `count` tensors of the form of another subgraph's tensor, cut from one new input along a new first axis."""
-        shape = _integers(subgraph.tensors[tensor].shape)
+    def stacked_input(self, name: str, subgraph: Any, tensor: int, count: int) -> int:
+        """Return a new input of the form of another subgraph's tensor with a further first axis of `count`."""
+        self._inputs[name] = self.stacked_form(subgraph, tensor, count)
+        return self._inputs[name]
+
+    def stacked_form(self, subgraph: Any, tensor: int, count: int) -> int:
+        """Return a new tensor of the form of another subgraph's with a further first axis of `count`."""
         own = copy(subgraph.tensors[tensor])
-        own.shape, own.shapeSignature = [count, *shape], None
-        self._inputs[name] = stack = len(self._subgraph.tensors)
+        own.shape, own.shapeSignature = [count, *integers(own.shape)], None
         self._subgraph.tensors.append(own)
+        return len(self._subgraph.tensors) - 1
+
+    def pieces(self, stack: int, subgraph: Any, tensor: int, count: int) -> list[int]:
+        """Return a tensor cut along its first axis into `count` tensors of the form of another subgraph's."""
         pieces = [self._copied(subgraph, tensor) for _ in range(count)]
         options = schema.UnpackOptionsT()
         options.num, options.axis = count, 0
@@ -145,7 +154,7 @@ class NewSubgraph:
         """Return tensors of one form as one, along a new first axis."""
         self._subgraph.tensors.append(copy(self._subgraph.tensors[tensors[0]]))
         stack = self._subgraph.tensors[-1]
-        stack.shape, stack.shapeSignature = [len(tensors), *_integers(stack.shape)], None
+        stack.shape, stack.shapeSignature = [len(tensors), *integers(stack.shape)], None
         options = schema.PackOptionsT()
         options.valuesCount, options.axis = len(tensors), 0
         index = len(self._subgraph.tensors) - 1
@@ -165,8 +174,8 @@ class NewSubgraph:
         """
         places, needed, operators = dict(given), set(wanted), []
         for operator in reversed(subgraph.operators):
-            if needed & {*_integers(operator.outputs)}:
-                needed.update(_integers(operator.inputs))
+            if needed & {*integers(operator.outputs)}:
+                needed.update(integers(operator.inputs))
                 operators.append(operator)
         for operator in reversed(operators):
             self.repeat(operator, subgraph, places)
@@ -182,7 +191,7 @@ class NewSubgraph:
         """
         moved = copy(operator)
         for side in ("inputs", "outputs"):
-            indices = _integers(getattr(operator, side))
+            indices = integers(getattr(operator, side))
             places.update({i: self._copied(subgraph, i) for i in indices if i >= 0 and i not in places})
             setattr(moved, side, [places.get(i, -1) for i in indices])
         self._subgraph.operators.append(moved)
@@ -295,13 +304,13 @@ def add_chain(model: Any, first: int, second: int, link: tuple[int, int], name: 
     added = schema.SubGraphT()
     added.name = name
     added.tensors = [*before.tensors, *after.tensors]
-    added.inputs = [*_integers(before.inputs), *(i + shift for i in _integers(after.inputs) if i != link[1])]
-    added.outputs = [i + shift for i in _integers(after.outputs)]
+    added.inputs = [*integers(before.inputs), *(i + shift for i in integers(after.inputs) if i != link[1])]
+    added.outputs = [i + shift for i in integers(after.outputs)]
     added.operators = list(before.operators)
     for operator in after.operators:
         moved = copy(operator)
-        moved.inputs = [_moved(i, shift, link) for i in _integers(operator.inputs)]
-        moved.outputs = [i + shift for i in _integers(operator.outputs)]
+        moved.inputs = [_moved(i, shift, link) for i in integers(operator.inputs)]
+        moved.outputs = [i + shift for i in integers(operator.outputs)]
         added.operators.append(moved)
     model.subgraphs.append(added)
     return len(model.subgraphs) - 1, shift
@@ -311,11 +320,6 @@ def _moved(index: int, shift: int, link: tuple[int, int]) -> int:
     if index < 0:
         return index
     return link[0] if index == link[1] else index + shift
-
-
-def _integers(values: Any) -> list[int]:
-    """Return a vector of the file as numbers; an empty vector is None."""
-    return [] if values is None else [int(value) for value in values]
 
 
 def _named(tensors: Mapping[str, int]) -> list[Any]:

@@ -1,0 +1,93 @@
+"""The parts of a training step that several steps in a row compute at once.
+
+What depends on a step's inputs alone, such as one-hot labels, can be computed for all steps before the first, and what only
+the loss needs after the last. The ops are the same, on tensors with the steps as a further first axis, and so are the bits.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from odt_sim.model.editing import OPS, integers, kind_of
+
+ELEMENTWISE = frozenset(
+    {
+        *(OPS.ADD, OPS.SUB, OPS.MUL, OPS.DIV, OPS.SQUARED_DIFFERENCE, OPS.MINIMUM, OPS.MAXIMUM),
+        *(OPS.NEG, OPS.ABS, OPS.LOG, OPS.EXP, OPS.SQUARE, OPS.SQRT, OPS.CAST),
+    }
+)
+"""Ops that take a further first axis as they are."""
+
+WITH_CONSTANT = frozenset({OPS.RESHAPE, OPS.SUM})
+"""Ops that take it with another second input, a shape or axes."""
+
+MOST_NUMBERS = 4096
+"""The most numbers of a step's tensor that is kept until after the last step."""
+
+MOST_AXES = 3
+"""The most axes of a step's tensors: LiteRT's ops broadcast over at least four."""
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """The ops of a step, each part in the order of the step.
+
+    Attributes:
+        before: Those that depend on inputs and constants alone.
+        between: All others.
+        after: Those that only the loss needs.
+    """
+
+    before: list[Any]
+    between: list[Any]
+    after: list[Any]
+
+
+def parts_of(file: Any, step: Any, inputs: Collection[int], loss: int) -> StepParts:
+    """Divide the ops of a step.
+
+    Args:
+        file: A file in its object form.
+        step: The step's subgraph.
+        inputs: The tensors that are its inputs.
+        loss: The tensor that is its loss.
+    """
+    varying = {i for op in step.operators for i in integers(op.outputs)} | set(inputs)
+    stacked, before = set(inputs), dict[int, Any]()
+    for operator in step.operators:
+        given = varying.intersection(integers(operator.inputs))
+        if given and given <= stacked and _takes_steps(file, step, operator, given):
+            before[id(operator)] = operator
+            stacked.update(integers(operator.outputs))
+    users = defaultdict[int, list[int]](list)
+    for operator in step.operators:
+        for i in integers(operator.inputs):
+            users[i].append(id(operator))
+    after = dict[int, Any]()
+    for operator in reversed(step.operators):
+        given, made = varying.intersection(integers(operator.inputs)), integers(operator.outputs)
+        wanted = made == [loss] or any(users[i] for i in made)
+        alone = wanted and all(user in after for i in made for user in users[i])
+        little = all(prod(_shape(step, i)) <= MOST_NUMBERS for i in given)
+        if id(operator) not in before and given and alone and little and _takes_steps(file, step, operator, given):
+            after[id(operator)] = operator
+    between = [operator for operator in step.operators if id(operator) not in before.keys() | after.keys()]
+    return StepParts([*before.values()], between, [*reversed(after.values())])
+
+
+def _takes_steps(file: Any, step: Any, operator: Any, given: Collection[int]) -> bool:
+    """Return whether an op computes the same with a further first axis of the inputs that are not constant."""
+    kind, inputs, outputs = kind_of(file, operator), integers(operator.inputs), integers(operator.outputs)
+    if kind in WITH_CONSTANT:
+        return len(inputs) == 2 and inputs[1] not in given
+    axes = len(_shape(step, outputs[0]))
+    constant = [len(_shape(step, i)) <= axes for i in inputs if i not in given]
+    return (
+        kind in ELEMENTWISE and axes <= MOST_AXES and all(constant) and all(len(_shape(step, i)) == axes for i in given)
+    )
+
+
+def _shape(step: Any, tensor: int) -> list[int]:
+    return integers(step.tensors[tensor].shape)
