@@ -143,7 +143,12 @@ def _emitted(
 
 def reader(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
     """Return a function that returns the variables as `<prefix>0`, `<prefix>1`, ..."""
-    return bordered(lambda: {f"{prefix}{i}": tf.identity(v) for i, v in enumerate(variables.values())}, [])
+
+    def read() -> dict[str, tf.Tensor]:
+        reads = (tf.raw_ops.ReadVariableOp(resource=v.handle, dtype=v.dtype) for v in variables.values())
+        return {f"{prefix}{i}": value for i, value in enumerate(reads)}
+
+    return bordered(read, [])
 
 
 def writer(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
@@ -151,7 +156,7 @@ def writer(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
 
     def restore(**values: tf.Tensor) -> dict[str, tf.Tensor]:
         for i, variable in enumerate(variables.values()):
-            variable.assign(values[f"{prefix}{i}"])
+            tf.raw_ops.AssignVariableOp(resource=variable.handle, value=values[f"{prefix}{i}"])
         return {"count": tf.constant(len(variables))}
 
     return bordered(

@@ -8,6 +8,7 @@ from a gradient delays it, unless it is small: the ops that make the zero then c
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import copied
+from odt_sim.export.lowering.constants import integers
 from odt_sim.export.lowering.registry import Memo
 
 RELUS = ("Relu", "Relu6")
@@ -25,7 +26,7 @@ def zero_after(gradient: tf.Tensor) -> tf.Tensor | float:
     rank = len(gradient.shape)
     if gradient.shape.is_fully_defined() and gradient.shape.num_elements() <= SMALL:
         return 0.0
-    first = tf.slice(gradient, [0] * rank, [1] * rank) if rank else gradient
+    first = tf.slice(gradient, integers([0] * rank), integers([1] * rank)) if rank else gradient
     return tf.minimum(tf.abs(first), 0.0)
 
 

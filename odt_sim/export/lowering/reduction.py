@@ -10,6 +10,7 @@ from math import prod
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import known
+from odt_sim.export.lowering.constants import integers
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 MANY = 256  # numbers in one sum
@@ -24,12 +25,12 @@ def sum_over(x: tf.Tensor, axes: set[int]) -> tf.Tensor:
     """
     if prod(_size(x, axis) for axis in axes) > MANY and len(x.shape) <= 4:
         for dropped, axis in enumerate(sorted(axes)):
-            x = tf.reduce_sum(x, axis - dropped)
+            x = tf.reduce_sum(x, integers([axis - dropped]))
         return x
     longer = [(axis in axes, -1 if size is None else size) for axis, size in enumerate(x.shape) if size != 1]
     joined = [(gone, _joined([size for _, size in run])) for gone, run in groupby(longer, key=lambda axis: axis[0])]
-    flat = tf.reshape(x, [size for _, size in joined])
-    return tf.reduce_sum(flat, [i for i, (gone, _) in enumerate(joined) if gone])
+    flat = tf.reshape(x, integers([size for _, size in joined]))
+    return tf.reduce_sum(flat, integers([i for i, (gone, _) in enumerate(joined) if gone]))
 
 
 def _size(x: tf.Tensor, axis: int) -> int:
@@ -52,11 +53,12 @@ def sum_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     reduced = {int(axis) % len(x.shape) for axis in known(axes).reshape(-1)}
     count = prod(_size(x, axis) for axis in reduced)
     if len(x.shape) <= 4 and count <= MANY:
-        return [reduce(x, sorted(reduced), keepdims=keep) if reduced else x]
+        return [reduce(x, integers(sorted(reduced)), keepdims=keep) if reduced else x]
     if op.type == "Mean" and any(x.shape[axis] is None for axis in reduced):
         return [reduce(x, sorted(reduced), keepdims=keep)]
     kept = [1 if axis in reduced else -1 if size is None else size for axis, size in enumerate(x.shape)]
-    total = tf.reshape(sum_over(x, reduced), [size for axis, size in enumerate(kept) if keep or axis not in reduced])
+    shape = [size for axis, size in enumerate(kept) if keep or axis not in reduced]
+    total = tf.reshape(sum_over(x, reduced), integers(shape))
     return [total if op.type == "Sum" else total * (1.0 / count)]
 
 

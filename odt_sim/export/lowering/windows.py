@@ -8,6 +8,7 @@ from itertools import groupby
 
 import tensorflow as tf
 
+from odt_sim.export.lowering.constants import integers
 from odt_sim.export.lowering.registry import Refusal
 
 ALL = slice(None)
@@ -115,8 +116,13 @@ def padded(x: tf.Tensor, windows: Windows, value: float = 0.0) -> tf.Tensor:
 
 def part(x: tf.Tensor, rows: slice = ALL, columns: slice = ALL) -> tf.Tensor:
     """Return some rows and columns of an image; the image itself, without a copy, if these are all."""
-    kept = len(range(*rows.indices(x.shape[1]))), len(range(*columns.indices(x.shape[2])))
-    return x if kept == tuple(x.shape[1:3]) else x[:, rows, columns]
+    ranges = [range(*part.indices(size)) for part, size in zip((rows, columns), x.shape[1:3], strict=True)]
+    if [len(own) for own in ranges] == x.shape[1:3]:
+        return x
+    begin, end, step = ([getattr(own, name) for own in ranges] for name in ("start", "stop", "step"))
+    return tf.strided_slice(
+        x, integers([0, *begin]), integers([0, *end]), integers([1, *step]), begin_mask=1, end_mask=1
+    )
 
 
 def elements(x: tf.Tensor, windows: Windows) -> Iterator[tf.Tensor]:
