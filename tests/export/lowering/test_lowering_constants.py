@@ -1,0 +1,30 @@
+"""Constants are in a graph once, and never in another one."""
+
+import numpy as np
+import tensorflow as tf
+
+from odt_sim.export.lowering.constants import integers
+
+
+def test_equal_constants_are_one_op_of_a_graph() -> None:
+    with tf.Graph().as_default() as graph:
+        assert integers([1, -1]) is integers((1, -1))
+        assert integers([1]).graph is graph
+        integers([])
+        assert [op.type for op in graph.get_operations()] == ["Const"] * 3
+
+
+def test_graphs_have_constants_of_their_own() -> None:
+    made = []
+    for _ in range(2):
+        with tf.Graph().as_default() as graph:
+            made.append(integers([2, 3]))
+            assert made[-1].graph is graph
+    assert made[0] is not made[1]
+
+
+def test_values_are_int32_vectors() -> None:
+    for values in ([], [4], [0, -1, 7]):
+        constant = integers(values)
+        assert constant.dtype == tf.int32
+        np.testing.assert_array_equal(constant, np.array(values, np.int32))
