@@ -40,7 +40,8 @@ class _Flattening:
         factors, result = [int(i) for i in product.inputs], int(product.outputs[0])
         after = [op for op in self._subgraph.operators if result in integers(op.inputs)]
         single = all(len(self._shape(i)) == 3 and self._shape(i)[0] == 1 for i in (*factors, result))
-        if not single or len(after) != 1 or not all(i in self._reshapes for i in factors):
+        reshaped = all(i in self._reshapes for i in factors) and result not in integers(self._subgraph.outputs)
+        if not single or not reshaped or len(after) != 1:
             return
         matrix = int(after[0].outputs[0])
         if matrix not in self._reshapes or self._shape(matrix) != self._shape(result)[1:]:
@@ -68,7 +69,7 @@ class _Flattening:
     def _reshaped(self, reshape: Any, shape: list[int]) -> tuple[int, Any]:
         matrix, sizes, operator = copy(self._subgraph.tensors[int(reshape.outputs[0])]), schema.TensorT(), copy(reshape)
         matrix.shape, matrix.shapeSignature = np.array(shape, np.int32), None
-        sizes.name, sizes.type, sizes.shape = matrix.name + b"/shape", schema.TensorType.INT32, np.array([2], np.int32)
+        sizes.name, sizes.type, sizes.shape = "shape", schema.TensorType.INT32, np.array([2], np.int32)
         sizes.buffer = add_buffer(self._file, matrix.shape)
         self._subgraph.tensors += [matrix, sizes]
         place = len(self._subgraph.tensors) - 2
@@ -79,4 +80,6 @@ class _Flattening:
         return place, operator
 
     def _shape(self, tensor: int) -> list[int]:
-        return integers(self._subgraph.tensors[tensor].shape)
+        """Return a shape; empty if a size is not fixed."""
+        own = self._subgraph.tensors[tensor]
+        return [] if -1 in integers(own.shapeSignature) else integers(own.shape)

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from ai_edge_litert import schema_py_generated as schema
+
 from odt_sim.model.editing import OPS, integers, kind_of
+
+TYPES = schema.TensorType
 
 ELEMENTWISE = frozenset(
     {
@@ -22,6 +26,9 @@ ELEMENTWISE = frozenset(
 
 WITH_CONSTANT = frozenset({OPS.RESHAPE, OPS.SUM})
 """Ops that take it with another second input, a shape or axes."""
+
+STACKED = (TYPES.FLOAT32, TYPES.INT32, TYPES.INT64)
+"""Types that LiteRT's PACK and UNPACK take, and that have no scale."""
 
 MOST_NUMBERS = 4096
 """The most numbers of a step's tensor that is kept until after the last step."""
@@ -80,13 +87,24 @@ def parts_of(file: Any, step: Any, inputs: Collection[int], loss: int) -> StepPa
 def _takes_steps(file: Any, step: Any, operator: Any, given: Collection[int]) -> bool:
     """Return whether an op computes the same with a further first axis of the inputs that are not constant."""
     kind, inputs, outputs = kind_of(file, operator), integers(operator.inputs), integers(operator.outputs)
+    if kind not in ELEMENTWISE | WITH_CONSTANT or not all(_is_fixed(step, i) for i in (*given, *outputs)):
+        return False
     if kind in WITH_CONSTANT:
-        return len(inputs) == 2 and inputs[1] not in given
+        return len(inputs) == 2 and inputs[1] not in given and _is_vector_of_integers(file, step.tensors[inputs[1]])
     axes = len(_shape(step, outputs[0]))
-    constant = [len(_shape(step, i)) <= axes for i in inputs if i not in given]
-    return (
-        kind in ELEMENTWISE and axes <= MOST_AXES and all(constant) and all(len(_shape(step, i)) == axes for i in given)
-    )
+    constant = all(len(_shape(step, i)) <= axes for i in inputs if i not in given)
+    return axes <= MOST_AXES and constant and all(len(_shape(step, i)) == axes for i in given)
+
+
+def _is_fixed(step: Any, tensor: int) -> bool:
+    """Return whether a tensor has numbers that can be stacked, and a known shape."""
+    own = step.tensors[tensor]
+    known = own.hasRank or bool(_shape(step, tensor))
+    return known and -1 not in integers(own.shapeSignature) and own.type in STACKED
+
+
+def _is_vector_of_integers(file: Any, tensor: Any) -> bool:
+    return tensor.type == TYPES.INT32 and file.buffers[tensor.buffer].data is not None
 
 
 def _shape(step: Any, tensor: int) -> list[int]:

@@ -54,3 +54,18 @@ def test_no_reshape_around_a_layer_is_left(small_mlp: TrainableModel) -> None:
     assert ranks(file, subgraph).keys() == {2}
     factors = [made.get(int(i)) for op in operators_of(file, subgraph, OPS.BATCH_MATMUL) for i in op.inputs]
     assert factors.count(OPS.RESHAPE) <= 1  # of an image to a row
+
+
+@pytest.mark.parametrize("change", ["output", "open size"])
+def test_a_product_stays_if_its_own_result_is_needed(change: str, small_mlp: TrainableModel) -> None:
+    file = unpacked(small_mlp.content)
+    [index] = [s.subgraphIndex for s in file.signatureDefs if s.signatureKey == b"infer"]
+    subgraph = file.subgraphs[index]
+    result = int(operators_of(file, subgraph, OPS.BATCH_MATMUL)[0].outputs[0])
+    if change == "output":
+        subgraph.outputs = np.array([*subgraph.outputs, result])
+    else:
+        subgraph.tensors[result].shapeSignature = np.array([1, -1, subgraph.tensors[result].shape[-1]])
+    products = ranks(file, subgraph)[3]
+    flatten_products(file, subgraph)
+    assert ranks(file, subgraph) == {2: products - 1, 3: 1}

@@ -58,18 +58,46 @@ def step_of(*operators: tuple[int, list[int], list[int]], shapes: dict[int, list
         step.operators.append(operator)
     for i in range(max(shapes) + 1):
         step.tensors.append(schema.TensorT())
-        step.tensors[i].shape = shapes.get(i, [])
+        step.tensors[i].shape, step.tensors[i].hasRank = shapes.get(i, []), True
+        step.tensors[i].type = schema.TensorType.FLOAT32
+    file.buffers = [schema.BufferT()]
     return file, step
+
+
+def add_axes(file: Any, step: Any, tensor: int) -> None:
+    """Make a tensor the constant axis 0."""
+    buffer = schema.BufferT()
+    buffer.data = np.frombuffer(np.zeros(1, np.int32).tobytes(), np.uint8)
+    step.tensors[tensor].type, step.tensors[tensor].buffer = schema.TensorType.INT32, len(file.buffers)
+    file.buffers.append(buffer)
 
 
 def test_an_op_that_would_broadcast_otherwise_stays_between() -> None:
     file, step = step_of(
         (OPS.MUL, [0, 1], [2]), (OPS.SUM, [2, 3], [4]), shapes={0: [4], 1: [3, 4], 2: [3, 4], 3: [1], 4: [4]}
     )
+    add_axes(file, step, 3)
     assert [len(part) for part in vars(parts_of(file, step, {0, 1}, 4)).values()] == [0, 1, 1]
 
 
 def test_large_values_are_not_kept_for_the_loss() -> None:
     for size, expected in ((MOST_NUMBERS, 1), (MOST_NUMBERS + 1, 0)):
         file, step = step_of((OPS.TANH, [0], [1]), (OPS.SUM, [1, 2], [3]), shapes={0: [size], 1: [size], 2: [1], 3: []})
+        add_axes(file, step, 2)
         assert len(parts_of(file, step, {0}, 3).after) == expected
+
+
+@pytest.mark.parametrize("change", ["type", "shapeSignature", "hasRank", "axes"])
+def test_what_cannot_be_stacked_stays_between(change: str) -> None:
+    file, step = step_of((OPS.NEG, [0], [1]), (OPS.SUM, [1, 2], [3]), shapes={0: [4], 1: [4], 2: [1], 3: []})
+    add_axes(file, step, 2)
+    assert len(parts_of(file, step, {0}, 3).before) == 2
+    if change == "type":
+        step.tensors[1].type = schema.TensorType.BOOL
+    elif change == "shapeSignature":
+        step.tensors[1].shapeSignature = [-1]
+    elif change == "hasRank":
+        step.tensors[3].hasRank = False
+    else:
+        file.buffers[step.tensors[2].buffer].data = None
+    assert len(parts_of(file, step, {0}, 3).before) == (1 if change in ("hasRank", "axes") else 0)
