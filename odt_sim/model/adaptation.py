@@ -14,6 +14,7 @@ import numpy as np
 
 from odt_sim.errors import ModelError
 from odt_sim.model import surgery
+from odt_sim.model.editing import unpacked
 from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.graph import Graph, Handle, Variable
 from odt_sim.model.graph_reader import damaged, read_graph
@@ -171,7 +172,7 @@ class _Adapter:
     def adaptation(self, groups: Groups | None, loss: str | None, from_logits: bool) -> Adaptation:
         manifest = self._manifest(groups, loss, from_logits)
         nan = tuple(v.name for v in self._weights if _unusable(v))
-        model = surgery.unpacked(self._content)
+        model = unpacked(self._content)
         self._name_signatures(model)
         self._add_state(model, initialize=bool(nan or _unset(self._graph, self._roles)))
         content = surgery.packed(model)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from odt_sim.errors import ModelError
 from odt_sim.model import surgery
 from odt_sim.model.chaining import Chain, Part, chained, part
+from odt_sim.model.editing import unpacked
 from odt_sim.model.graph import Handle, Variable
 from odt_sim.model.trainable import read_file
 from odt_sim.model.trial import loaded
@@ -61,9 +62,7 @@ class _Joiner:
 
     def __init__(self, parts: Mapping[str, Part], chain: Chain, values: Mapping[str, NDArray[Any]]) -> None:
         self._parts, self._chain, self._model = parts, chain, surgery.empty()
-        self._graphs = {
-            role: surgery.adopted(self._model, surgery.unpacked(each.content)) for role, each in parts.items()
-        }
+        self._graphs = {role: surgery.adopted(self._model, unpacked(each.content)) for role, each in parts.items()}
         head, optimizer = parts["train_head"], parts["optimizer"]
         self._weights = [_variable(f"head/{w.name}", head, w.value) for w in chain.weights]
         self._states = [_variable(f"optimizer/state{i}", optimizer, s) for i, (s, _) in enumerate(chain.states)]

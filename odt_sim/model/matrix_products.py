@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.model.editing import OPS, add_buffer, integers, operators_of
+from odt_sim.model.editing import OPS, add_buffer, integers, kind_of, operators_of
 
 
 def flatten_products(file: Any, subgraph: Any) -> None:
@@ -41,10 +41,9 @@ class _Flattening:
         after = [op for op in self._subgraph.operators if result in integers(op.inputs)]
         single = all(len(self._shape(i)) == 3 and self._shape(i)[0] == 1 for i in (*factors, result))
         reshaped = all(i in self._reshapes for i in factors) and result not in integers(self._subgraph.outputs)
-        if not single or not reshaped or len(after) != 1:
+        if not single or not reshaped or len(after) != 1 or kind_of(self._file, after[0]) != OPS.RESHAPE:
             return
-        matrix = int(after[0].outputs[0])
-        if matrix not in self._reshapes or self._shape(matrix) != self._shape(result)[1:]:
+        if self._shape(int(after[0].outputs[0])) != self._shape(result)[1:]:
             return
         product.inputs, product.outputs = np.array([self._matrix(i) for i in factors], np.int32), after[0].outputs
         self._dropped.add(id(after[0]))
@@ -73,7 +72,8 @@ class _Flattening:
         sizes.buffer = add_buffer(self._file, matrix.shape)
         self._subgraph.tensors += [matrix, sizes]
         place = len(self._subgraph.tensors) - 2
-        operator.inputs, operator.outputs = np.array([reshape.inputs[0], place + 1]), np.array([place])
+        operator.inputs = np.array([reshape.inputs[0], place + 1], np.int32)
+        operator.outputs = np.array([place], np.int32)
         operator.builtinOptions = schema.ReshapeOptionsT()
         operator.builtinOptions.newShape = matrix.shape
         operator.builtinOptionsType = schema.BuiltinOptions.ReshapeOptions

@@ -13,7 +13,7 @@ from odt_sim.model.graph_reader import IDENTIFIER
 ALIGNMENT = 16
 """The schema places the data of buffers at multiples of this many bytes."""
 
-_VERSION, _BUFFERS, _METADATA, _SLOTS = 0, 4, 6, 8  # of the schema's root
+_VERSION, _BUFFERS, _METADATA, _SLOTS = 0, 4, 6, 10  # of the schema's root
 
 
 def with_metadata(content: bytes, name: str, data: bytes) -> bytes:

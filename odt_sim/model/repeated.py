@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.model.editing import handles_of, integers, kind_of
+from odt_sim.model.editing import handles_of, integers, kind_of, unpacked
 from odt_sim.model.engine_file import EngineFile, own_file
 from odt_sim.model.graph_reader import damaged
 from odt_sim.model.matrix_products import flatten_products
 from odt_sim.model.step_parts import ELEMENTWISE, StepParts, parts_of
-from odt_sim.model.surgery import OPS, OPTIONS, NewSubgraph, packed, unpacked
+from odt_sim.model.surgery import OPS, OPTIONS, NewSubgraph, packed
 from odt_sim.model.trainable import TrainableModel
 
 STEPS = (16, 8, 2)
@@ -38,6 +38,12 @@ INPUTS = frozenset({"x", "embedding", "y", "sample_weight", "learning_rate", "mu
 
 CONTROL = frozenset({"IF", "WHILE", "CALL"})
 """Ops that run other subgraphs, which may read and set variables."""
+
+RANDOM = frozenset({"RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"})
+"""Ops with a sequence of their own, which a copy of the op would begin again."""
+
+DTYPES = frozenset({"float32", "int32", "int16", "int8", "uint8", "bool"})
+"""Types of inputs that LiteRT's UNPACK takes."""
 
 
 @lru_cache(4)
@@ -74,9 +80,9 @@ def is_small(model: TrainableModel, signature: str, weights: int) -> bool:
     """
     declared = model.signatures[signature]
     known = declared.inputs.keys() <= INPUTS and "loss" in declared.outputs
-    fixed = all(-1 not in tensor.shape for tensor in declared.inputs.values())
+    fixed = all(-1 not in tensor.shape and tensor.dtype in DTYPES for tensor in declared.inputs.values())
     operators = model.operators[signature]
-    few = sum(operators.values()) <= MOST_OPS and not operators.keys() & CONTROL
+    few = sum(operators.values()) <= MOST_OPS and not operators.keys() & (CONTROL | RANDOM)
     return known and fixed and few and model.batch_size * weights <= MOST_PRODUCTS
 
 
@@ -117,7 +123,8 @@ class _Repetition:
             self._for_all_steps(operator)
         needed = _inputs_of(self._parts.between) & self._stacks.keys()
         pieces = {i: added.pieces(self._stacks[i], self._step, i, count) for i in sorted(needed)}
-        kept = (_inputs_of(self._parts.after) | {loss}) & _outputs_of(self._parts.between)
+        kept = _inputs_of(self._parts.after) & _outputs_of(self._parts.between)
+        kept |= {loss} - self._stacks.keys() - _outputs_of(self._parts.after)
         for tensor, values in self._steps(pieces, kept).items():
             self._stacks[tensor] = added.stacked(values)
         for operator in self._parts.after:
@@ -167,17 +174,24 @@ class _Repetition:
                     places[int(operator.outputs[0])] = value
                 elif kind == OPS.ASSIGN_VARIABLE:
                     handle, new = (int(i) for i in operator.inputs)
-                    values[self._names[handle]], handles[self._names[handle]] = places[new], places[handle]
+                    values[self._names[handle]] = self._place(places, new)
+                    handles[self._names[handle]] = places[handle]
                 elif kind not in (OPS.VAR_HANDLE, OPS.CALL_ONCE) or number == 0:
                     self._added.repeat(operator, self._step, places)
                     if kind == OPS.READ_VARIABLE:
                         values[self._names[int(operator.inputs[0])]] = places[int(operator.outputs[0])]
             for tensor, own in results.items():
-                own.append(places[tensor])
+                own.append(self._place(places, tensor))
             self._lasting = {old: new for old, new in places.items() if old in self._names or old not in made}
         for name, handle in handles.items():
             self._added.set(handle, values[name])
         return results
+
+    def _place(self, places: dict[int, int], tensor: int) -> int:
+        """Return what stands for a tensor of the step, which may be a constant that no op has used yet."""
+        if tensor not in places:
+            places[tensor] = self._added.copied(self._step, tensor)
+        return places[tensor]
 
 
 def _inputs_of(operators: Sequence[Any]) -> set[int]:

@@ -27,7 +27,7 @@ ELEMENTWISE = frozenset(
 WITH_CONSTANT = frozenset({OPS.RESHAPE, OPS.SUM})
 """Ops that take it with another second input, a shape or axes."""
 
-STACKED = (TYPES.FLOAT32, TYPES.INT32, TYPES.INT64)
+STACKED = (TYPES.FLOAT32, TYPES.INT32)
 """Types that LiteRT's PACK and UNPACK take, and that have no scale."""
 
 MOST_NUMBERS = 4096

@@ -19,11 +19,6 @@ OPS, TYPES, OPTIONS = schema.BuiltinOperator, schema.TensorType, schema.BuiltinO
 PLACEHOLDER = 127  # stands in the old field of an op's number, which has 8 bits
 
 
-def unpacked(content: bytes) -> Any:
-    """Return a file in its object form."""
-    return schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
-
-
 def packed(model: Any) -> bytes:
     """Return the bytes of a file in its object form; tensors and options that are one object are written once."""
     builder, made, written = flatbuffers.Builder(1 << 20), copy(model), dict[int, _WrittenOnce]()
@@ -127,7 +122,7 @@ class NewSubgraph:
 
     def input_like(self, name: str, subgraph: Any, tensor: int) -> int:
         """Return a new input of the form of another subgraph's tensor."""
-        self._inputs[name] = self._copied(subgraph, tensor)
+        self._inputs[name] = self.copied(subgraph, tensor)
         return self._inputs[name]
 
     def stacked_input(self, name: str, subgraph: Any, tensor: int, count: int) -> int:
@@ -144,7 +139,7 @@ class NewSubgraph:
 
     def pieces(self, stack: int, subgraph: Any, tensor: int, count: int) -> list[int]:
         """Return a tensor cut along its first axis into `count` tensors of the form of another subgraph's."""
-        pieces = [self._copied(subgraph, tensor) for _ in range(count)]
+        pieces = [self.copied(subgraph, tensor) for _ in range(count)]
         options = schema.UnpackOptionsT()
         options.num, options.axis = count, 0
         self._op(OPS.UNPACK, [stack], pieces, OPTIONS.UnpackOptions, options)
@@ -154,7 +149,7 @@ class NewSubgraph:
         """Return tensors of one form as one, along a new first axis."""
         self._subgraph.tensors.append(copy(self._subgraph.tensors[tensors[0]]))
         stack = self._subgraph.tensors[-1]
-        stack.shape, stack.shapeSignature = [len(tensors), *integers(stack.shape)], None
+        stack.shape, stack.shapeSignature, stack.buffer = [len(tensors), *integers(stack.shape)], None, 0
         options = schema.PackOptionsT()
         options.valuesCount, options.axis = len(tensors), 0
         index = len(self._subgraph.tensors) - 1
@@ -179,7 +174,7 @@ class NewSubgraph:
                 operators.append(operator)
         for operator in reversed(operators):
             self.repeat(operator, subgraph, places)
-        return places | {i: self._copied(subgraph, i) for i in wanted if i not in places}
+        return places | {i: self.copied(subgraph, i) for i in wanted if i not in places}
 
     def repeat(self, operator: Any, subgraph: Any, places: dict[int, int]) -> None:
         """Add an op of another subgraph of this file.
@@ -192,7 +187,7 @@ class NewSubgraph:
         moved = copy(operator)
         for side in ("inputs", "outputs"):
             indices = integers(getattr(operator, side))
-            places.update({i: self._copied(subgraph, i) for i in indices if i >= 0 and i not in places})
+            places.update({i: self.copied(subgraph, i) for i in indices if i >= 0 and i not in places})
             setattr(moved, side, [places.get(i, -1) for i in indices])
         self._subgraph.operators.append(moved)
 
@@ -224,7 +219,8 @@ class NewSubgraph:
         self._op(OPS.VAR_HANDLE, [], [tensor], OPTIONS.VarHandleOptions, options)
         return tensor
 
-    def _copied(self, subgraph: Any, tensor: int) -> int:
+    def copied(self, subgraph: Any, tensor: int) -> int:
+        """Return a new tensor of the form and the data of another subgraph's tensor."""
         self._subgraph.tensors.append(subgraph.tensors[tensor])
         return len(self._subgraph.tensors) - 1
 

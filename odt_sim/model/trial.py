@@ -8,6 +8,7 @@ import numpy as np
 from odt_sim.errors import ModelError
 from odt_sim.model import surgery
 from odt_sim.model.adaptation import Adaptation, adapted
+from odt_sim.model.editing import unpacked
 from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.graph_reader import has_metadata, read_graph
 from odt_sim.model.layers import Groups
@@ -105,7 +106,7 @@ def _with_other_targets(
 
 def with_shape(content: bytes, subgraph: int, tensor: int, shape: tuple[int, ...]) -> bytes:
     """Return a file with another declared shape of one tensor; -1 is a size that is not fixed."""
-    model = surgery.unpacked(content)
+    model = unpacked(content)
     changed = model.subgraphs[subgraph].tensors[tensor]
     changed.shape = np.array([max(size, 1) for size in shape], np.int32)
     changed.shapeSignature = np.array(shape, np.int32)

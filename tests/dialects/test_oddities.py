@@ -17,6 +17,7 @@ from odt_sim.data import federate, iid
 from odt_sim.data.dataset import Dataset
 from odt_sim.errors import ModelError
 from odt_sim.model import surgery
+from odt_sim.model.editing import unpacked
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.strategies.base import Strategy
 from odt_sim.strategies.fedavg import FedAvg
@@ -31,7 +32,7 @@ def file(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes a generated file with changes."""
 
     def write(name: str, *changes: Callable[[Any], None]) -> Path:
-        model = surgery.unpacked(generated(name).content)
+        model = unpacked(generated(name).content)
         for change in changes:
             change(model)
         path = tmp_path / f"{name}.tflite"

@@ -4,16 +4,20 @@ They would be nearly half of a graph's ops, and TensorFlow takes as long to add 
 """
 
 from collections.abc import Sequence
-from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
-_OF_GRAPHS = WeakKeyDictionary[tf.Graph, dict[tuple[int, ...], tf.Tensor]]()
+_ATTRIBUTE = "_odt_sim_integers"
 
 
 def integers(values: Sequence[int]) -> tf.Tensor:
     """Return an int32 vector in the current graph."""
-    known, key = _OF_GRAPHS.setdefault(tf.compat.v1.get_default_graph(), {}), tuple(values)
+    graph = tf.compat.v1.get_default_graph()
+    # In the graph itself, with which they end: a dictionary of graphs would keep all, as tensors refer to their graph.
+    if not hasattr(graph, _ATTRIBUTE):
+        setattr(graph, _ATTRIBUTE, {})
+    known, key = getattr(graph, _ATTRIBUTE), tuple(values)
     if key not in known:
         known[key] = tf.constant(key, tf.int32, [len(key)])
-    return known[key]
+    constant: tf.Tensor = known[key]
+    return constant

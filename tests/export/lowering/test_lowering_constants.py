@@ -1,5 +1,8 @@
 """Constants are in a graph once, and never in another one."""
 
+import gc
+import weakref
+
 import numpy as np
 import tensorflow as tf
 
@@ -28,3 +31,12 @@ def test_values_are_int32_vectors() -> None:
         constant = integers(values)
         assert constant.dtype == tf.int32
         np.testing.assert_array_equal(constant, np.array(values, np.int32))
+
+
+def test_a_graph_ends_with_its_constants() -> None:
+    with tf.Graph().as_default() as graph:
+        integers([1, 2])
+    ended = weakref.ref(graph)
+    del graph
+    gc.collect()
+    assert ended() is None
