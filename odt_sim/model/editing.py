@@ -1,5 +1,6 @@
 """A `.tflite` file as a tree of objects that can be changed, and written again."""
 
+from copy import copy
 from typing import Any
 
 import flatbuffers
@@ -71,6 +72,14 @@ def add_buffer(model: Any, array: NDArray[Any]) -> int:
     return len(model.buffers) - 1
 
 
+def reshape_to(reshape: Any, shape: NDArray[np.int32]) -> Any:
+    """Return a copy of a RESHAPE whose options name another shape; its second input stays."""
+    changed = copy(reshape)
+    changed.builtinOptionsType, changed.builtinOptions = schema.BuiltinOptions.ReshapeOptions, schema.ReshapeOptionsT()
+    changed.builtinOptions.newShape = shape
+    return changed
+
+
 def drop_unused(model: Any) -> None:
     """Remove the tensors, the ops' codes and the buffers that nothing refers to."""
     for subgraph in model.subgraphs:
@@ -92,8 +101,7 @@ def _drop_tensors(model: Any, subgraph: Any) -> None:
     places = {-1: -1} | {index: place for place, index in enumerate(used)}
     for user in users:
         for side in ("inputs", "outputs"):
-            indices = getattr(user, side)
-            moved = [places[int(i)] for i in (indices if indices is not None else ())]
+            moved = [places[i] for i in integers(getattr(user, side))]
             setattr(user, side, np.array(moved, np.int32))
     if subgraph is model.subgraphs[0]:
         for entry in (*model.signatureDefs[0].inputs, *model.signatureDefs[0].outputs):
@@ -103,4 +111,4 @@ def _drop_tensors(model: Any, subgraph: Any) -> None:
 
 def tensors_of(indices: Any) -> list[int]:
     """Return an op's tensors without the optional ones that it leaves out."""
-    return [int(i) for i in (indices if indices is not None else ()) if i >= 0]
+    return [i for i in integers(indices) if i >= 0]

@@ -7,6 +7,9 @@ a second. Slots are the positions of fields in the schema, which never change.
 import struct
 from collections.abc import Iterator
 
+SUBGRAPHS, BUFFERS, METADATA = 2, 4, 6
+"""Slots of the root of a `.tflite` file."""
+
 _INT, _UNSIGNED, _UNSIGNED_64, _SHORT = (struct.Struct(f"<{code}") for code in "iIQH")
 
 
@@ -22,6 +25,11 @@ class Fields:
         layout: int = position - _INT.unpack_from(content, position)[0]
         count = max(0, (_SHORT.unpack_from(content, layout)[0] - 4) // 2)
         self._offsets: tuple[int, ...] = struct.unpack_from(f"<{count}H", content, layout + 4)
+
+    @classmethod
+    def root(cls, content: bytes) -> "Fields":
+        """Return the fields of a file's root."""
+        return cls(content, _UNSIGNED.unpack_from(content)[0])
 
     def present(self, slot: int) -> bool:
         """Return whether the table has a field."""

@@ -20,6 +20,8 @@ from odt_sim.model import node_def
 READS = ("READ_VARIABLE", "FlexReadVariableOp")
 ASSIGNS = ("ASSIGN_VARIABLE", "FlexAssignVariableOp", "FlexAssignAddVariableOp", "FlexAssignSubVariableOp")
 HANDLES = ("VAR_HANDLE", "FlexVarHandleOp")
+RANDOM = ("RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL")
+"""Ops with a sequence of their own, which a copy of the op begins again."""
 
 
 @dataclass(frozen=True, eq=False)

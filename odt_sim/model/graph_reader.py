@@ -7,7 +7,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from odt_sim.errors import ModelError
-from odt_sim.model.flatbuffer_fields import Fields
+from odt_sim.model.flatbuffer_fields import BUFFERS, SUBGRAPHS, Fields
 from odt_sim.model.graph import EntryPoint, Graph, Op, Subgraph, Tensor
 
 IDENTIFIER = b"TFL3"
@@ -92,8 +92,8 @@ class _Reader:
     def __init__(self, content: bytes) -> None:
         self._content, self._count = content, 0
         self._model = schema.Model.GetRootAs(content, 0)
-        root = Fields(content, self._model._tab.Pos)
-        self._subgraphs, self._buffers = (list(self._tables(root, slot)) for slot in (2, 4))
+        root = Fields.root(content)
+        self._subgraphs, self._buffers = (list(self._tables(root, slot)) for slot in (SUBGRAPHS, BUFFERS))
         self._codes = [self._kind(code) for code in self._each(self._model.OperatorCodes, "OperatorCodes")]
 
     def graph(self) -> Graph:

@@ -21,6 +21,7 @@ from odt_sim.model.editing import (
     tensors_of,
     unpacked,
 )
+from odt_sim.model.graph import RANDOM
 
 _CALLS = {
     OPS.WHILE: ("condSubgraphIndex", "bodySubgraphIndex"),
@@ -29,7 +30,7 @@ _CALLS = {
 }
 """The options that name the subgraphs which an op calls."""
 
-_RANDOM = (OPS.RANDOM_UNIFORM, OPS.RANDOM_STANDARD_NORMAL, OPS.MULTINOMIAL)
+_RANDOM = tuple(getattr(OPS, name) for name in RANDOM)
 
 
 def inference_only(content: bytes, where: str) -> bytes:

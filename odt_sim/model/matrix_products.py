@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.model.editing import OPS, add_buffer, integers, kind_of, operators_of
+from odt_sim.model.editing import OPS, add_buffer, integers, kind_of, operators_of, reshape_to
 
 
 def flatten_products(file: Any, subgraph: Any) -> None:
@@ -66,17 +66,15 @@ class _Flattening:
         return self._flat[factor][0]
 
     def _reshaped(self, reshape: Any, shape: list[int]) -> tuple[int, Any]:
-        matrix, sizes, operator = copy(self._subgraph.tensors[int(reshape.outputs[0])]), schema.TensorT(), copy(reshape)
+        matrix, sizes = copy(self._subgraph.tensors[int(reshape.outputs[0])]), schema.TensorT()
         matrix.shape, matrix.shapeSignature = np.array(shape, np.int32), None
+        operator = reshape_to(reshape, matrix.shape)
         sizes.name, sizes.type, sizes.shape = "shape", schema.TensorType.INT32, np.array([2], np.int32)
         sizes.buffer = add_buffer(self._file, matrix.shape)
         self._subgraph.tensors += [matrix, sizes]
         place = len(self._subgraph.tensors) - 2
         operator.inputs = np.array([reshape.inputs[0], place + 1], np.int32)
         operator.outputs = np.array([place], np.int32)
-        operator.builtinOptions = schema.ReshapeOptionsT()
-        operator.builtinOptions.newShape = matrix.shape
-        operator.builtinOptionsType = schema.BuiltinOptions.ReshapeOptions
         return place, operator
 
     def _shape(self, tensor: int) -> list[int]:

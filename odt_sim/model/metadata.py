@@ -7,13 +7,13 @@ to the file's own tables, which stay as they are; to unpack and pack a graph of 
 import struct
 from collections.abc import Sequence
 
-from odt_sim.model.flatbuffer_fields import Fields
+from odt_sim.model.flatbuffer_fields import BUFFERS, METADATA, Fields
 from odt_sim.model.graph_reader import IDENTIFIER
 
 ALIGNMENT = 16
 """The schema places the data of buffers at multiples of this many bytes."""
 
-_VERSION, _BUFFERS, _METADATA, _SLOTS = 0, 4, 6, 10  # of the schema's root
+_VERSION, _SLOTS = 0, 10  # the first slot of the schema's root, and the number of slots
 
 
 def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
@@ -25,9 +25,9 @@ def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
         data: Its bytes.
     """
     text = name.encode()
-    model = Fields(content, *struct.unpack_from("<I", content))
-    buffers = [buffer.position for buffer in model.tables(_BUFFERS)]
-    entries = [entry.position for entry in model.tables(_METADATA) if entry.text(0) != text]
+    model = Fields.root(content)
+    buffers = [buffer.position for buffer in model.tables(BUFFERS)]
+    entries = [entry.position for entry in model.tables(METADATA) if entry.text(0) != text]
 
     # The front: the root, both vectors, the entry with its name, and the buffer with its data. Tables follow their layouts.
     layout = 8
@@ -43,7 +43,7 @@ def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
     front = bytearray(size)
     struct.pack_into("<I4s", front, 0, root, IDENTIFIER)
     fields = {slot: size + model.target(slot) for slot in range(1, _SLOTS) if model.present(slot)}
-    fields |= {_BUFFERS: buffers_at, _METADATA: entries_at}
+    fields |= {BUFFERS: buffers_at, METADATA: entries_at}
     offsets = [4 + 4 * slot if slot in fields or slot == _VERSION else 0 for slot in range(_SLOTS)]
     struct.pack_into(f"<HH{_SLOTS}H", front, layout, 4 + 2 * _SLOTS, 4 + 4 * _SLOTS, *offsets)
     struct.pack_into("<iI", front, root, root - layout, model.unsigned(_VERSION))

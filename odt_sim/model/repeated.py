@@ -5,20 +5,19 @@ their order, as often as its number of `STEPS` says, so that weights and losses 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from ai_edge_litert import schema_py_generated as schema
 
-from odt_sim.model.editing import handles_of, integers, kind_of, unpacked
+from odt_sim.model.editing import handles_of, integers, kind_of, reshape_to, tensors_of, unpacked
 from odt_sim.model.engine_file import EngineFile, own_file
+from odt_sim.model.graph import RANDOM
 from odt_sim.model.graph_reader import damaged
 from odt_sim.model.matrix_products import flatten_products
 from odt_sim.model.step_parts import ELEMENTWISE, StepParts, parts_of
-from odt_sim.model.surgery import OPS, OPTIONS, NewSubgraph, packed
+from odt_sim.model.surgery import OPS, NewSubgraph, packed
 from odt_sim.model.trainable import TrainableModel
 
 STEPS = (16, 8, 2)
@@ -38,9 +37,6 @@ INPUTS = frozenset({"x", "embedding", "y", "sample_weight", "learning_rate", "mu
 
 CONTROL = frozenset({"IF", "WHILE", "CALL"})
 """Ops that run other subgraphs, which may read and set variables."""
-
-RANDOM = frozenset({"RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"})
-"""Ops with a sequence of their own, which a copy of the op would begin again."""
 
 DTYPES = frozenset({"float32", "int32", "int16", "int8", "uint8", "bool"})
 """Types of inputs that LiteRT's UNPACK takes."""
@@ -82,7 +78,7 @@ def is_small(model: TrainableModel, signature: str, weights: int) -> bool:
     known = declared.inputs.keys() <= INPUTS and "loss" in declared.outputs
     fixed = all(-1 not in tensor.shape and tensor.dtype in DTYPES for tensor in declared.inputs.values())
     operators = model.operators[signature]
-    few = sum(operators.values()) <= MOST_OPS and not operators.keys() & (CONTROL | RANDOM)
+    few = sum(operators.values()) <= MOST_OPS and not operators.keys() & (CONTROL | {*RANDOM})
     return known and fixed and few and model.batch_size * weights <= MOST_PRODUCTS
 
 
@@ -139,9 +135,7 @@ class _Repetition:
         places, kind = {**self._lasting, **self._stacks}, kind_of(self._file, operator)
         if kind == OPS.RESHAPE:
             shape = np.array([self._count, *integers(self._step.tensors[output].shape)], np.int32)
-            operator, places[inputs[1]] = copy(operator), self._added.constant("shape", shape)
-            operator.builtinOptions = schema.ReshapeOptionsT()
-            operator.builtinOptions.newShape, operator.builtinOptionsType = shape, OPTIONS.ReshapeOptions
+            operator, places[inputs[1]] = reshape_to(operator, shape), self._added.constant("shape", shape)
         elif kind == OPS.SUM:
             tensor = self._step.tensors[inputs[1]]
             axes = np.frombuffer(bytes(self._file.buffers[tensor.buffer].data), np.int32)
@@ -195,8 +189,8 @@ class _Repetition:
 
 
 def _inputs_of(operators: Sequence[Any]) -> set[int]:
-    return {i for operator in operators for i in integers(operator.inputs)}
+    return {i for operator in operators for i in tensors_of(operator.inputs)}
 
 
 def _outputs_of(operators: Sequence[Any]) -> set[int]:
-    return {i for operator in operators for i in integers(operator.outputs) if i >= 0}
+    return {i for operator in operators for i in tensors_of(operator.outputs)}

@@ -1,21 +1,20 @@
 """Keep the equal constants of a `.tflite` file once, such as the frozen weights that several signatures read."""
 
-import struct
 from collections import Counter
 
 from odt_sim.model.editing import packed, unpacked
-from odt_sim.model.flatbuffer_fields import Fields
+from odt_sim.model.flatbuffer_fields import BUFFERS, Fields
 
 WORTH = 0.1
 """The least share of a file that repeated constants take; to unpack and pack a graph of 10,000 ops takes seconds."""
 
-_BUFFERS, _DATA = 4, 0  # slots of the schema's root and of its buffers
+_DATA = 0  # the slot of a buffer
 
 
 def with_shared_constants(content: bytes) -> bytes:
     """Return a file whose tensors of equal data refer to one buffer, or the file itself if that saves too little."""
-    model = Fields(content, *struct.unpack_from("<I", content))
-    counts = Counter(buffer.text(_DATA) for buffer in model.tables(_BUFFERS))
+    model = Fields.root(content)
+    counts = Counter(buffer.text(_DATA) for buffer in model.tables(BUFFERS))
     repeated = sum(len(data) * (count - 1) for data, count in counts.items())
     return _shared(content) if repeated > WORTH * len(content) else content
 

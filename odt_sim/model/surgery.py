@@ -131,9 +131,9 @@ class NewSubgraph:
         return self._inputs[name]
 
     def stacked_form(self, subgraph: Any, tensor: int, count: int) -> int:
-        """Return a new tensor of the form of another subgraph's with a further first axis of `count`."""
+        """Return a new tensor of the form of another subgraph's with a further first axis of `count`, without data."""
         own = copy(subgraph.tensors[tensor])
-        own.shape, own.shapeSignature = [count, *integers(own.shape)], None
+        own.shape, own.shapeSignature, own.buffer = [count, *integers(own.shape)], None, 0
         self._subgraph.tensors.append(own)
         return len(self._subgraph.tensors) - 1
 
@@ -147,14 +147,11 @@ class NewSubgraph:
 
     def stacked(self, tensors: Sequence[int]) -> int:
         """Return tensors of one form as one, along a new first axis."""
-        self._subgraph.tensors.append(copy(self._subgraph.tensors[tensors[0]]))
-        stack = self._subgraph.tensors[-1]
-        stack.shape, stack.shapeSignature, stack.buffer = [len(tensors), *integers(stack.shape)], None, 0
+        stack = self.stacked_form(self._subgraph, tensors[0], len(tensors))
         options = schema.PackOptionsT()
         options.valuesCount, options.axis = len(tensors), 0
-        index = len(self._subgraph.tensors) - 1
-        self._op(OPS.PACK, list(tensors), [index], OPTIONS.PackOptions, options)
-        return index
+        self._op(OPS.PACK, list(tensors), [stack], OPTIONS.PackOptions, options)
+        return stack
 
     def inline(self, subgraph: Any, given: Mapping[int, int], wanted: Collection[int]) -> dict[int, int]:
         """Add what another subgraph of this file needs to compute some of its tensors.

@@ -1,6 +1,7 @@
-"""A fixture that edits real `.tflite` files."""
+"""Fixtures of real `.tflite` files, whole and edited."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import flatbuffers
@@ -10,6 +11,12 @@ from ai_edge_litert import schema_py_generated as schema
 from odt_sim.model.graph_reader import IDENTIFIER
 
 Change = Callable[[Any], None]
+
+
+@pytest.fixture(scope="session")
+def plain(foreign: Path) -> bytes:
+    """A file of another tool."""
+    return (foreign / "plain.tflite").read_bytes()
 
 
 @pytest.fixture(scope="session")

@@ -15,11 +15,6 @@ from odt_sim.model.flatbuffer import TensorInfo, fingerprint, read
 
 
 @pytest.fixture(scope="module")
-def plain(foreign: Path) -> bytes:
-    return (foreign / "plain.tflite").read_bytes()
-
-
-@pytest.fixture(scope="module")
 def dynamic(foreign: Path) -> bytes:
     return (foreign / "dynamic.tflite").read_bytes()
 

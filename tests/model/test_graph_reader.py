@@ -17,11 +17,6 @@ Edit = Callable[[bytes, Callable[[Any], None]], bytes]
 
 
 @pytest.fixture(scope="module")
-def plain(foreign: Path) -> bytes:
-    return (foreign / "plain.tflite").read_bytes()
-
-
-@pytest.fixture(scope="module")
 def flex(foreign: Path) -> Graph:
     return read_graph((foreign / "flex.tflite").read_bytes(), "flex")
 

@@ -6,18 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
+from edits import signature
 
 from odt_sim import TrainableModel
 from odt_sim.model.editing import OPS, kind_of, operators_of, packed, unpacked
 from odt_sim.model.matrix_products import flatten_products
 
 
-def flattened(content: bytes, signature: str) -> Any:
+def flattened(content: bytes, key: str) -> Any:
     """Return a file in its object form with flat products in a signature, and the signature's subgraph."""
     file = unpacked(content)
-    [index] = [s.subgraphIndex for s in file.signatureDefs if s.signatureKey == signature.encode()]
-    flatten_products(file, file.subgraphs[index])
-    return file, file.subgraphs[index]
+    subgraph = file.subgraphs[signature(file, key).subgraphIndex]
+    flatten_products(file, subgraph)
+    return file, subgraph
 
 
 def ranks(file: Any, subgraph: Any) -> Counter[int]:
@@ -31,9 +32,8 @@ def test_a_step_computes_the_same_bits(name: str, request: pytest.FixtureRequest
     model: TrainableModel = request.getfixturevalue(name)
     file, subgraph = flattened(model.content, "train")
     before = unpacked(model.content)
-    [index] = [s.subgraphIndex for s in before.signatureDefs if s.signatureKey == b"train"]
     assert ranks(file, subgraph)[2] > 0
-    assert len(subgraph.operators) < len(before.subgraphs[index].operators)
+    assert len(subgraph.operators) < len(before.subgraphs[signature(before, "train").subgraphIndex].operators)
     random, rows = np.random.default_rng(0), model.signatures["train"].inputs["x"].shape
     x, y = random.random(rows, np.float32), random.integers(0, 3, rows[0]).astype(np.int32)
     results = []
@@ -59,8 +59,7 @@ def test_no_reshape_around_a_layer_is_left(small_mlp: TrainableModel) -> None:
 @pytest.mark.parametrize("change", ["output", "open size"])
 def test_a_product_stays_if_its_own_result_is_needed(change: str, small_mlp: TrainableModel) -> None:
     file = unpacked(small_mlp.content)
-    [index] = [s.subgraphIndex for s in file.signatureDefs if s.signatureKey == b"infer"]
-    subgraph = file.subgraphs[index]
+    subgraph = file.subgraphs[signature(file, "infer").subgraphIndex]
     result = int(operators_of(file, subgraph, OPS.BATCH_MATMUL)[0].outputs[0])
     if change == "output":
         subgraph.outputs = np.array([*subgraph.outputs, result])

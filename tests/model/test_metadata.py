@@ -1,7 +1,5 @@
 """Adding metadata to `.tflite` files."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
@@ -11,11 +9,6 @@ from hypothesis import strategies as st
 from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.flatbuffer import read
 from odt_sim.model.metadata import with_metadata
-
-
-@pytest.fixture(scope="module")
-def plain(foreign: Path) -> bytes:
-    return (foreign / "plain.tflite").read_bytes()
 
 
 def test_metadata_is_added_and_replaced(plain: bytes) -> None:

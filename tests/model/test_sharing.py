@@ -1,18 +1,11 @@
 """Equal constants of a `.tflite` file."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from odt_sim.model.editing import add_buffer, packed, unpacked
 from odt_sim.model.flatbuffer import read
 from odt_sim.model.sharing import with_shared_constants
-
-
-@pytest.fixture(scope="module")
-def plain(foreign: Path) -> bytes:
-    return (foreign / "plain.tflite").read_bytes()
 
 
 def with_constants(content: bytes, *arrays: np.ndarray) -> bytes:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
+from edits import entry, signature
 
 from odt_sim import TrainableModel
 from odt_sim.model.editing import OPS, integers, kind_of, unpacked
@@ -16,17 +17,16 @@ NAMES = {number: name for name, number in vars(OPS).items() if not name.startswi
 def divided(model: TrainableModel) -> tuple[Any, StepParts, set[int]]:
     """Return a model's file in its object form, the parts of its training step, and the step's inputs."""
     file = unpacked(model.content)
-    [train] = [s for s in file.signatureDefs if s.signatureKey == b"train"]
-    inputs = {entry.tensorIndex for entry in train.inputs}
-    [loss] = [entry.tensorIndex for entry in train.outputs if entry.name == b"loss"]
+    train = signature(file, "train")
+    inputs = {given.tensorIndex for given in train.inputs}
+    loss = entry(file, "train", "outputs", "loss").tensorIndex
     return file, parts_of(file, file.subgraphs[train.subgraphIndex], inputs, loss), inputs
 
 
 @pytest.mark.parametrize("name", ["softmax", "momentum", "adam", "regression", "small_mlp", "with_adapters"])
 def test_parts_hold_all_ops_and_need_only_earlier_ones(name: str, request: pytest.FixtureRequest) -> None:
     file, parts, inputs = divided(request.getfixturevalue(name))
-    [train] = [s for s in file.signatureDefs if s.signatureKey == b"train"]
-    step = file.subgraphs[train.subgraphIndex]
+    step = file.subgraphs[signature(file, "train").subgraphIndex]
     operators = [*parts.before, *parts.between, *parts.after]
     assert sorted(map(id, operators)) == sorted(map(id, step.operators))
     made = {i for operator in step.operators for i in integers(operator.outputs)}

@@ -21,3 +21,8 @@ def integers(values: Sequence[int]) -> tf.Tensor:
         known[key] = tf.constant(key, tf.int32, [len(key)])
     constant: tf.Tensor = known[key]
     return constant
+
+
+def reshaped(x: tf.Tensor, sizes: Sequence[int]) -> tf.Tensor:
+    """Return a tensor with other sizes, of which one may be -1."""
+    return tf.reshape(x, integers(sizes))

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering.banded_kernels import Band
-from odt_sim.export.lowering.constants import integers
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.registry import Memo
 from odt_sim.export.lowering.windows import padded_by, part, sum_of
 
@@ -43,10 +43,10 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
     for place, following in zip(places, [*places[1:], rows.outputs], strict=True):
         total = sum_of(_product(joined, lines[j], m, bands) for o, j, m in rows.taps if o == place)
         empty = [0 if phases else place, following - place - 1]  # positions without a tap
-        phase = tf.reshape(total, integers([-1, rows.blocks, 1, width]))
+        phase = reshaped(total, [-1, rows.blocks, 1, width])
         phases.append(tf.pad(phase, [[0, 0], [0, 0], empty, [0, 0]]) if any(empty) else phase)
     shape = [-1, rows.blocks * rows.outputs, columns.blocks * columns.outputs, weights.shape[2] // columns.outputs]
-    return tf.reshape(tf.concat(phases, 2) if len(phases) > 1 else phases[0], integers(shape))
+    return reshaped(tf.concat(phases, 2) if len(phases) > 1 else phases[0], shape)
 
 
 def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo) -> tf.Tensor:
@@ -61,17 +61,17 @@ def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo)
     rows, columns = bands
     joined = _joined(x, bands, memo)
     channels, filters = x.shape[3], gradient.shape[3]
-    gradient = tf.reshape(gradient, integers([-1, rows.blocks, columns.blocks, columns.outputs * filters]))
+    gradient = reshaped(gradient, [-1, rows.blocks, columns.blocks, columns.outputs * filters])
     if rows.kernel > 1 and rows.blocks * columns.blocks in ONE_SUM:
         products = _turned_products(joined, gradient, rows)
     else:
         products = [_adjoint_product(_met(joined[m % rows.inputs], m, rows), gradient) for _, _, m in rows.taps]
     total = tf.concat(products, 0) if len(products) > 1 else products[0]
     if not _trivial(columns):
-        total = tf.reshape(total, integers([rows.kernel, -1, channels, columns.outputs, filters]))
-        total = tf.reshape(tf.transpose(total, [0, 1, 3, 2, 4]), integers([rows.kernel, -1, channels * filters]))
+        total = reshaped(total, [rows.kernel, -1, channels, columns.outputs, filters])
+        total = reshaped(tf.transpose(total, [0, 1, 3, 2, 4]), [rows.kernel, -1, channels * filters])
         total = tf.matmul(_placement(columns, rows.kernel), total, transpose_a=True)
-    return tf.reshape(total, integers([rows.kernel, columns.kernel, channels, filters]))
+    return reshaped(total, [rows.kernel, columns.kernel, channels, filters])
 
 
 def filter_gradient_of_joined(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo) -> tf.Tensor:
@@ -87,19 +87,17 @@ def filter_gradient_of_joined(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, m
     channels, filters = x.shape[3], gradient.shape[3]
     (joined,) = _joined(gradient, bands, memo)
     image = padded_by(x, (0, 0), (rows.blocks * rows.outputs, columns.blocks * columns.outputs))
-    lines = tf.reshape(image, integers([-1, rows.blocks, rows.outputs, image.shape[2] * channels]))
+    lines = reshaped(image, [-1, rows.blocks, rows.outputs, image.shape[2] * channels])
     shape = [-1, rows.blocks, columns.blocks, columns.outputs * channels]
-    phases = {
-        o: tf.reshape(part(lines, columns=slice(o, o + 1)), integers(shape)) for o in {o for o, _, _ in rows.taps}
-    }
+    phases = {o: reshaped(part(lines, columns=slice(o, o + 1)), shape) for o in {o for o, _, _ in rows.taps}}
     taps = sorted(rows.taps, key=lambda tap: tap[1])
     under = [_moved(phases[o], _first(m, rows), joined.shape[1]) for o, _, m in taps]
     total = _adjoint_product(tf.concat(under, -1) if len(under) > 1 else under[0], joined)
-    total = tf.reshape(total, integers([rows.kernel, columns.outputs, channels, -1, filters]))
-    total = tf.reshape(tf.transpose(total, [0, 3, 1, 2, 4]), integers([rows.kernel, -1, channels * filters]))
+    total = reshaped(total, [rows.kernel, columns.outputs, channels, -1, filters])
+    total = reshaped(tf.transpose(total, [0, 3, 1, 2, 4]), [rows.kernel, -1, channels * filters])
     if not _trivial(columns):
         total = tf.matmul(_placement(columns, rows.kernel), total, transpose_a=True)
-    return tf.reshape(total, integers([rows.kernel, columns.kernel, channels, filters]))
+    return reshaped(total, [rows.kernel, columns.kernel, channels, filters])
 
 
 def is_joined(x: tf.Tensor, bands: Bands, memo: Memo) -> bool:
@@ -125,10 +123,10 @@ def _joined(x: tf.Tensor, bands: Bands, memo: Memo) -> list[tf.Tensor]:
         width = columns.input_blocks * columns.inputs
         before, height = (0, x.shape[1]) if rows.bare else (rows.before, rows.input_blocks * rows.inputs)
         image = padded_by(x, (before, columns.before), (height, width))
-        lines = tf.reshape(image, integers([-1, height // rows.inputs, rows.inputs, width * x.shape[3]]))
+        lines = reshaped(image, [-1, height // rows.inputs, rows.inputs, width * x.shape[3]])
         phases = [lines[:, :, i : i + 1] for i in range(rows.inputs)] if rows.inputs > 1 else [lines]
         shape = [-1, height // rows.inputs, columns.input_blocks, columns.inputs * x.shape[3]]
-        memo[key] = [_side_by_side(tf.reshape(phase, integers(shape)), columns) for phase in phases]
+        memo[key] = [_side_by_side(reshaped(phase, shape), columns) for phase in phases]
     return list(memo[key])
 
 
@@ -161,17 +159,15 @@ def _product(joined: list[tf.Tensor], weights: tf.Tensor, m: int, bands: Bands) 
     x = joined[m % rows.inputs]
     late = taken > given and (x.shape[1] - rows.blocks) * SPARE <= rows.blocks
     x = x if late else _met(x, m, rows)
-    product = tf.reshape(
-        tf.matmul(tf.reshape(x, integers([1, -1, taken])), weights), integers([-1, x.shape[1], columns.blocks, given])
-    )
+    product = reshaped(tf.matmul(reshaped(x, [1, -1, taken]), weights), [-1, x.shape[1], columns.blocks, given])
     return _met(product, m, rows) if late else product
 
 
 def _turned_products(joined: list[tf.Tensor], gradient: tf.Tensor, rows: Band) -> list[tf.Tensor]:
     """Return `_adjoint_product` per kernel row, transposing the joined input once; each example is one sum."""
     _, _, width, filters = gradient.shape
-    turned = [tf.transpose(tf.reshape(x, integers([-1, x.shape[1] * width, x.shape[3]])), [0, 2, 1]) for x in joined]
-    flat = tf.reshape(gradient, integers([-1, rows.blocks * width, filters]))
+    turned = [tf.transpose(reshaped(x, [-1, x.shape[1] * width, x.shape[3]]), [0, 2, 1]) for x in joined]
+    flat = reshaped(gradient, [-1, rows.blocks * width, filters])
     products = []
     for _, _, m in rows.taps:
         first, own = _first(m, rows) * width, turned[m % rows.inputs]
@@ -199,12 +195,10 @@ def _adjoint_product(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     right = b.shape[3]
     together = next((n for n in range(1, rows + 1) if rows % n == 0 and n * blocks >= PART), None)
     if together is None:
-        return tf.matmul(
-            tf.reshape(a, integers([1, -1, left])), tf.reshape(b, integers([1, -1, right])), transpose_a=True
-        )
+        return tf.matmul(reshaped(a, [1, -1, left]), reshaped(b, [1, -1, right]), transpose_a=True)
     a, b = (
-        tf.reshape(a, integers([-1, together * blocks, left])),
-        tf.reshape(b, integers([-1, together * blocks, right])),
+        reshaped(a, [-1, together * blocks, left]),
+        reshaped(b, [-1, together * blocks, right]),
     )
     return tf.reduce_sum(tf.matmul(a, b, transpose_a=True), 0, keepdims=True)
 
@@ -212,14 +206,14 @@ def _adjoint_product(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 def _placed(kernel: tf.Tensor, columns: Band, *, adjoint: bool) -> tf.Tensor:
     """Return the banded kernel: `[height, offsets * inputs * channels, outputs * filters]`."""
     height, width, channels, filters = kernel.shape
-    placed = tf.reshape(kernel, integers([height, width, channels * filters]))
+    placed = reshaped(kernel, [height, width, channels * filters])
     if not _trivial(columns):
         placed = tf.matmul(_placement(columns, height), placed)
     if columns.outputs == 1 and not adjoint:
-        return tf.reshape(placed, integers([height, -1, filters]))
-    placed = tf.reshape(placed, integers([height, -1, columns.outputs, channels, filters]))
+        return reshaped(placed, [height, -1, filters])
+    placed = reshaped(placed, [height, -1, columns.outputs, channels, filters])
     turned = tf.transpose(placed, [0, 1, 4, 2, 3] if adjoint else [0, 1, 3, 2, 4])
-    return tf.reshape(turned, integers([height, -1, columns.outputs * (channels if adjoint else filters)]))
+    return reshaped(turned, [height, -1, columns.outputs * (channels if adjoint else filters)])
 
 
 def _placement(columns: Band, height: int) -> tf.Tensor:

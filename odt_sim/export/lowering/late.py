@@ -8,7 +8,7 @@ from a gradient delays it, unless it is small: the ops that make the zero then c
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import copied
-from odt_sim.export.lowering.constants import integers
+from odt_sim.export.lowering.constants import integers, reshaped
 from odt_sim.export.lowering.registry import Memo
 
 RELUS = ("Relu", "Relu6")
@@ -23,17 +23,21 @@ def zero_after(gradient: tf.Tensor) -> tf.Tensor | float:
 
     Unlike 0 g it is exact for an infinite g, and the converter does not fold it. It exists at once if the gradient is small.
     """
-    rank = len(gradient.shape)
-    if gradient.shape.is_fully_defined() and gradient.shape.num_elements() <= SMALL:
+    if _is_small(gradient):
         return 0.0
-    first = tf.slice(gradient, integers([0] * rank), integers([1] * rank)) if rank else gradient
+    rank = len(gradient.shape)
+    first = tf.slice(gradient, integers([0] * rank), integers([1] * rank))
     return tf.minimum(tf.abs(first), 0.0)
+
+
+def _is_small(gradient: tf.Tensor) -> bool:
+    return bool(gradient.shape.is_fully_defined() and gradient.shape.num_elements() <= SMALL)
 
 
 def late(x: tf.Tensor, gradient: tf.Tensor, memo: Memo) -> tf.Tensor:
     """Return `x` as a value that exists only after a gradient with as many axes."""
-    again, zero = recomputed(x, gradient, memo), zero_after(gradient)
-    return x + zero if again is x and isinstance(zero, tf.Tensor) else again
+    again = recomputed(x, gradient, memo)
+    return again if again is not x or _is_small(gradient) else x + zero_after(gradient)
 
 
 def recomputed(x: tf.Tensor, gradient: tf.Tensor, memo: Memo) -> tf.Tensor:
@@ -57,11 +61,8 @@ def _recomputed(x: tf.Tensor, gradient: tf.Tensor, memo: Memo) -> tf.Tensor:
         return x
     product, offset = total.inputs
     value, factor = product.op.inputs
-    if value.shape != product.shape or factor.shape.num_elements() != x.shape[-1]:
+    if value.shape != product.shape or factor.shape.num_elements() != x.shape[-1] or _is_small(gradient):
         return x
-    zero = zero_after(gradient)
-    if not isinstance(zero, tf.Tensor):
-        return x
-    zero = tf.reshape(zero, [1] * len(factor.shape))
+    zero = reshaped(zero_after(gradient), [1] * len(factor.shape))
     again = copied(product.op, [value, factor + zero])
     return copied(op, copied(total, [*again, offset]))[0]

@@ -10,7 +10,7 @@ from math import prod
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import known
-from odt_sim.export.lowering.constants import integers
+from odt_sim.export.lowering.constants import integers, reshaped
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 MANY = 256  # numbers in one sum
@@ -29,7 +29,7 @@ def sum_over(x: tf.Tensor, axes: set[int]) -> tf.Tensor:
         return x
     longer = [(axis in axes, -1 if size is None else size) for axis, size in enumerate(x.shape) if size != 1]
     joined = [(gone, _joined([size for _, size in run])) for gone, run in groupby(longer, key=lambda axis: axis[0])]
-    flat = tf.reshape(x, integers([size for _, size in joined]))
+    flat = reshaped(x, [size for _, size in joined])
     return tf.reduce_sum(flat, integers([i for i, (gone, _) in enumerate(joined) if gone]))
 
 
@@ -58,7 +58,7 @@ def sum_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
         return [reduce(x, sorted(reduced), keepdims=keep)]
     kept = [1 if axis in reduced else -1 if size is None else size for axis, size in enumerate(x.shape)]
     shape = [size for axis, size in enumerate(kept) if keep or axis not in reduced]
-    total = tf.reshape(sum_over(x, reduced), integers(shape))
+    total = reshaped(sum_over(x, reduced), shape)
     return [total if op.type == "Sum" else total * (1.0 / count)]
 
 

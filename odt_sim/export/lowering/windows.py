@@ -116,7 +116,7 @@ def padded(x: tf.Tensor, windows: Windows, value: float = 0.0) -> tf.Tensor:
 
 def part(x: tf.Tensor, rows: slice = ALL, columns: slice = ALL) -> tf.Tensor:
     """Return some rows and columns of an image; the image itself, without a copy, if these are all."""
-    ranges = [range(*part.indices(size)) for part, size in zip((rows, columns), x.shape[1:3], strict=True)]
+    ranges = [range(*own.indices(size)) for own, size in zip((rows, columns), x.shape[1:3], strict=True)]
     if [len(own) for own in ranges] == x.shape[1:3]:
         return x
     begin, end, step = ([getattr(own, name) for own in ranges] for name in ("start", "stop", "step"))
