@@ -1,9 +1,10 @@
 """The weights of a model as one flat float32 vector with named views."""
 
 import math
+import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -25,6 +26,14 @@ class Layout:
     """
 
     parameters: tuple[Parameter, ...]
+
+    def __reduce__(self) -> tuple[Callable[[bytes], "Layout"], tuple[bytes]]:
+        """Pickle the parameters once: messages between processes carry the same few layouts again and again."""
+        return _unpickled, (self._pickled,)
+
+    @cached_property
+    def _pickled(self) -> bytes:
+        return pickle.dumps(self.parameters, protocol=5)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -50,6 +59,12 @@ class Layout:
     def select(self, keep: Callable[[Parameter], bool]) -> "Layout":
         """Return the layout of the parameters for which `keep` is true, in the same order."""
         return Layout(tuple(p for p in self.parameters if keep(p)))
+
+
+@lru_cache(64)
+def _unpickled(parameters: bytes) -> Layout:
+    """Return the layout of pickled parameters, the same object each time."""
+    return Layout(pickle.loads(parameters))
 
 
 @dataclass(frozen=True, eq=False)

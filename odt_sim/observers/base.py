@@ -51,7 +51,7 @@ class Observer:
         reason: Why `on_begin` or `on_round` returned True; by default the observer's class.
         required: Whether a failure in `on_round` ends the run.
         waits: Whether `on_round` ends a run after evaluated rounds only. Then other short rounds may be committed together,
-            and their records come some at a time, with that of the round after which 50 ms have passed.
+            and their records come some at a time, with that of the round after which 250 ms have passed.
         decides: Settings of this observer that affect the result, by name; the summary records them.
     """
 

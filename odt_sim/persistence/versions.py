@@ -34,9 +34,9 @@ class Versions:
 
     def of(self, devices: Sequence[int]) -> dict[int, Version]:
         """Return the versions of those of the devices that have a state, by id."""
-        ids, wanted = self.entries[:, 0], np.asarray(devices, np.int32)
-        if not len(ids):
+        if not len(self.entries):
             return {}
+        ids, wanted = self.entries[:, 0], np.asarray(devices, np.int32)
         places = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
         found = self.entries[places[ids[places] == wanted]].tolist()
         return {device: Version(round, first) for device, round, first in found}
@@ -57,6 +57,8 @@ class Versions:
 
     def written(self, round: int) -> set[Version]:
         """Return the files that a round wrote."""
+        if not len(self.entries):
+            return set()
         return {Version(*version) for version in self.entries[self.entries[:, 1] == round, 1:].tolist()}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The commits of a run's rounds, which overlap with short rounds; very short ones are committed together."""
+"""The commits of a run's rounds, which overlap with short rounds; several of these are committed together."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,16 +8,16 @@ from odt_sim.observers.base import Observers
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import RoundRecord
 
-SHORT = 0.05
-"""The most seconds of a round whose commit overlaps with the next one; observers get the records of others at once.
+SHORT = 0.1
+"""The most seconds of a round whose commit overlaps with the next one, or waits for that of a later one.
 
-Also the seconds of rounds after which those that wait are committed.
+A commit takes about 3 ms of a core. Observers get the records of longer rounds at once.
 """
 
-TINY = 0.025
-"""The most seconds of a round that waits for the commit of a later one; a commit takes about 3 ms of a core."""
+TOGETHER = 0.25
+"""The seconds of rounds after which those that wait are committed: what a run that dies repeats at most."""
 
-MOST = 16
+MOST = 64
 """The most rounds of a commit."""
 
 Write = Callable[[Sequence[RoundRecord]], None]
@@ -27,7 +27,7 @@ Write = Callable[[Sequence[RoundRecord]], None]
 class Commits:
     """Commits the rounds of a run in a thread, and gives observers the records of rounds once they are on disk.
 
-    A run that dies loses the round that it trains and what was not on disk, a round or some tiny ones; resumed, it repeats
+    A run that dies loses the round that it trains and what was not on disk, a round or some short ones; resumed, it repeats
     them with the same bits.
     """
 
@@ -47,7 +47,7 @@ class Commits:
             commit: The state after the round.
             record: The round's record.
             write: Commits the round.
-            waits: Whether the round may wait; it does only if it is tiny.
+            waits: Whether the round may wait; it does only if it is short.
 
         Returns:
             Whether an observer ends the run; False while the commit is in flight or waits.
@@ -60,8 +60,8 @@ class Commits:
         records = [*(self._waiting[0] if self._waiting else ()), record]
         self._waiting = records, write
         overlaps = record.seconds <= SHORT and not commit.versions.written(commit.round)
-        enough = len(records) == MOST or sum(each.seconds for each in records) > SHORT
-        if waits and overlaps and record.seconds <= TINY and self._observers.waits and not enough:
+        enough = len(records) == MOST or sum(each.seconds for each in records) > TOGETHER
+        if waits and overlaps and self._observers.waits and not enough:
             return False
         self._submit()
         return False if overlaps else self.end()

@@ -82,6 +82,8 @@ def failures_after(
         contributed: The ids of the devices that contributed.
         excluded: The reasons of the devices that were excluded, by id.
     """
+    if not (failures or excluded):
+        return failures
     kept = {device: failures[device] for device in failures.keys() - set(contributed)}
     failed = [device for device, reason in excluded.items() if not reason.startswith(AWAY)]
     return dict(sorted({**kept, **{device: failures.get(device, 0) + 1 for device in failed}}.items()))

@@ -100,6 +100,7 @@ class Rounds:
         self._clock = clock(self._participants) if clock else None
         self._earlier, self._states = earlier, dict[int, ServerState]()
         self._evaluated: list[int] = choose_evaluated(seen, self._unseen, fleet.evaluated, job.seed).tolist()
+        self._drawn: tuple[int, list[int]] = (0, [])  # the round whose cohort was drawn last, and that cohort
 
     def initial(self, weights: Weights) -> Commit:
         """Return the state before the first round, given a copy of the model's weights."""
@@ -126,6 +127,8 @@ class Rounds:
         ]
         messages = Messages(self._job, commit.state)
         parts = self._backend.train(tasks, messages)
+        if not self._chooses:
+            self._draw(round + 1)  # while devices train
         invited = [id for id in cohort if id not in quarantine]
         stragglers = len(slow - quarantine)
         dropped = 0 if partial else stragglers
@@ -247,21 +250,34 @@ class Rounds:
 
     def evaluated(self, record: RoundRecord, rows: Sequence[Row], seconds: float) -> RoundRecord:
         """Return the record of a round with its seconds and its evaluation; `rows` is empty if none was due."""
+        if not rows:
+            return replace(record, seconds=seconds)
         columns, missing = evaluation_columns(rows, self._job.metrics), not_evaluated(rows)
         return replace(record, seconds=seconds, figures=columns, not_evaluated=missing)
 
     def _cohort(self, commit: Commit) -> list[int]:
         """Return the devices of the round after a commit: the strategy's choice, or drawn ones."""
         round, strategy = commit.round + 1, self._job.strategy
-        if type(strategy).cohort is not Strategy.cohort:
+        if self._chooses:
             available = [id for id in self._participants.tolist() if id not in self._quarantined(commit)]
             with self._job.strategy_errors(f"in cohort in round {round}"):
                 before = ServerState(read_only(commit.state.broadcast), read_only(commit.state.private))
                 chosen = strategy.cohort(before, round, available)
                 if chosen is not None:
                     return _among(chosen, available)
-        size = None if self._job.strategy.alone else self._job.fleet.cohort
-        return [int(id) for id in choose_cohort(self._participants, size, self._job.seed, round)]
+        return self._draw(round)
+
+    @property
+    def _chooses(self) -> bool:
+        """Whether the strategy may choose the cohort by what it learned."""
+        return type(self._job.strategy).cohort is not Strategy.cohort
+
+    def _draw(self, round: int) -> list[int]:
+        """Return the drawn cohort of a round, which depends on no other round."""
+        if self._drawn[0] != round:
+            size = None if self._job.strategy.alone else self._job.fleet.cohort
+            self._drawn = round, choose_cohort(self._participants, size, self._job.seed, round).tolist()
+        return self._drawn[1]
 
     def _stragglers(self, cohort: Sequence[int], round: int) -> set[int]:
         """Return the devices that are too slow for the round; devices that learn alone have no deadline."""

@@ -19,7 +19,7 @@ from odt_sim.persistence.checkpoint import Checkpoint
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run_folder import INITIAL_MODEL, RECORDS, ROUNDS, TIMELINE, TRAINED_MODEL, RunFolder, checksum
-from odt_sim.simulation.commits import MOST, TINY
+from odt_sim.simulation.commits import MOST, SHORT
 from odt_sim.simulation.job import Job
 
 
@@ -116,7 +116,7 @@ def start(
 
 def _may_be_left(records: Sequence[RoundRecord], committed: int) -> bool:
     """Return whether a killed run may have recorded rounds after the last commit; the first is committed alone."""
-    together = committed > 0 and len(records) <= MOST and all(record.seconds <= TINY for record in records[:-1])
+    together = committed > 0 and len(records) <= MOST and all(record.seconds <= SHORT for record in records[:-1])
     return len(records) <= 1 or together
 
 

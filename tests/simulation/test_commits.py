@@ -19,6 +19,7 @@ from odt_sim.strategies.fedper import FedPer
 def short_rounds(monkeypatch):
     """All rounds count as short, however slow the machine is."""
     monkeypatch.setattr(commits, "SHORT", math.inf)
+    monkeypatch.setattr(commits, "TOGETHER", math.inf)
 
 
 class Trains(FedAvg):
@@ -116,9 +117,8 @@ class Follows(Recorder):
 
 @pytest.fixture
 def committed(monkeypatch):
-    """Let all rounds count as tiny, and return the rounds that are committed, with an error for one of them."""
-    monkeypatch.setattr(commits, "TINY", math.inf)
-    monkeypatch.setattr(start, "TINY", math.inf)
+    """Return the rounds that are committed, with an error for one of them."""
+    monkeypatch.setattr(start, "SHORT", math.inf)
     write, rounds, errors = CommitFile.write, [], {}
 
     def recorded(file, commit):
@@ -132,7 +132,7 @@ def committed(monkeypatch):
 
 
 @pytest.mark.parametrize(("most", "rounds"), [(16, [1, 8, 9]), (3, [1, 4, 7, 8, 9]), (1, list(range(1, 10)))])
-def test_tiny_rounds_are_committed_together(most, rounds, committed, results, simulation, tmp_path, monkeypatch):
+def test_short_rounds_are_committed_together(most, rounds, committed, results, simulation, tmp_path, monkeypatch):
     """All but the first and the last two; observers get the records of all, in order."""
     whole, recorder = results(FedAvg(), tmp_path / "whole", rounds=9, evaluate_every=9), Follows()
     committed[0].clear()
@@ -169,7 +169,7 @@ def test_last_of_the_rounds_that_a_killed_run_recorded_may_be_slow(simulation, t
     with pytest.raises(DeathError):
         simulation(FedAvg(), tmp_path, **settings).run(observers=[Follows()])
     (tmp_path / "checkpoint" / "server.8.safetensors").unlink()  # the records of rounds 2 to 9 are left
-    monkeypatch.setattr(start, "TINY", 5.0)
+    monkeypatch.setattr(start, "SHORT", 5.0)
     lines = (tmp_path / "rounds.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     for record, seconds in zip(records, [1.0] * 8 + [60.0], strict=True):

@@ -127,12 +127,12 @@ class ProcessesBackend:
             views: Whether the large arrays of a result are valid only until the next result is asked for.
         """
         job, crew = self._job()
-        most = AHEAD * self.processes
-        order = iter(in_turn(job.costs(tasks), most // 2))
+        half = AHEAD * self.processes // 2
+        order = iter(in_turn(job.costs(tasks), half))
         sent: dict[int, tuple[Sent, int]] = {}
 
-        def send() -> None:
-            if numbers := list(islice(order, most // 2)):
+        def send(count: int) -> None:
+            if numbers := list(islice(order, count)):
                 addressed = [messages.addressed(tasks[number]) for number in numbers]
                 batch = crew.send(method, addressed, messages.broadcast)
                 sent.update((number, (batch, position)) for position, number in enumerate(numbers))
@@ -140,11 +140,10 @@ class ProcessesBackend:
         def results() -> Iterator[Any]:
             for number in range(len(tasks)):
                 yield from crew.result(*sent.pop(number), view=views)
-                if len(sent) <= most // 2:
-                    send()
+                if len(sent) == half:
+                    send(half)
 
-        send()
-        send()
+        send(2 * half)
         return results()
 
 

@@ -171,6 +171,8 @@ class Crew:
 
     def _fill(self) -> None:
         """Send blocks as long as there is room for their results."""
+        if not self._unsent:
+            return
         some = [self._unsent.popleft() for _ in range(min(len(self._unsent), ROOM - self._in_flight))]
         self._in_flight += len(some)
         self._shared.blocks.put(some)
@@ -213,7 +215,7 @@ class Crew:
     def _receive(self) -> bool:
         """Receive what helpers have sent; return whether there was anything."""
         some = False
-        while message := self._shared.done.get():
+        for message in self._shared.done.get_all():
             done, some = Done(*message), True
             if sent := self._sent.get(done.batch):
                 sent.there[done.position] = done.result

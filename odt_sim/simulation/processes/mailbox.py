@@ -4,20 +4,23 @@ import mmap
 import os
 import pickle
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 APART = 1 << 36
 """Bytes between two numbers; memory is used only where something was written."""
 
-SMALL = 1 << 14
-"""Bytes that are read at once, and below which an array is part of the pickled object."""
+PIECE = 1 << 16
+"""Memory is allocated and mapped in multiples of so many bytes."""
+
+SMALL = 1 << 10
+"""Bytes below which an array is part of the pickled object."""
 
 ALIGNED = 64
 """Arrays begin at multiples of so many bytes."""
 
 SIZES = struct.Struct("=qq")
-"""What an object begins with: the bytes of the pickled object, and the number of arrays, whose bytes follow."""
+"""What an object begins with: the bytes of the pickled object, and the number of arrays, whose sizes follow."""
 
 
 class Mailbox:
@@ -29,10 +32,14 @@ class Mailbox:
     def __init__(self) -> None:
         """Create an empty mailbox."""
         self._file = os.memfd_create("odt_sim")
-        self._mapped: dict[int, mmap.mmap] = {}
+        self._mapped: dict[int, memoryview] = {}
 
     def write(self, number: int, value: Any) -> None:
-        """Write an object in place of an earlier one of this number."""
+        """Write an object in place of an earlier one of this number.
+
+        Raises:
+            OSError: There is not enough memory.
+        """
         arrays: list[memoryview] = []
 
         def is_small(array: pickle.PickleBuffer) -> bool:
@@ -44,49 +51,53 @@ class Mailbox:
 
         head = pickle.dumps(value, protocol=5, buffer_callback=is_small)
         sizes = [array.nbytes for array in arrays]
-        start = SIZES.pack(len(head), len(sizes)) + struct.pack(f"={len(sizes)}q", *sizes) + head
-        _move(os.pwritev, self._file, memoryview(start), number * APART)
-        for array, place in zip(arrays, _places(len(start), sizes), strict=True):
-            _move(os.pwritev, self._file, array, number * APART + place.start)
+        begin, end = _head(len(head), len(sizes))
+        places = _places(end, sizes)
+        mapped = self._of(number, places[-1].stop if places else end, allocates=True)
+        mapped[:begin] = SIZES.pack(len(head), len(sizes)) + struct.pack(f"={len(sizes)}q", *sizes)
+        mapped[begin:end] = head
+        for array, place in zip(arrays, places, strict=True):
+            mapped[place] = array
 
     def read(self, number: int) -> Any:
         """Return a copy of the object of a number."""
-
-        def copy(place: slice) -> bytearray:
-            array = bytearray(place.stop - place.start)
-            _move(os.preadv, self._file, memoryview(array), number * APART + place.start)
-            return array
-
-        return self._read(number, lambda places: map(copy, places))
+        return self._read(number, bytearray)
 
     def view(self, number: int) -> Any:
         """Return the object of a number, whose large arrays are read-only and valid until the number is written again."""
-        return self._read(number, lambda places: self._views(number, places))
+        return self._read(number, memoryview.toreadonly)
 
     def close(self) -> None:
         """Give the memory back, once other processes have ended and no view is left."""
         self._mapped.clear()
         os.close(self._file)
 
-    def _read(self, number: int, arrays: Callable[[Sequence[slice]], Iterator[Any]]) -> Any:
-        start = os.pread(self._file, SMALL, number * APART)
-        size, count = SIZES.unpack_from(start)
-        begin = SIZES.size + 8 * count
-        if begin + size > len(start):
-            start = os.pread(self._file, begin + size, number * APART)
-        head = memoryview(start)[begin : begin + size]
+    def _read(self, number: int, array: Callable[[memoryview], Any]) -> Any:
+        mapped = self._of(number, PIECE)
+        size, count = SIZES.unpack_from(mapped)
+        begin, end = _head(size, count)
+        mapped = self._of(number, end)
         if not count:
-            return pickle.loads(head)
-        places = _places(begin + size, struct.unpack_from(f"={count}q", start, SIZES.size))
-        return pickle.loads(head, buffers=arrays(places))
+            return pickle.loads(mapped[begin:end])
+        places = _places(end, struct.unpack_from(f"={count}q", mapped, SIZES.size))
+        mapped = self._of(number, places[-1].stop)
+        return pickle.loads(mapped[begin:end], buffers=(array(mapped[place]) for place in places))
 
-    def _views(self, number: int, places: Sequence[slice]) -> Iterator[memoryview]:
+    def _of(self, number: int, size: int, *, allocates: bool = False) -> memoryview:
+        """Return at least some bytes of the memory of a number, which only the writer allocates."""
         mapped = self._mapped.get(number)
-        if mapped is None or len(mapped) < places[-1].stop:
-            size, offset = places[-1].stop, number * APART
-            mapped = self._mapped[number] = mmap.mmap(self._file, size, access=mmap.ACCESS_READ, offset=offset)
-        content = memoryview(mapped)
-        return (content[place] for place in places)
+        if mapped is None or len(mapped) < size:
+            size, start = size + -size % PIECE, number * APART
+            if allocates:
+                os.posix_fallocate(self._file, start, size)  # memory that is short is an error here, a signal later
+            mapped = self._mapped[number] = memoryview(mmap.mmap(self._file, size, offset=start))
+        return mapped
+
+
+def _head(size: int, arrays: int) -> tuple[int, int]:
+    """Return where the pickled object of a size begins and ends, behind the sizes of so many arrays."""
+    begin = SIZES.size + 8 * arrays
+    return begin, begin + size
 
 
 def _places(begin: int, sizes: Sequence[int]) -> list[slice]:
@@ -97,10 +108,3 @@ def _places(begin: int, sizes: Sequence[int]) -> list[slice]:
         places.append(slice(begin, begin + size))
         begin += size
     return places
-
-
-def _move(move: Callable[[int, Sequence[memoryview], int], int], file: int, content: memoryview, offset: int) -> None:
-    """Write or read all of a content; Linux moves at most 2 GB in a call."""
-    moved = 0
-    while moved < len(content):
-        moved += move(file, [content[moved:]], offset + moved)
