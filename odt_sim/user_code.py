@@ -4,13 +4,13 @@ import functools
 import inspect
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any
 
 from odt_sim.errors import OdtSimError
 
 
-@contextmanager
 def user_code_errors(
     owner: Any,
     subject: str,
@@ -18,8 +18,8 @@ def user_code_errors(
     *,
     passes: type[OdtSimError] = OdtSimError,
     advice: str = "correct it",
-) -> Iterator[None]:
-    """Turn what user code raises, `SystemExit` included, into one line with type, message, file and line.
+) -> AbstractContextManager[None]:
+    """Turn what user code in a block raises, `SystemExit` included, into one line with type, message, file and line.
 
     Args:
         owner: The function or object of the user, which names the file to look at.
@@ -31,13 +31,24 @@ def user_code_errors(
     Raises:
         OdtSimError: The block raised; the error is of `kind`.
     """
-    try:
-        yield
-    except passes:
-        raise
-    except (Exception, SystemExit) as error:
+    return _UserCodeErrors(owner, subject, kind, passes, advice)
+
+
+class _UserCodeErrors(AbstractContextManager[None]):
+    """What `user_code_errors` returns: a class, as each device of a round enters some, and a generator takes longer."""
+
+    def __init__(
+        self, owner: Any, subject: str, kind: type[OdtSimError], passes: type[OdtSimError], advice: str
+    ) -> None:
+        self._owner, self._subject, self._kind, self._passes, self._advice = owner, subject, kind, passes, advice
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or isinstance(error, self._passes) or not isinstance(error, Exception | SystemExit):
+            return
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        raised = kind(f"{subject} with {message}{_place(owner, error)}; {advice}")
+        raised = self._kind(f"{self._subject} with {message}{_place(self._owner, error)}; {self._advice}")
         raised.in_user_code = True
         raise raised from error
 

@@ -27,23 +27,23 @@ class _Entry:
 
     Attributes:
         x: A weak reference to the array with the embedded rows, compared by identity.
-        index: The embedded rows; None for all.
+        index: The bytes of the embedded rows' positions, which are compared at once; None for all rows.
         body: The digest of the body's parameters.
         embeddings: `[examples, ...]`.
     """
 
     x: "weakref.ref[Rows]"
-    index: NDArray[np.int64] | None
+    index: bytes | None
     body: str
     embeddings: Array
 
     def matches(self, examples: Examples, body: str) -> bool:
         """Whether the entry belongs to these examples and this body."""
-        if self.body != body or self.x() is not examples.x:
-            return False
-        if self.index is None or examples.index is None:
-            return self.index is examples.index
-        return np.array_equal(self.index, examples.index)
+        return self.body == body and self.x() is examples.x and self.index == _bytes_of(examples.index)
+
+
+def _bytes_of(index: NDArray[np.int64] | None) -> bytes | None:
+    return None if index is None else index.tobytes()
 
 
 class EmbeddingCache:
@@ -78,7 +78,7 @@ class EmbeddingCache:
         embeddings = embed()
         with self._lock:
             self._drop(key)
-            self._keep(key, _Entry(weakref.ref(examples.x), examples.index, body, embeddings))
+            self._keep(key, _Entry(weakref.ref(examples.x), _bytes_of(examples.index), body, embeddings))
         return embeddings
 
     def _keep(self, key: tuple[int, str], entry: _Entry) -> None:

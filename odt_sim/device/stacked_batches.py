@@ -1,6 +1,7 @@
 """The batches of several steps in one array each, for small models, whose steps run several in a call."""
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -50,8 +51,7 @@ def stacked_batches(
         sizes: The steps of one yield, from the largest size to 1; each is the largest that the rest fills.
     """
     positions = np.concatenate([padded_order(model, order) for order in orders]).reshape(-1, model.batch_size)
-    padding = {examples: padding_weights(model, examples) for examples in set(map(len, orders))}
-    sample_weight = np.concatenate([padding[len(order)] for order in orders]).reshape(positions.shape)
+    sample_weight = np.concatenate([padding_weights(model, len(order)) for order in orders]).reshape(positions.shape)
     if weights is not None:
         sample_weight = sample_weight * weights[positions]
     x, index = only(examples.x, model.where, ADVICE), examples.index
@@ -76,12 +76,17 @@ def padded_order(model: TrainableModel, order: Positions) -> Positions:
     return np.resize(order, len(order) + missing)
 
 
+@lru_cache(256)
 def padding_weights(model: TrainableModel, examples: int) -> NDArray[np.float32]:
-    """Return the weights of the rows of a pass: padding counts nothing, and the last batch as much as a full one."""
+    """Return the weights of the rows of a pass, read-only.
+
+    Padding counts nothing, and the last batch as much as a full one.
+    """
     missing = -examples % model.batch_size
     weights = np.ones(examples + missing, np.float32)
     if missing and "sample_weight" in model.capabilities:
         weights[examples:] = 0
         real = model.batch_size - missing
         weights[examples - real : examples] = model.batch_size / real
+    weights.flags.writeable = False
     return weights

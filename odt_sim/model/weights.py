@@ -208,15 +208,18 @@ def is_finite(array: NDArray[Any]) -> bool:
     return bool(np.isfinite(array).all())
 
 
-def exceeds(arrays: Sequence[NDArray[Any]], limit: float) -> bool:
-    """Whether the joint L2 norm of finite arrays is above a limit.
+def surely_below(arrays: Sequence[NDArray[Any]], limit: float) -> bool:
+    """Whether one fast pass proves that arrays are finite and their joint L2 norm is below a limit.
 
-    A fast pass rules out norms far below. Its last bits depend on the number of threads, so other norms are computed
-    again in float64 and in a fixed order.
+    Its last bits depend on the number of threads: a decision needs a limit far from the norm.
     """
-    squares = (float(np.vdot(array, array)) for array in arrays if array.dtype.kind == "f")
-    if math.sqrt(sum(squares)) < limit / 2 and all(array.dtype.kind == "f" for array in arrays):
+    if any(array.dtype.kind != "f" for array in arrays):
         return False
+    return math.sqrt(sum(float(np.vdot(array, array)) for array in arrays)) < limit
+
+
+def exceeds(arrays: Sequence[NDArray[Any]], limit: float) -> bool:
+    """Whether the joint L2 norm of finite arrays is above a limit, computed in float64 and in a fixed order."""
     with np.errstate(over="ignore"):
         exact = sum(float(np.square(array, dtype=np.float64).sum()) for array in arrays)
     return math.sqrt(exact) > limit

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from odt_sim.errors import InvocationError
 from odt_sim.model.tensors import array_of
-from odt_sim.model.weights import exceeds, is_finite
+from odt_sim.model.weights import exceeds, is_finite, surely_below
 from odt_sim.persistence.records import by_reason
 from odt_sim.strategies.base import Tensors, Update
 
@@ -52,13 +52,15 @@ def check_update(update: Update, state: Tensors, largest: float | None) -> Exclu
     sent = [array_of(tensor) for tensor in update.tensors.values()]
     if not is_finite(update.losses):
         return Excluded("loss not finite")
-    if not all(map(is_finite, sent)):
+    small = largest is not None and surely_below(sent, largest / 2)
+    if not small and not all(map(is_finite, sent)):
         return Excluded("update not finite")
     if not 0 < update.weight < math.inf:
         return Excluded("weight not finite or not above 0")
     if not all(is_finite(array_of(tensor)) for tensor in state.values()):
         return Excluded("state not finite")
-    return Excluded("update too large") if largest is not None and exceeds(sent, largest) else None
+    too_large = not small and largest is not None and exceeds(sent, largest)
+    return Excluded("update too large") if too_large else None
 
 
 def listed(excluded: Mapping[int, str]) -> str:

@@ -141,7 +141,8 @@ class Worker:
             if limited is not update.tensors:  # the strategy's own tensors were checked before
                 check_finite(limited, "the limited update's")
             weight = 1.0 if strategy.weighting == "uniform" else update.weight
-            update = replace(update, tensors=limited, weight=weight)
+            if limited is not update.tensors or weight != update.weight:
+                update = replace(update, tensors=limited, weight=weight)
         if device.id in task.factors:
             update = replace(update, tensors=scaled(update.tensors, task.factors[device.id]))
         tensors = update.tensors.items()

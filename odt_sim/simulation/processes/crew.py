@@ -14,7 +14,7 @@ from typing import Any
 from odt_sim.errors import SimulationError
 from odt_sim.model.tensors import read_only
 from odt_sim.simulation.job import Job, Task
-from odt_sim.simulation.processes.helper import FAILED, Batch, Block, Done, Method, Result, Shared, run_helper
+from odt_sim.simulation.processes.helper import FAILED, Batch, Block, Done, Method, Result, Shared, run_helper, wait
 from odt_sim.simulation.processes.queue import ROOM
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
@@ -196,7 +196,7 @@ class Crew:
         elif not self._helpers:  # one that died had taken the block
             self._try(wanted, position)
         else:
-            ready = {file for file, _ in self._events.poll()}
+            ready = {file for file, _ in wait(self._events)}
             if dead := [helper for helper in self._helpers if helper.sentinel in ready]:
                 self._go_on_alone(dead[0])
 

@@ -11,6 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from io import StringIO
+from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
 from odt_sim.model.tensors import read_only
@@ -24,6 +25,9 @@ Method = Literal["train", "evaluate"]
 
 FAILED = -1
 """In place of the number of a result: the block failed in the helper."""
+
+AWAKE = 0.002
+"""The seconds for which an idle process stays awake; a round of tiny devices begins a millisecond after the last one."""
 
 PR_SET_PDEATHSIG = 1  # https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html
 
@@ -98,6 +102,15 @@ class Shared:
             each.close()
 
 
+def wait(events: select.poll) -> list[tuple[int, int]]:
+    """Return the events of a poll once there are some: at once while a round ends, as a process that sleeps wakes late."""
+    end = perf_counter() + AWAKE
+    while perf_counter() < end:
+        if ready := events.poll(0):
+            return ready
+    return events.poll()
+
+
 def run_helper(helper: int, job: Job, shared: Shared, parent: int) -> None:
     """Do blocks in this process, a fork, until its parent ends or kills it.
 
@@ -134,7 +147,7 @@ class _Helper:
             except EOFError:
                 return
             if message is None:
-                idle.poll()
+                wait(idle)
             else:
                 block = Block(*message)
                 done.put([Done(block.batch, block.position, self._result(block))])
