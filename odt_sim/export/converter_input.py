@@ -104,7 +104,9 @@ def merge_constants(function: Any) -> None:
             places[node.attr["value"].SerializeToString()].append(node.name)
     first = {name: names[0] for names in places.values() for name in names[1:]}
     for node in function.node_def:
-        node.input[:] = [_merged(source, first) for source in node.input]
+        for i, source in enumerate(node.input):
+            if (merged := _merged(source, first)) != source:
+                node.input[i] = merged
     for name, source in function.ret.items():
         function.ret[name] = _merged(source, first)
     kept = [node for node in function.node_def if node.name not in first]

@@ -14,6 +14,7 @@ from odt_sim.export.compiled import settings_of_model
 from odt_sim.export.convert import convert
 from odt_sim.export.flex import checkpoint_of, flex_signatures
 from odt_sim.export.interface import Interface, data_of, interface_of
+from odt_sim.export.lean_tracing import lean_tracing
 from odt_sim.export.lowering import Trace
 from odt_sim.export.model_checks import check_flavour, check_groups, check_interface, check_model
 from odt_sim.export.objective import class_weight_of, masked, objectives_of, outputs_of
@@ -44,6 +45,7 @@ from odt_sim.model.metadata import with_metadata
 from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
 
 
+@lean_tracing()
 def export_model(
     source: keras.Model | str | os.PathLike[str],
     path: str | os.PathLike[str],
