@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odt_sim import Weights
 from odt_sim.errors import ModelError
 from odt_sim.model.manifest import Parameter
-from odt_sim.model.weights import Layout, exceeds, is_finite
+from odt_sim.model.weights import Layout, exceeds, is_finite, surely_below
 
 KERNEL, BIAS, SCALE = Parameter("kernel", (2, 3)), Parameter("bias", (3,), group="head"), Parameter("scale", ())
 LAYOUT = Layout((KERNEL, BIAS, SCALE))
@@ -96,6 +96,18 @@ def test_norm_of_several_arrays_is_joint(kind: type[np.number]) -> None:
     assert [exceeds(arrays, limit) for limit in (4.9, 5.0, 5.1, 100.0)] == [True, False, False, False]
 
 
+@pytest.mark.parametrize(
+    ("values", "below"),
+    [([3.0, 4.0], True), ([3.0, 4.1], False), ([np.nan], False), ([np.inf], False), ([1e30], False), ([], True)],
+)
+def test_fast_pass_proves_that_a_norm_is_small(values: list[float], below: bool) -> None:
+    assert surely_below([np.array(values[:1], np.float32), np.array(values[1:], np.float32)], 5.05) is below
+
+
+def test_fast_pass_proves_nothing_about_integers() -> None:
+    assert not surely_below([np.array([1])], 5.0)
+
+
 def test_norm_with_overflowing_square() -> None:
     large = np.array([3e30, 4e30], np.float32)
     assert exceeds([large], 4.9e30)
@@ -140,6 +152,12 @@ def test_select_uses_the_order_of_the_layout() -> None:
     reordered = counted().select(Layout((SCALE, BIAS)))
     np.testing.assert_array_equal(reordered.vector, [9, 6, 7, 8])
     np.testing.assert_array_equal(counted().replace(reordered * 0).vector, [0, 1, 2, 3, 4, 5, 0, 0, 0, 0])
+
+
+def test_layout_is_unpickled_once() -> None:
+    one, other = (pickle.loads(pickle.dumps(LAYOUT)) for _ in range(2))
+    assert one == LAYOUT
+    assert one is other
 
 
 def test_pickles() -> None:

@@ -75,6 +75,16 @@ def test_each_message_goes_to_one_reader_in_order():
     assert queue.get() is None
 
 
+def test_only_reader_gets_all_messages_at_once():
+    queue = Queue(2)
+    queue.put((i, -i) for i in range(ROOM))
+    assert queue.get_all() == [(i, -i) for i in range(ROOM)]
+    assert queue.get_all() == []
+    os.close(queue.writer)
+    with pytest.raises(EOFError):
+        queue.get_all()
+
+
 def test_queue_without_writers_has_ended():
     queue = Queue(1)
     queue.put([(5,)])
