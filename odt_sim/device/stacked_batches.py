@@ -76,17 +76,21 @@ def padded_order(model: TrainableModel, order: Positions) -> Positions:
     return np.resize(order, len(order) + missing)
 
 
-@lru_cache(256)
 def padding_weights(model: TrainableModel, examples: int) -> NDArray[np.float32]:
     """Return the weights of the rows of a pass, read-only.
 
     Padding counts nothing, and the last batch as much as a full one.
     """
-    missing = -examples % model.batch_size
+    return _padding_weights(model.batch_size, "sample_weight" in model.capabilities, examples)
+
+
+@lru_cache(256)
+def _padding_weights(batch_size: int, weighted: bool, examples: int) -> NDArray[np.float32]:
+    missing = -examples % batch_size
     weights = np.ones(examples + missing, np.float32)
-    if missing and "sample_weight" in model.capabilities:
+    if missing and weighted:
         weights[examples:] = 0
-        real = model.batch_size - missing
-        weights[examples - real : examples] = model.batch_size / real
+        real = batch_size - missing
+        weights[examples - real : examples] = batch_size / real
     weights.flags.writeable = False
     return weights
