@@ -1,8 +1,9 @@
 """Updates a second on each backend, in turn in one process, for models from tiny to large.
 
 All train by FedAvg without evaluation, 10 of 100 devices a round with 96 examples each, 3 steps of batch 32; every round is
-committed. A turn is one run of each backend; its first rounds, in which interpreters are built, are left out. The output is
-the median of updates a second and the median and the quartiles of the turns' ratios to one thread in one process.
+committed. A turn is one run of each backend; its first rounds, in which interpreters are built, are left out. Ray runs only
+in its own run, as its idle processes take time from others. The output is the median of updates a second and the median and
+the quartiles of the turns' ratios to one thread in one process.
 
     python benchmarks/backends.py [MODEL ...] [--turns 7] [--seconds 4]
 """
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import ray
 from rich.console import Console
 from rich.table import Table
 from workload import fleet_of, random_images, shipped_file
@@ -72,6 +74,8 @@ def updates_a_second(model: TrainableModel, data: FederatedData, backend: Backen
             evaluate_every=total,
             backend=backend,
         ).run(observers=[clock])
+    if isinstance(backend, RayBackend):
+        ray.shutdown()
     return COHORT * rounds / sum(clock.seconds[WARM_UP:-1])
 
 
@@ -79,10 +83,8 @@ def turns_of(model: TrainableModel, data: FederatedData, turns: int, seconds: fl
     """Return updates a second by turn and backend, `[turns, backends]`; each run takes about `seconds` in one thread."""
     speed = updates_a_second(model, data, SerialBackend(), 10)
     rounds = max(10, round(seconds * speed / COHORT))
-    backends = [make() for make in BACKENDS.values()]
-    for backend in backends:  # start what must be started once
-        updates_a_second(model, data, backend, 1)
-    return np.array([[updates_a_second(model, data, backend, rounds) for backend in backends] for _ in range(turns)])
+    makers = BACKENDS.values()
+    return np.array([[updates_a_second(model, data, make(), rounds) for make in makers] for _ in range(turns)])
 
 
 def main() -> None:

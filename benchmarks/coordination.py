@@ -38,7 +38,7 @@ from odt_sim.simulation.auto import AutoBackend
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.processes import ProcessesBackend
 from odt_sim.simulation.ray import RayBackend
-from odt_sim.strategies.base import Tensors, Update, weights_of
+from odt_sim.strategies.base import ServerState, Tensors, Update, Updates, weights_of
 from odt_sim.strategies.fedavg import FedAvg
 
 DEVICES, EXAMPLES, LEARNING_RATE = 100, 96, 0.05
@@ -50,6 +50,8 @@ BACKENDS: dict[str, Callable[[int], Backend]] = {
     "processes": ProcessesBackend,
     "auto": lambda workers: AutoBackend(),
 }
+
+MARKS: list[tuple[float, Counter[str]]] = []  # the time and the CPU time at the end of marked rounds
 
 
 class Bare:
@@ -127,7 +129,21 @@ class TrainsNothing(FedAvg):
         return Update({"weights": Weights.zeros(weights_of(broadcast).layout)}, 1.0, np.zeros(0, np.float32))
 
 
-class Turns(Observer):
+class Marked(FedAvg):
+    """FedAvg that marks the ends of two rounds; nothing observes the run, so rounds are committed as in the command's."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self._marked, self._rounds = (first, last), 0
+
+    def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
+        """Mark the end of a round, if it is one of the two."""
+        self._rounds += 1
+        if self._rounds in self._marked:
+            MARKS.append((time.perf_counter(), cpu_seconds()))
+        return super().aggregate(state, updates)
+
+
+class Turns:
     """Alternate between some rounds of a simulation and as many devices in the bare loops.
 
     Attributes:
@@ -145,20 +161,18 @@ class Turns(Observer):
             cohort: Devices of a round.
             rounds: Rounds of a turn.
         """
-        self._loops, self._rounds = bare, rounds
+        self._loops = bare
         self._devices = [device % DEVICES for device in range(cohort * rounds)]
         self.coordinated: list[float] = []
         self.bare: list[float] = []
         self.coordinated_cpu, self.bare_cpu = Counter[str](), Counter[str]()
-        self._started, self._before = 0.0, Counter[str]()
 
-    def on_round(self, record: RoundRecord) -> None:
-        """Start a turn of the simulation after its first rounds, and end it before its last."""
-        if record["round"] == WARM_UP:
-            self._started, self._before = time.perf_counter(), cpu_seconds()
-        if record["round"] == WARM_UP + self._rounds:
-            self.coordinated.append(len(self._devices) / (time.perf_counter() - self._started))
-            self.coordinated_cpu += cpu_seconds() - self._before
+    def add_marked(self) -> None:
+        """Add a turn of the simulation, from the two rounds that were marked."""
+        (started, before), (ended, after) = MARKS
+        MARKS.clear()
+        self.coordinated.append(len(self._devices) / (ended - started))
+        self.coordinated_cpu += after - before
 
     def train_bare(self) -> None:
         """Run the turns of the bare loops."""
@@ -186,14 +200,15 @@ def measure(name: str, cohort: int, repetitions: int, seconds: float, processes:
             Simulation(
                 model,
                 data,
-                FedAvg(),
+                Marked(WARM_UP, WARM_UP + rounds),
                 rounds=total,
                 directory=Path(folder),
                 fleet=Fleet(cohort),
                 plan=TrainingPlan(1, LEARNING_RATE),
                 evaluate_every=total,
                 backend=backend,
-            ).run(observers=[turns])
+            ).run(observers=[])
+        turns.add_marked()
         turns.train_bare()
     bare.close()
     return turns
