@@ -1,9 +1,9 @@
 """The weights of a model as one flat float32 vector with named views."""
 
+import json
 import math
-import pickle
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
@@ -27,13 +27,13 @@ class Layout:
 
     parameters: tuple[Parameter, ...]
 
-    def __reduce__(self) -> tuple[Callable[[bytes], "Layout"], tuple[bytes]]:
-        """Pickle the parameters once: messages between processes carry the same few layouts again and again."""
-        return _unpickled, (self._pickled,)
+    def __reduce__(self) -> tuple[Callable[[str], "Layout"], tuple[str]]:
+        """Pickle one text: messages between processes carry the same few layouts again and again."""
+        return _layout_of, (self._text,)
 
     @cached_property
-    def _pickled(self) -> bytes:
-        return pickle.dumps(self.parameters, protocol=5)
+    def _text(self) -> str:
+        return json.dumps([astuple(parameter) for parameter in self.parameters], default=int)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -62,9 +62,9 @@ class Layout:
 
 
 @lru_cache(64)
-def _unpickled(parameters: bytes) -> Layout:
-    """Return the layout of pickled parameters, the same object each time."""
-    return Layout(pickle.loads(parameters))
+def _layout_of(text: str) -> Layout:
+    """Return the layout of a text, the same object each time."""
+    return Layout(tuple(Parameter(name, tuple(shape), *rest) for name, shape, *rest in json.loads(text)))
 
 
 @dataclass(frozen=True, eq=False)
