@@ -1,7 +1,6 @@
 """The command `odt-sim benchmark`: tune strategies on several tasks, and rank them."""
 
 import json
-import os
 import shlex
 import sys
 import time
@@ -22,6 +21,7 @@ from odt_sim.cli.build import add_working_folder, check, federated, model
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.settings import COMPONENTS
 from odt_sim.cli.tune import DEFAULT_RATE, fixed_overrides, split_arguments, whole_number
+from odt_sim.control_groups import cores
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.files import write_file
@@ -187,7 +187,7 @@ def _named(asked: Asked, name: str, group: str) -> list[str]:
 
 
 def _jobs(given: str) -> int:
-    return whole_number("benchmark", "jobs", given or str(len(os.sched_getaffinity(0))), 1)
+    return whole_number("benchmark", "jobs", given or str(cores()), 1)
 
 
 def _plans(asked: Asked, strategies: Sequence[str]) -> dict[str, Plan]:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from odt_sim.control_groups import cores
 from odt_sim.device.engines.flex import PYTHON, find_python
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.files import cache_folder
@@ -89,7 +90,7 @@ def environment() -> Environment:
     return Environment(
         machine=this_machine(),
         versions={"odt_sim": version("odt_sim"), **_versions(requirement.name for requirement in _required())},
-        cores=len(os.sched_getaffinity(0)),
+        cores=cores(),
         machine_cores=os.cpu_count() or 1,
         memory_bytes=memory_limit(),
         available_bytes=_available_memory(),

@@ -23,6 +23,19 @@ HANDLES = ("VAR_HANDLE", "FlexVarHandleOp")
 RANDOM = ("RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL")
 """Ops with a sequence of their own, which a copy of the op begins again."""
 
+CALLS = {
+    "WHILE": ("condSubgraphIndex", "bodySubgraphIndex"),
+    "IF": ("thenSubgraphIndex", "elseSubgraphIndex"),
+    "CALL": ("subgraph",),
+    "CALL_ONCE": ("initSubgraphIndex",),
+    "STABLEHLO_WHILE": ("condSubgraphIndex", "bodySubgraphIndex"),
+    "STABLEHLO_COMPOSITE": ("decompositionSubgraphIndex",),
+}
+"""Ops that run other subgraphs, and the options that hold these."""
+
+CONTROL = CALLS.keys() - {"CALL_ONCE"}
+"""Those of them that run in each call; the subgraphs may read and set variables."""
+
 
 @dataclass(frozen=True, eq=False)
 class Tensor:

@@ -8,7 +8,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from odt_sim.errors import ModelError
 from odt_sim.model.flatbuffer_fields import BUFFERS, SUBGRAPHS, Fields
-from odt_sim.model.graph import EntryPoint, Graph, Op, Subgraph, Tensor
+from odt_sim.model.graph import CALLS, EntryPoint, Graph, Op, Subgraph, Tensor
 
 IDENTIFIER = b"TFL3"
 MAIN = "main"  # the name of the entry point of a file without signatures
@@ -31,14 +31,6 @@ _OPTIONS, _OPTIONS_2 = (
     {value: getattr(schema, f"{name}T", None) for name, value in vars(kind).items() if not name.startswith("_")}
     for kind in (schema.BuiltinOptions, schema.BuiltinOptions2)
 )
-_CALLS = {  # the options that hold the subgraphs that an op runs
-    "WHILE": ("condSubgraphIndex", "bodySubgraphIndex"),
-    "IF": ("thenSubgraphIndex", "elseSubgraphIndex"),
-    "CALL": ("subgraph",),
-    "CALL_ONCE": ("initSubgraphIndex",),
-    "STABLEHLO_WHILE": ("condSubgraphIndex", "bodySubgraphIndex"),
-    "STABLEHLO_COMPOSITE": ("decompositionSubgraphIndex",),
-}
 
 
 def read_graph(content: bytes, where: str) -> Graph:
@@ -157,7 +149,7 @@ class _Reader:
     def _op(self, op: Fields, tensors: int) -> Op:
         kind = self._codes[op.unsigned(0)]
         options = self._options(op, 4, _OPTIONS.get(op.byte(3))) | self._options(op, 12, _OPTIONS_2.get(op.byte(11)))
-        calls = tuple(int(options[name]) for name in _CALLS.get(kind, ()))
+        calls = tuple(int(options[name]) for name in CALLS.get(kind, ()))
         if name := options.get("sharedName"):
             _name(name)
         if any(not 0 <= index < len(self._subgraphs) for index in calls):

@@ -21,14 +21,10 @@ from odt_sim.model.editing import (
     tensors_of,
     unpacked,
 )
-from odt_sim.model.graph import RANDOM
+from odt_sim.model.graph import CALLS, RANDOM
 
-_CALLS = {
-    OPS.WHILE: ("condSubgraphIndex", "bodySubgraphIndex"),
-    OPS.IF: ("thenSubgraphIndex", "elseSubgraphIndex"),
-    OPS.CALL: ("subgraph",),
-}
-"""The options that name the subgraphs which an op calls."""
+_CALLS = {getattr(OPS, name): CALLS[name] for name in ("WHILE", "IF", "CALL")}
+"""Ops that call subgraphs, and the options that hold these."""
 
 _RANDOM = tuple(getattr(OPS, name) for name in RANDOM)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from odt_sim.model.editing import handles_of, integers, kind_of, reshape_to, tensors_of, unpacked
 from odt_sim.model.engine_file import EngineFile, own_file
-from odt_sim.model.graph import RANDOM
+from odt_sim.model.graph import CONTROL, RANDOM
 from odt_sim.model.graph_reader import damaged
 from odt_sim.model.matrix_products import flatten_products
 from odt_sim.model.step_parts import ELEMENTWISE, StepParts, parts_of
@@ -34,9 +34,6 @@ MOST_PRODUCTS = 1 << 21
 
 INPUTS = frozenset({"x", "embedding", "y", "sample_weight", "learning_rate", "mu"})
 """What a step may take; models of several inputs or of further ones take single steps."""
-
-CONTROL = frozenset({"IF", "WHILE", "CALL"})
-"""Ops that run other subgraphs, which may read and set variables."""
 
 DTYPES = frozenset({"float32", "int32", "int16", "int8", "uint8", "bool"})
 """Types of inputs that LiteRT's UNPACK takes."""

@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 
 from odt_sim.cli.environment import environment, extra
 from odt_sim.cli.main import main
+from odt_sim.control_groups import cores
 
 
 def test_figures_are_those_of_this_machine(monkeypatch, tmp_path):
@@ -20,7 +21,7 @@ def test_figures_are_those_of_this_machine(monkeypatch, tmp_path):
     found = environment()
     assert found.versions["odt_sim"] == version("odt_sim")
     assert found.versions["numpy"] == version("numpy")
-    assert found.cores == len(os.sched_getaffinity(0)) <= found.machine_cores
+    assert found.cores == cores() <= found.machine_cores
     assert 0 < found.available_bytes <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert (found.cache, found.cache_bytes) == (str(tmp_path), 1000)
     assert found.chromium is None
