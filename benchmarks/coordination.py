@@ -1,10 +1,11 @@
 """The cost of coordination: updates a second on a backend against bare loops in as many processes.
 
 Both train the same `.tflite` file on the same devices for the same number of steps, in turn within one process. A turn of
-the simulation (FedAvg, every round committed) is some rounds between its first and its last; those of `auto` include the
-rounds in which it compares. The bare loops run after the simulation, while its workers are idle. A bare loop is LiteRT
-alone: restore the weights, three steps on fixed batches, read the weights; no shuffling, no sum, no synchronization at the
-end of a round. Loops that are compared with Ray have the niceness of its workers, so that other load slows both alike.
+the simulation (FedAvg, rounds committed as in a command) is some rounds between its first and its last; those of `auto`
+include the rounds in which it compares. The bare loops run after the simulation, while its workers are idle. A bare loop
+is LiteRT alone: restore the weights, three steps on fixed batches, read the weights; no shuffling, no sum, no
+synchronization at the end of a round. Loops that are compared with Ray have the niceness of its workers, so that other
+load slows both alike.
 
 The CPU time of each kind of process is measured too: on a loaded machine it says more than the wall clock.
 
@@ -51,7 +52,7 @@ BACKENDS: dict[str, Callable[[int], Backend]] = {
     "auto": lambda workers: AutoBackend(),
 }
 
-MARKS: list[tuple[float, Counter[str]]] = []  # the time and the CPU time at the end of marked rounds
+MARKS: list[tuple[float, Counter[str]]] = []  # time and CPU time at the ends of marked rounds; Ray copies the strategy
 
 
 class Bare:

@@ -10,7 +10,7 @@ from tensorflow.python.util import tf_stack
 
 @contextmanager
 def lean_tracing() -> Iterator[None]:
-    """Trace a sixth faster: all ops get one stack, and Python collects garbage afterwards.
+    """Trace faster: all ops get one stack, and Python collects garbage afterwards.
 
     The stack of an op stands only in errors of TensorFlow's runtime, and an export does not run what it traces.
     """

@@ -33,7 +33,7 @@ CALLS = {
 }
 """Ops that run other subgraphs, and the options that hold these."""
 
-CONTROL = CALLS.keys() - {"CALL_ONCE"}
+CONTROL = frozenset(CALLS) - {"CALL_ONCE"}
 """Those of them that run in each call; the subgraphs may read and set variables."""
 
 
