@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework.types_pb2 import DT_RESOURCE
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef, TensorInfo
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
@@ -50,6 +51,7 @@ def _meta_graph(variables: Sequence[tf.Variable], names: Sequence[str], function
         signatures = {key: _signature(key, function, handles) for key, function in functions.items()}
     definition = tf.compat.v1.MetaGraphDef(graph_def=graph.as_graph_def(), saver_def=saver)
     definition.meta_info_def.tags.append(TAG)
+    _pass_all_variables(definition.graph_def)
     for function in definition.graph_def.library.function:
         merge_constants(function)
     for key, signature in signatures.items():
@@ -94,6 +96,22 @@ def _signature(key: str, function: Function, handles: Mapping[int, tf.Tensor]) -
 
 def _declared(tensor: tf.Tensor) -> Any:
     return TensorInfo(name=tensor.name, dtype=tensor.dtype.as_datatype_enum, tensor_shape=tensor.shape.as_proto())
+
+
+def _pass_all_variables(graph: Any) -> None:
+    """Pass the variables of a `GraphDef` to the functions of all signatures, also those that a function does not use.
+
+    The converter asks for the variables of each signature, and TensorFlow optimizes the whole graph before it answers; it
+    keeps what it optimized for equal questions.
+    """
+    functions = {function.signature.name: function.signature for function in graph.library.function}
+    handles = [node.name for node in graph.node if node.op == "VarHandleOp"]
+    for call in (node for node in graph.node if node.op == "StatefulPartitionedCall"):
+        signature, given = functions[call.attr["f"].func.name], set(call.input)
+        for number, name in enumerate(name for name in handles if name not in given):
+            call.input.append(name)
+            call.attr["Tin"].list.type.append(DT_RESOURCE)
+            signature.input_arg.add(name=f"unused_{number}", type=DT_RESOURCE)
 
 
 def merge_constants(function: Any) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from odt_sim.export.converter_input import merge_constants, write_converter_input
 from odt_sim.export.tracing import named
@@ -45,3 +46,22 @@ def test_signatures_read_and_write_the_variables_that_they_share(tmp_path: Path)
         added = call("add", a=[5.0, 6.0], b=[1.0, 1.0])
         assert (added["a"].tolist(), added["sum"].tolist()) == ([5, 6], [5, 7])
         assert call("read")["value"].tolist() == [5, 7]
+
+
+def test_signatures_take_all_variables_and_compute_as_before(tmp_path: Path) -> None:
+    weight, slot = tf.Variable([1.0, 2.0], name="a0"), tf.Variable([3.0], name="s0")
+    functions = {
+        "both": named(lambda: {"sum": weight + slot}, []),
+        "one": named(lambda: {"slot": tf.identity(slot)}, []),
+        "none": named(lambda x: {"double": 2.0 * x}, [tf.TensorSpec([1], name="x")]),
+    }
+    write_converter_input([weight, slot], functions, tmp_path)
+    saved = SavedModel.FromString((tmp_path / "saved_model.pb").read_bytes())
+    calls = [node for node in saved.meta_graphs[0].graph_def.node if node.op == "StatefulPartitionedCall"]
+    assert [sorted(call.input) for call in calls] == [["a0", "s0"], ["a0", "s0"], ["a0", "none_x", "s0"]]
+    with tf.compat.v1.Session(graph=tf.Graph()) as session:
+        loaded = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path)).signature_def
+        assert session.run(loaded["both"].outputs["sum"].name).tolist() == [4, 5]
+        assert session.run(loaded["one"].outputs["slot"].name).tolist() == [3]
+        x = {loaded["none"].inputs["x"].name: [5.0]}
+        assert session.run(loaded["none"].outputs["double"].name, x).tolist() == [10]

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from odt_sim.export.lowering.constants import shared
 from odt_sim.export.lowering.registry import Refusal, Value
 
 _CREATE = inspect.unwrap(tf.Graph.create_op)  # without a check for arguments out of use, which takes half of its time
@@ -24,9 +25,18 @@ def known(tensor: tf.Tensor) -> NDArray[Any]:
 
 
 def copied(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Add a traced op to the current graph, with its name and attributes, and return its outputs."""
+    """Add a traced op to the current graph, with its name and attributes, and return its outputs.
+
+    Equal constants are added once.
+    """
     attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
-    return _created(op, inputs, [t.dtype for t in op.outputs], attributes)
+
+    def created() -> list[tf.Tensor]:
+        return _created(op, inputs, [t.dtype for t in op.outputs], attributes)
+
+    if op.type != "Const":
+        return created()
+    return [shared(attributes["value"].SerializeToString(), lambda: created()[0])]
 
 
 def copied_as_real(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -3,24 +3,30 @@
 They would be nearly half of a graph's ops, and TensorFlow takes as long to add one as any other op.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import tensorflow as tf
 
-_ATTRIBUTE = "_odt_sim_integers"
+_ATTRIBUTE = "_odt_sim_constants"
 
 
-def integers(values: Sequence[int]) -> tf.Tensor:
-    """Return an int32 vector in the current graph."""
+def shared(key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:
+    """Return the constant of a key in the current graph, which is made once."""
     graph = tf.compat.v1.get_default_graph()
     # In the graph itself, with which they end: a dictionary of graphs would keep all, as tensors refer to their graph.
     if not hasattr(graph, _ATTRIBUTE):
         setattr(graph, _ATTRIBUTE, {})
-    known, key = getattr(graph, _ATTRIBUTE), tuple(values)
+    known = getattr(graph, _ATTRIBUTE)
     if key not in known:
-        known[key] = tf.constant(key, tf.int32, [len(key)])
+        known[key] = make()
     constant: tf.Tensor = known[key]
     return constant
+
+
+def integers(values: Sequence[int]) -> tf.Tensor:
+    """Return an int32 vector in the current graph."""
+    key = tuple(values)
+    return shared(key, lambda: tf.constant(key, tf.int32, [len(key)]))
 
 
 def reshaped(x: tf.Tensor, sizes: Sequence[int]) -> tf.Tensor:

@@ -6,6 +6,7 @@ import weakref
 import numpy as np
 import tensorflow as tf
 
+from odt_sim.export.lowering.constant_folding import copied
 from odt_sim.export.lowering.constants import integers
 
 
@@ -40,3 +41,18 @@ def test_a_graph_ends_with_its_constants() -> None:
     del graph
     gc.collect()
     assert ended() is None
+
+
+def test_equal_traced_constants_are_copied_once() -> None:
+    values = [0.5, 0.5, -0.5, np.array([0.5]), np.int32(1), np.int64(1)]
+    with tf.Graph().as_default():
+        traced = [tf.constant(value) for value in values]
+    with tf.Graph().as_default() as graph:
+        once = [copied(tensor.op, []) for tensor in traced]
+        assert once[0][0] is once[1][0]
+        assert len(graph.get_operations()) == len(values) - 1
+    with tf.compat.v1.Session(graph=graph) as session:
+        for [tensor], value in zip(once, values, strict=True):
+            found = session.run(tensor)
+            assert (found.shape, found.dtype) == (np.shape(value), tensor.dtype.as_numpy_dtype)
+            np.testing.assert_array_equal(found, value)
