@@ -12,7 +12,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from odt_sim.errors import ConfigurationError, ExportError
 from odt_sim.export import cache
-from odt_sim.export.__main__ import _build
+from odt_sim.export.__main__ import UNUSED, _build
 from odt_sim.export.cache import exported
 from odt_sim.model.trainable import TrainableModel
 
@@ -75,6 +75,14 @@ def test_concurrent_processes_share_one_export(spec: dict[str, Any], tmp_path: P
 
     keras.utils.set_random_seed(3)
     np.testing.assert_array_equal(kernel, keras.initializers.GlorotUniform()((3, 2)))
+
+
+@pytest.mark.slow
+def test_build_function_may_import_what_is_hidden_from_keras(spec: dict[str, Any], tmp_path: Path) -> None:
+    imports = "".join(f"import {name}\n" for name in ("matplotlib.pyplot", "sklearn.base"))
+    assert {"matplotlib", "sklearn"} <= {*UNUSED}
+    (tmp_path / "tiny_models.py").write_text(imports + BUILD)
+    assert TrainableModel.load(exported(spec, tmp_path / "cache")).name == "tiny"
 
 
 def test_key_covers_the_specification_and_the_build_source(spec: dict[str, Any], tmp_path: Path) -> None:
