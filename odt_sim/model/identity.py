@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from functools import lru_cache
 from typing import Any
 
 from odt_sim.model.graph import Op, Subgraph
@@ -25,12 +26,21 @@ def model_digest(model: TrainableModel, initial: Weights) -> str:
         initial: Its initial weights.
     """
     digest = hashlib.sha256()
-    graph = read_graph(model.content, model.where)
-    for part in (_manifest(model), _description(graph.subgraph("infer"))):
-        digest.update(json.dumps(part, sort_keys=True, default=str).encode())
+    digest.update(_text(_manifest(model)))
+    digest.update(_ops(model.content, model.where))
     for name in initial.layout.names:
         digest.update(initial[name].tobytes())
     return digest.hexdigest()[:16]
+
+
+def _text(part: Any) -> bytes:
+    return json.dumps(part, sort_keys=True, default=str).encode()
+
+
+@lru_cache(maxsize=4)
+def _ops(content: bytes, where: str) -> bytes:
+    """Return the description of `infer`, which each run of a sweep would read from the whole file."""
+    return _text(_description(read_graph(content, where).subgraph("infer")))
 
 
 def _manifest(model: TrainableModel) -> dict[str, Any]:

@@ -3,18 +3,22 @@
 from collections import Counter
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
-from numpy.typing import NDArray
 
 from odt_sim.errors import ModelError
 from odt_sim.model.editing import OPS, handles_of, initializers, operators_of, packed, unpacked
 from odt_sim.model.flatbuffer import fingerprint
+from odt_sim.model.flatbuffer_fields import BUFFERS, Fields
 from odt_sim.model.manifest import METADATA_NAME, Manifest
-from odt_sim.model.weights import Weights
+from odt_sim.model.weights import Layout, Weights
+
+REMEMBERED = 4 << 20
+"""Bytes of the largest file whose form is remembered: a larger one takes memory, and less of its time goes into its ops."""
 
 
 def with_initial_weights(content: bytes, weights: Weights, where: str = "model") -> bytes:
@@ -28,15 +32,87 @@ def with_initial_weights(content: bytes, weights: Weights, where: str = "model")
     Raises:
         ModelError: A weight is not the value of a variable that the file initializes by a constant.
     """
+    form = _form if len(content) <= REMEMBERED else _form.__wrapped__
+    return form(content, weights.layout, where).filled(weights)
+
+
+@dataclass(frozen=True)
+class _Blank:
+    """A file with places for the weights.
+
+    Attributes:
+        content: The file's bytes.
+        places: Where each weight starts, and its name; a weight may have several places.
+    """
+
+    content: bytes
+    places: tuple[tuple[int, str], ...]
+
+    def filled(self, weights: Weights) -> bytearray:
+        content = bytearray(self.content)
+        for start, name in self.places:
+            data = weights[name].tobytes()
+            content[start : start + len(data)] = data
+        return content
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What the files of a model with any weights have in common.
+
+    Attributes:
+        file: The file.
+        unsigned: The file without its manifest, whose fingerprint the manifest has; None without a manifest.
+        signature: Where the fingerprint starts in the file.
+    """
+
+    file: _Blank
+    unsigned: _Blank | None = None
+    signature: int = 0
+
+    def filled(self, weights: Weights) -> bytes:
+        content = self.file.filled(weights)
+        if self.unsigned is not None:
+            sign = fingerprint(bytes(self.unsigned.filled(weights))).encode()
+            content[self.signature : self.signature + len(sign)] = sign
+        return bytes(content)
+
+
+@lru_cache(maxsize=4)
+def _form(content: bytes, layout: Layout, where: str) -> _Form:
+    """Return the form of a model's files.
+
+    To read and write a file's ops takes up to a second, and deploying a fleet writes a file for each device.
+    """
     model = unpacked(content)
-    values = dict(zip(_variables(model), weights.tensors(), strict=False))
-    written = set(_initialize(model, values))
-    if len(values) < len(weights.layout.parameters) or written < values.keys():
+    names = dict(zip(_variables(model), layout.names, strict=False))
+    buffers = list(_initialize(model, names, Weights.zeros(layout)))
+    if len(names) < len(layout.parameters) or {name for _, name in buffers} < set(names.values()):
         raise ModelError(
             f"{where}: cannot store trained weights; expected 'parameters' to return initialized variables"
         )
-    _sign(model, where)
-    return packed(model)
+    entry = next((entry for entry in model.metadata or [] if entry.name == METADATA_NAME.encode()), None)
+    if entry is None:
+        return _Form(_blank(model, buffers))
+    buffer, sign = model.buffers[entry.buffer], fingerprint(content)
+    manifest = Manifest.from_json(bytes(buffer.data), where)
+    buffer.data = None
+    unsigned = _blank(model, buffers)
+    text = replace(manifest, fingerprint=sign).to_json().encode()
+    buffer.data = np.frombuffer(text, np.uint8)
+    file = _blank(model, buffers)
+    return _Form(file, unsigned, _starts(file.content)[entry.buffer] + text.index(sign.encode()))
+
+
+def _blank(model: Any, buffers: list[tuple[int, str]]) -> _Blank:
+    content = packed(model)
+    starts = _starts(content)
+    return _Blank(content, tuple((starts[buffer], name) for buffer, name in buffers))
+
+
+def _starts(content: bytes) -> list[int]:
+    """Return where the data of each buffer of a file start."""
+    return [buffer.vector(0)[0] for buffer in Fields.root(content).tables(BUFFERS)]
 
 
 def _variables(model: Any) -> list[bytes]:
@@ -59,8 +135,8 @@ def _variables(model: Any) -> list[bytes]:
     return [name for name in names if name is not None]
 
 
-def _initialize(model: Any, values: dict[bytes, NDArray[np.float32]]) -> Iterator[bytes]:
-    """Replace the constants that initializers assign to variables; yield the names of these variables."""
+def _initialize(model: Any, names: dict[bytes, str], weights: Weights) -> Iterator[tuple[int, str]]:
+    """Replace the constants that initializers assign to variables; yield the buffer and the weight's name of each."""
     buffers = Counter(tensor.buffer for subgraph in model.subgraphs for tensor in subgraph.tensors)
     for index in initializers(model):
         subgraph = model.subgraphs[index]
@@ -68,9 +144,9 @@ def _initialize(model: Any, values: dict[bytes, NDArray[np.float32]]) -> Iterato
         uses = Counter(int(i) for operator in subgraph.operators for i in operator.inputs)
         for operator in operators_of(model, subgraph, OPS.ASSIGN_VARIABLE):
             handle, constant = map(int, operator.inputs)
-            name = handles.get(handle)
+            name = names.get(handles.get(handle, b""))
             tensor = subgraph.tensors[constant]
-            if name not in values or model.buffers[tensor.buffer].data is None:
+            if name is None or model.buffers[tensor.buffer].data is None:
                 continue
             if uses[constant] > 1 or buffers[tensor.buffer] > 1:  # another variable starts with the same constant
                 tensor = copy(tensor)
@@ -78,16 +154,5 @@ def _initialize(model: Any, values: dict[bytes, NDArray[np.float32]]) -> Iterato
                 model.buffers.append(schema.BufferT())
                 operator.inputs = np.array([handle, len(subgraph.tensors)], np.int32)
                 subgraph.tensors.append(tensor)
-            model.buffers[tensor.buffer].data = np.frombuffer(values[name].tobytes(), np.uint8)
-            yield name
-
-
-def _sign(model: Any, where: str) -> None:
-    """Update the fingerprint in the manifest, which is that of the file without it."""
-    for entry in model.metadata or []:
-        if entry.name == METADATA_NAME.encode():
-            buffer = model.buffers[entry.buffer]
-            manifest = Manifest.from_json(bytes(buffer.data), where)
-            buffer.data = None
-            text = replace(manifest, fingerprint=fingerprint(packed(model))).to_json()
-            buffer.data = np.frombuffer(text.encode(), np.uint8)
+            model.buffers[tensor.buffer].data = np.frombuffer(weights[name].tobytes(), np.uint8)
+            yield tensor.buffer, name

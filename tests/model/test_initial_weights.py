@@ -1,5 +1,6 @@
 """Trained weights as the initial values of a file's variables."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from edits import entry
 from odt_sim import TrainableModel
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ModelError
+from odt_sim.model import initial_weights
 from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.initial_weights import with_initial_weights
+from odt_sim.model.manifest import METADATA_NAME
 from odt_sim.model.weights import Weights
 
 
@@ -71,6 +74,33 @@ def test_manifest_names_the_new_file(momentum: TrainableModel) -> None:
     assert again.manifest is not None
     assert again.parameters == momentum.parameters
     assert again.manifest.fingerprint not in (momentum.manifest.fingerprint, fingerprint(content))
+
+
+def test_manifest_has_the_fingerprint_of_the_new_file_without_it(
+    momentum: TrainableModel, edited: Callable[..., bytes]
+) -> None:
+    initial = Runtime(momentum).initial
+
+    def drop_manifest(model: Any) -> None:
+        [entry] = (each for each in model.metadata if each.name == METADATA_NAME.encode())
+        model.buffers[entry.buffer].data = None
+
+    for weights in (initial, 2 * initial):
+        content = with_initial_weights(momentum.content, weights)
+        manifest = TrainableModel.from_content(content).manifest
+        assert manifest is not None
+        assert manifest.fingerprint == fingerprint(edited(content, drop_manifest))
+
+
+def test_files_of_one_model_share_only_its_ops(momentum: TrainableModel, adam: TrainableModel) -> None:
+    """A file is the same whatever was written before, by any model."""
+    cases = [(model, k * Runtime(model).initial) for model in (momentum, adam) for k in (1, 2)]
+    one_by_one = []
+    for model, weights in cases:
+        initial_weights._form.cache_clear()
+        one_by_one.append(with_initial_weights(model.content, weights))
+    assert [with_initial_weights(model.content, weights) for model, weights in cases] == one_by_one
+    assert len(set(one_by_one)) == len(cases)
 
 
 def test_weights_outside_initialized_variables_are_refused(momentum: TrainableModel, edited: Any) -> None:
