@@ -11,6 +11,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
+from odt_sim.device.verification_process import call_signatures
 from odt_sim.model.trainable import TrainableModel
 
 BATCH = 8
@@ -25,12 +26,14 @@ class Twins:
         model: The Keras model, compiled with the same loss and optimizer.
         path: The exported file.
         interpreter: A fresh interpreter of it.
+        loss: The loss that the file names.
         random: The source of batches.
     """
 
     model: Any
     path: Path
     interpreter: Interpreter
+    loss: str | None
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7))
 
     def call(self, signature: str, **inputs: Any) -> dict[str, NDArray[Any]]:
@@ -54,7 +57,7 @@ class Twins:
 
     def _targets(self, shape: tuple[int, ...]) -> NDArray[Any]:
         """Return random y for the model's loss."""
-        loss, classes = TrainableModel.load(self.path).loss, self.model.output_shape[-1]
+        loss, classes = self.loss, self.model.output_shape[-1]
         if loss == "sparse_categorical_crossentropy":
             return self.random.integers(0, classes, shape).astype(np.int32)
         if loss == "categorical_crossentropy":
@@ -155,6 +158,9 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Twins]:
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         optimizer.build(model.trainable_variables)  # inside its first step, Keras leaves out what a slot starts from
         model.compile(optimizer=optimizer, loss=loss, jit_compile=False, run_eagerly=True)
-        return Twins(model, path, Interpreter(str(path), num_threads=1))
+        content = path.read_bytes()
+        call_signatures(content, str(path))  # as `TrainableModel.load` does in a process for each file
+        loaded = TrainableModel.from_content(content, where=str(path))
+        return Twins(model, path, Interpreter(str(path), num_threads=1), loaded.loss)
 
     return make
