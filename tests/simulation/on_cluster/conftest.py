@@ -87,7 +87,7 @@ class ThreeNodes:
         return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # an idle cluster takes a sixth of a core
 def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeNodes]:
     cluster = ThreeNodes(tmp_path_factory.mktemp("hidden"))
     yield cluster

@@ -105,8 +105,8 @@ CASES = {
         ["backend.resources={phone: 1}"],
         r"backend\.resources: no node has phone, found CPU, apart; start",
     ),
-    "no such package": (
-        ["backend.runtime_env={pip: [./no-such]}"],
+    "no such environment": (
+        ["backend.runtime_env={conda: no-such}"],  # for pip, Ray first copies the whole environment of these tests
         r"backend ray: RuntimeEnvSetupError: .+; see Ray's",
     ),
 }
