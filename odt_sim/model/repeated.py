@@ -39,7 +39,6 @@ DTYPES = frozenset({"float32", "int32", "int16", "int8", "uint8", "bool"})
 """Types of inputs that LiteRT's UNPACK takes."""
 
 
-@lru_cache(4)
 def repeated(model: TrainableModel) -> EngineFile:
     """Return a model's file with signatures of several steps if its training step is small.
 
@@ -50,12 +49,18 @@ def repeated(model: TrainableModel) -> EngineFile:
     ops = sum(sum(kinds.values()) for kinds in model.operators.values())
     if ops > MOST_OPS_OF_FILE or not is_small(model, "train", model.trainable_layout.size):
         return own
+    return replace(own, content=_with_steps(model.content, model.where), several=frozenset({"train"}))
+
+
+@lru_cache(4)
+def _with_steps(content: bytes, where: str) -> bytes:
+    """Return a file with the signatures, made once for all jobs of a sweep that load it."""
     try:
-        file = unpacked(model.content)
+        file = unpacked(content)
         add_repeated(file, "train")
-        return replace(own, content=packed(file), several=frozenset({"train"}))
+        return packed(file)
     except Exception as error:  # what the declarations do not show may be damaged, and causes any exception
-        raise damaged(model.where, error) from error
+        raise damaged(where, error) from error
 
 
 def repeated_name(signature: str, steps: int) -> str:
