@@ -115,7 +115,7 @@ def _pass_all_variables(graph: Any) -> None:
 
 
 def merge_constants(function: Any) -> None:
-    """Merge the equal constants of a `FunctionDef`: shapes and axes, mostly, which are nearly half of its nodes."""
+    """Merge the equal constants of a `FunctionDef`: those that TensorFlow makes of numbers and lists, such as axes."""
     places = defaultdict[bytes, list[str]](list)
     for node in function.node_def:
         if node.op == "Const" and not node.input:

@@ -1,4 +1,4 @@
-"""Constants such as shapes and axes, each once in a graph.
+"""Constants such as shapes, axes and those of a trace, each once in a graph.
 
 They would be nearly half of a graph's ops, and TensorFlow takes as long to add one as any other op.
 """
@@ -11,7 +11,7 @@ _ATTRIBUTE = "_odt_sim_constants"
 
 
 def shared(key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """Return the constant of a key in the current graph, which is made once."""
+    """Return the constant of a key in the current graph, made at its first use; equal keys mean equal constants."""
     graph = tf.compat.v1.get_default_graph()
     # In the graph itself, with which they end: a dictionary of graphs would keep all, as tensors refer to their graph.
     if not hasattr(graph, _ATTRIBUTE):
