@@ -77,14 +77,14 @@ benchmarks: .venv/.dev-installed  ## measure; see benchmarks/README.md
 	$(PYTHON) -m venv .venv-flex
 
 .venv-flex/.installed: pyproject.toml constraints-flex.txt | .venv-flex/bin/pip
-	$(FLEX_BIN)/pip install --quiet --constraint constraints-flex.txt --editable '.[flex]' hypothesis pytest
+	$(FLEX_BIN)/pip install --quiet --no-compile --constraint constraints-flex.txt --editable '.[flex]' hypothesis pytest
 	touch $@
 
 .venv-flower/bin/pip:
 	$(PYTHON) -m venv .venv-flower
 
 .venv-flower/.installed: pyproject.toml constraints-flower.txt | .venv-flower/bin/pip
-	$(FLOWER_BIN)/pip install --quiet --constraint constraints-flower.txt --editable '.[audio,export,flower]' datasets hydra-ray-launcher hypothesis pytest
+	$(FLOWER_BIN)/pip install --quiet --no-compile --constraint constraints-flower.txt --editable '.[audio,export,flower]' datasets hydra-ray-launcher hypothesis pytest
 	touch $@
 
 .PHONY: browser
