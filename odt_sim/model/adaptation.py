@@ -14,7 +14,7 @@ import numpy as np
 
 from odt_sim.errors import ModelError
 from odt_sim.model import surgery
-from odt_sim.model.editing import unpacked
+from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.graph import Graph, Handle, Variable
 from odt_sim.model.graph_reader import damaged, read_graph
@@ -175,7 +175,7 @@ class _Adapter:
         model = unpacked(self._content)
         self._name_signatures(model)
         self._add_state(model, initialize=bool(nan or _unset(self._graph, self._roles)))
-        content = surgery.packed(model)
+        content = packed(model)
         signed = replace(manifest, fingerprint=fingerprint(content))
         content = with_metadata(content, METADATA_NAME, signed.to_json().encode())
         return Adaptation(content, self._roles, tuple(self._notes), () if "initialize" in self._roles else nan)

@@ -19,10 +19,30 @@ def unpacked(content: bytes) -> Any:
 
 
 def packed(model: Any) -> bytes:
-    """Return the content of a file."""
-    builder = flatbuffers.Builder(1 << 20)
-    builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
+    """Return the bytes of a file in its object form; tensors and options that are one object are written once."""
+    builder, made, written = flatbuffers.Builder(1 << 20), copy(model), dict[int, _WrittenOnce]()
+    made.subgraphs = [copy(subgraph) for subgraph in model.subgraphs]
+    for subgraph in made.subgraphs:
+        subgraph.tensors = [written.setdefault(id(own), _WrittenOnce(own)) for own in subgraph.tensors]
+        subgraph.operators = [copy(operator) for operator in subgraph.operators]
+        for operator in subgraph.operators:
+            if (own := operator.builtinOptions) is not None:
+                operator.builtinOptions = written.setdefault(id(own), _WrittenOnce(own))
+    builder.Finish(made.Pack(builder), file_identifier=IDENTIFIER)
     return bytes(builder.Output())
+
+
+class _WrittenOnce:
+    """A part of a file, written where it is first met."""
+
+    def __init__(self, part: Any) -> None:
+        self._part = part
+        self._offset: int | None = None
+
+    def Pack(self, builder: Any) -> int:  # noqa: N802  the schema's name
+        if self._offset is None:
+            self._offset = self._part.Pack(builder)
+        return self._offset
 
 
 def integers(values: Any) -> list[int]:

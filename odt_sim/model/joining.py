@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from odt_sim.errors import ModelError
 from odt_sim.model import surgery
 from odt_sim.model.chaining import Chain, Part, chained, part
-from odt_sim.model.editing import unpacked
+from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.graph import Handle, Variable
 from odt_sim.model.trainable import read_file
 from odt_sim.model.trial import loaded
@@ -81,7 +81,7 @@ class _Joiner:
         if self._states:
             names = ("optimizer_state", "restore_optimizer_state")
             surgery.add_pair(self._model, names, "s", self._states, start)
-        return surgery.packed(self._model)
+        return packed(self._model)
 
     def _initializer(self) -> int:
         subgraph = surgery.NewSubgraph(self._model, "initialize")

@@ -7,43 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
-import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from odt_sim.model.editing import integers
 from odt_sim.model.graph import Handle, Variable
-from odt_sim.model.graph_reader import IDENTIFIER
 
 OPS, TYPES, OPTIONS = schema.BuiltinOperator, schema.TensorType, schema.BuiltinOptions
 PLACEHOLDER = 127  # stands in the old field of an op's number, which has 8 bits
-
-
-def packed(model: Any) -> bytes:
-    """Return the bytes of a file in its object form; tensors and options that are one object are written once."""
-    builder, made, written = flatbuffers.Builder(1 << 20), copy(model), dict[int, _WrittenOnce]()
-    made.subgraphs = [copy(subgraph) for subgraph in model.subgraphs]
-    for subgraph in made.subgraphs:
-        subgraph.tensors = [written.setdefault(id(own), _WrittenOnce(own)) for own in subgraph.tensors]
-        subgraph.operators = [copy(operator) for operator in subgraph.operators]
-        for operator in subgraph.operators:
-            if (own := operator.builtinOptions) is not None:
-                operator.builtinOptions = written.setdefault(id(own), _WrittenOnce(own))
-    builder.Finish(made.Pack(builder), file_identifier=IDENTIFIER)
-    return bytes(builder.Output())
-
-
-class _WrittenOnce:
-    """A part of a file, written where it is first met."""
-
-    def __init__(self, part: Any) -> None:
-        self._part = part
-        self._offset: int | None = None
-
-    def Pack(self, builder: Any) -> int:  # noqa: N802  the schema's name
-        if self._offset is None:
-            self._offset = self._part.Pack(builder)
-        return self._offset
 
 
 def empty() -> Any:

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from odt_sim.errors import ModelError
-from odt_sim.model import surgery
 from odt_sim.model.adaptation import Adaptation, adapted
-from odt_sim.model.editing import unpacked
+from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.graph_reader import has_metadata, read_graph
 from odt_sim.model.layers import Groups
@@ -110,7 +109,7 @@ def with_shape(content: bytes, subgraph: int, tensor: int, shape: tuple[int, ...
     changed = model.subgraphs[subgraph].tensors[tensor]
     changed.shape = np.array([max(size, 1) for size in shape], np.int32)
     changed.shapeSignature = np.array(shape, np.int32)
-    return surgery.packed(model)
+    return packed(model)
 
 
 def _text(shape: tuple[int, ...]) -> str:

@@ -16,8 +16,7 @@ from odt_sim.cli.main import main
 from odt_sim.data import federate, iid
 from odt_sim.data.dataset import Dataset
 from odt_sim.errors import ModelError
-from odt_sim.model import surgery
-from odt_sim.model.editing import unpacked
+from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.strategies.base import Strategy
 from odt_sim.strategies.fedavg import FedAvg
@@ -36,7 +35,7 @@ def file(tmp_path: Path) -> Callable[..., Path]:
         for change in changes:
             change(model)
         path = tmp_path / f"{name}.tflite"
-        path.write_bytes(surgery.packed(model))
+        path.write_bytes(packed(model))
         return path
 
     return write

@@ -9,9 +9,8 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
-from odt_sim.model.editing import unpacked
+from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.repeated import add_repeated
-from odt_sim.model.surgery import packed
 from tests.model.foreign_models import Regression
 
 Step = Callable[[Regression, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
