@@ -153,6 +153,18 @@ def regression() -> TrainableModel:
 
 
 @pytest.fixture(scope="session")
+def binary() -> TrainableModel:
+    """Logistic regression, [4, 6] to 1 logit, with the binary cross entropy."""
+    return _small("binary", {**LINEAR, "classes": 1}, {"name": "SGD"}, loss="binary_crossentropy")
+
+
+@pytest.fixture(scope="session")
+def one_hot() -> TrainableModel:
+    """Softmax regression, [4, 6] to 2 classes, with the categorical cross entropy of one-hot rows."""
+    return _small("one_hot", LINEAR, {"name": "SGD"}, loss="categorical_crossentropy")
+
+
+@pytest.fixture(scope="session")
 def any_rows() -> TrainableModel:
     """Softmax regression, [any, 6] to 3 classes, plain SGD."""
     return _small("any_rows", CLOUDS, {"name": "SGD"}, batch_size=None)

@@ -323,7 +323,11 @@ def _check_fit(name: str, key: str, array: Array, shape: Sequence[int], dtype: D
             f"{list(shape)}; choose a model for this data or reshape it"
         )
     if array.dtype != np.dtype(dtype):
+        advice = "choose a model for this data or convert it"
+        if key.startswith("y") and array.dtype.kind in "iu":
+            advice = (
+                "integers are labels: choose a classifier, or give floats to regress (of a table: data.target=[column])"
+            )
         raise DataError(
-            f"data {name}: {key} has dtype {array.dtype}, the model's train signature takes {np.dtype(dtype)}; "
-            "choose a model for this data or convert it"
+            f"data {name}: {key} has dtype {array.dtype}, the model's train signature takes {np.dtype(dtype)}; {advice}"
         )

@@ -11,7 +11,11 @@ from odt_sim.data.columns import Array, Columns, Rows, arrays_of, read_only, row
 from odt_sim.device.batches import targets_of
 from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
+from odt_sim.model.manifest import LOSSES, REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
+
+ROUNDING = 1e-6
+"""What a probability in float32 may exceed 1 by."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,24 +66,41 @@ class Examples:
             DataError: A shape, a dtype, the lengths or a value does not fit.
         """
         x = checked_inputs(x, model.inputs, f"{what}, x")
-        targets = targets_of(model, named_rows(y, tuple(model.targets), f"{what}, y"))
-        y = checked_inputs(targets, model.targets, f"{what}, y")
+        given = named_rows(y, tuple(model.targets), f"{what}, y")
+        check_ranges(model, given, f"{what}, y")
+        y = checked_inputs(targets_of(model, given), model.targets, f"{what}, y")
         if len(x) != len(y):
             raise DataError(f"{what}: x has {len(x)} examples and y has {len(y)}; give one y for each x")
-        losses = {output.name: output.loss for output in model.outputs}
-        for name, array in arrays_of(y).items():
-            if losses.get(name) == "sparse_categorical_crossentropy":
-                _check_labels(model, array, model.classes_by_target[name], _name(what, name))
         return cls(x, y)
 
 
-def _check_labels(model: TrainableModel, y: Array, classes: int | None, what: str) -> None:
-    if classes and y.size and not (y.min() >= 0 and y.max() < classes):
-        wrong = y.min() if y.min() < 0 else y.max()
-        raise DataError(
-            f"{what}: label {wrong} is out of range, {model.name} has the classes 0..{classes - 1}; "
-            "renumber the labels or choose a model with more outputs"
-        )
+def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
+    """Check that the targets of a classifier are its classes, or probabilities in 0..1.
+
+    Args:
+        model: The model.
+        y: The targets before their conversion; those of other models, and others than numbers, have no range.
+        what: The name for errors, such as `device 3, train, y`.
+
+    Raises:
+        DataError: A target is out of range.
+    """
+    losses = {output.name: output.loss for output in model.outputs}
+    for name, array in arrays_of(y).items():
+        loss, classes = losses.get(name), model.classes_by_target.get(name)
+        classifies = loss in LOSSES and loss not in REGRESSIONS
+        if not classifies or not classes or not array.size or array.dtype.kind not in "iuf":
+            continue
+        is_label = loss == "sparse_categorical_crossentropy" or array.shape[1:] != model.targets[name].shape[1:]
+        least, most = array.min(), array.max()
+        if least < 0 or most > (classes - 1 if is_label else 1) + ROUNDING:
+            wrong, target = least if least < 0 else most, _name(what, name)
+            raise DataError(
+                f"{target}: label {wrong} is out of range, {model.name} has the classes 0..{classes - 1}; "
+                "renumber the labels or choose a model with more outputs"
+                if is_label or array.dtype.kind in "iu"
+                else f"{target}: {wrong} is out of range, {loss} takes 0..1; renumber the labels or rescale the targets"
+            )
 
 
 def named_rows(values: Any, names: tuple[str, ...], what: str) -> Rows:

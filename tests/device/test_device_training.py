@@ -241,7 +241,7 @@ def test_unsuitable_examples_are_refused(softmax: TrainableModel, rows: Draw) ->
     x, y = rows(softmax, 5)
     with pytest.raises(DataError, match=r"device 3, train, x: expected examples of shape \[8, 8, 1\], found \[64\]"):
         Device(softmax, (x.reshape(5, 64), y), id=3)
-    with pytest.raises(DataError, match="device 3, test: label 10 is out of range"):
+    with pytest.raises(DataError, match="device 3, test, y: label 10 is out of range"):
         Device(softmax, (x, y), test=(x, [0, 1, 2, 10, 0]), id=3)
     with pytest.raises(
         DataError, match="device 3: expected at least 1 training example, found 0; leave the device out"

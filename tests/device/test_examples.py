@@ -76,8 +76,30 @@ def test_wrong_rows_are_refused(values: Any, tensor: TensorInfo, message: str) -
 def test_labels_out_of_range_are_refused(softmax: TrainableModel, rows: Callable[..., Any], label: int) -> None:
     x, y = rows(softmax, 5)
     y[3] = label
-    with pytest.raises(DataError, match=rf"d: label {label} is out of range, softmax has the classes 0\.\.9; renumber"):
+    with pytest.raises(
+        DataError, match=rf"d, y: label {label} is out of range, softmax has the classes 0\.\.9; renumber"
+    ):
         Examples.checked(softmax, x, y, "d")
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "message"),
+    [
+        ("binary", [1, 2], r"d, y: label 2 is out of range, binary has the classes 0\.\.1; renumber"),
+        ("binary", [[-1], [1]], "d, y: label -1 is out of range"),
+        ("binary", [[1.0], [2.0]], r"d, y: 2\.0 is out of range, binary_crossentropy takes 0\.\.1; renumber"),
+        ("one_hot", [0, 2], r"d, y: label 2 is out of range, one_hot has the classes 0\.\.1"),
+        ("one_hot", [[0.0, 1.5], [1.0, 0.0]], r"d, y: 1\.5 is out of range"),
+    ],
+)
+def test_targets_out_of_range_are_refused(model: str, y: Any, message: str, request: pytest.FixtureRequest) -> None:
+    with pytest.raises(DataError, match=message):
+        Examples.checked(request.getfixturevalue(model), np.zeros((2, 6), np.float32), y, "d")
+
+
+@pytest.mark.parametrize("y", [[0, 1], [[True], [False]], np.float32([[0.25], [1.0]])])
+def test_binary_labels_and_probabilities_pass(y: Any, binary: TrainableModel) -> None:
+    assert len(Examples.checked(binary, np.zeros((2, 6), np.float32), y, "d")) == 2
 
 
 def test_unequal_lengths_are_refused(softmax: TrainableModel, rows: Callable[..., Any]) -> None:
