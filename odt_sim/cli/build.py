@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import hydra.utils
 from hydra.errors import InstantiationException
@@ -13,7 +13,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.aggregators.base import Aggregator
-from odt_sim.cli.overrides import check_keys, unknown_key
+from odt_sim.cli.overrides import check_keys, unknown_key, unused_averaging
 from odt_sim.cli.saved_config import is_saved, saved_config
 from odt_sim.cli.settings import DECLARED, component
 from odt_sim.daemon_threads import in_daemon_thread
@@ -36,7 +36,6 @@ from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.callbacks import Function
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.simulation.serial import SerialBackend
-from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy
 from odt_sim.user_code import user_code_errors
 
@@ -316,7 +315,7 @@ def build(node: Any, group: str) -> Any:
     """
     settings = _plain(node, group)
     target = str(settings.get("_target_", "nothing"))
-    if group == "strategy" and (unused := _unused_averaging(target, settings)):
+    if group == "strategy" and (unused := unused_averaging(target, settings)):
         settings = {name: value for name, value in settings.items() if name not in unused}
         node = OmegaConf.masked_copy(node, list(settings))
     _check_settings(group, target, settings)
@@ -337,16 +336,6 @@ def build(node: Any, group: str) -> Any:
             f"{group}._target_: expected a name that gives {wanted}, found {target}, which gives {type(built).__name__}"
         )
     return built
-
-
-def _unused_averaging(target: str, settings: Mapping[str, Any]) -> set[str]:
-    """Return the settings of `fedavg.yaml` at their defaults, under a `_target_` of the user that does not take them."""
-    found = component("strategy", target)
-    if found is None or found.open:
-        return set()
-    known = {each.key for each in found.settings}
-    defaults = {name: getattr(Strategy, name) for name in get_type_hints(Averaging)}
-    return {name for name, value in defaults.items() if f"strategy.{name}" not in known and settings.get(name) == value}
 
 
 def _check_settings(group: str, target: str, settings: Mapping[str, Any]) -> None:

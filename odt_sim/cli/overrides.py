@@ -2,11 +2,11 @@
 
 import re
 from argparse import ArgumentParser
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import hydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -18,6 +18,8 @@ from odt_sim.cli.settings import COMPONENTS, DECLARED, GROUPS, NESTED, component
 from odt_sim.errors import ConfigurationError
 from odt_sim.export.cache import OPTIONS
 from odt_sim.settings import ExportedModel, ModelFile
+from odt_sim.strategies.averaging import Averaging
+from odt_sim.strategies.base import Strategy
 
 CONFIG = {"version_base": "1.3", "config_name": "config"}
 OWN = ("hydra", "user")  # groups with keys that are not checked
@@ -139,9 +141,22 @@ def check_keys(config: DictConfig, components: Collection[str] = ()) -> None:
         group = str(name)
         keys = list(_keys(group, node))
         checked = group not in OWN and (group not in COMPONENTS or group in known)
+        if group == "strategy" and checked:
+            unused = unused_averaging(str(node.get("_target_")), node)
+            keys = [key for key in keys if key.removeprefix("strategy.") not in unused]
         for key in keys if checked else ():
             if key not in known and not key.rpartition(".")[2].startswith("_"):
                 raise ConfigurationError(unknown_key(key, known_keys(config, COMPONENTS)))
+
+
+def unused_averaging(target: str, settings: Mapping[str, Any]) -> set[str]:
+    """Return the settings of `fedavg.yaml` at their defaults, under a `_target_` of the user that does not take them."""
+    found = component("strategy", target)
+    if found is None or found.open:
+        return set()
+    known = {each.key for each in found.settings}
+    defaults = {name: getattr(Strategy, name) for name in get_type_hints(Averaging)}
+    return {name for name, value in defaults.items() if f"strategy.{name}" not in known and settings.get(name) == value}
 
 
 def _keys(group: str, node: Any) -> Iterator[str]:

@@ -4,6 +4,7 @@ import pytest
 
 from odt_sim.cli.overrides import check_overrides, composed, sweepable
 from odt_sim.errors import ConfigurationError
+from odt_sim.strategies.base import Strategy
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,8 @@ from odt_sim.errors import ConfigurationError
         (["-m", "strategy=ditto,fedprox", "strategy.mu=1,2"], "strategy.mu: unknown setting; "),
         (["+split.of=8"], "split.of: unknown setting; expected one of split.gap, split.method, split.test, split.valid"),
         (["+train.epochs=8"], "train.epochs: expected no +, since the key exists; use train.epochs=..."),
+        ([f"strategy._target_={__name__}.Shares", "strategy.shar=1"],
+         "strategy.shar: unknown setting; did you mean strategy.share?"),
         (["strategy=fedprix"], "Could not find 'strategy/fedprix'; choose one of afl, apfl, "),
         (["run.rounds=[1"], "override 'run.rounds=[1': "),
         (["rounds"], "Error parsing override 'rounds'; "),
@@ -69,9 +72,16 @@ def test_unknown_option_advises_how_to_name_a_class(argument, advice):
     assert advice in str(caught.value)
 
 
+class Shares(Strategy):
+    def __init__(self, share=0.5):
+        self.share = share
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
+        [f"strategy._target_={__name__}.Shares", "strategy.share=0.2"],
+        ["-m", f"strategy._target_={__name__}.Shares", "strategy.share=0.2,0.4"],
         ["+user.note=mine", "train.learning_rate=${user.rate}", "+user.rate=0.5"],
         ["-m", "strategy=ditto,mr_mtl", "strategy.regularization=1", "seed=range(3)"],
         ["data=function", "data.target=mine.examples", "+data.count=3"],
