@@ -1,14 +1,40 @@
-"""Errors in user code: data functions, partitions, strategies, aggregators, observers."""
+"""User code and its errors: data functions, partitions, strategies, aggregators, observers."""
 
 import functools
 import inspect
 import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from importlib import import_module
 from types import TracebackType
 from typing import Any
 
-from odt_sim.errors import OdtSimError
+from odt_sim.errors import ConfigurationError, OdtSimError
+
+
+def imported(target: str, key: str) -> Any:
+    """Return the function or class that a dotted name names.
+
+    Args:
+        target: Module and name, such as `mine.f1`.
+        key: The setting that gives it.
+
+    Raises:
+        ConfigurationError: The module cannot be imported, or has no such name.
+    """
+    path, _, name = target.rpartition(".")
+    if not path:
+        raise ConfigurationError(f"{key}: expected module.name, such as mine.{target}, found {target}")
+    try:
+        module = import_module(path)
+    except Exception as error:  # user code may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigurationError(
+            f"{key}: cannot import {path} ({reason}); check the name, the file, and PYTHONPATH"
+        ) from error
+    if not hasattr(module, name):
+        raise ConfigurationError(f"{key}: {path} has no {name!r}; check the name")
+    return getattr(module, name)
 
 
 def user_code_errors(

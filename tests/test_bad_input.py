@@ -154,8 +154,16 @@ CASES = {
         r"strategy\._target_: expected a name that gives Strategy, found collections\.OrderedDict, which gives OrderedDict",
     ),
     "a drift that gives no data": (["drift._target_=yours.drift"], r"drift drift: returned int, expected FederatedData"),
-    "no such class": (["strategy._target_=yours.No"], r"strategy: .*yours\.No"),
-    "a file with a typing error": (["strategy._target_=typo.Mine"], r"strategy: .*SyntaxError.*typo\.py"),
+    "no such class": (["strategy._target_=yours.No"], r"strategy\._target_: yours has no 'No'; check the name"),
+    "a file with a typing error": (
+        ["strategy._target_=typo.Mine"],
+        r"strategy\._target_: cannot import typo \(SyntaxError: .*typo\.py.*\); check the name, the file, and PYTHONPATH",
+    ),
+    "no such metric": (["metrics=[yours.no]"], r"metrics: yours has no 'no'; check the name"),
+    "no such model": (
+        ["model=keras", "model.build._target_=yours.no"],
+        r"model\.build\._target_: yours has no 'no'; check the name",
+    ),
     "no such hyper-parameter": (["+strategy.mu=1"], r"strategy\.mu: unknown setting; expected one of strategy\.server_learn"),
     "a strategy that raises": (
         ["strategy._target_=yours.Raises"],

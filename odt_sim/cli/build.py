@@ -37,7 +37,7 @@ from odt_sim.simulation.callbacks import Function
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.base import Strategy
-from odt_sim.user_code import user_code_errors
+from odt_sim.user_code import imported, user_code_errors
 
 KINDS: Mapping[str, type] = {
     "strategy": Strategy,
@@ -142,7 +142,7 @@ def _listed(config: DictConfig, key: str) -> Any:
 
 def _metrics(config: DictConfig) -> list[Callable[..., float | None]]:
     """Return the functions that `metrics` names."""
-    return [_imported(path, "metrics") for path in _listed(config, "metrics") or ()]
+    return [imported(str(path), "metrics") for path in _listed(config, "metrics") or ()]
 
 
 def compares_upwards(config: DictConfig) -> bool:
@@ -170,17 +170,8 @@ def _callbacks(config: DictConfig) -> list[Function | Observer]:
 def _callback(item: Any) -> Any:
     if isinstance(item, DictConfig):
         return build(item, "callbacks")
-    found = _imported(item, "callbacks")
+    found = imported(str(item), "callbacks")
     return build(OmegaConf.create({"_target_": item}), "callbacks") if isinstance(found, type) else found
-
-
-def _imported(path: Any, key: str) -> Any:
-    """Return the function or class that an item of a list names."""
-    try:
-        return hydra.utils.get_method(str(path))
-    except Exception as error:  # user code may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ConfigurationError(f"{key}: {path} is no function that can be imported ({reason})") from error
 
 
 def _storage(place: str | None) -> str | None:
@@ -328,6 +319,8 @@ def build(node: Any, group: str) -> Any:
         if cause is not None:
             raise cause from error
         cause = error.__cause__ or error
+        if isinstance(cause, ImportError):
+            imported(target, f"{group}._target_")  # raises a shorter message, unless a node within the group failed
         raise ConfigurationError(f"{group}: {type(cause).__name__}: {' '.join(str(cause).split())}") from error
     kind = KINDS.get(group)
     if not (isinstance(built, kind) if kind else callable(built)):

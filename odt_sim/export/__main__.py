@@ -7,14 +7,15 @@ import gc
 import json
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from odt_sim.device.verification_process import call_signatures
-from odt_sim.errors import ExportError, ExportWarning, OdtSimError
+from odt_sim.errors import ConfigurationError, ExportError, ExportWarning, OdtSimError
 from odt_sim.export.cache import ADDED, ERROR_MARK, OPTIONS, WARNING_MARK
 from odt_sim.model.verification import remember
+from odt_sim.user_code import imported
 
 UNUSED = ("matplotlib", "pandas", "sklearn")
 """What Keras imports where it is installed and an export does not use: 2 s of an import of 6."""
@@ -82,18 +83,17 @@ def _options(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build(spec: Mapping[str, Any]) -> Any:
-    from hydra.utils import get_method
-
     sys.path[:0] = spec.get("sys_path", ())
     arguments = dict(spec["build"])
     target = arguments.pop("_target_")
     try:
-        function: Callable[..., Any] = get_method(target)
-        return function(**arguments)
+        return imported(target, "model.build._target_")(**arguments)
     except SystemExit as error:
         raise ExportError(
             f"model.build: {target} called sys.exit({error.code!r}); return a Keras model, or raise an exception"
         ) from error
+    except ConfigurationError as error:
+        raise ExportError(str(error)) from error
     except Exception as error:  # user code may raise anything
         raise ExportError(f"model.build: {target} failed: {_one_line(error)}") from error
 

@@ -109,8 +109,11 @@ def test_component_is_built_with_its_settings():
             {"_target_": "collections.OrderedDict"},
             r"^strategy\._target_: expected a name that gives Strategy, found collections\.OrderedDict, which gives ",
         ),
-        ({"_target_": "no_such_module.Mine"}, r"^strategy: .*no_such_module"),
-        ({"_target_": "odt_sim.strategies.fedavg.Fedavg"}, r"^strategy: .*Fedavg"),
+        ({"_target_": "no_such_module.Mine"}, r"^strategy\._target_: cannot import no_such_module \(ModuleNotFoundError: "),
+        (
+            {"_target_": "odt_sim.strategies.fedavg.Fedavg"},
+            r"^strategy\._target_: odt_sim\.strategies\.fedavg has no 'Fedavg'; check the name$",
+        ),
         ({"_target_": "odt_sim.data.sources.npz", "path": "???"}, r"^strategy: Missing mandatory value: path; set it"),
         ({"_target_": "builtins.int", "x": "${no.such.key}"}, r"^strategy: Interpolation key 'no\.such\.key' not found"),
     ],

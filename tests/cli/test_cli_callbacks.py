@@ -102,8 +102,8 @@ def test_failure_of_a_callback_is_one_line(own, run):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("watch_rounds.nothing", r"^callbacks: watch_rounds\.nothing is no function that can be imported \(.*nothing"),
-        ("3", r"^callbacks: 3 is no function that can be imported"),
+        ("watch_rounds.nothing", r"^callbacks: watch_rounds has no 'nothing'; check the name$"),
+        ("3", r"^callbacks: expected module\.name, such as mine\.3, found 3$"),
         ("{_target_:watch_rounds.StopAfter,round:2}", r"^callbacks\.round: unknown setting; did you mean callbacks\.rounds"),
         ("{_target_:watch_rounds.StopAfter,rounds:x}", r"^callbacks\.rounds: expected a whole number, found 'x'"),
         ("{rounds:2}", r"^callbacks: expected functions of a round's record, or observers, found \{'rounds': 2\}"),
