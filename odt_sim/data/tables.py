@@ -1,6 +1,7 @@
 """Tables with one row for each example: CSV and Parquet files, and pandas frames."""
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -33,7 +34,8 @@ def table(
             floats are values to regress. A list of numeric columns is one target of several values; a mapping by name, of
             columns or lists, gives several targets.
         users: The column of user ids; None for none.
-        features: The numeric columns of inputs; all other numeric columns by default. A mapping by name gives several
+        features: The numeric columns of inputs; all other numeric columns by default, with a warning of
+            columns that are not. A mapping by name gives several
             inputs: of a list of columns, or of one column, which keeps its type, as ids for an Embedding need.
         classes: The number of classes, of several targets by name; by default the largest label plus one.
         times: The column that says when each example arises, of numbers or dates; None for none.
@@ -88,11 +90,14 @@ def data_frame(
     named = [*targets, *others, *given]
     check_known(f"data {name}", named, frame.columns)
     if features is None:
-        features = [
-            column
-            for column in frame.columns
-            if column not in (*targets, *others) and frame[column].dtype.kind in "iufb"
-        ]
+        left = [column for column in frame.columns if column not in (*targets, *others)]
+        features = [column for column in left if frame[column].dtype.kind in "iufb"]
+        if texts := [str(column) for column in left if column not in features]:
+            warnings.warn(
+                f"data {name}: left out what is not numeric: {', '.join(texts)}; correct or encode it, or name the inputs "
+                "by data.features",
+                stacklevel=2,
+            )
     numeric = [*columns_of(features), *_listed(target)]
     wrong = [column for column in numeric if frame[column].dtype.kind not in "iufb"] or ([] if features else ["any"])
     if wrong:

@@ -6,6 +6,8 @@ import pytest
 from odt_sim.data.tables import data_frame, table
 from odt_sim.errors import ConfigurationError, DataError
 
+pytestmark = pytest.mark.filterwarnings("ignore:data .* left out what is not numeric")
+
 TEXT = "who,age,weight,note,kind\nbo,1,0.5,a,yes\nal,2,1.5,b,no\nbo,3,2.5,c,yes\n"
 
 
@@ -31,6 +33,11 @@ def test_table_is_read(path):
     assert (dataset.y.tolist(), dataset.classes) == ([1, 0, 1], 2)
     assert dataset.users.tolist() == ["bo", "al", "bo"]
     assert (dataset.name, dataset.x.dtype) == ("people", np.float32)
+
+
+def test_columns_that_are_left_out_are_named(path):
+    with pytest.warns(UserWarning, match=r"people\.\w+: left out what is not numeric: note; correct or encode it"):
+        table(path, "kind", "who")
 
 
 def test_target_column_determines_the_task(path):
