@@ -198,7 +198,12 @@ def _targets(where: str, key: str, y: Array, classes: int | None) -> tuple[Array
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     classes = int(y.max()) + 1 if classes is None else classes
-    check_labels(where if key == "y" else f"{where}: {key}", y, classes, f"store {key} as float32 for regression")
+    check_labels(
+        where if key == "y" else f"{where}: {key}",
+        y,
+        classes,
+        f"count classes from 0, or store {key} as float32 for regression",
+    )
     return y, classes
 
 
