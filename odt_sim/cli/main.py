@@ -5,6 +5,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
 from types import FrameType
@@ -105,6 +106,10 @@ def _dispatch(arguments: Sequence[str]) -> int:
         return 0
     if name in COMMANDS:
         return int(getattr(import_module(f"odt_sim.cli.{name}"), name)(arguments[1:]))
-    asked = name in ("-h", "--help")
-    print(USAGE, end="", file=sys.stdout if asked else sys.stderr)
-    return 0 if asked else 2
+    if name and name not in ("-h", "--help"):
+        near = get_close_matches(name, COMMANDS, n=1)
+        advice = f"did you mean odt-sim {near[0]}?" if near else f"expected one of {', '.join(COMMANDS)}"
+        print(f"error: {name}: unknown command; {advice}", file=sys.stderr)
+        return 2
+    print(USAGE, end="", file=sys.stdout if name else sys.stderr)
+    return 0 if name else 2

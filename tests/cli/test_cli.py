@@ -28,11 +28,21 @@ def test_help_lists_the_commands(odt_sim, flag):
     assert all(f"\n  {command} " in out for command in ("run", "report", "export", "inspect", "doctor", "completion"))
 
 
-@pytest.mark.parametrize("arguments", [[], ["train"], ["-x"]])
-def test_incorrect_usage_shows_the_commands(odt_sim, arguments):
-    code, out, err = odt_sim(*arguments)
+def test_missing_command_shows_the_commands(odt_sim):
+    code, out, err = odt_sim()
     assert (code, out) == (2, "")
     assert err.startswith("usage: odt-sim COMMAND")
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("runn", "did you mean odt-sim run?"), ("train", "expected one of run, tune, "), ("-x", "expected one of run, ")],
+)
+def test_unknown_command_is_refused_in_one_line(odt_sim, name, advice):
+    code, out, err = odt_sim(name)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {name}: unknown command; {advice}")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments", [["report"], ["inspect"], ["inspect", "a", "b"], ["run", "--no-such-flag"]])
