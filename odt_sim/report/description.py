@@ -188,14 +188,20 @@ def pairs_method(comparison: Comparison) -> str:
     if sum(row.p is not None for row in known) > 1:
         sentences.append("Read the p after Holm: it is adjusted for the number of comparisons.")
     if any(row.p is None for row in known):
-        fewest = ", ".join(f"{FEWEST[kind]} {kind}" for kind in kinds)
-        sentences.append(f"There is no test with fewer than {fewest}, or where all of them have the same difference.")
+        sentences.append(
+            f"There is no test with fewer than {fewest(known)}, or where all of them have the same difference."
+        )
     return " ".join(sentences)
 
 
 def tested_over(rows: Iterable[Paired]) -> str:
     """Return what the tests of some rows are over: `30 people`, `5 seeds`, `20 devices`."""
     return _distinct(f"{row.units} {row.unit}" for row in rows if row.unit)
+
+
+def fewest(rows: Iterable[Paired]) -> str:
+    """Return how many units the tests of some rows need at least: `3 seeds`, `6 devices`."""
+    return _distinct(f"{FEWEST[row.unit]} {row.unit}" for row in rows if row.unit)
 
 
 _METHODS: Mapping[Unit, str] = {

@@ -8,7 +8,7 @@ from rich.text import Text
 from odt_sim.metrics.names import is_percent
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.comparison_columns import Column
-from odt_sim.report.description import against, hurt_by_one, optimism, pairs_unit, privacy, tested_over
+from odt_sim.report.description import against, fewest, hurt_by_one, optimism, pairs_unit, privacy, tested_over
 from odt_sim.report.formatting import cell, metric_name, probability, score, signed, signed_range
 from odt_sim.report.pairing import Paired
 from odt_sim.report.provenance import differences
@@ -94,7 +94,9 @@ def paired_table(comparison: Comparison, width: int = 100) -> Table | Text | Non
         table.add_row(names[row.label], *(cells[number] for cells in columns.values()))
     lines = [
         "better, equal, worse: numbers of devices",
-        f"interval and p: Student's t over {tested_over(known)}; p by Holm",
+        f"interval and p: Student's t over {tested_over(known)}; p by Holm"
+        if any(row.p is not None for row in known)
+        else f"no interval and p with fewer than {fewest(known)}",
     ]
     table.caption = Text("\n").join([Text("\n".join(lines), style="dim"), *refused])
     return table

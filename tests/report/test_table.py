@@ -169,3 +169,12 @@ def test_wider_terminal_has_more_columns(tmp_path):
     assert all(narrow <= wide for narrow, wide in itertools.pairwise(headings))
     assert "seconds" in headings[-1]
     assert "seconds" not in headings[0]
+
+
+def test_two_seeds_have_no_interval_and_the_table_says_so(tmp_path):
+    for seed in (0, 1):
+        for name in ("local", "fedavg"):
+            write_run(tmp_path / f"{name}{seed}", name, seed)
+    text = render_pairs(tmp_path)
+    assert "no interval and p with fewer than 3 seeds" in text
+    assert "Student's t over 2 seeds" not in text
