@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli.main import command; sys.exit(command())"]
+COMMAND = [sys.executable, "-m", "odt_sim"]
 
 
 def kill_once(reached: Callable[[], Any], arguments: Sequence[str], seconds: float = 150) -> None:
