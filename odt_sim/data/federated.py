@@ -13,7 +13,7 @@ from odt_sim.data.dataset_checks import check_finite
 from odt_sim.data.index_lists import IndexLists
 from odt_sim.data.periods import Arrival
 from odt_sim.data.split import Parts, part_sizes, split, split_as_given, split_by_block
-from odt_sim.errors import DataError
+from odt_sim.errors import ConfigurationError, DataError
 from odt_sim.settings import Split
 
 SPLIT_AT_ONCE = 10_000
@@ -168,9 +168,17 @@ def federate(
     Raises:
         DataError: A value is not a finite number, or the partition is invalid, uses an example twice, or leaves a device
             too few examples for its parts.
-        ConfigurationError: A setting is out of range.
+        ConfigurationError: A setting is out of range, or an argument has a wrong type.
     """
     Split(method, validation, test, gap)
+    if not isinstance(dataset, Dataset):
+        raise ConfigurationError(
+            f"federate: dataset: expected a Dataset, found a {type(dataset).__name__}; make one: Dataset(name, x, y)"
+        )
+    if not callable(partition):
+        raise ConfigurationError(
+            f"federate: partition: expected a function, such as odt_sim.data.iid, found {partition!r}; pass one"
+        )
     check_finite(dataset)
     lists = _partitioned(dataset, partition, devices, seed)
     spread = f"{described(partition)} {_described_split(method, validation, test, gap)}"

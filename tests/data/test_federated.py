@@ -259,3 +259,19 @@ def test_standardized_fleet_is_split_in_advance():
     data = federate(replace(make(3 * MANY), standardize=True), iid, MANY, 0)
     assert data.deferred is None
     assert data.x[data.train(5)].tolist() == [[0.0]]  # one training example: centered
+
+
+@pytest.mark.parametrize(
+    ("dataset", "partition", "message"),
+    [
+        (
+            (make().x, make().y),
+            iid,
+            r"^federate: dataset: expected a Dataset, found a tuple; make one: Dataset\(name, x, y\)$",
+        ),
+        (make(), "iid", r"^federate: partition: expected a function, such as .*, found 'iid'; pass one$"),
+    ],
+)
+def test_argument_of_a_wrong_type_is_refused(dataset, partition, message):
+    with pytest.raises(ConfigurationError, match=message):
+        federate(dataset, partition, devices=2, seed=0)
