@@ -13,7 +13,7 @@ from odt_sim.errors import ConfigurationError, OdtSimError
 
 
 def imported(target: str, key: str) -> Any:
-    """Return the function or class that a dotted name names.
+    """Return the function or class, also one within a class, that a dotted name names.
 
     Args:
         target: Module and name, such as `mine.f1`.
@@ -22,19 +22,22 @@ def imported(target: str, key: str) -> Any:
     Raises:
         ConfigurationError: The module cannot be imported, or has no such name.
     """
-    path, _, name = target.rpartition(".")
-    if not path:
+    owner, _, name = target.rpartition(".")
+    if not owner:
         raise ConfigurationError(f"{key}: expected module.name, such as mine.{target}, found {target}")
     try:
-        module = import_module(path)
+        found = import_module(owner)
     except Exception as error:  # user code may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ConfigurationError(
-            f"{key}: cannot import {path} ({reason}); check the name, the file, and PYTHONPATH"
-        ) from error
-    if not hasattr(module, name):
-        raise ConfigurationError(f"{key}: {path} has no {name!r}; check the name")
-    return getattr(module, name)
+        if isinstance(error, ModuleNotFoundError) and error.name == owner and "." in owner:
+            found = imported(owner, key)  # a class
+        else:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigurationError(
+                f"{key}: cannot import {owner} ({reason}); check the name, the file, and PYTHONPATH"
+            ) from error
+    if not hasattr(found, name):
+        raise ConfigurationError(f"{key}: {owner} has no {name!r}; check the name")
+    return getattr(found, name)
 
 
 def user_code_errors(

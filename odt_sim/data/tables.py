@@ -34,9 +34,9 @@ def table(
             floats are values to regress. A list of numeric columns is one target of several values; a mapping by name, of
             columns or lists, gives several targets.
         users: The column of user ids; None for none.
-        features: The numeric columns of inputs; all other numeric columns by default, with a warning of
-            columns that are not. A mapping by name gives several
-            inputs: of a list of columns, or of one column, which keeps its type, as ids for an Embedding need.
+        features: The numeric columns of inputs; by default all other numeric columns, with a warning that names the rest.
+            A mapping by name gives several inputs: of a list of columns, or of one column, which keeps its type, as ids
+            for an Embedding need.
         classes: The number of classes, of several targets by name; by default the largest label plus one.
         times: The column that says when each example arises, of numbers or dates; None for none.
 

@@ -13,6 +13,8 @@ from odt_sim.cli.resume import resumed
 from odt_sim.errors import ConfigurationError, DataError, ModelError
 from odt_sim.strategies.base import Strategy
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
+from odt_sim.strategies.local import Local
+from odt_sim.user_code import imported
 
 # --- settings ----------------------------------------------------------------------------------------------------------
 
@@ -122,6 +124,12 @@ def test_component_that_cannot_be_built_is_refused_in_one_line(keys, message):
     with pytest.raises(ConfigurationError, match=message) as caught:
         config.build(node(**keys), "strategy")
     assert "\n" not in str(caught.value)
+
+
+def test_name_within_a_class_is_found():
+    assert imported("odt_sim.strategies.local.Local.local", "callbacks") is Local.local
+    with pytest.raises(ConfigurationError, match=r"^callbacks: odt_sim\.strategies has no 'nowhere'; check the name$"):
+        imported("odt_sim.strategies.nowhere.Local", "callbacks")
 
 
 def test_null_group_is_refused():
