@@ -65,11 +65,12 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     strategy = build(config.strategy, "strategy")
     aggregator = build(config.aggregator, "aggregator")
     backend = build(config.backend, "backend")
-    callbacks = _callbacks(config)
+    metrics, callbacks = _metrics(config), _callbacks(config)
     model_begun = in_daemon_thread(lambda: model(config, strategy=strategy))
     data = federated(config)
+    _fleet(config).check_size(data.devices)  # also checked later, when the export has ended
     backend.start()
-    return _simulation(config, directory, model_begun.result(), data, strategy, aggregator, backend, callbacks)
+    return _simulation(config, directory, model_begun.result(), data, strategy, aggregator, backend, metrics, callbacks)
 
 
 def saved_simulation(folder: Path) -> Simulation:
@@ -87,7 +88,7 @@ def saved_simulation(folder: Path) -> Simulation:
     started_with = model(config, folder / INITIAL_MODEL)
     strategy, aggregator = build(config.strategy, "strategy"), build(config.aggregator, "aggregator")
     backend = SerialBackend(config.backend.get("runtime", "litert"), config.backend.get("runtime_python"))
-    return _simulation(config, folder, started_with, federated(config), strategy, aggregator, backend)
+    return _simulation(config, folder, started_with, federated(config), strategy, aggregator, backend, _metrics(config))
 
 
 def saved_model(folder: Path, path: Path) -> TrainableModel:
@@ -111,6 +112,7 @@ def _simulation(
     strategy: Strategy,
     aggregator: Aggregator,
     backend: Backend,
+    metrics: Sequence[Callable[..., float | None]],
     callbacks: Sequence[Function | Observer] = (),
 ) -> Simulation:
     return Simulation(
@@ -119,7 +121,7 @@ def _simulation(
         strategy,
         rounds=config.run.rounds,
         directory=directory,
-        fleet=ConfiguredFleet(**_plain(config.fleet, "fleet")),
+        fleet=_fleet(config),
         plan=TrainingPlan(**config.train),
         evaluate_every=config.run.evaluate_every,
         target=config.run.target,
@@ -127,11 +129,15 @@ def _simulation(
         storage=_storage(config.run.storage),
         backend=backend,
         aggregator=aggregator,
-        metrics=_metrics(config),
+        metrics=metrics,
         metric=config.run.get("metric"),
         budget=Budget(**(config.run.get("budget") or {})),
         callbacks=callbacks,
     )
+
+
+def _fleet(config: DictConfig) -> ConfiguredFleet:
+    return ConfiguredFleet(**_plain(config.fleet, "fleet"))
 
 
 def _listed(config: DictConfig, key: str) -> Any:

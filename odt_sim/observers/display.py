@@ -96,11 +96,15 @@ class Display(Observer):
             self._print(f"[yellow]not evaluated[/yellow] {_named(missing)}")
 
     def close(self, finished: bool = False) -> None:
-        """End the line, which stays on the terminal."""
+        """End the line, which stays on the terminal unless the run failed before its first round."""
         if self._line is not None and not self._closed:
             if not finished:
                 self._update(figures=["[red]unfinished[/red]"])
-            self._line.stop()
+            if finished or self._line.tasks[self._task].completed:
+                self._line.stop()
+            else:  # the error says all
+                self._line.live.transient = True
+                self._line.live.stop()
         self._closed = True
 
     def _update(self, **changes: Any) -> None:

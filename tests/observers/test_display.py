@@ -55,6 +55,10 @@ def test_run_without_a_summary_is_unfinished(shown: Any) -> None:
     assert shown(record(1), finished=False)[-1].endswith("1/2 0:00:00 unfinished")
 
 
+def test_run_that_fails_before_its_first_round_leaves_no_line(shown: Any) -> None:
+    assert shown(finished=False) == []
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_narrow_terminal_keeps_strategy_and_accuracy(shown: Any, width: int) -> None:
     name = "fedavg_finetune model=softmax seed=0 fleet.devices=50"
