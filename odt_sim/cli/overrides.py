@@ -22,6 +22,13 @@ from odt_sim.strategies.averaging import Averaging
 from odt_sim.strategies.base import Strategy
 
 CONFIG = {"version_base": "1.3", "config_name": "config"}
+HYDRA_FLAGS = frozenset(  # https://hydra.cc/docs/advanced/hydra-command-line-flags
+    f"--{name}"
+    for name in (
+        *("help", "hydra-help", "version", "cfg", "resolve", "package", "run", "multirun", "shell-completion"),
+        *("config-path", "config-name", "config-dir", "experimental-rerun", "info"),
+    )
+)
 OWN = ("hydra", "user")  # groups with keys that are not checked
 OPTIMIZER = "model.optimizer"  # takes the settings of any optimizer
 OPTIONAL = frozenset(f"model.{name}" for name in OPTIONS)
@@ -95,6 +102,9 @@ def check_overrides(arguments: Sequence[str], *, composes: bool = True) -> None:
     parser.add_argument("-cd", "--config-dir")
     parser.add_argument("-c", "--cfg")
     options, flags = parser.parse_known_intermixed_args(arguments)
+    for flag in (flag.partition("=")[0] for flag in flags):
+        if flag.startswith("--") and flag not in HYDRA_FLAGS:
+            raise ConfigurationError(_with_dashes(flag, known_keys(composed([]), COMPONENTS)))
     overrides = [_parsed(each) for each in options.overrides]
     added = [
         each
@@ -199,6 +209,13 @@ def unknown_key(key: str, known: Collection[str]) -> str:
         advice = "odt-sim run --help lists all keys"
     own = "" if group in GROUPS else f"; put keys of your own under user: +user.{name}=..."
     return f"{key}: unknown setting; {advice}{own}"
+
+
+def _with_dashes(flag: str, known: Collection[str]) -> str:
+    """Return the message about a flag that Hydra does not know, such as `--rounds`."""
+    key = flag.removeprefix("--").replace("-", "_")
+    advice = f"use {key}=..." if key in known else unknown_key(key, known).partition("; ")[2]
+    return f"{flag}: expected key=value without dashes; {advice}"
 
 
 def _similarity(key: str, known: str) -> float:

@@ -45,7 +45,7 @@ def test_unknown_command_is_refused_in_one_line(odt_sim, name, advice):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["report"], ["inspect"], ["inspect", "a", "b"], ["run", "--no-such-flag"]])
+@pytest.mark.parametrize("arguments", [["report"], ["inspect"], ["inspect", "a", "b"], ["run", "-x"]])
 def test_incorrect_usage_of_a_command_shows_its_usage(odt_sim, arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         odt_sim(*arguments)

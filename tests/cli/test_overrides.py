@@ -31,6 +31,8 @@ from odt_sim.strategies.base import Strategy
         (["rounds"], "Error parsing override 'rounds'; "),
         (["-m", "strategy=[local,fedavg]"], "strategy: expected one option, found a list; sweep by -m strategy=local,fedavg"),
         (["strategy=null"], "strategy: expected an option, found null; "),
+        (["--rounds", "3"], "--rounds: expected key=value without dashes; did you mean run.rounds?"),
+        (["seed=1", "--fleet.devices=3"], "--fleet.devices: expected key=value without dashes; use fleet.devices=..."),
     ],
 )  # fmt: skip
 def test_override_that_does_not_fit_is_refused_in_one_line(arguments, message):
