@@ -11,6 +11,9 @@ from pathlib import Path
 
 from odt_sim.errors import CheckpointError, FileError
 
+FORBIDDING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)
+"""Errors of writing that room does not mend."""
+
 
 def write_file(path: Path, content: bytes) -> None:
     """Write a file atomically, and its folders: whatever happens, it holds its old content or all of the new.
@@ -95,7 +98,8 @@ def cache_folder(name: str) -> Path:
 
 def unwritable(path: Path, error: OSError) -> FileError:
     """Return the error for a file that the system refused to write."""
-    return FileError(f"{path}: cannot write it ({error.strerror}); make room there or choose another place")
+    advice = "choose another place" if error.errno in FORBIDDING else "make room there or choose another place"
+    return FileError(f"{path}: cannot write it ({error.strerror}); {advice}")
 
 
 def missing(where: str) -> CheckpointError:

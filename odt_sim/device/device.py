@@ -480,8 +480,14 @@ class Device:
 
         Raises:
             ModelError: The weights do not belong to this model.
+            ConfigurationError: They are neither `Weights` nor a path.
             CheckpointError: The checkpoint is missing, damaged or of another model.
         """
+        if not isinstance(weights, Weights | str | os.PathLike):
+            raise ConfigurationError(
+                f"device {self.id}: expected Weights or the path of a checkpoint, found {type(weights).__name__}; "
+                "make them by Weights.from_tensors(model.layout, arrays)"
+            )
         if not isinstance(weights, Weights):
             saved, slots, self._epochs, self._steps_done = read_checkpoint(Path(weights), self.model)
             return self._replace(saved, slots)

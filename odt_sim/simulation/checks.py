@@ -23,6 +23,7 @@ from odt_sim.persistence.records import DeviceRecord, RoundRecord, columns_of
 from odt_sim.persistence.run_folder import document
 from odt_sim.persistence.storage import Storage
 from odt_sim.settings import Fleet, General
+from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.cohort import straggler_count
 from odt_sim.simulation.evaluation import PREFIXES
 from odt_sim.simulation.job import Job
@@ -37,6 +38,7 @@ ARGUMENTS: Mapping[str, tuple[type, str]] = {
     "fleet": (Fleet, "pass an instance, such as Fleet(cohort=10)"),
     "plan": (TrainingPlan, "pass an instance, such as TrainingPlan(epochs=2)"),
     "aggregator": (Aggregator, "pass an instance, such as Mean()"),
+    "backend": (Backend, "pass an instance, such as RayBackend()"),
 }
 """The expected type of each argument of a simulation, and what to do about another."""
 
@@ -83,13 +85,15 @@ def check_types(**arguments: object) -> None:
     """
     for name, value in arguments.items():
         kind, advice = ARGUMENTS[name]
-        if isinstance(value, kind):
+        if isinstance(value, kind) and not isinstance(value, type):
             continue
         found = repr(value) if isinstance(value, str) else type(value).__name__
         if isinstance(value, type):
             found = f"the class {value.__name__}"
             advice = (
-                f"pass {value.__name__}()" if kind in (Strategy, Aggregator) and issubclass(value, kind) else advice
+                f"pass {value.__name__}()"
+                if kind in (Strategy, Aggregator, Backend) and issubclass(value, kind)
+                else advice
             )
         raise ConfigurationError(
             f"Simulation: {name}: expected an instance of {kind.__name__}, found {found}; {advice}"

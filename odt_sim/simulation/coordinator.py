@@ -35,7 +35,7 @@ from odt_sim.settings import Budget, Fleet, Run
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.cadence import Cadence
 from odt_sim.simulation.callbacks import Function, as_observers, text_of_callbacks
-from odt_sim.simulation.checks import check_metrics, checked_job, promised, without_validation
+from odt_sim.simulation.checks import check_metrics, check_types, checked_job, promised, without_validation
 from odt_sim.simulation.clock.kinds import check_clock, clock_of
 from odt_sim.simulation.commits import Commits, Write
 from odt_sim.simulation.evaluation import Row
@@ -114,7 +114,8 @@ class Simulation:
         self._own_storage = storage is not None
         self._callbacks = as_observers(callbacks)
         self._callback_settings = {"callbacks": text_of_callbacks(callbacks)} if callbacks else {}
-        self._backend = backend or SerialBackend()
+        self._backend = SerialBackend() if backend is None else backend
+        check_types(backend=self._backend)
         runtime: RuntimeChoice = getattr(self._backend, "runtime", LITERT)
         job = checked_job(
             model,

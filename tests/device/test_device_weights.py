@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from odt_sim import Device, TrainableModel, Weights
 from odt_sim.device.checkpoint import write_tensors
-from odt_sim.errors import CheckpointError, FileError, ModelError
+from odt_sim.errors import CheckpointError, ConfigurationError, FileError, ModelError
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.weights import Layout
 
@@ -175,6 +175,13 @@ def test_other_file_of_the_model_is_refused(softmax: TrainableModel, rows: Draw,
         CheckpointError, match=r"server: is not a device checkpoint; use a file that `Device.save` wrote"
     ):
         Device(softmax, rows(softmax, 2)).restore(tmp_path / "server")
+
+
+def test_arrays_are_no_weights(softmax: TrainableModel, rows: Draw) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"device 2: expected Weights or .*, found ndarray; make them by Weights\."
+    ):
+        Device(softmax, rows(softmax, 2), id=2).restore(np.zeros(650))  # type: ignore[arg-type]
 
 
 def test_damaged_checkpoint_leaves_the_device_unchanged(momentum: TrainableModel, rows: Draw, tmp_path: Path) -> None:

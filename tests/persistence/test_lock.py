@@ -64,7 +64,7 @@ def test_runs_never_share_a_storage(tmp_path, softmax):
 
 def test_impossible_folder_is_refused_in_one_line(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(FileError, match=r"file/run/\.lock: cannot write it \(Not a directory\); make room"):
+    with pytest.raises(FileError, match=r"file/run/\.lock: cannot write it \(Not a directory\); choose another place"):
         locked(tmp_path / "file" / "run", pytest.fail).__enter__()
 
 

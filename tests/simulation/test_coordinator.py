@@ -13,6 +13,7 @@ from odt_sim.data.dataset import Dataset
 from odt_sim.errors import ConfigurationError, DataError, SimulationError, StrategyError
 from odt_sim.model.weights import Weights
 from odt_sim.simulation.cohort import blocks, choose_cohort, choose_unseen
+from odt_sim.simulation.processes import ProcessesBackend
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.fedper import FedPer
@@ -384,6 +385,14 @@ def test_states_of_more_than_1000_devices_have_several_folders(simulation, cloud
         (
             {"aggregator": Median},
             "aggregator: expected an instance of Aggregator, found the class Median; pass Median()",
+        ),
+        (
+            {"backend": "ray"},
+            "backend: expected an instance of Backend, found 'ray'; pass an instance, such as RayBackend",
+        ),
+        (
+            {"backend": ProcessesBackend},
+            "backend: expected an instance of Backend, found the class ProcessesBackend; pass ProcessesBackend()",
         ),
     ],
 )
