@@ -224,9 +224,9 @@ class Fleet(Settings, group="fleet"):
         }
         for name, (value, least, most) in ranges.items():
             if not least <= value <= most:
+                unseen = f", {self.unseen} of them unseen (fleet.unseen)" if name != "unseen" else ""
                 raise ConfigurationError(
-                    f"fleet.{name}: expected {least} to {most}, found {value}; there are {devices} devices, "
-                    f"{self.unseen} of them unseen (fleet.unseen)"
+                    f"fleet.{name}: expected {least} to {most}, found {value}; there are {devices} devices{unseen}"
                 )
 
 

@@ -30,11 +30,12 @@ def digits() -> Dataset:
     `x` is `[1797, 8, 8, 1]` float32 in 0..1, `y` `[1797]` int32 in 0..9. They are the test set of Alpaydin and Kaynak's
     "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998.
     """
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    images = bunch.images[..., np.newaxis] / 16
-    return check(Dataset("digits", images, bunch.target, classes=10))
+    package = importlib.util.find_spec("sklearn")  # importing scikit-learn would take longer than a short run
+    if package is None or package.origin is None:
+        raise DataError("data digits: scikit-learn is not installed; pip install scikit-learn")
+    rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    images = rows[:, :-1].reshape(-1, 8, 8, 1) / 16
+    return check(Dataset("digits", images, rows[:, -1].astype(np.int64), classes=10))
 
 
 def npz(

@@ -34,7 +34,7 @@ def shared(name):
 
 def test_import_is_light():
     heavy = {"sklearn", "keras", "tensorflow", "ray", "pandas", "scipy"}
-    code = f"import sys, odt_sim.data; print(sorted({heavy!r} & set(sys.modules)))"
+    code = f"import sys, odt_sim.data; odt_sim.data.digits(); print(sorted({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
