@@ -120,7 +120,7 @@ def test_export_is_named_after_the_model(odt_sim, folder):
     ("arguments", "message"),
     [
         (["export", "model=tflite", "model.path=x.tflite"], "model: is a .tflite file already; choose a model"),
-        (["export", "model=digits_mlp", "-o", "mine.py/x.tflite"], "mine.py/x.tflite: cannot write it (File exists); make"),
+        (["export", "model=digits_mlp", "-o", "mine.py/x.tflite"], "mine.py/x.tflite: cannot write it (File exists); choose"),
         (["export", "modal=digits_mlp"], "modal: unknown setting; did you mean model?"),
         (["inspect", "mine.py"], "mine.py: "),
         (["inspect", "no.tflite"], "no.tflite: cannot read the model (No such file or directory)"),

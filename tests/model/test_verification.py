@@ -56,7 +56,7 @@ def test_native_crash_is_an_error(empty_cache, crashing):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["inspect"], ["run", "model=tflite", "backend=serial", "fleet.devices=4"]], ids=["inspect", "run"]
+    "arguments", [["inspect"], ["run", "model=tflite", "backend=serial", "fleet.devices=8"]], ids=["inspect", "run"]
 )
 def test_commands_survive_a_crashing_file(empty_cache, crashing, capsys, monkeypatch, arguments):
     monkeypatch.chdir(crashing.parent)
