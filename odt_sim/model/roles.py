@@ -125,7 +125,7 @@ class _Finder:
         else:
             self._choose("embed", self._embeds, "it returns what the training step takes")
             self._name_train()
-            self._name_infer()
+        self._name_infer()
         for role, rank, reason in (
             ("parameters", self._hands_out, "it returns {n} variables and takes nothing"),
             ("restore", self._sets, "it sets {n} variables from inputs of their shapes"),

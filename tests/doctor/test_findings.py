@@ -151,6 +151,12 @@ def remove_inference(model: Any) -> None:
     model.signatureDefs = [each for each in model.signatureDefs if each.signatureKey != b"infer"]
 
 
+def keep_inference(model: Any) -> None:
+    """Keep what a converter makes of a Keras model: one signature, whose input has the name of the model's."""
+    [infer] = model.signatureDefs = [each for each in model.signatureDefs if each.signatureKey == b"infer"]
+    infer.signatureKey, infer.inputs[0].name = b"serving_default", b"keras_tensor"
+
+
 def declare_four_features(model: Any) -> None:
     inner = subgraph(model, "infer")
     x = inner.tensors[inner.inputs[0]]
@@ -194,6 +200,14 @@ def test_fault_of_an_edited_file_is_found(change: Callable[[Any], None], expecte
     assert expected in ids(diagnosis)
     assert diagnosis.prevented
     assert diagnosis.verdicts["litert"].trains is False
+
+
+def test_file_that_only_infers_lacks_a_step_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "inference.tflite"
+    path.write_bytes(edited(generated("numbered").content, keep_inference))
+    diagnosis = diagnose(path)
+    assert ids(diagnosis) == {"D104"}
+    assert diagnosis.roles == {"infer": "serving_default"}
 
 
 @pytest.mark.parametrize(
