@@ -37,6 +37,8 @@ TAKEN = {  # what a correction may name, besides the signature's own name
     "infer": ("x", "output"),
     "embed": ("x", "output"),
 }
+LEAST = {"train": 2, "infer": 1, "embed": 1}
+"""How many inputs a signature of a role takes at least."""
 
 
 @dataclass(frozen=True)
@@ -224,11 +226,9 @@ class _Finder:
         x_form = _form(infer, next(iter(infer.entry.inputs.values())))
         if "embed" in self._found:
             returned = self._flows[self._found["embed"].signature]
-            x_form = next(
-                _form(returned, i)
-                for i in returned.entry.outputs.values()
-                if _form(returned, i) in [_form(flow, j) for j in flow.entry.inputs.values()]
-            )
+            taken = [_form(flow, i) for i in flow.entry.inputs.values()]
+            forms = [_form(returned, i) for i in returned.entry.outputs.values()]
+            x_form = next((form for form in forms if form in taken), x_form)
         inputs = {key: given[key] for key in INPUTS if key in given}
         reasons = list(role.reasons)
 
@@ -322,6 +322,9 @@ def _checked(graph: Graph, where: str, corrections: Corrections) -> dict[str, di
             raise ModelError(f"{key}: no signature {signature!r}, found {found}; set its name")
         names["name"] = signature
         entry = graph.signatures[signature]
+        if len(entry.inputs) < LEAST.get(role, 0):
+            found = ", ".join(entry.inputs) or "none"
+            raise ModelError(f"{key}: {signature!r} takes too few inputs ({found}); name another signature")
         for canonical, own in names.items():
             if canonical != "name":
                 allowed = TAKEN.get(role, ())

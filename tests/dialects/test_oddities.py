@@ -151,6 +151,12 @@ def test_corrections_name_signatures_inputs_and_outputs() -> None:
             {"train": {"name": "train_epoch", "z": "x"}},
             r"model\.signatures\.train: unknown 'z'; expected one of name, x, y",
         ),
+        (
+            {"infer": "initialize"},
+            r"signatures\.infer: 'initialize' takes too few inputs \(none\); name another signature",
+        ),
+        ({"embed": "initialize"}, r"signatures\.embed: 'initialize' takes too few inputs \(none\)"),
+        ({"train": "eval"}, r"signatures\.train: 'eval' takes too few inputs \(x\)"),
     ):
         with pytest.raises(ModelError, match=message):
             TrainableModel.load(path, signatures=given)
