@@ -30,6 +30,16 @@ def write_file(path: Path, content: bytes) -> None:
         raise unwritable(path, error) from error
 
 
+def refuse_source(output: Path, source: Path) -> None:
+    """Refuse an output that is the file of which it is made.
+
+    Raises:
+        FileError: They are the same file.
+    """
+    if output.exists() and source.exists() and output.samefile(source):
+        raise FileError(f"{output}: is the file that is read, which writing would destroy; name another output")
+
+
 def temporary(names: str) -> str:
     """Return the pattern of the temporary files of `write_file`, given the pattern of the files' names."""
     return rf"\.(?:{names})\.[0-9a-f]{{8}}\.part"

@@ -7,7 +7,7 @@ from pathlib import Path
 from odt_sim.cli.build import add_working_folder, model_file
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.errors import ConfigurationError
-from odt_sim.files import write_file
+from odt_sim.files import refuse_source, write_file
 from odt_sim.model.trainable import TrainableModel
 
 
@@ -23,6 +23,8 @@ def export(arguments: Sequence[str]) -> int:
     if "build" not in config.model:
         raise ConfigurationError("model: is a .tflite file already; choose a model that is built with Keras")
     output: Path = options.output or Path(f"{config.model.name}.tflite")
+    if config.model.get("path") is not None:
+        refuse_source(output, Path(config.model.path))
     write_file(output, model_file(config).read_bytes())
     model = TrainableModel.load(output)
     floats, signatures = model.layout.size, ", ".join(model.signatures)

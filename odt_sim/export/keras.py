@@ -38,7 +38,7 @@ from odt_sim.export.stateful_random import untracked_states
 from odt_sim.export.steps import Training, endings_of, only, trace_infer, trace_losses, trace_train
 from odt_sim.export.terms import PROX, terms_of
 from odt_sim.export.terms.applied import apply
-from odt_sim.files import write_file
+from odt_sim.files import refuse_source, write_file
 from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.metadata import with_metadata
@@ -120,8 +120,10 @@ def export_model(
 
     Raises:
         ExportError: The model, the loss or the optimizer cannot be exported.
-        FileError: The file cannot be written.
+        FileError: The file cannot be written, or is the source.
     """
+    if isinstance(source, str | os.PathLike):
+        refuse_source(Path(path), Path(source))
     model = model_of(source, example, batch_size, compiled=loss is None or optimizer is None)
     check_model(model, batch_size)
     features, targets = data_of(None if is_module(source) else example)

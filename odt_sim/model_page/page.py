@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from odt_sim.doctor.trial import tried
 from odt_sim.errors import ModelError
-from odt_sim.files import write_file
+from odt_sim.files import refuse_source, write_file
 from odt_sim.model.graph import Graph, Subgraph
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.manifest import METADATA_NAME, Manifest
@@ -47,8 +47,9 @@ def write_model_page(path: Path, output: Path) -> None:
 
     Raises:
         ModelError: The file cannot be read.
-        FileError: The page cannot be written.
+        FileError: The page cannot be written, or would overwrite the file.
     """
+    refuse_source(output, path)
     try:
         content = path.read_bytes()
     except OSError as error:

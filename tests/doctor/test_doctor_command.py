@@ -63,6 +63,16 @@ def test_page_of_a_file_is_self_contained(capsys: pytest.CaptureFixture[str], tm
     assert all(one < other for one, other in train["edges"])
 
 
+def test_page_does_not_overwrite_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    app = tmp_path / "app.tflite"
+    shutil.copy(generated("closed").path, app)
+    assert main(["inspect", str(app), "--html", str(app)]) == 1
+    assert capsys.readouterr().err == (
+        f"error: {app}: is the file that is read, which writing would destroy; name another output\n"
+    )
+    assert app.read_bytes() == generated("closed").path.read_bytes()
+
+
 def test_page_shows_flex_ops(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert main(["inspect", str(generated("checkpoint_scalar").path), "--html", str(page)]) == 0

@@ -12,7 +12,7 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 from keras.src.legacy.saving import legacy_h5_format
 
-from odt_sim.errors import ExportError
+from odt_sim.errors import ExportError, FileError
 from odt_sim.export import export_model, zoo
 from odt_sim.model.trainable import TrainableModel
 
@@ -177,6 +177,17 @@ def test_unusable_source_is_refused(make: Any, message: str, tmp_path: Path) -> 
     with pytest.raises(ExportError, match=message) as error:
         export_model(make(tmp_path), tmp_path / "m.tflite", loss="mse", optimizer="sgd")
     assert "\n" not in str(error.value)
+
+
+def test_source_is_not_overwritten(network: Any, tmp_path: Path) -> None:
+    path = tmp_path / "my.keras"
+    network.save(path)
+    content = path.read_bytes()
+    with pytest.raises(
+        FileError, match=r"my\.keras: is the file that is read, which writing would destroy; name another"
+    ):
+        export_model(path, path, **SETTINGS)
+    assert path.read_bytes() == content
 
 
 def write(path: Path) -> Path:
