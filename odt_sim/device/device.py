@@ -85,10 +85,14 @@ class Device:
             metrics: Metrics of the user, which `evaluate` adds to those of the task.
 
         Raises:
-            ConfigurationError: The seed, the id or the round is below 0.
+            ConfigurationError: The model is none, or the seed, the id or the round is below 0.
             DataError: The examples do not fit the model.
             ModelError: LiteRT cannot load the model.
         """
+        if not isinstance(model, TrainableModel):
+            raise ConfigurationError(
+                f"device {id}: expected a TrainableModel, found {type(model).__name__}; load it by TrainableModel.load(path)"
+            )
         if min(seed, id, round) < 0:
             raise ConfigurationError(
                 f"device {id}: expected seed, id and round of at least 0, found {seed}, {id}, {round}"
@@ -120,6 +124,12 @@ class Device:
             return given
         if given is None:
             return Examples(self.train_examples.x[:0], self.train_examples.y[:0])
+        if not isinstance(given, Sequence) or len(given) != 2:
+            count = f" of {len(given)}" if isinstance(given, Sequence) else ""
+            found = f"{type(given).__name__}{count}"
+            raise DataError(
+                f"device {self.id}, {split}: expected the pair (x, y), found {found}; give inputs and targets"
+            )
         return Examples.checked(self.model, *given, f"device {self.id}, {split}")
 
     def _initial_slots(self) -> Sequence[Array]:

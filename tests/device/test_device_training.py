@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from orders import orders
 
 from odt_sim import Device, TrainableModel, TrainingPlan, Weights
+from odt_sim.data import Dataset
 from odt_sim.device.examples import Examples
 from odt_sim.errors import ConfigurationError, DataError, ModelError
 
@@ -247,6 +248,19 @@ def test_unsuitable_examples_are_refused(softmax: TrainableModel, rows: Draw) ->
         DataError, match="device 3: expected at least 1 training example, found 0; leave the device out"
     ):
         Device(softmax, (x[:0], y[:0]), id=3)
+
+
+def test_arguments_of_another_type_are_refused(softmax: TrainableModel, rows: Draw) -> None:
+    x, y = rows(softmax, 2)
+    with pytest.raises(
+        ConfigurationError, match=r"^device 0: expected a TrainableModel, found str; load it by Tr.*\.load"
+    ):
+        Device("model.tflite", (x, y))  # type: ignore[arg-type]
+    for examples, found in ((x, "ndarray"), ((x, y, y), "tuple of 3"), (Dataset("made", x, y), "Dataset")):
+        with pytest.raises(
+            DataError, match=rf"^device 3, train: expected the pair \(x, y\), found {found}; give inputs"
+        ):
+            Device(softmax, examples, id=3)  # type: ignore[arg-type]
 
 
 def test_divergence_shows_in_the_losses(softmax: TrainableModel, rows: Draw) -> None:

@@ -45,6 +45,15 @@ def test_restored_weights_are_used(softmax: TrainableModel, rows: Draw) -> None:
     assert not np.array_equal(device.parameters().vector, weights.vector)
 
 
+@pytest.mark.parametrize("make", [lambda weights: weights.tensors(), lambda weights: weights.vector])
+def test_arrays_in_place_of_weights_are_refused(softmax: TrainableModel, rows: Draw, make: Callable[..., Any]) -> None:
+    device = Device(softmax, rows(softmax, 2))
+    with pytest.raises(
+        ConfigurationError, match=r"expected Weights or the path of a checkpoint, found .*\.from_tensors"
+    ):
+        device.restore(make(device.weights))
+
+
 def test_weights_are_current_and_read_only(softmax: TrainableModel, rows: Draw) -> None:
     device = Device(softmax, rows(softmax, 20))
     before = device.weights
@@ -175,13 +184,6 @@ def test_other_file_of_the_model_is_refused(softmax: TrainableModel, rows: Draw,
         CheckpointError, match=r"server: is not a device checkpoint; use a file that `Device.save` wrote"
     ):
         Device(softmax, rows(softmax, 2)).restore(tmp_path / "server")
-
-
-def test_arrays_are_no_weights(softmax: TrainableModel, rows: Draw) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"device 2: expected Weights or .*, found ndarray; make them by Weights\."
-    ):
-        Device(softmax, rows(softmax, 2), id=2).restore(np.zeros(650))  # type: ignore[arg-type]
 
 
 def test_damaged_checkpoint_leaves_the_device_unchanged(momentum: TrainableModel, rows: Draw, tmp_path: Path) -> None:
