@@ -57,6 +57,10 @@ class Dataset:
             elif isinstance(array, np.ndarray):
                 object.__setattr__(self, name, read_only(array))
 
+    def __repr__(self) -> str:
+        """Return one line, without the arrays."""
+        return f"Dataset({self.name}: {summarized(len(self.x), self.x, self.classes)})"
+
     @property
     def classes_by_target(self) -> Mapping[str, int | None]:
         """The number of classes by the name of the target; a single target has the empty name."""
@@ -121,6 +125,18 @@ class Dataset:
             f"if its rows are one-hot, set data.classes={classes} for an .npz file, or return "
             f"odt_sim.data.Dataset(name, x, y, classes={classes}) from a function; else "
         )
+
+
+def summarized(examples: int, x: Rows, classes: Classes) -> str:
+    """Return how many examples of which shape and target there are, as in `60 examples of shape [8], 3 classes`."""
+    by_target = dict(classes) if isinstance(classes, Mapping) else {"": classes}
+    targets = " and ".join(
+        f"{name} of {kind}" if name else kind
+        for name, count in by_target.items()
+        for kind in ["regression" if count is None else f"{count} classes"]
+    )
+    shapes = " and ".join(str(list(np.shape(array)[1:])) for array in arrays_of(x).values())
+    return f"{examples:,} examples of shape {shapes}, {targets}"
 
 
 def digest_of(*rows: Rows | None) -> str:

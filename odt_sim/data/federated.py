@@ -1,14 +1,14 @@
 """A data set partitioned over a fleet: index lists over shared arrays."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from odt_sim.data.columns import Columns, Rows, arrays_of
-from odt_sim.data.dataset import Array, Classes, Dataset, Indices, digest_of, read_only
+from odt_sim.data.dataset import Array, Classes, Dataset, Indices, digest_of, read_only, summarized
 from odt_sim.data.dataset_checks import check_finite
 from odt_sim.data.index_lists import IndexLists
 from odt_sim.data.periods import Arrival
@@ -87,17 +87,8 @@ class FederatedData:
 
     def __repr__(self) -> str:
         """Return one line, without the arrays."""
-        classes = dict(self.classes) if isinstance(self.classes, Mapping) else {"": self.classes}
-        targets = " and ".join(
-            f"{name} of {kind}" if name else kind
-            for name, count in classes.items()
-            for kind in ["regression" if count is None else f"{count} classes"]
-        )
-        shapes = " and ".join(str(list(x.shape[1:])) for x in arrays_of(self.x).values())
-        return (
-            f"FederatedData({self.name}: {self.devices} devices, {len(self.indices):,} examples of shape "
-            f"{shapes}, {targets}, {self.spread})"
-        )
+        examples = summarized(len(self.indices), self.x, self.classes)
+        return f"FederatedData({self.name}: {self.devices} devices, {examples}, {self.spread})"
 
     @property
     def devices(self) -> int:

@@ -119,6 +119,12 @@ class Device:
         self._first_step = max(round - 1, 0) * self.plan.steps_of(rows, model.batch_size)
         self._offset: GradientOffset | None = None
 
+    def __repr__(self) -> str:
+        """Return one line: the number, the model and the numbers of examples."""
+        train, validation, test = map(len, (self.train_examples, self.validation_examples, self.test_examples))
+        examples = f"{train} training, {validation} validation and {test} test examples"
+        return f"{type(self).__name__}({self.id}: {self.model.name}, {examples})"
+
     def _examples(self, given: Pair | Examples | None, split: str) -> Examples:
         if isinstance(given, Examples):
             return given

@@ -87,6 +87,10 @@ class Weights:
                 f"found {self.vector.dtype} {list(self.vector.shape)}; use the weights of the same model"
             )
 
+    def __repr__(self) -> str:
+        """Return one line, without the values."""
+        return f"Weights({self.layout.size:,} floats of {len(self.layout.parameters)} parameters)"
+
     @classmethod
     def zeros(cls, layout: Layout) -> "Weights":
         """Return weights that are all zero."""

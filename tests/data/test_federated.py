@@ -35,6 +35,8 @@ def test_each_device_is_split_by_its_number():
 def test_repr_is_one_line():
     data = federate(make(), iid, 4, 5)
     assert repr(data) == f"FederatedData(d: 4 devices, 60 examples of shape [1], 3 classes, {data.spread})"
+    dataset = Dataset("d", np.zeros((2, 8, 1), np.float32), np.zeros(2))
+    assert repr(dataset) == "Dataset(d: 2 examples of shape [8, 1], regression)"
 
 
 def test_split_methods():

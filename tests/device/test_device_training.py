@@ -263,6 +263,11 @@ def test_arguments_of_another_type_are_refused(softmax: TrainableModel, rows: Dr
             Device(softmax, examples, id=3)  # type: ignore[arg-type]
 
 
+def test_repr_is_one_line(softmax: TrainableModel, rows: Draw) -> None:
+    device = Device(softmax, rows(softmax, 5), test=rows(softmax, 2), id=3)
+    assert repr(device) == "Device(3: softmax, 5 training, 0 validation and 2 test examples)"
+
+
 def test_divergence_shows_in_the_losses(softmax: TrainableModel, rows: Draw) -> None:
     x, y = rows(softmax, 40)
     device = Device(softmax, (1e4 * x, y), test=(x, y))

@@ -27,6 +27,10 @@ def test_layout_places_parameters_consecutively() -> None:
     assert LAYOUT.shapes == {"kernel": (2, 3), "bias": (3,), "scale": ()}
 
 
+def test_repr_is_one_line() -> None:
+    assert repr(counted()) == "Weights(10 floats of 3 parameters)"
+
+
 def test_layout_selects_in_order() -> None:
     assert LAYOUT.select(lambda p: p.group == "head") == Layout((BIAS,))
     assert LAYOUT.select(lambda p: p.name != "bias") == Layout((KERNEL, SCALE))
