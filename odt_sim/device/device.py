@@ -85,7 +85,7 @@ class Device:
             metrics: Metrics of the user, which `evaluate` adds to those of the task.
 
         Raises:
-            ConfigurationError: The model is none, or the seed, the id or the round is below 0.
+            ConfigurationError: The model is no `TrainableModel`, or the seed, the id or the round is below 0.
             DataError: The examples do not fit the model.
             ModelError: LiteRT cannot load the model.
         """
