@@ -38,7 +38,7 @@ ARGUMENTS: Mapping[str, tuple[type, str]] = {
     "fleet": (Fleet, "pass an instance, such as Fleet(cohort=10)"),
     "plan": (TrainingPlan, "pass an instance, such as TrainingPlan(epochs=2)"),
     "aggregator": (Aggregator, "pass an instance, such as Mean()"),
-    "backend": (Backend, "pass an instance, such as RayBackend()"),
+    "backend": (Backend, "pass an instance, such as ProcessesBackend() of odt_sim.simulation.processes"),
 }
 """The expected type of each argument of a simulation, and what to do about another."""
 

@@ -95,7 +95,8 @@ class Simulation:
             target: A value of the task's first metric, or of `metric`; the summary counts the rounds to it. None for none.
             seed: Decides cohorts, unseen devices and batch orders; at least 0.
             storage: The checkpoint's folder or URI, such as `s3://bucket/run-1`; by default in the run's folder.
-            backend: Runs the devices; by default this process.
+            backend: Runs the devices; by default this process. `ProcessesBackend()` of `odt_sim.simulation.processes` takes
+                all cores, `RayBackend(address="auto")` of `odt_sim.simulation.ray` a Ray cluster.
             aggregator: Combines updates; by default their weighted mean.
             budget: Training steps or megabytes that end the run; by default neither.
             metrics: Metrics of your own: functions of a device's outputs and targets that return a number, see `OwnMetric`.

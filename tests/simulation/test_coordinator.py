@@ -388,7 +388,7 @@ def test_states_of_more_than_1000_devices_have_several_folders(simulation, cloud
         ),
         (
             {"backend": "ray"},
-            "backend: expected an instance of Backend, found 'ray'; pass an instance, such as RayBackend",
+            "backend: expected an instance of Backend, found 'ray'; pass an instance, such as ProcessesBac",
         ),
         (
             {"backend": ProcessesBackend},
