@@ -186,7 +186,10 @@ def _parameters(model: TrainableModel) -> Table:
 
 
 def _operators(operators: Mapping[str, Mapping[str, int]]) -> Table:
-    table = Table("op", *operators, title="Ops", title_justify="left", box=None)
+    table = Table(title="Ops", title_justify="left", box=None)
+    table.add_column("op", no_wrap=True)
+    for name in operators:
+        table.add_column(escape(name), overflow="fold")
     for name in sorted({name for counts in operators.values() for name in counts}):
         table.add_row(escape(name), *(str(counts.get(name, "")) for counts in operators.values()))
     return table

@@ -243,3 +243,13 @@ def test_command_runs_a_corrected_file(tmp_path: Path, monkeypatch: pytest.Monke
     trained = TrainableModel.load(next(Path("run").glob("*.tflite")))
     assert [p.group for p in trained.parameters] == ["body", "body", "head", "head"]
     assert "train_epoch" in trained.signatures
+
+
+def test_ops_are_named_in_full_on_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_model(generated("train_epoch").path)
+    out = capsys.readouterr().out
+    assert {"ASSIGN_VARIABLE", "BATCH_MATMUL", "VAR_HANDLE"} <= set(out.split())
+    assert "…" not in out
