@@ -89,6 +89,12 @@ class Summary(Record):
         Mapping[str, bool] | None, "for each metric of the user whether a larger value is better; absent without any"
     ] = None
 
+    def __repr__(self) -> str:
+        """Return one line, with the weighted mean of the first metric."""
+        metric, figures = next(iter(self.metrics.items()), ("", None))
+        result = f", {metric} {figures['weighted_mean']:.4g}" if figures else ""
+        return f"Summary({self.strategy}, seed {self.seed}: {self.rounds} rounds, {self.devices} devices{result})"
+
 
 def summarize(
     rounds: Sequence[Row],

@@ -37,6 +37,7 @@ def test_summary_adds_up():
     assert (summary["train_examples"], summary["examples"]) == (24, 6)
     assert (summary["bytes_down"], summary["bytes_up"], summary["seconds"], summary["excluded"]) == (200, 100, 1.0, 2)
     assert summary["metrics"]["accuracy"]["mean"] == 0.75
+    assert repr(summary) == "Summary(fedper, seed 3: 2 rounds, 3 devices, accuracy 0.75)"
     assert summary["metrics_unseen"]["accuracy"]["mean"] == 0.25
     validation = summary["metrics_validation"]["accuracy"]
     assert (validation["mean"], validation["weighted_mean"]) == (0.75, 0.625)
