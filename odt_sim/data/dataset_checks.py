@@ -162,18 +162,6 @@ def as_numbers(where: str, key: str, array: Array) -> Array:
     return floats
 
 
-def check_finite(dataset: Dataset) -> None:
-    """Check that inputs and targets are finite, also in a data set that no source has checked.
-
-    Raises:
-        DataError: A value is NaN or infinite.
-    """
-    arrays = {**_by_key("x", _as_rows(dataset.x)), **_by_key("y", _as_rows(dataset.y))}
-    for key, array in arrays.items():
-        if array.dtype.kind == "f" and not is_mapped(array):
-            _check_finite(f"data {dataset.name}", key, array)
-
-
 def _check_finite(where: str, key: str, floats: Array) -> None:
     finite = np.isfinite(floats)
     if not finite.all():
@@ -329,7 +317,7 @@ def _check_fit(name: str, key: str, array: Array, shape: Sequence[int], dtype: D
         )
     if array.dtype != np.dtype(dtype):
         advice = "choose a model for this data or convert it"
-        if key.startswith("y") and array.dtype.kind in "iu":
+        if key.startswith("y") and array.dtype.kind in "iu" and np.dtype(dtype).kind == "f":
             advice = (
                 "integers are labels: choose a classifier, or give floats to regress (of a table: data.target=[column])"
             )

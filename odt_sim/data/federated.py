@@ -9,7 +9,7 @@ import numpy as np
 
 from odt_sim.data.columns import Columns, Rows, arrays_of
 from odt_sim.data.dataset import Array, Classes, Dataset, Indices, digest_of, read_only, summarized
-from odt_sim.data.dataset_checks import check_finite
+from odt_sim.data.dataset_checks import check
 from odt_sim.data.index_lists import IndexLists
 from odt_sim.data.periods import Arrival
 from odt_sim.data.split import Parts, part_sizes, split, split_as_given, split_by_block
@@ -146,7 +146,7 @@ def federate(
     """Partition a data set over devices and split each device's examples.
 
     Args:
-        dataset: The data.
+        dataset: The data; it is converted by `odt_sim.data.dataset_checks.check`.
         partition: Distributes the examples over devices.
         devices: The number of devices; None lets a partition by natural users decide.
         seed: The seed of the partition and the splits.
@@ -157,8 +157,8 @@ def federate(
         gap: The examples that `block` leaves out between two parts.
 
     Raises:
-        DataError: A value is not a finite number, or the partition is invalid, uses an example twice, or leaves a device
-            too few examples for its parts.
+        DataError: Lengths differ, a value is not a finite number, a label is out of range, or the partition is invalid,
+            uses an example twice, or leaves a device too few examples for its parts.
         ConfigurationError: A setting is out of range, or an argument has a wrong type.
     """
     Split(method, validation, test, gap)
@@ -170,7 +170,7 @@ def federate(
         raise ConfigurationError(
             f"federate: partition: expected a function, such as odt_sim.data.iid, found {partition!r}; pass one"
         )
-    check_finite(dataset)
+    dataset = check(dataset)
     lists = _partitioned(dataset, partition, devices, seed)
     spread = f"{described(partition)} {_described_split(method, validation, test, gap)}"
     given = dataset.parts if method == "given" else None

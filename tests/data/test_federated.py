@@ -32,6 +32,22 @@ def test_each_device_is_split_by_its_number():
     assert data.train_sizes.tolist() == [len(data.train(device)) for device in range(4)]
 
 
+def test_arrays_as_numpy_makes_them_are_converted():
+    x, y = np.zeros((12, 2)), np.arange(12) % 3
+    data = federate(Dataset("d", x, y), iid, 2, 0)
+    assert (x.dtype, data.x.dtype) == (np.float64, np.float32)
+    assert (y.dtype, data.y.dtype, data.classes) == (np.int64, np.int32, 3)
+
+
+@pytest.mark.parametrize("short", [{"y": np.zeros(3, np.int32)}, {"users": np.arange(6) // 3}])
+def test_arrays_of_other_lengths_are_refused(short):
+    arrays = {"x": np.zeros((12, 2), np.float32), "y": np.zeros(12, np.int32), "users": np.arange(12) // 6, **short}
+    with pytest.raises(
+        DataError, match=r"^data d: lengths differ: x \[12, 2\], y .*each example needs one entry in each"
+    ):
+        federate(Dataset("d", **arrays), by_user, None, 0)
+
+
 def test_repr_is_one_line():
     data = federate(make(), iid, 4, 5)
     assert repr(data) == f"FederatedData(d: 4 devices, 60 examples of shape [1], 3 classes, {data.spread})"
