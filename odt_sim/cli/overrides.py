@@ -193,6 +193,11 @@ def known_keys(config: DictConfig, components: Collection[str]) -> set[str]:
 
 def unknown_key(key: str, known: Collection[str]) -> str:
     """Return the message about an unknown key, with the nearest known ones."""
+    return f"{key}: unknown setting; {_nearest(key, known)}"
+
+
+def _nearest(key: str, known: Collection[str]) -> str:
+    """Return the advice about an unknown key: the nearest known ones, and the place of the user's own."""
     group, _, name = key.rpartition(".")
     siblings = sorted(each for each in known if each.startswith(f"{group}.")) if group else []
     ranked = sorted(
@@ -208,13 +213,13 @@ def unknown_key(key: str, known: Collection[str]) -> str:
     else:
         advice = "odt-sim run --help lists all keys"
     own = "" if group in GROUPS else f"; put keys of your own under user: +user.{name}=..."
-    return f"{key}: unknown setting; {advice}{own}"
+    return f"{advice}{own}"
 
 
 def _with_dashes(flag: str, known: Collection[str]) -> str:
     """Return the message about a flag that Hydra does not know, such as `--rounds`."""
     key = flag.removeprefix("--").replace("-", "_")
-    advice = f"use {key}=..." if key in known else unknown_key(key, known).partition("; ")[2]
+    advice = f"use {key}=..." if key in known else _nearest(key, known)
     return f"{flag}: expected key=value without dashes; {advice}"
 
 

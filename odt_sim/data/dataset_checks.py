@@ -14,6 +14,7 @@ from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
 
 _INT32 = np.iinfo(np.int32)
+OTHER_TYPE = "choose a model for this data or convert it"
 
 
 class Examples(Protocol):
@@ -304,23 +305,25 @@ def _check_target(name: str, key: str, y: Array, tensor: TensorInfo, classes: in
     labels = classes is not None and np.issubdtype(y.dtype, np.integer)
     if labels and tuple(shape) == (classes,):  # before their conversion to one-hot rows
         check_labels(where, y, classes or 0, "choose a model with an output for each class")
-    _check_fit(name, key, as_targets(y, shape, tensor.dtype, classes), shape, tensor.dtype)
+    converted, advice = as_targets(y, shape, tensor.dtype, classes), OTHER_TYPE
+    if converted.dtype.kind in "iu" and np.dtype(tensor.dtype).kind == "f":
+        advice = (
+            "integers are labels: choose a classifier, or give floats to regress (of a table: data.target=[column])"
+        )
+    _check_fit(name, key, converted, shape, tensor.dtype, advice)
     if labels:
         check_labels(where, y, classes or 0, "choose a model with an output for each class")
 
 
-def _check_fit(name: str, key: str, array: Array, shape: Sequence[int], dtype: DTypeLike) -> None:
+def _check_fit(
+    name: str, key: str, array: Array, shape: Sequence[int], dtype: DTypeLike, advice: str = OTHER_TYPE
+) -> None:
     if array.shape[1:] != tuple(shape):
         raise DataError(
             f"data {name}: {key} has shape {list(array.shape[1:])} per example, the model's train signature takes "
             f"{list(shape)}; choose a model for this data or reshape it"
         )
     if array.dtype != np.dtype(dtype):
-        advice = "choose a model for this data or convert it"
-        if key.startswith("y") and array.dtype.kind in "iu" and np.dtype(dtype).kind == "f":
-            advice = (
-                "integers are labels: choose a classifier, or give floats to regress (of a table: data.target=[column])"
-            )
         raise DataError(
             f"data {name}: {key} has dtype {array.dtype}, the model's train signature takes {np.dtype(dtype)}; {advice}"
         )

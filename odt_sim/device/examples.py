@@ -11,7 +11,7 @@ from odt_sim.data.columns import Array, Columns, Rows, arrays_of, read_only, row
 from odt_sim.device.batches import targets_of
 from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.manifest import LOSSES, REGRESSIONS
+from odt_sim.model.manifest import task_of
 from odt_sim.model.trainable import TrainableModel
 
 ROUNDING = 1e-6
@@ -88,8 +88,7 @@ def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
     losses = {output.name: output.loss for output in model.outputs}
     for name, array in arrays_of(y).items():
         loss, classes = losses.get(name), model.classes_by_target.get(name)
-        classifies = loss in LOSSES and loss not in REGRESSIONS
-        if not classifies or not classes or not array.size or array.dtype.kind not in "iuf":
+        if task_of(loss) != "classification" or not classes or not array.size or array.dtype.kind not in "iuf":
             continue
         is_label = loss == "sparse_categorical_crossentropy" or array.shape[1:] != model.targets[name].shape[1:]
         least, most = array.min(), array.max()

@@ -14,7 +14,7 @@ from odt_sim.errors import FileError
 from odt_sim.persistence.run_folder import FAILURE, SUMMARY, SWEEP
 from odt_sim.subprocesses import environment
 
-COMMAND = (sys.executable, "-c", "import sys; from odt_sim.cli.main import command; sys.exit(command())")
+COMMAND = (sys.executable, "-m", "odt_sim")
 LOG = "log.txt"
 SECONDS_TO_END = 60  # that a process has after SIGTERM
 

@@ -4,12 +4,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_process import COMMAND
 from omegaconf import OmegaConf
 
 from odt_sim.benchmark.cells import Cell, Outcome, ended, loaded_cell, write_outcome
@@ -25,7 +25,6 @@ from odt_sim.persistence.run_folder import INITIAL_MODEL, RunFolder
 from odt_sim.tuning.plan import Plan
 from odt_sim.tuning.winners import Winner
 
-COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli.main import command; sys.exit(command())"]
 OWN_TASK = """# @package _global_
 # Digits of a few classes on each of six devices.
 defaults:

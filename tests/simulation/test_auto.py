@@ -67,9 +67,7 @@ def test_long_rounds_are_not_compared(results, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("surely", "place", "helpers"), [(1e9, "processes", 1), (0.0, "this process", 0)])
 def test_faster_place_stays(surely, place, helpers, results, tmp_path, monkeypatch):
     monkeypatch.setattr(auto, "SURELY", surely)
-    monkeypatch.setattr(
-        auto, "AGAIN", 1e9
-    )  # never: on a busy machine, a single round may take longer than all before it
+    monkeypatch.setattr(auto, "AGAIN", 1e9)  # never, though a round on a busy machine takes longer than all before
     living, train = [], AutoBackend.train
 
     def counted(self, tasks, messages):
