@@ -1,8 +1,15 @@
-"""The cost of `import odt_sim`."""
+"""The cost of `import odt_sim`, and what an installation holds."""
 
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
 
 HEAVY = {
     "tensorflow",
@@ -36,3 +43,22 @@ def test_exporter_is_imported_only_when_used() -> None:
     )
     child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert child.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.slow  # builds a wheel
+def test_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
+    without_builds = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "tests", "outputs")
+    copy = shutil.copytree(ROOT, tmp_path / "copy", symlinks=True, ignore=without_builds)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, copy]
+    subprocess.run(pip, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    package = copy / "odt_sim"
+    folders = {package: "odt_sim", package / "conf": "odt_sim/conf"}
+    files = {
+        f"{name}/{path.relative_to(folder).as_posix()}"
+        for folder, name in folders.items()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    assert "odt_sim/conf/config.yaml" in files
+    assert files <= set(ZipFile(wheel).namelist())
