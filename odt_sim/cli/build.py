@@ -175,7 +175,12 @@ def _callbacks(config: DictConfig) -> list[Function | Observer]:
 
 def _callback(item: Any) -> Any:
     if isinstance(item, DictConfig):
-        return build(item, "callbacks")
+        try:
+            return build(item, "callbacks")
+        except ConfigurationError as error:
+            if "_partial_" in item or isinstance(imported(str(item._target_), "callbacks"), type):
+                raise
+            raise ConfigurationError(f"{error}; a function takes its settings by _partial_: true") from error
     found = imported(str(item), "callbacks")
     return build(OmegaConf.create({"_target_": item}), "callbacks") if isinstance(found, type) else found
 

@@ -17,7 +17,7 @@ Array = NDArray[Any]
 class Columns:
     """Read-only arrays by name: the inputs or the targets of a model with several.
 
-    `len(columns)` is the number of rows, and `columns[rows]` selects rows of all arrays. Arrays of a tuple have no names
+    `len(columns)` is the number of rows, `columns[rows]` selects rows of all arrays, and `columns["name"]` is one of them. Arrays of a tuple have no names
     yet, but the positions `0`, `1`, ... in their place.
 
     Attributes:
@@ -58,8 +58,16 @@ class Columns:
         """Return the number of rows."""
         return len(self.arrays[0])
 
-    def __getitem__(self, rows: Any) -> "Columns":
-        """Return the selected rows of all arrays."""
+    @overload
+    def __getitem__(self, rows: str) -> Array: ...
+
+    @overload
+    def __getitem__(self, rows: Any) -> "Columns": ...
+
+    def __getitem__(self, rows: Any) -> "Columns | Array":
+        """Return the selected rows of all arrays, or the array of a name."""
+        if isinstance(rows, str):
+            return self.column(rows)
         return Columns(self.names, tuple(array[rows] for array in self.arrays))
 
     def items(self) -> Iterator[tuple[str, Array]]:
@@ -67,7 +75,13 @@ class Columns:
         return zip(self.names, self.arrays, strict=True)
 
     def column(self, name: str) -> Array:
-        """Return the array of a name."""
+        """Return the array of a name.
+
+        Raises:
+            KeyError: There is none.
+        """
+        if name not in self.names:
+            raise KeyError(f"{name!r}: expected one of {', '.join(self.names)}")
         return self.arrays[self.names.index(name)]
 
     def named(self, names: Sequence[str], where: str) -> "Columns":

@@ -132,9 +132,15 @@ def _read(path: Path) -> Any:
         raise DataError(f"data {path}: no such file; give the path of a table")
     reader = getattr(_pandas(), readers[path.suffix])
     try:
-        return reader(path)
+        frame = reader(path)
     except (ValueError, OSError, ImportError) as error:
         raise DataError(f"data {path}: cannot be read ({' '.join(str(error).split())}); write it again") from error
+    if len(frame.columns) == 1 and (separator := next((each for each in ";\t|" if each in frame.columns[0]), None)):
+        raise DataError(
+            f"data {path}: expected columns separated by commas, found {separator!r} in {frame.columns[0]!r}; write it with "
+            "commas, or read it with pandas and pass the frame to odt_sim.data.data_frame"
+        )
+    return frame
 
 
 def _pandas() -> ModuleType:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from odt_sim.data.columns import Rows, arrays_of, only, rows_of
 from odt_sim.device.batches import Batch, batches
 from odt_sim.device.checkpoint import read_checkpoint, write_checkpoint
-from odt_sim.device.examples import Examples, checked_inputs
+from odt_sim.device.examples import Examples, check_ids, checked_inputs
 from odt_sim.device.further_inputs import NONE, SAMPLE_WEIGHT, FurtherInputs, checked_call
 from odt_sim.device.inference import Calls, Inference
 from odt_sim.device.orders import Orders
@@ -118,6 +118,14 @@ class Device:
         rows = len(self.train_examples)
         self._first_step = max(round - 1, 0) * self.plan.steps_of(rows, model.batch_size)
         self._offset: GradientOffset | None = None
+
+    def __reduce__(self) -> str:
+        """Say that an interpreter cannot be sent to another process.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("a Device cannot be pickled: it holds an interpreter; make it in the process that uses it")
 
     def __repr__(self) -> str:
         """Return one line: the number, the model and the numbers of examples."""
@@ -387,6 +395,7 @@ class Device:
             DataError: The rows do not fit the model.
         """
         rows = checked_inputs(x, self.model.infer_inputs, f"device {self.id}, x")
+        check_ids(self.model, rows, f"device {self.id}, x")
         outputs = self._inference.outputs("infer", rows)
         return outputs if self.correction is None else self._corrected(self._inference.outputs("embed", rows), outputs)
 

@@ -66,12 +66,36 @@ class Examples:
             DataError: A shape, a dtype, the lengths or a value does not fit.
         """
         x = checked_inputs(x, model.inputs, f"{what}, x")
+        check_ids(model, x, f"{what}, x")
         given = named_rows(y, tuple(model.targets), f"{what}, y")
         check_ranges(model, given, f"{what}, y")
         y = checked_inputs(targets_of(model, given), model.targets, f"{what}, y")
         if len(x) != len(y):
             raise DataError(f"{what}: x has {len(x)} examples and y has {len(y)}; give one y for each x")
         return cls(x, y)
+
+
+def check_ids(model: TrainableModel, x: Rows, what: str) -> None:
+    """Check that inputs which a model looks up in a table, such as words in its vocabulary, are in that table.
+
+    Args:
+        model: The model.
+        x: Its inputs.
+        what: The name for errors, such as `device 3, train, x`.
+
+    Raises:
+        DataError: An id is out of range.
+    """
+    for name, array in arrays_of(x).items():
+        known = model.vocabularies.get(name)
+        if known is None or not array.size:
+            continue
+        least, most = int(array.min()), int(array.max())
+        if least < 0 or most >= known:
+            raise DataError(
+                f"{_name(what, name)}: id {least if least < 0 else most} is out of range, {model.name} knows the ids "
+                f"0..{known - 1}; renumber the ids, or choose a model with a larger vocabulary"
+            )
 
 
 def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:

@@ -19,6 +19,7 @@ from odt_sim.model.contract import (
     ordered,
 )
 from odt_sim.model.flatbuffer import Signature, TensorInfo
+from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.layers import Groups
 from odt_sim.model.manifest import DEFAULT_BATCH_SIZE as DEFAULT_BATCH_SIZE
 from odt_sim.model.manifest import GROUPS, LOSSES, METADATA_NAME, Manifest, Output, Parameter, task_of
@@ -27,6 +28,7 @@ from odt_sim.model.optional_signatures import ON_EMBEDDINGS, check_optional
 from odt_sim.model.roles import Corrections
 from odt_sim.model.train_inputs import TrainInput
 from odt_sim.model.trial import loaded
+from odt_sim.model.vocabulary import INTEGERS, vocabularies
 from odt_sim.model.weights import Layout
 
 ANSWERING = ("infer", "embed", "head_infer")
@@ -191,6 +193,13 @@ class TrainableModel:
         """The outputs of `infer` by name: `{"": logits}`, or one for each `logits_<name>`, in the manifest's order."""
         found = answers_of(self.signatures["infer"])
         return found if "" in found or not self.manifest else {o.name: found[o.name] for o in self.manifest.outputs}
+
+    @cached_property
+    def vocabularies(self) -> dict[str, int]:
+        """The number of ids that an input takes, by its name: those are 0 to one less. Inputs that hold no ids are left out."""
+        if not any(tensor.dtype in INTEGERS for tensor in self.infer_inputs.values()):
+            return {}
+        return parts(vocabularies(read_graph(self.content, self.where), "infer"), "x")
 
     def main_outputs(self, signature: str) -> dict[str, str]:
         """Return the names of the main outputs of `infer`, `embed` or `head_infer`, by the names of the outputs."""

@@ -104,7 +104,7 @@ def _references(
     strategy = against or ("fedavg" if "fedavg" in strategies else strategies[0])
     if strategy not in strategies:
         known = ", ".join(dict.fromkeys([*strategies, *groups]))
-        raise ConfigurationError(f"--against: expected one of {known}, found {against!r}")
+        raise ConfigurationError(f"against: expected one of {known}, found {against!r}")
     by_data: dict[Any, str] = {}
     for label, runs in groups.items():
         if runs[0].name == strategy and selections[label].label in (None, label):

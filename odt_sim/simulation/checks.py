@@ -13,7 +13,7 @@ from odt_sim.data.columns import Columns
 from odt_sim.data.dataset_checks import check_all_against
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.engines import LITERT, RuntimeChoice
-from odt_sim.device.examples import check_ranges, named_rows
+from odt_sim.device.examples import check_ids, check_ranges, named_rows
 from odt_sim.device.plan import TrainingPlan, own_learning_rate
 from odt_sim.errors import ConfigurationError, DataError, ModelError, StrategyError
 from odt_sim.model.contract import shape_text
@@ -160,6 +160,7 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
             f"train.learning_rate: expected a number above 0, since {model.where} names no learning rate, found null"
         )
     check_all_against(data, model.inputs, model.targets, model.classes_by_target)
+    check_ids(model, data.x, f"data {data.name}: x")
     check_ranges(model, data.y, f"data {data.name}: y")
     for column, split in ((0, "training"), (2, "test")):
         empty = np.flatnonzero(data.offsets[:, column + 1] == data.offsets[:, column])

@@ -10,7 +10,7 @@ McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Dece
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +101,17 @@ class Strategy:
     without_validation: str | None = None
     server_learning_rate: float = 1.0
     weighting: Weighting = "by_examples"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Check that names are given as sets; text would be a set of letters."""
+        super().__init_subclass__(**options)
+        for attribute in ("needs", "unweighted", "not_averaged"):
+            names = vars(cls).get(attribute)
+            if isinstance(names, str | list | tuple):
+                listed = ", ".join(map(repr, [names] if isinstance(names, str) else names))
+                raise StrategyError(
+                    f"{cls.__name__}.{attribute}: expected a set of names, found {names!r}; write frozenset({{{listed}}})"
+                )
 
     def __init__(self, **averaging: Unpack[Averaging]) -> None:
         """Set the averaging; a setting that is not given has the default of the class."""

@@ -82,7 +82,7 @@ def test_report_compares_runs_on_disk(odt_sim, run, folder):
     assert (folder / "page.html").exists()
     assert json.loads((folder / "comparison.json").read_text())["target"] == 0.01
     code, _, err = odt_sim("report", "runs", "--against", "ditto")
-    assert (code, err) == (1, "error: --against: expected one of fedper, local, found 'ditto'\n")
+    assert (code, err) == (1, "error: against: expected one of fedper, local, found 'ditto'\n")
 
 
 def test_report_without_runs_is_an_error(odt_sim, folder):

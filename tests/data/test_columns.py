@@ -25,6 +25,9 @@ def test_rows_are_selected_in_all_arrays() -> None:
     assert not any(array.flags.writeable for array in columns.arrays)
     assert prefixed("x", columns).keys() == {"x_a", "x_b"}
     assert prefixed("x", B) == {"x": B}
+    assert columns["b"].tolist() == B.tolist()
+    with pytest.raises(KeyError, match="'c': expected one of a, b"):
+        columns["c"]
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

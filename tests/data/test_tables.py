@@ -108,6 +108,13 @@ def test_unreadable_tables_are_refused(tmp_path, csv):
             table(tmp_path / name, "kind")
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_table_with_other_separators_is_refused(tmp_path, separator):
+    (tmp_path / "a.csv").write_text("a;kind\n1;2\n".replace(";", separator))
+    with pytest.raises(DataError, match=f"expected columns separated by commas, found {separator!r}".replace("\\", ".")):
+        table(tmp_path / "a.csv", "kind")
+
+
 def test_missing_pandas_names_the_extra(csv, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(DataError, match=r"a table needs pandas .*pip install 'odt_sim\[tables\]'"):

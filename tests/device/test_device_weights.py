@@ -1,5 +1,6 @@
 """Reading, setting, saving and restoring a device's weights and optimizer slots."""
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -207,3 +208,8 @@ def test_unwritable_checkpoint_is_an_error(softmax: TrainableModel, rows: Draw, 
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot write it"):
         Device(softmax, rows(softmax, 2)).save(tmp_path / "file" / "d.safetensors")
+
+
+def test_device_is_not_pickled(momentum: TrainableModel) -> None:
+    with pytest.raises(TypeError, match="a Device cannot be pickled: it holds an interpreter; make it in the process"):
+        pickle.dumps(Device(momentum, (np.zeros((4, 6), np.float32), np.zeros(4, np.int32))))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim import TrainableModel
+from odt_sim import Device, TrainableModel
 from odt_sim.device.examples import Examples, checked_rows
 from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
@@ -116,3 +116,21 @@ def test_regression_targets_have_no_range(regression: TrainableModel, rows: Call
 def test_labels_of_an_unknown_loss_have_no_range(foreign: Path) -> None:
     model = TrainableModel.from_content((foreign / "plain.tflite").read_bytes())
     assert len(Examples.checked(model, np.zeros((2, 6)), [7, 8], "d")) == 2
+
+
+@pytest.mark.parametrize(("users", "wrong"), [([0, 5], 5), ([-1, 4], -1)])
+def test_ids_that_a_model_does_not_know_are_refused(recommender: TrainableModel, users: list[int], wrong: int) -> None:
+    assert recommender.vocabularies == {"user": 5, "item": 6}
+    x, y = {"user": users, "item": [0, 5]}, [0, 3]
+    with pytest.raises(
+        DataError, match=rf"d, x, user: id {wrong} is out of range, recommender knows the ids 0\.\.4; renumber the ids"
+    ):
+        Examples.checked(recommender, x, y, "d")
+    device = Device(recommender, ({"user": [0, 4], "item": [0, 5]}, y))
+    with pytest.raises(DataError, match=rf"device 0, x, user: id {wrong} is out of range"):
+        device.infer(x)
+
+
+def test_integers_that_are_no_ids_have_no_vocabulary(dropout: TrainableModel, softmax: TrainableModel) -> None:
+    assert dropout.vocabularies == {"": 10}
+    assert softmax.vocabularies == {}

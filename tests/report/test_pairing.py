@@ -221,7 +221,7 @@ def test_reference_is_a_strategy_or_a_label():
     assert {row.reference for row in pairs(groups, "ditto b").values()} == {"ditto b"}
     del groups["fedavg"]
     assert {row.reference for row in pairs(groups).values()} == {"local"}  # the first
-    with pytest.raises(ConfigurationError, match=r"--against: expected one of local, ditto, .*, found 'fedper'"):
+    with pytest.raises(ConfigurationError, match=r"^against: expected one of local, ditto, .*, found 'fedper'"):
         pairs(groups, "fedper")
 
 

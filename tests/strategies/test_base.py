@@ -1,6 +1,7 @@
 """Defaults and helper functions of the strategy contract."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,6 +41,18 @@ def test_needs_are_checked(softmax: TrainableModel, digits_mlp: TrainableModel) 
         match=r"needs embed, set_gradient_offset, which the model softmax lacks \(it has gradient_offset, head, ",
     ):
         Demanding().check(softmax)
+
+
+@pytest.mark.parametrize(
+    ("names", "advice"),
+    [
+        ("embed", r"found 'embed'; write frozenset\({'embed'}\)"),
+        (["embed", "head"], r"found \['embed', 'head'\]; write frozenset\({'embed', 'head'}\)"),
+    ],
+)
+def test_needs_are_a_set(names: Any, advice: str) -> None:
+    with pytest.raises(StrategyError, match=f"Mine.needs: expected a set of names, {advice}"):
+        type("Mine", (Strategy,), {"needs": names})
 
 
 def test_unmet_needs_fail_before_the_run(softmax: TrainableModel, data: FederatedData, tmp_path: Path) -> None:
