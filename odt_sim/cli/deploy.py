@@ -33,7 +33,7 @@ def deploy(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR", help="the folder to write to; by default RUN/deploy"
     )
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     _deploy(options.run, options)
     return 0
 

@@ -16,7 +16,7 @@ def export(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("odt-sim export", description="Write the configured model's .tflite.")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="such as model=mnist_cnn model.batch_size=64")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="by default the model's name with .tflite")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     add_working_folder()
     config = composed(options.overrides)
     check_keys(config)

@@ -23,7 +23,7 @@ def join(arguments: Sequence[str]) -> int:
         metavar="ROLE=FILE",
         help="bottleneck=FILE train_head=FILE optimizer=FILE, and initialize=FILE for weights that are not zero at first",
     )
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     files = _files(options.parts)
     if options.output.exists():
         raise ModelError(f"{options.output}: exists already; give another name, or remove it first")

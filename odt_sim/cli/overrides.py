@@ -33,6 +33,7 @@ OWN = ("hydra", "user")  # groups with keys that are not checked
 OPTIMIZER = "model.optimizer"  # takes the settings of any optimizer
 OPTIONAL = frozenset(f"model.{name}" for name in OPTIONS)
 CLOSE = 0.75  # similarity, 0 to 1, above which a name is suggested
+MODEL_FILES = {".keras": "model=keras_file", ".h5": "model=keras_file", ".tflite": "model=tflite"}
 NOISE = ("full_key:", "object_type=", "reference_type=")  # beginnings of useless lines in Hydra's errors
 
 
@@ -80,6 +81,10 @@ def explained(error: Exception) -> str:
         return f"{key}: found several values; sweep by -m {key}={value}{listed}"
     if added := re.match(r"Could not append to config. An item is already at '([\w.]+)'", lines[0]):
         return f"{added[1]}: expected no +, since the key exists; use {added[1]}=..."
+    if isinstance(error, OverrideParseException) and "=" not in error.override:
+        found, model = error.override, MODEL_FILES.get(Path(error.override).suffix)
+        use = f"use {model} model.path={found}" if model else "odt-sim run --help lists all keys"
+        return f"expected KEY=VALUE, found {found}; {use}"
     if isinstance(error, OverrideParseException) and repr(error.override) not in lines[0]:
         lines[0] = f"override {error.override!r}: {lines[0]}"
     kept = [line.rstrip(".") for line in lines if not line.startswith(NOISE)]

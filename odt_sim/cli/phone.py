@@ -29,7 +29,7 @@ LABELS = {"uci_har": ACTIVITIES, "femnist": tuple(string.digits + string.ascii_u
 
 def phone(arguments: Sequence[str]) -> int:
     """Serve the page until Ctrl-C and return the exit code."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_intermixed_args(arguments)
     check_extra("phone")
     if (options.certificate is None) != (options.key is None):
         raise ConfigurationError("--certificate: needs --key, and the other way round; give both, or neither for http")

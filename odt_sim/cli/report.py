@@ -23,7 +23,7 @@ def report(arguments: Sequence[str]) -> int:
     parser.add_argument("--target", type=float, metavar="VALUE", help="count the rounds to this mean, such as 0.9")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a row per configuration, for other programs")
     parser.add_argument("--latex", type=Path, metavar="FILE", help="write the tables for LaTeX with booktabs")
-    options = vars(parser.parse_args(arguments))
+    options = vars(parser.parse_intermixed_args(arguments))
     print_comparison(options.pop("folders"), **options)
     return 0
 

@@ -17,8 +17,8 @@ Array = NDArray[Any]
 class Columns:
     """Read-only arrays by name: the inputs or the targets of a model with several.
 
-    `len(columns)` is the number of rows, `columns[rows]` selects rows of all arrays, and `columns["name"]` is one of them. Arrays of a tuple have no names
-    yet, but the positions `0`, `1`, ... in their place.
+    `len(columns)` is the number of rows, `columns[rows]` selects rows of all arrays, and `columns["name"]` is one of them.
+    Arrays of a tuple have no names yet, but the positions `0`, `1`, ... in their place.
 
     Attributes:
         names: The names, in order.

@@ -160,8 +160,10 @@ UNINITIALIZED = _kind(
     "D302",
     "variables that nothing initializes",
     "The signature reads variables that have no initial value in the file. LiteRT fails, or returns arbitrary memory.",
-    "Call the signature that assigns them first, where there is one (initialize, restore). Else convert the variables with "
-    "their initial values, as odt_sim.export.export_model does.",
+    "Call the signature that assigns them first, where there is one (initialize, restore). A SavedModel has the values of "
+    "Keras 3 variables only if an attribute of the tf.Module holds them: before saving, add self.held = [v.value for v in "
+    "(*self.model.variables, *self.optimizer.variables)], and convert it again. Or export the model by "
+    "odt_sim.export.export_model.",
     prevents=True,
 )
 NO_READER = _kind(

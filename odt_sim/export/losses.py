@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError
 from odt_sim.export.interface import identifier
+from odt_sim.export.pytorch.module import is_module
 from odt_sim.model.manifest import LOSSES, task_of
 
 _CLASSES: list[Any] = [kind for kind in vars(keras.losses).values() if inspect.isclass(kind)]
@@ -232,6 +233,11 @@ def _function(loss: Any, ending: Sequence[str] | None) -> Any:
     own = next((kind for kind in KINDS.values() if kind().fn is loss), None)
     if own:
         return own()
+    if is_module(loss):
+        raise ExportError(
+            f"loss: expected a name, a Keras loss or a function (y_true, y_pred), found PyTorch's {type(loss).__name__}; a "
+            "module trains with Keras' losses, such as sparse_categorical_crossentropy"
+        )
     if not callable(loss) or inspect.isclass(loss):
         raise ExportError(
             f"loss: expected a name, a Keras loss or a function (y_true, y_pred), found {loss!r}; see keras.losses"

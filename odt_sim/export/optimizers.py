@@ -25,6 +25,11 @@ def optimizer_of(given: Any, *, scales_loss: bool = False) -> keras.optimizers.O
         given: A Keras optimizer; its name; or a mapping with `name` and settings, see `from_settings`.
         scales_loss: Whether a `LossScaleOptimizer` stays; else it becomes its inner optimizer.
     """
+    if not isinstance(given, str | Mapping | keras.optimizers.Optimizer):
+        raise ExportError(
+            f"optimizer: expected a Keras optimizer, its name, or a mapping of name and settings, found {_kind(given)}; give "
+            'such as {"name": "SGD", "learning_rate": 0.1}'
+        )
     given = given if scales_loss else _without_loss_scaling(given)
     schedule = schedule_of(given)
     rate = {} if schedule is None else {"learning_rate": first_rate(schedule)}
@@ -36,6 +41,11 @@ def optimizer_of(given: Any, *, scales_loss: bool = False) -> keras.optimizers.O
     if isinstance(new, keras.optimizers.MultiOptimizer):
         raise ExportError(f"optimizer {new.name}: has no single learning rate; give one optimizer for all weights")
     return new
+
+
+def _kind(given: Any) -> str:
+    kind = given if isinstance(given, type) else type(given)
+    return f"{'the class' if isinstance(given, type) else 'an object of'} {kind.__module__}.{kind.__qualname__}"
 
 
 def _rebuilt(given: Any, rate: Mapping[str, float]) -> keras.optimizers.Optimizer:

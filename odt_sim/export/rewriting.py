@@ -176,7 +176,7 @@ def _initialize_by_signature(program: Program, traces: Mapping[str, Trace]) -> N
     if never:
         raise ExportError(
             f"the variable {never[0]!r} is read and nothing sets it first ({len(never)} in all), so the file does not run "
-            "either; convert the model with plain tf.Variables, or with a signature that sets them"
+            "either; see D302 of odt-sim doctor: Keras 3 variables need an attribute of the tf.Module that holds them"
         )
 
 

@@ -15,6 +15,7 @@ from odt_sim.export.pytorch.module import is_module, keras_model
 from odt_sim.export.tracing import Function
 
 SUFFIXES = (".keras", ".h5", ".hdf5")
+PYTORCH = (".pt", ".pth", ".pt2")
 
 
 def model_of(source: Any, example: Any = None, batch_size: int | None = None, *, compiled: bool = False) -> Any:
@@ -40,6 +41,10 @@ def model_of(source: Any, example: Any = None, batch_size: int | None = None, *,
     if not path.exists():
         raise ExportError(
             f"{path}: no such file; give a Keras model, a .keras or .h5 file, or a SavedModel's directory"
+        )
+    if path.suffix in PYTORCH:
+        raise ExportError(
+            f"{path}: expected a Keras model, found a file of PyTorch; load it and pass the torch.nn.Module"
         )
     if path.suffix not in SUFFIXES:
         raise ExportError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}; save the model by model.save")

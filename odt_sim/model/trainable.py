@@ -196,7 +196,7 @@ class TrainableModel:
 
     @cached_property
     def vocabularies(self) -> dict[str, int]:
-        """The number of ids that an input takes, by its name: those are 0 to one less. Inputs that hold no ids are left out."""
+        """The number of ids that an input takes, counted from 0, by its name; inputs that hold no ids are left out."""
         if not any(tensor.dtype in INTEGERS for tensor in self.infer_inputs.values()):
             return {}
         return parts(vocabularies(read_graph(self.content, self.where), "infer"), "x")

@@ -66,7 +66,8 @@ def listen(host: str, port: int) -> socket.socket:
                 f"--port {port}: another program listens there; stop it, or choose another port (0 for a free one)"
             ) from error
         raise ConfigurationError(
-            f"--host {host} --port {port}: cannot listen there ({error}); give an address of this machine"
+            f"--host {host} --port {port}: cannot listen there ({error}); give an address of this machine and "
+            "a port up to 65535"
         ) from error
     return listening
 

@@ -111,7 +111,9 @@ def test_unreadable_tables_are_refused(tmp_path, csv):
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_table_with_other_separators_is_refused(tmp_path, separator):
     (tmp_path / "a.csv").write_text("a;kind\n1;2\n".replace(";", separator))
-    with pytest.raises(DataError, match=f"expected columns separated by commas, found {separator!r}".replace("\\", ".")):
+    with pytest.raises(
+        DataError, match=f"expected columns separated by commas, found {separator!r}".replace("\\", ".")
+    ):
         table(tmp_path / "a.csv", "kind")
 
 

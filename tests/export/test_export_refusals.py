@@ -132,6 +132,10 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
         {"model": lambda: ended(layers.Softmax()), "loss": "binary_crossentropy"},
         r"loss binary_crossentropy: the model ends in a softmax",
     ),
+    (
+        {"optimizer": keras.optimizers.SGD},
+        r"optimizer: expected a Keras optimizer, .* found the class .*SGD; give such as",
+    ),
     ({"optimizer": "sdg"}, r"optimizer 'sdg': not a Keras optimizer"),
     ({"optimizer": {"name": "SGD", "momentun": 0.9}}, r"optimizer \{.*momentun"),
     ({"batch_size": 0}, r"batch_size: expected a whole number from 1 to .*, or null for any, found 0"),

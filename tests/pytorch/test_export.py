@@ -117,3 +117,19 @@ def test_untraceable_module_is_refused() -> None:
 
     with pytest.raises(ExportError, match=r"torch.export cannot trace Branches"):
         keras_model(Branches(), torch.zeros(2, 3), 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"example": (torch.zeros(2, 3), torch.zeros(2))}, r"example: Linear takes other inputs than the 2 given \(too many"),
+        ({"loss": torch.nn.CrossEntropyLoss()}, r"loss: expected a name, .*found PyTorch's CrossEntropyLoss; "),
+        ({"optimizer": torch.optim.SGD}, r"optimizer: expected a Keras optimizer, .*found the class torch\.optim\.sgd\.SGD"),
+    ],
+)  # fmt: skip
+def test_parts_of_pytorch_that_keras_replaces_are_refused(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    given = {"example": torch.zeros(2, 3), "loss": "sparse_categorical_crossentropy", "optimizer": "SGD", **settings}
+    with pytest.raises(ExportError, match=message):
+        export_model(torch.nn.Linear(3, 2), tmp_path / "m.tflite", **given)

@@ -1,5 +1,6 @@
 """A PyTorch module as a Keras model."""
 
+import inspect
 import io
 import logging
 import warnings
@@ -75,6 +76,13 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
         )
         raise ExportError(f"torch: module {type(module).__name__} has no fixed shapes of its own; give {missing}")
     given = [_rows(x, batch_size) for x in (example if isinstance(example, list | tuple) else [example])]
+    try:
+        inspect.signature(module.forward).bind(*given)
+    except TypeError as error:
+        raise ExportError(
+            f"example: {type(module).__name__} takes other inputs than the {len(given)} given ({error}); give its inputs "
+            "alone, without targets"
+        ) from error
     layers = _layers(module)
     owners = {_join(layer.module_path, name): layer for layer in layers for name in layer.own}
     shared = {name: owners[first] for name, first in _first_names(module).items()}
