@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from odt_sim.errors import ModelError
 from odt_sim.model.adaptation import Adaptation
@@ -128,7 +128,8 @@ def _print_reasons(console: Console, roles: Roles) -> None:
 
 
 def _variables(graph: Graph) -> Table:
-    table = Table("variable", "form", "read by", "set by", "starts", title="Variables", title_justify="left", box=None)
+    variable = Column("variable", overflow="fold")
+    table = Table(variable, "form", "read by", "set by", "starts", title="Variables", title_justify="left", box=None)
     for v in graph.variables.values():
         starts = "constant" if v.initial else "computed" if v.initialized else "not initialized"
         form = f"{v.dtype}{list(v.shape)}" if v.shape is not None else "unknown"
@@ -178,7 +179,8 @@ def _signatures(model: TrainableModel) -> Table:
 
 def _parameters(model: TrainableModel) -> Table:
     title = f"Parameters: {model.layout.size:,} floats"
-    table = Table("", "name", "shape", "role", "group", title=title, title_justify="left", box=None)
+    name = Column("name", overflow="fold")
+    table = Table("", name, "shape", "role", "group", title=title, title_justify="left", box=None)
     for i, parameter in enumerate(model.parameters):
         shape = " x ".join(map(str, parameter.shape)) or "scalar"
         table.add_row(f"a{i}", escape(parameter.name), shape, parameter.role, parameter.group)

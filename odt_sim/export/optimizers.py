@@ -144,7 +144,7 @@ def _without_loss_scaling(given: Any, *, quiet: bool = False) -> Any:
             "optimizer: LossScaleOptimizer is exported as its inner optimizer, since steps compute in float32; steps with "
             "infinite gradients are not skipped",
             ExportWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return inner
 
