@@ -135,14 +135,15 @@ class _Examination:
         self, path: Path, content: bytes, graph: Graph, corrections: Corrections | None, flex_python: str | None
     ) -> None:
         self._path, self._content, self._graph = path, content, graph
-        self._found = found = find_roles(graph, str(path), corrections)
+        self._own, self._manifest = METADATA_NAME in graph.metadata, _manifest(graph, str(path))
+        known = {role: role for role in REQUIRED if role in graph.signatures} if self._own else corrections
+        self._found = found = find_roles(graph, str(path), known)
         self._roles: Roles = {
             role: {"name": found[role].signature, **found[role].inputs, **found[role].outputs}
             for role in ROLES
             if role in found and graph.signatures[found[role].signature].declared
         }
         self._missing, self._corrections, self._flex_python = found.missing, corrections, flex_python
-        self._own, self._manifest = METADATA_NAME in graph.metadata, _manifest(graph, str(path))
         self._several = (
             self._manifest is not None and max(map(len, (self._manifest.inputs, self._manifest.outputs))) > 1
         )
@@ -220,7 +221,8 @@ class _Examination:
             figures.pop("bytes", None)  # that of this side of the pipe
         if self._several and self._manifest is not None:
             return {**figures, "loss": " + ".join(output.loss or "its own" for output in self._manifest.outputs)}
-        return {**figures, "loss": loss_text(loss) or None if loss else None}
+        named = self._manifest.loss if self._own and self._manifest is not None else None
+        return {**figures, "loss": (loss_text(loss) if loss else None) or named}
 
 
 def _manifest(graph: Graph, where: str) -> Manifest | None:
@@ -243,9 +245,8 @@ def _verdicts(found: tuple[Finding, ...], runtime: RuntimeChoice | None) -> dict
 
 def _litert(flex: list[Finding], ids: str) -> Verdict:
     if flex:
-        return Verdict(
-            False, f"Flex ops in {', '.join(finding.where for finding in flex)}; odt-sim deflex rewrites them"
-        )
+        places = ", ".join(finding.where for finding in flex)
+        return Verdict(False, f"Flex ops in {places}; odt-sim deflex rewrites them{f', and see {ids}' if ids else ''}")
     return Verdict(not ids, f"see {ids}" if ids else "tried here")
 
 

@@ -51,15 +51,17 @@ def delegated(content: bytes, signature: str) -> list[int] | None:
         ops = interpreter._get_ops_details()
     except (ValueError, RuntimeError, TypeError):
         return None
+    handles = {tensor["index"] for tensor in interpreter.get_tensor_details() if tensor["dtype"] is np.object_}
     delegates = [op for op in ops if op["op_name"] == "DELEGATE"]
     outputs = {int(i) for op in delegates for i in op["outputs"]}
     own = [op for op in ops if op["op_name"] != "DELEGATE"]
-    return [op["index"] for op in own if delegates and _is_delegated(interpreter, op, outputs)]
+    return [op["index"] for op in own if delegates and _is_delegated(interpreter, op, outputs, handles)]
 
 
-def _is_delegated(interpreter: Any, op: Any, outputs: set[int]) -> bool:
+def _is_delegated(interpreter: Any, op: Any, outputs: set[int], handles: set[int]) -> bool:
+    """Return whether the delegate runs an op; to read the handle of a variable would crash LiteRT."""
     tensors = [int(i) for i in (op["outputs"] if len(op["outputs"]) else op["inputs"][:1]) if i >= 0]
-    return any(i in outputs or _has_no_memory(interpreter, i) for i in tensors[:1])
+    return any(i in outputs or (i not in handles and _has_no_memory(interpreter, i)) for i in tensors[:1])
 
 
 def _has_no_memory(interpreter: Any, tensor: int) -> bool:

@@ -49,7 +49,9 @@ def inferred_loss(roles: Roles) -> Loss:
         if last == "LOGISTIC" or (entropy and "LOGISTIC" in kinds):
             return Loss("binary_crossentropy", not probabilities, "one output, and a sigmoid")
     elif one_each and (entropy or last == "SOFTMAX" or targets.dtype != "float32"):
-        return Loss("sparse_categorical_crossentropy", not probabilities, "y has one number a row, the output one a class")
+        return Loss(
+            "sparse_categorical_crossentropy", not probabilities, "y has one number a row, the output one a class"
+        )
     elif last == "SOFTMAX" or (
         entropy and last != "LOGISTIC" and targets.shape_signature[1:] == output.shape_signature[1:]
     ):

@@ -194,12 +194,12 @@ class _Finder:
         handed = {handle for found in outputs if len(found) == 1 for handle in found if isinstance(handle, Handle)}
         shapes = {_tensor(flow, i).shape for i in flow.entry.outputs.values()}
         fit = [handle for handle in handed if self._graph.variables[handle].shape in shapes]
-        return len(fit) if set(self._trained()) & handed else 0
+        return len(fit) if self._weights() & handed else 0
 
     def _sets(self, flow: Flow) -> int:
         numbers = all(_tensor(flow, i).dtype != "string" for i in flow.entry.inputs.values())
         copied = set(flow.copied().values()) if numbers and not flow.updated() else set()
-        return len(copied) if copied & set(self._trained()) else 0
+        return len(copied) if copied & self._weights() else 0
 
     def _initializes(self, flow: Flow) -> int:
         constant = [handle for handle, found in flow.assigned.items() if not found]
@@ -283,6 +283,11 @@ class _Finder:
 
     def _trained(self) -> tuple[Handle, ...]:
         return self._flows[self._found["train"].signature].updated() if "train" in self._found else ()
+
+    def _weights(self) -> set[Handle]:
+        """Return what training updates and inference reads: no slots of an optimizer. If that is nothing, all it updates."""
+        trained, infer = set(self._trained()), self._found.get("infer")
+        return (trained & set(self._graph.read_by(infer.signature)) if infer else trained) or trained
 
     def _rows(self, flow: Flow) -> dict[str, int]:
         """Return the inputs with a batch axis."""

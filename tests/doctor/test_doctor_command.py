@@ -33,6 +33,19 @@ def test_json_names_findings_and_measurements(capsys: pytest.CaptureFixture[str]
     assert found["measured"]["train_ms"] > 0
 
 
+@pytest.mark.parametrize("name", ["adam", "momentum", "grouped"])
+def test_own_exports_with_slots_are_sound(
+    name: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "app.tflite").write_bytes(request.getfixturevalue(name).content)
+    assert main(["doctor", "--json", str(tmp_path / "app.tflite")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["roles"] == {role: role for role in ("train", "infer", "parameters", "restore")}
+    assert found["measured"]["loss"].startswith("sparse_categorical_crossentropy")
+    assert main(["inspect", str(tmp_path / "app.tflite"), "--html", str(tmp_path / "page.html")]) == 0
+    assert "does not run here" not in (tmp_path / "page.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
