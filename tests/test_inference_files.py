@@ -29,7 +29,10 @@ def check_formats(model: TrainableModel) -> None:
     examples = Examples(rows(model, 0, 100), np.zeros(100, np.int32))
     expected = Runtime(model).infer(rows(model, 9, model.batch_size))
     files = inference_files(model, FORMATS, examples)
-    assert outputs(files["float32"], model).tobytes() == expected.tobytes()
+    if "CONV_2D" in flatbuffer.read(files["float32"], "mine").operators["infer"]:
+        np.testing.assert_allclose(outputs(files["float32"], model), expected, rtol=1e-4, atol=1e-5)
+    else:
+        assert outputs(files["float32"], model).tobytes() == expected.tobytes()
     np.testing.assert_allclose(outputs(files["float16"], model), expected, rtol=1e-2, atol=2e-2 * expected.std())
     error = np.sqrt(np.mean((outputs(files["int8"], model) - expected) ** 2))
     assert error < 0.25 * expected.std()

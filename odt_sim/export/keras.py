@@ -1,6 +1,7 @@
 """Export an unchanged Keras model as a trainable `.tflite` file."""
 
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from odt_sim.export.interface import Interface, data_of, interface_of
 from odt_sim.export.lean_tracing import lean_tracing
 from odt_sim.export.lowering import Trace
 from odt_sim.export.model_checks import check_flavour, check_groups, check_interface, check_model
+from odt_sim.export.native_inference import native_inference
 from odt_sim.export.objective import class_weight_of, masked, objectives_of, outputs_of
 from odt_sim.export.optimizers import optimizer_of, schedule_of, settings_of
 from odt_sim.export.option_signatures import trace_options
@@ -40,6 +42,7 @@ from odt_sim.export.terms import PROX, terms_of
 from odt_sim.export.terms.applied import apply
 from odt_sim.files import refuse_source, write_file
 from odt_sim.model.flatbuffer import fingerprint
+from odt_sim.model.inference_only import INFERENCE
 from odt_sim.model.manifest import METADATA_NAME, Manifest
 from odt_sim.model.metadata import with_metadata
 from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
@@ -166,6 +169,7 @@ def export_model(
     )
     content = convert(signatures, flex=flex)
     content = with_int8_constants(content) if quantized(model) and not flex else content
+    inference = None if flex or quantized(model) else native_inference(program)
     manifest = Manifest(
         name=name or model.name,
         parameters=parameters_of(model, groups),
@@ -180,6 +184,7 @@ def export_model(
         outputs=outputs_of(objectives, interface, task, metrics),
         train_inputs=applied.declared,
     )
+    content = with_metadata(content, INFERENCE, zlib.compress(inference)) if inference else content
     write_file(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
     return Path(path)
 

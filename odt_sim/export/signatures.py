@@ -77,7 +77,7 @@ def emit_signatures(program: Program) -> Signatures:
     constants = {handle(v): np.asarray(v.numpy()) for v in program.states if handle(v) not in slots}
     inputs = {handle(v): tf.TensorSpec(v.shape, v.dtype, name) for name, v in program.inputs.items()}
     values = {**variables, **constants}
-    functions = {key: _emitted(key, trace, operations[key], values, inputs) for key, trace in traces.items()}
+    functions = {key: emitted(key, trace, operations[key], values, inputs) for key, trace in traces.items()}
     for key, function in (("parameters", reader), ("restore", writer)):
         if key not in functions and weights:
             functions[key] = function(weights, "a")
@@ -118,14 +118,24 @@ def copies(variables: Sequence[Variable], prefix: str, *, named: bool = False) -
     return {handle(v): tf.Variable(v.numpy(), name=name) for v, name in zip(variables, names, strict=True)}
 
 
-def _emitted(
+def emitted(
     key: str,
     trace: Trace,
     operations: list[tf.Operation],
     variables: Mapping[int, tf.Variable | NDArray[Any]],
     inputs: Mapping[int, tf.TensorSpec],
+    native: Collection[str] = (),
 ) -> Function:
-    """Return the function of a trace; it takes those of `inputs` whose variables it reads."""
+    """Return the function of a trace; it takes those of `inputs` whose variables it reads.
+
+    Args:
+        key: The signature's name, for errors.
+        trace: The trace.
+        operations: Its ops to emit, in order.
+        variables: What stands for its variables, by handle id.
+        inputs: The variables that become inputs, by handle id.
+        native: Op types that are emitted unchanged even if they have a lowering.
+    """
     read = {trace.variables[op.name] for op in operations if op.name in trace.variables}
     replaced = {key: spec for key, spec in inputs.items() if key in read}
 
@@ -134,7 +144,7 @@ def _emitted(
         constants = {key: tf.constant(value) for key, value in used.items() if isinstance(value, np.ndarray)}
         given = {key: values[spec.name] for key, spec in replaced.items()}
         try:
-            return emit(trace, operations, values, {**used, **constants, **given})
+            return emit(trace, operations, values, {**used, **constants, **given}, native)
         except ExportError as error:
             raise ExportError(f"`{key}`: {error}") from error
 

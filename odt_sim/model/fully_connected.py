@@ -17,9 +17,19 @@ def with_fully_connected(content: bytes) -> bytes:
     """
     model = unpacked(content)
     for subgraph in model.subgraphs:
-        _Rewriting(model, subgraph).rewrite()
+        make_fully_connected(model, subgraph)
     drop_unused(model)
     return packed(model)
+
+
+def make_fully_connected(model: Any, subgraph: Any) -> None:
+    """Make FULLY_CONNECTED of a subgraph's products by one constant matrix.
+
+    Args:
+        model: A file in its object form.
+        subgraph: One of its subgraphs.
+    """
+    _Rewriting(model, subgraph).rewrite()
 
 
 class _Rewriting:

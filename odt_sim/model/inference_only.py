@@ -1,5 +1,7 @@
 """Reduce a trainable `.tflite` file to inference with constant weights."""
 
+import re
+import zlib
 from collections.abc import Iterator
 from copy import copy
 from typing import Any
@@ -21,11 +23,17 @@ from odt_sim.model.editing import (
     tensors_of,
     unpacked,
 )
+from odt_sim.model.fully_connected import make_fully_connected
+from odt_sim.model.fused_channels import fuse_channels
 from odt_sim.model.graph import CALLS, RANDOM
 
 _CALLS = {getattr(OPS, name): CALLS[name] for name in ("WHILE", "IF", "CALL")}
 """Ops that call subgraphs, and the options that hold these."""
 
+INFERENCE = "odt_sim.inference"
+"""The metadata with `infer` as a compressed file of its own, from `x` and the weights `a0..aN`; see `native_inference`."""
+
+_WEIGHT = re.compile(rb"a\d+")
 _RANDOM = tuple(getattr(OPS, name) for name in RANDOM)
 
 
@@ -40,8 +48,10 @@ def inference_only(content: bytes, where: str) -> bytes:
         ModelError: `infer` reads a variable that has no constant initial value.
     """
     model = unpacked(content)
-    [signature] = (found for found in model.signatureDefs if found.signatureKey == b"infer")
     values = _initial_values(model)
+    if native := _metadata(model, INFERENCE):
+        return _native(native, {name: bytes(model.buffers[buffer].data) for name, buffer in values.items()}, where)
+    [signature] = (found for found in model.signatureDefs if found.signatureKey == b"infer")
     called = _reachable(model, signature.subgraphIndex)
     for index in called:
         _read_constants(model, model.subgraphs[index], values, where)
@@ -54,6 +64,37 @@ def inference_only(content: bytes, where: str) -> bytes:
         _fold(model, subgraph)
     drop_unused(model)
     return packed(model)
+
+
+def _metadata(model: Any, name: str) -> bytes | None:
+    found = [entry.buffer for entry in model.metadata or () if entry.name == name.encode()]
+    return bytes(model.buffers[found[0]].data) if found else None
+
+
+def _native(compressed: bytes, values: dict[bytes, bytes], where: str) -> bytes:
+    """Return the file that an export keeps for inference, with the values of variables in place of inputs."""
+    model = unpacked(zlib.decompress(compressed))
+    model.metadata = model.metadataBuffer = None
+    [subgraph], [signature] = model.subgraphs, model.signatureDefs
+    weights = {entry.tensorIndex: entry.name for entry in signature.inputs if _WEIGHT.fullmatch(entry.name)}
+    for tensor, name in weights.items():
+        if name not in values:
+            raise _unknown(where, name.decode())
+        subgraph.tensors[tensor].buffer = add_buffer(model, np.frombuffer(values[name], np.uint8))
+    signature.inputs = [entry for entry in signature.inputs if entry.tensorIndex not in weights]
+    subgraph.inputs = np.array([i for i in subgraph.inputs if i not in weights], np.int32)
+    _fold(model, subgraph)
+    make_fully_connected(model, subgraph)
+    fuse_channels(model, subgraph)
+    drop_unused(model)
+    return packed(model)
+
+
+def _unknown(where: str, variable: str) -> ModelError:
+    return ModelError(
+        f"{where}: cannot be reduced to inference, 'infer' reads the variable {variable}, which has no constant "
+        "initial value; deploy the trainable file alone"
+    )
 
 
 def _initial_values(model: Any) -> dict[bytes, int]:
@@ -86,11 +127,7 @@ def _read_constants(model: Any, subgraph: Any, values: dict[bytes, int], where: 
     for operator in operators_of(model, subgraph, OPS.READ_VARIABLE):
         name = handles.get(int(operator.inputs[0]))
         if name not in values:
-            variable = name.decode() if name else "passed to a loop or a branch"
-            raise ModelError(
-                f"{where}: cannot be reduced to inference, 'infer' reads the variable {variable}, which has no constant "
-                "initial value; deploy the trainable file alone"
-            )
+            raise _unknown(where, name.decode() if name else "passed to a loop or a branch")
         subgraph.tensors[int(operator.outputs[0])].buffer = values[name]
     removed = (OPS.VAR_HANDLE, OPS.READ_VARIABLE, OPS.CALL_ONCE)
     subgraph.operators = [each for each in subgraph.operators if kind_of(model, each) not in removed]

@@ -30,7 +30,7 @@ def logits(content: bytes, model: TrainableModel) -> Any:
     return infer(x=x_of(model))[model.output.name]
 
 
-@pytest.mark.parametrize("name", ["softmax", "momentum", "grouped", "dropout", "any_rows", "digits_cnn"])
+@pytest.mark.parametrize("name", ["softmax", "momentum", "grouped", "dropout", "any_rows"])
 def test_outputs_are_those_of_the_trainable_file(name: str, request: pytest.FixtureRequest) -> None:
     model = request.getfixturevalue(name)
     content = inference_only(model.content, "mine")
@@ -40,6 +40,16 @@ def test_outputs_are_those_of_the_trainable_file(name: str, request: pytest.Fixt
     assert found.metadata == {}
     assert len(content) < len(model.content)
     assert logits(content, model).tobytes() == logits(model.content, model).tobytes()
+
+
+def test_convolutions_are_those_of_tflite(digits_cnn: TrainableModel) -> None:
+    content = inference_only(digits_cnn.content, "mine")
+    found = flatbuffer.read(content, "mine")
+    assert found.signatures == {"infer": digits_cnn.signatures["infer"]}
+    assert found.operators["infer"] == {"CONV_2D": 2, "MAX_POOL_2D": 2, "RESHAPE": 1, "FULLY_CONNECTED": 2}
+    np.testing.assert_allclose(
+        logits(content, digits_cnn), logits(digits_cnn.content, digits_cnn), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_constants_are_computed_once(grouped: TrainableModel) -> None:
@@ -73,14 +83,13 @@ def test_values_beyond_float16_stay_float32(momentum: TrainableModel) -> None:
     assert abs(expected).max() > 65504
 
 
-@pytest.mark.parametrize("name", ["softmax", "digits_cnn", "dropout", "any_rows"])
+@pytest.mark.parametrize("name", ["softmax", "dropout", "any_rows"])
 def test_products_with_constants_become_fully_connected(name: str, request: pytest.FixtureRequest) -> None:
     model = request.getfixturevalue(name)
     content = inference_only(model.content, "mine")
     rewritten = with_fully_connected(content)
     before, after = (flatbuffer.read(each, "mine").operators["infer"] for each in (content, rewritten))
-    # filters times the pixels of grey images, two products of activations
-    left = {"digits_cnn": 1, "dropout": 2}.get(name, 0)
+    left = 2 if name == "dropout" else 0  # products of activations
     assert (after.get("BATCH_MATMUL", 0), after["FULLY_CONNECTED"]) == (left, before["BATCH_MATMUL"] - left)
     np.testing.assert_allclose(logits(rewritten, model), logits(content, model), rtol=1e-5, atol=1e-6)
 

@@ -113,10 +113,12 @@ class Emission:
     Attributes:
         memo: Values shared between lowerings.
         probes: How shapes depend on the rows of the batch.
+        native: Op types that are emitted unchanged even if they have a lowering.
     """
 
     memo: Memo
     probes: Probes
+    native: Collection[str] = ()
 
 
 def emit(
@@ -124,14 +126,22 @@ def emit(
     operations: list[tf.Operation],
     inputs: Mapping[str, tf.Tensor],
     variables: Mapping[int, tf.Variable | tf.Tensor],
+    native: Collection[str] = (),
 ) -> dict[str, tf.Tensor]:
     """Emit a trace into the current graph.
+
+    Args:
+        trace: The trace.
+        operations: Its ops to emit, in order.
+        inputs: Its arguments, by name.
+        variables: What stands for its variables, by handle id.
+        native: Op types that are emitted unchanged even if they have a lowering.
 
     Returns:
         The outputs by name.
     """
     constants = {placeholder.op.name: outer for outer, placeholder in trace.concrete.graph.captures}
-    emission = Emission({}, Probes.of(list(inputs.values())))
+    emission = Emission({}, Probes.of(list(inputs.values())), native)
     values: dict[str, Emitted] = {}
     for op in operations:
         if op.type == "Placeholder":
@@ -223,6 +233,8 @@ def _values(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[V
     constants = None if any(isinstance(value, Deferred) for value in inputs) else folded(op, inputs)
     if constants is not None:
         return constants
+    if op.type in emission.native:
+        return copied(op, [tensor_of(value) for value in inputs])
     if op.type in LOWERINGS:
         try:
             return LOWERINGS[op.type](op, inputs, emission.memo)

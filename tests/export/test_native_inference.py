@@ -1,0 +1,97 @@
+"""Files that only infer hold the convolutions that TensorFlow's own converter writes, and compute what Keras does."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
+from keras import layers
+
+from odt_sim import TrainableModel
+from odt_sim.export import export_model
+from odt_sim.model import flatbuffer
+from odt_sim.model.inference_only import INFERENCE, inference_only
+
+ROWS = 4
+
+
+def separable() -> list[layers.Layer]:
+    return [
+        layers.ZeroPadding2D(((0, 1), (0, 1))),
+        layers.DepthwiseConv2D(3, strides=2, use_bias=False),
+        layers.BatchNormalization(),
+        layers.ReLU(6.0),
+        layers.SeparableConv2D(6, 3, padding="same", activation="relu"),
+        layers.GlobalAveragePooling2D(),
+        layers.Dense(3, activation="softmax"),
+    ]
+
+
+def pooled() -> list[layers.Layer]:
+    return [
+        layers.Conv2D(4, 3, activation="relu"),
+        layers.MaxPooling2D(),
+        layers.Conv2D(4, 2, dilation_rate=2, padding="same"),
+        layers.BatchNormalization(scale=False),
+        layers.Activation("tanh"),
+        layers.AveragePooling2D(2),
+        layers.Flatten(),
+        layers.Dense(5, activation="relu"),
+        layers.Dense(3),
+    ]
+
+
+def transposed() -> list[layers.Layer]:
+    return [
+        layers.Conv2D(4, 3, strides=2, padding="same"),
+        layers.Conv2DTranspose(3, 3, strides=2, padding="same", activation="relu"),
+        layers.Flatten(),
+        layers.Dense(3),
+    ]
+
+
+def statistics(model: keras.Model) -> None:
+    """Give weights values that differ from those of a new normalization."""
+    random = np.random.default_rng(0)
+    for v in model.weights:
+        v.assign(np.asarray(v) + random.uniform(0.1, 0.5, v.shape).astype(np.float32))
+
+
+def converted(model: keras.Model, rows: int, folder: Path) -> bytes:
+    """Return the model as TensorFlow's converter writes it, with constant weights."""
+    module = tf.Module()
+    module.held = [v.value for v in model.variables]
+    module.infer = tf.function(lambda x: {"logits": model(x, training=False)})
+    concrete = module.infer.get_concrete_function(tf.TensorSpec([rows, *model.input_shape[1:]]))
+    tf.saved_model.save(module, folder, signatures={"infer": concrete})
+    return bytes(tf.lite.TFLiteConverter.from_saved_model(str(folder)).convert())
+
+
+@pytest.mark.parametrize("rows", [ROWS, None])
+@pytest.mark.parametrize("of", [separable, pooled, transposed])
+def test_ops_are_those_of_the_converter(of: Any, rows: int | None, tmp_path: Path) -> None:
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([layers.Input((8, 8, 2)), *of()])
+    statistics(model)
+    path = export_model(
+        model, tmp_path / "m.tflite", loss="sparse_categorical_crossentropy", optimizer="sgd", batch_size=rows
+    )
+    content = inference_only(path.read_bytes(), "m")
+    found = flatbuffer.read(content, "m")
+    assert found.signatures == {"infer": TrainableModel.load(path).signatures["infer"]}
+    if rows:
+        expected = flatbuffer.read(converted(model, rows, tmp_path / "saved"), "expected").operators["infer"]
+        biases = {"ADD": 1} if of is transposed else {}  # an op of its own
+        assert found.operators["infer"] == {**expected, **biases}
+    x = np.random.default_rng(2).normal(size=(ROWS, 8, 8, 2)).astype(np.float32)
+    infer = Interpreter(model_content=content).get_signature_runner("infer")
+    np.testing.assert_allclose(infer(x=x)["logits"], model.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
+
+
+def test_model_without_convolutions_keeps_its_inference(tmp_path: Path) -> None:
+    model = keras.Sequential([layers.Input((5,)), layers.Dense(3)])
+    path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd")
+    assert INFERENCE not in flatbuffer.read(path.read_bytes(), "m").metadata
