@@ -29,8 +29,7 @@ FLOAT = (
 """What stays float32: arithmetic on activations alone, which LiteRT's CPU kernels run faster in float32, and more exactly.
 
 Milliseconds of a batch in float32, with all ops in int8, and with these in float32: transformer_encoder 0.74, 4.64, 0.66;
-mobilenet 0.74, 1.49, 0.61; resnet8 0.85, 0.77, 0.43; har_cnn 0.37, 0.36, 0.18 (models of the
-tests, some smaller than those of `conf/model`; one thread, AMD EPYC).
+har_cnn 0.53, 0.80, 0.60; resnet8 13.7, 15.6, 16.5; mobilenet_v2 9.7, 13.3, 13.3 (one thread, AMD EPYC with AVX2).
 """
 
 
