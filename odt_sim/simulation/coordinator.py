@@ -2,11 +2,12 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -248,11 +249,16 @@ class Simulation:
             reported.round,
             settings={**self._settings, **observers.decides, **self._limits},
             target=self._target,
-            privacy=self._privacy,
+            privacy=self._spent_privacy(),
             conditions=self._conditions,
             stopped=self._ended_early(observers.reason if stopped else self._spending.reason),
             backend=getattr(self._backend, "choice", None),
         )
+
+    def _spent_privacy(self) -> Mapping[str, Any] | None:
+        """Return the promise of the rounds that ran, which may be fewer than planned."""
+        rounds = len(self._folder.rounds())
+        return promised(self._job, rounds) if self._privacy and rounds < self._rounds else self._privacy
 
     @property
     def _limits(self) -> dict[str, str]:

@@ -299,3 +299,14 @@ def test_summary_holds_the_privacy_promise(simulation, tmp_path):
     assert summary["privacy"] == DifferentialPrivacy(1.0, 2.0).privacy(rounds=3, cohort=2, participants=6)
     assert 1 < summary["privacy"]["epsilon"] < 100
     assert re.fullmatch(r"2\.0", summary["settings"]["aggregator.noise_multiplier"])
+
+
+def test_privacy_is_that_of_the_rounds_that_ran(simulation, tmp_path):
+    private, fleet = DifferentialPrivacy(1.0, 2.0), Fleet(cohort=2, unseen=1)
+    run = simulation(
+        FedAvg(), tmp_path, aggregator=private, fleet=fleet, rounds=50, callbacks=[lambda record: record.round == 2]
+    )
+    assert run.run().rounds == 2
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["privacy"] == private.privacy(rounds=2, cohort=2, participants=6)
+    assert summary["privacy"]["epsilon"] < private.privacy(50, 2, 6)["epsilon"] / 2
