@@ -1,7 +1,6 @@
 """Export an unchanged Keras model as a trainable `.tflite` file."""
 
 import os
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -184,7 +183,7 @@ def export_model(
         outputs=outputs_of(objectives, interface, task, metrics),
         train_inputs=applied.declared,
     )
-    content = with_metadata(content, INFERENCE, zlib.compress(inference)) if inference else content
+    content = with_metadata(content, INFERENCE, inference) if inference else content
     write_file(Path(path), with_metadata(content, METADATA_NAME, manifest.to_json().encode()))
     return Path(path)
 

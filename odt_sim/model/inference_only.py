@@ -1,7 +1,6 @@
 """Reduce a trainable `.tflite` file to inference with constant weights."""
 
 import re
-import zlib
 from collections.abc import Iterator
 from copy import copy
 from typing import Any
@@ -31,7 +30,7 @@ _CALLS = {getattr(OPS, name): CALLS[name] for name in ("WHILE", "IF", "CALL")}
 """Ops that call subgraphs, and the options that hold these."""
 
 INFERENCE = "odt_sim.inference"
-"""The metadata with `infer` as a compressed file of its own, from `x` and the weights `a0..aN`; see `native_inference`."""
+"""The metadata with `infer` as a file of its own, from `x` and the weights `a0..aN`; see `native_inference`."""
 
 _WEIGHT = re.compile(rb"a\d+")
 _RANDOM = tuple(getattr(OPS, name) for name in RANDOM)
@@ -71,9 +70,9 @@ def _metadata(model: Any, name: str) -> bytes | None:
     return bytes(model.buffers[found[0]].data) if found else None
 
 
-def _native(compressed: bytes, values: dict[bytes, bytes], where: str) -> bytes:
+def _native(content: bytes, values: dict[bytes, bytes], where: str) -> bytes:
     """Return the file that an export keeps for inference, with the values of variables in place of inputs."""
-    model = unpacked(zlib.decompress(compressed))
+    model = unpacked(content)
     model.metadata = model.metadataBuffer = None
     [subgraph], [signature] = model.subgraphs, model.signatureDefs
     weights = {entry.tensorIndex: entry.name for entry in signature.inputs if _WEIGHT.fullmatch(entry.name)}
