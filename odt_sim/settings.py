@@ -157,9 +157,11 @@ class Schedule(Settings, group="fleet.schedule"):
         for found in fields(self):
             kinds, value = READ_BY.get(found.name, ()), vars(self)[found.name]
             if kinds and self.kind not in kinds and value != found.default:
+                expected = "null" if found.default is None else found.default
+                use = "use" if len(kinds) > 1 else "uses"
                 raise ConfigurationError(
-                    f"fleet.schedule.{found.name}: expected {found.default} with fleet.schedule.kind={self.kind}, found "
-                    f"{value}; only {' and '.join(kinds)} use it"
+                    f"fleet.schedule.{found.name}: expected {expected} with fleet.schedule.kind={self.kind}, found "
+                    f"{value}; only {' and '.join(kinds)} {use} it"
                 )
 
 

@@ -10,7 +10,7 @@ from odt_sim import Fleet, TrainingPlan
 from odt_sim.declarations import declared
 from odt_sim.errors import ConfigurationError
 from odt_sim.export.cache import OPTIONS
-from odt_sim.settings import Availability, ExportedModel, General, Profiles, Run, Split
+from odt_sim.settings import Availability, ExportedModel, General, Profiles, Run, Schedule, Split
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,27 @@ def test_value_that_does_not_fit_is_refused_in_one_line(kind, values, message):
     with pytest.raises(ConfigurationError) as caught:
         kind(**values)
     assert str(caught.value) == message.replace("1e10", "10000000000.0")
+
+
+UNREAD = [
+    (
+        Schedule,
+        {"pacer_seconds": 3},
+        "fleet.schedule.pacer_seconds: expected null with fleet.schedule.kind=synchronous, found 3; only oort uses it",
+    ),
+    (
+        Schedule,
+        {"kind": "oort", "concurrency": 3},
+        "fleet.schedule.concurrency: expected null with fleet.schedule.kind=oort, found 3; only fedbuff and fedasync use it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "message"), UNREAD)
+def test_setting_that_the_choice_does_not_read_is_refused(kind, values, message):
+    with pytest.raises(ConfigurationError) as caught:
+        kind(**values)
+    assert str(caught.value) == message
 
 
 def test_numpy_numbers_and_bounds_are_accepted():

@@ -182,10 +182,3 @@ def test_unusable_settings(simulation, on_clock, momentum, tmp_path, strategy, s
     fleet = type(given)(**{**vars(given), **settings, **({"availability": None} if "profiles" in settings else {})})
     with pytest.raises(error, match=message):
         simulation(strategy, tmp_path, fleet=fleet, plan=TrainingPlan(2, 0.05)).run()
-
-
-def test_setting_of_another_kind_is_refused():
-    from odt_sim.settings import Schedule
-
-    with pytest.raises(ConfigurationError, match=r"fleet.schedule.pacer_seconds: expected None with .*synchronous"):
-        Schedule(pacer_seconds=3)
