@@ -101,8 +101,9 @@ class Availability(Settings, group="fleet.availability"):
     )
 
     def __post_init__(self) -> None:
-        """Check types and ranges, the shares of the time zones, and that the low of a day is not above its peak."""
+        """Check types, ranges, the time zones' shares, and low against peak; refuse settings that the kind does not read."""
         super().__post_init__()
+        _check_read(self, "kind", READ_BY_AVAILABILITY)
         if self.low > self.peak:
             raise ConfigurationError(
                 f"fleet.availability.low: expected at most peak, {self.peak:g}, found {self.low:g}"
@@ -152,17 +153,10 @@ class Schedule(Settings, group="fleet.schedule"):
     hinge_slope: float = setting(10.0, "staleness hinge: beyond, the factor 1 / (slope (s - after) + 1)", least=0)
 
     def __post_init__(self) -> None:
-        """Check types and ranges, and that no setting is given that the kind does not read."""
+        """Check types and ranges, and that no setting is given that the kind or the staleness does not read."""
         super().__post_init__()
-        for found in fields(self):
-            kinds, value = READ_BY.get(found.name, ()), vars(self)[found.name]
-            if kinds and self.kind not in kinds and value != found.default:
-                expected = "null" if found.default is None else found.default
-                use = "use" if len(kinds) > 1 else "uses"
-                raise ConfigurationError(
-                    f"fleet.schedule.{found.name}: expected {expected} with fleet.schedule.kind={self.kind}, found "
-                    f"{value}; only {' and '.join(kinds)} {use} it"
-                )
+        _check_read(self, "kind", READ_BY)
+        _check_read(self, "staleness", READ_BY_STALENESS)
 
 
 ROUNDS, ASYNCHRONOUS = ("synchronous", "oort"), ("fedbuff", "fedasync")
@@ -176,6 +170,39 @@ READ_BY: Mapping[str, tuple[str, ...]] = {
     "mixing": ("fedasync",),
 }
 """The kinds of a schedule that read a setting, by its name; all kinds read the others."""
+
+READ_BY_STALENESS: Mapping[str, tuple[str, ...]] = {
+    "exponent": ("polynomial",),
+    **dict.fromkeys(("hinge_after", "hinge_slope"), ("hinge",)),
+}
+"""The values of `fleet.schedule.staleness` that read a setting, by its name."""
+READ_BY_AVAILABILITY: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("peak", "low"), ("daily",)),
+    **dict.fromkeys(("on_hours", "off_hours"), ("markov",)),
+}
+"""The kinds of availability that read a setting, by its name."""
+
+
+def _check_read(given: Settings, chooser: str, read_by: Mapping[str, tuple[str, ...]]) -> None:
+    """Check that settings which the value of another one does not read have their defaults.
+
+    Args:
+        given: The settings.
+        chooser: The name of the setting that decides which others are read.
+        read_by: The values of that setting that read another one, by its name.
+
+    Raises:
+        ConfigurationError: A setting that is not read differs from its default.
+    """
+    values, defaults = vars(given), {found.name: found.default for found in fields(given)}  # type: ignore[arg-type]
+    for name, readers in read_by.items():
+        if values[chooser] not in readers and values[name] != defaults[name]:
+            expected, choice = ("null" if each is None else each for each in (defaults[name], values[chooser]))
+            use = "use" if len(readers) > 1 else "uses"
+            raise ConfigurationError(
+                f"{given.group}.{name}: expected {expected} with {given.group}.{chooser}={choice}, found {values[name]}; "
+                f"only {' and '.join(readers)} {use} it"
+            )
 
 
 @dataclass(frozen=True)
@@ -252,8 +279,9 @@ class Split(Settings, group="split"):
     gap: int = setting(1, "examples that method block drops between two parts", least=0)
 
     def __post_init__(self) -> None:
-        """Check types and ranges, and that examples for training remain."""
+        """Check types and ranges, that examples for training remain, and that the method reads a given gap."""
         super().__post_init__()
+        _check_read(self, "method", {"gap": ("block",)})
         if self.validation + self.test >= 1:
             raise ConfigurationError(
                 f"split: expected validation and test to sum to below 1, found {self.validation} and {self.test}"

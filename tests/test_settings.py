@@ -51,6 +51,37 @@ UNREAD = [
         {"kind": "oort", "concurrency": 3},
         "fleet.schedule.concurrency: expected null with fleet.schedule.kind=oort, found 3; only fedbuff and fedasync use it",
     ),
+    (
+        Schedule,
+        {"kind": "fedbuff", "hinge_after": 2},
+        "fleet.schedule.hinge_after: expected 4 with fleet.schedule.staleness=polynomial, found 2; only hinge uses it",
+    ),
+    (
+        Schedule,
+        {"kind": "fedasync", "staleness": "constant", "exponent": 2},
+        "fleet.schedule.exponent: expected 0.5 with fleet.schedule.staleness=constant, found 2; only polynomial uses it",
+    ),
+    (
+        Availability,
+        {"kind": "charging", "on_hours": 1},
+        "fleet.availability.on_hours: expected 2.0 with fleet.availability.kind=charging, found 1; only markov uses it",
+    ),
+    (
+        Availability,
+        {"kind": "daily", "off_hours": 2},
+        "fleet.availability.off_hours: expected 6.0 with fleet.availability.kind=daily, found 2; only markov uses it",
+    ),
+    (
+        Availability,
+        {"kind": "markov", "peak": 0.9},
+        "fleet.availability.peak: expected 0.4 with fleet.availability.kind=markov, found 0.9; only daily uses it",
+    ),
+    (
+        Availability,
+        {"low": 0.3},
+        "fleet.availability.low: expected 0.1 with fleet.availability.kind=null, found 0.3; only daily uses it",
+    ),
+    (Split, {"gap": 3}, "split.gap: expected 1 with split.method=stratified, found 3; only block uses it"),
 ]
 
 
@@ -59,6 +90,14 @@ def test_setting_that_the_choice_does_not_read_is_refused(kind, values, message)
     with pytest.raises(ConfigurationError) as caught:
         kind(**values)
     assert str(caught.value) == message
+
+
+def test_settings_that_the_choice_reads_or_that_equal_their_default_are_accepted():
+    assert Split("block", gap=80).gap == 80
+    assert Split("random", gap=1).gap == 1
+    assert Availability("markov", on_hours=1, peak=0.4).on_hours == 1
+    assert Availability("charging", time_zones={"UTC": 1}, floor=0.5).floor == 0.5
+    assert Schedule("fedbuff", staleness="hinge", hinge_after=2, exponent=0.5).hinge_after == 2
 
 
 def test_numpy_numbers_and_bounds_are_accepted():

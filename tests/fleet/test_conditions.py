@@ -80,7 +80,7 @@ def test_devices_with_too_little_memory_are_not_eligible(softmax: TrainableModel
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"peak": 0.1, "low": 0.2}, "fleet.availability.low: expected at most peak, 0.1, found 0.2"),
+        ({"kind": "daily", "peak": 0.1, "low": 0.2}, "fleet.availability.low: expected at most peak, 0.1, found 0.2"),
         (
             {"time_zones": {"Europe/Berlin": 0}},
             "fleet.availability.time_zones: expected a share above 0 for Europe/Berlin",
