@@ -101,7 +101,10 @@ def _texts(documented: Any) -> dict[str, str]:
 
 
 def argument_texts(docstring: str) -> dict[str, str]:
-    """Return the documentation of arguments or attributes, by name, from a clean Google-style docstring."""
+    """Return the documentation of arguments or attributes, by name, from a clean Google-style docstring.
+
+    Python's `None` is `null`, as the command line writes it.
+    """
     section = re.search(r"^(?:Args|Attributes):\n((?:[ ]{4}.*\n?|\n)*)", docstring, re.M)
     entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section[1] if section else "", re.M)
-    return {name: " ".join(text.split()).rstrip(".") for name, text in entries}
+    return {name: re.sub(r"\bNone\b", "null", " ".join(text.split())).rstrip(".") for name, text in entries}

@@ -31,13 +31,14 @@ def backend(
     """Return the backend that chooses; with a setting of Ray's cluster or actors, the Ray backend.
 
     Args:
-        address: As of the backend `ray`; other than `local` uses that backend from the start.
-        actors: Likewise, other than null.
-        devices_per_actor: Likewise, other than `auto`.
-        num_cpus: Likewise, other than null.
-        resources: Likewise, other than null.
-        runtime_env: Likewise, other than null.
-        runtime: What runs the model's file: `litert`, `compiled` or `flex`.
+        address: The Ray cluster to join: `auto` or `host:port`. Any value other than `local` runs the devices on Ray.
+        actors: The number of Ray actors. A number runs the devices on Ray.
+        devices_per_actor: 1 runs the devices on Ray, with an actor for each device; `auto` does not decide for Ray.
+        num_cpus: The CPUs that each Ray actor reserves. A number runs the devices on Ray.
+        resources: Custom resources of the Ray cluster that each actor reserves, by name. A mapping runs the devices on Ray.
+        runtime_env: Ray's runtime environment for all processes of the job. A mapping runs the devices on Ray.
+        runtime: What runs the model's file: `litert`, LiteRT's interpreter; `compiled`, LiteRT's compiled model; `flex`,
+            TensorFlow's interpreter with Flex ops, in a process beside each that runs devices.
         runtime_python: For `flex`, the Python of an environment with TensorFlow 2.19; None for the variable
             `ODT_SIM_FLEX_PYTHON`.
 
@@ -72,8 +73,10 @@ class AutoBackend:
         """Check the settings; start nothing.
 
         Args:
-            runtime: As of `SerialBackend`.
-            runtime_python: Likewise.
+            runtime: What runs the model's file: `litert`, LiteRT's interpreter; `compiled`, LiteRT's compiled model; `flex`,
+                TensorFlow's interpreter with Flex ops, in a process beside each that runs devices.
+            runtime_python: For `flex`, the Python of an environment with TensorFlow 2.19; None for the variable
+                `ODT_SIM_FLEX_PYTHON`.
 
         Raises:
             ConfigurationError: A setting is out of range.

@@ -1,5 +1,6 @@
 """The files of conf/ agree with the signatures that they choose, and help and reference list every key."""
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -32,6 +33,13 @@ def test_every_setting_is_documented():
     settings = [setting for section in [*groups(), *CHOSEN] for setting in section.settings]
     assert len(settings) > 90
     assert [setting.key for setting in settings if not setting.text] == []
+
+
+def test_texts_of_settings_say_null_and_can_be_read_alone():
+    settings = [setting for section in [*groups(), *CHOSEN, *options("model")] for setting in section.settings]
+    texts = {setting.key: setting.text for setting in settings}
+    assert texts["tracker.tracking_uri"] == "The database or the server; null for MLflow's own setting"
+    assert [key for key, text in texts.items() if re.search(r"\bNone\b|\bLikewise\b|\bAs of\b", text)] == []
 
 
 def test_help_and_reference_list_every_key_and_option():

@@ -88,10 +88,11 @@ class RayBackend:
 
         Args:
             address: `local` starts a Ray for this process and its later runs; `auto` or `host:port` joins a running cluster.
-            actors: The number of actors; None for as many as fit. Ignored with `devices_per_actor: 1`.
+            actors: The number of actors; None for as many as fit. With `devices_per_actor=1` there is one for each device,
+                and this number is ignored.
             devices_per_actor: `auto`, or 1 for an actor with an interpreter and a checkpoint for each device.
             num_cpus: The CPUs that each actor reserves, also a fraction; None for 1, for fewer if `actors` exceeds the CPUs
-                of a local Ray, and for 0 with `devices_per_actor: 1`.
+                of a local Ray, and for 0 with `devices_per_actor=1`.
             resources: Custom resources of the cluster that each actor reserves, by name.
             runtime_env: Ray's runtime environment for all processes of the job.
             runtime: What runs the model's file: `litert`, LiteRT's interpreter; `compiled`, LiteRT's compiled model; `flex`,
