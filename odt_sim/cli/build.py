@@ -257,17 +257,16 @@ def federated(config: DictConfig) -> FederatedData:
     """
     dataset, partition = (build(config[group], group) for group in ("data", "partition"))
     split = config.split
-    with user_code_errors(partition, "partition: failed", ConfigurationError):
-        data = federate(
-            dataset,
-            partition,
-            config.fleet.devices,
-            config.seed,
-            validation=float(split.validation),
-            test=float(split.test),
-            method=split.method,
-            gap=split.gap,
-        )
+    data = federate(
+        dataset,
+        partition,
+        config.fleet.devices,
+        config.seed,
+        validation=float(split.validation),
+        test=float(split.test),
+        method=split.method,
+        gap=split.gap,
+    )
     return _changed(_changed(data, config, "drift"), config, "arrival")
 
 

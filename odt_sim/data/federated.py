@@ -1,6 +1,7 @@
 """A data set partitioned over a fleet: index lists over shared arrays."""
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from odt_sim.data.periods import Arrival
 from odt_sim.data.split import Parts, part_sizes, split, split_as_given, split_by_block
 from odt_sim.errors import ConfigurationError, DataError
 from odt_sim.settings import Split
+from odt_sim.user_code import user_code_errors
 
 SPLIT_AT_ONCE = 10_000
 """The largest fleet that is split in advance, at 0.1 ms a device; devices of larger fleets are split when they run."""
@@ -159,7 +161,8 @@ def federate(
     Raises:
         DataError: Lengths differ, a value is not a finite number, a label is out of range, or the partition is invalid,
             uses an example twice, or leaves a device too few examples for its parts.
-        ConfigurationError: A setting is out of range, or an argument has a wrong type.
+        ConfigurationError: A setting is out of range, an argument has a wrong type, or the partition lacks a setting or
+            fails.
     """
     Split(method, validation, test, gap)
     if not isinstance(dataset, Dataset):
@@ -258,18 +261,24 @@ def _described_split(method: str, validation: float, test: float, gap: int) -> s
 
 def _partitioned(dataset: Dataset, partition: Partition, devices: int | None, seed: int) -> IndexLists:
     """Return the partition's index lists, once they are checked."""
-    where = f"the partition of data {dataset.name}"
-    parts = partition(dataset, devices, seed)
-    if not hasattr(parts, "__len__"):
-        raise DataError(
-            f"{where}: returned a {type(parts).__name__}, expected a list of index arrays, one for each device; "
-            "return list(...)"
+    where, name = f"the partition of data {dataset.name}", described(partition)
+    if missing := _missing_settings(partition):
+        raise ConfigurationError(
+            f"federate: partition: {name} needs {' and '.join(missing)}, found none; give it by functools.partial: "
+            f"partial({name.partition(' ')[0]}, {', '.join(f'{each}=...' for each in missing)})"
         )
-    if not len(parts) or (devices is not None and len(parts) != devices):
-        raise DataError(
-            f"{where}: made {len(parts)} devices, expected {devices or 'at least 1'}; correct the partition"
-        )
-    lists = IndexLists.of(parts)
+    with user_code_errors(partition, f"partition: {name} failed", ConfigurationError):
+        parts = partition(dataset, devices, seed)
+        if not hasattr(parts, "__len__"):
+            raise DataError(
+                f"{where}: returned a {type(parts).__name__}, expected a list of index arrays, one for each device; "
+                "return list(...)"
+            )
+        if not len(parts) or (devices is not None and len(parts) != devices):
+            raise DataError(
+                f"{where}: made {len(parts)} devices, expected {devices or 'at least 1'}; correct the partition"
+            )
+        lists = IndexLists.of(parts)
     used = lists.values
     if len(used) and (used.min() < 0 or used.max() >= len(dataset.x)):
         raise DataError(f"{where}: has indices {used.min()}..{used.max()}, expected 0..{len(dataset.x) - 1}")
@@ -277,6 +286,15 @@ def _partitioned(dataset: Dataset, partition: Partition, devices: int | None, se
     if times.max() > 1:
         raise DataError(f"{where}: uses example {times.argmax()} {times.max()} times, expected at most once")
     return lists
+
+
+def _missing_settings(partition: Partition) -> list[str]:
+    """Return the settings that a partition requires by keyword and that it was not given."""
+    try:
+        parameters = inspect.signature(partition).parameters.values()
+    except ValueError:  # built-in functions, and a `partial` with a setting that its function does not take
+        return []
+    return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
 
 
 def _users(dataset: Dataset, lists: IndexLists) -> Array | None:

@@ -472,6 +472,11 @@ class Device:
 
     def _split(self, split: str) -> Examples:
         splits = {"test": self.test_examples, "validation": self.validation_examples, "train": self.train_examples}
+        if not isinstance(split, str):
+            raise DataError(
+                f"device {self.id}: expected the name of a split, one of {', '.join(splits)}, found {type(split).__name__}; "
+                "for other examples make another Device"
+            )
         if split not in splits:
             raise DataError(f"device {self.id}: unknown split {split!r}; expected one of {', '.join(splits)}")
         return splits[split]

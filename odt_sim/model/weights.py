@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any
+from numbers import Real
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from odt_sim.errors import ModelError
 from odt_sim.model.manifest import Parameter
 
 Vector = NDArray[np.float32]
+NUMBERS = (Real, np.generic, np.ndarray)  # what weights are multiplied and divided by
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def _layout_of(text: str) -> Layout:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """A flat float32 vector with named views, and its arithmetic: `a + b`, `a - b`, `2 * a`, `a / 2`, `-a`.
+    """A flat float32 vector with named views, and its arithmetic: `a + b`, `a - b`, `2 * a`, `a / 2`, `-a`, `sum`.
 
     Attributes:
         layout: The parameters in the vector.
@@ -181,20 +183,32 @@ class Weights:
 
     def __add__(self, other: "Weights") -> "Weights":
         """Add weights of the same layout."""
+        if not isinstance(other, Weights):
+            return NotImplemented
         return Weights(self.layout, self.vector + self._same(other))
+
+    def __radd__(self, other: Literal[0]) -> "Weights":
+        """Add to 0, with which `sum` begins."""
+        return self._unshared() if isinstance(other, int) and other == 0 else NotImplemented
 
     def __sub__(self, other: "Weights") -> "Weights":
         """Subtract weights of the same layout."""
+        if not isinstance(other, Weights):
+            return NotImplemented
         return Weights(self.layout, self.vector - self._same(other))
 
     def __mul__(self, factor: float) -> "Weights":
         """Multiply every value by a number."""
+        if not isinstance(factor, NUMBERS):
+            return NotImplemented
         return Weights(self.layout, self.vector * np.float32(factor))
 
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: float) -> "Weights":
         """Divide every value by a number."""
+        if not isinstance(divisor, NUMBERS):
+            return NotImplemented
         return Weights(self.layout, self.vector / np.float32(divisor))
 
     def __neg__(self) -> "Weights":

@@ -57,8 +57,10 @@ def as_observers(callbacks: Sequence[Function | Observer]) -> list[Observer]:
     """Return callbacks as observers; observers are returned unchanged.
 
     Raises:
-        ConfigurationError: One is neither a function nor an observer.
+        ConfigurationError: They are no list, or one is neither a function nor an observer.
     """
+    if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
+        raise ConfigurationError(f"callbacks: expected a list, found {callbacks!r}; put it into one: callbacks=[...]")
     for each in callbacks:
         if isinstance(each, type) or not (isinstance(each, Observer) or callable(each)):
             found = f"the class {each.__name__}" if isinstance(each, type) else repr(each)

@@ -8,7 +8,7 @@ import pytest
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.drift import label_permutation
 from odt_sim.data.federated import SPLIT_AT_ONCE, federate, standardized
-from odt_sim.data.partition import by_user, dirichlet, iid
+from odt_sim.data.partition import by_user, dirichlet, iid, pathological
 from odt_sim.data.split import split, split_by_block
 from odt_sim.errors import ConfigurationError, DataError
 
@@ -293,3 +293,36 @@ def test_standardized_fleet_is_split_in_advance():
 def test_argument_of_a_wrong_type_is_refused(dataset, partition, message):
     with pytest.raises(ConfigurationError, match=message):
         federate(dataset, partition, devices=2, seed=0)
+
+
+def ragged(dataset, devices, seed):
+    return [[[0], [1, 2]]] * devices
+
+
+def odd(dataset, devices, seed):
+    return 1 // 0
+
+
+@pytest.mark.parametrize(
+    ("partition", "message"),
+    [
+        (
+            dirichlet,
+            r"^federate: partition: dirichlet needs alpha, found none; give it by functools.partial: "
+            r"partial\(dirichlet, alpha=...\)$",
+        ),
+        (
+            partial(dirichlet, min_examples=3),
+            r"^federate: partition: dirichlet min_examples=3 needs alpha, .*: partial\(dirichlet, alpha=...\)$",
+        ),
+        (
+            partial(pathological, classes=2),
+            r"^partition: pathological classes=2 failed with TypeError: .* unexpected keyword argument 'classes'.*; correct",
+        ),
+        (ragged, r"^partition: ragged failed with ValueError: .*; correct it$"),
+        (odd, r"^partition: odd failed with ZeroDivisionError: .* \(.*test_federated.py:\d+\); correct it$"),
+    ],
+)
+def test_failing_partition_is_named_in_one_line(partition, message):
+    with pytest.raises(ConfigurationError, match=message):
+        federate(make(), partition, devices=5, seed=0)

@@ -108,3 +108,7 @@ def test_missing_splits_are_refused(softmax: TrainableModel, rows: Draw) -> None
         device.loss("validation")
     with pytest.raises(DataError, match="device 6: unknown split 'holdout'; expected one of test, validation, train"):
         device.evaluate("holdout")
+    with pytest.raises(
+        DataError, match=r"device 6: expected the name of a split, one of test, .*, found tuple; for other"
+    ):
+        device.evaluate(rows(softmax, 3))  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """Weights: one vector, named views, and arithmetic on it."""
 
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -55,6 +56,28 @@ def test_from_tensors_copies() -> None:
     np.testing.assert_array_equal(weights.vector, [1] * 6 + [2] * 3 + [3])
     assert not any(np.shares_memory(tensor, weights.vector) for tensor in tensors)
     assert Weights.from_tensors(Layout(()), []).vector.shape == (0,)
+
+
+def test_sum_adds_weights() -> None:
+    weights = counted()
+    np.testing.assert_array_equal(sum([weights, weights, weights]).vector, 3 * np.arange(10))  # type: ignore[union-attr]
+    assert not np.shares_memory(sum([weights]).vector, weights.vector)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("calculate", "message"),
+    [
+        (lambda w: w * w, r"unsupported operand type\(s\) for \*: 'Weights' and 'Weights'"),
+        (lambda w: w / w, r"unsupported operand type\(s\) for /: 'Weights' and 'Weights'"),
+        (lambda w: w * None, r"unsupported operand type\(s\) for \*: 'Weights' and 'NoneType'"),
+        (lambda w: w + 1, r"unsupported operand type\(s\) for \+: 'Weights' and 'int'"),
+        (lambda w: 1 + w, r"unsupported operand type\(s\) for \+: 'int' and 'Weights'"),
+        (lambda w: w - 0.5, r"unsupported operand type\(s\) for -: 'Weights' and 'float'"),
+    ],
+)
+def test_unsupported_operands_are_named(calculate: Callable[[Weights], object], message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        calculate(counted())
 
 
 def test_arithmetic() -> None:

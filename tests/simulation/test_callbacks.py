@@ -122,6 +122,13 @@ def test_observer_that_is_not_required_is_dropped(simulation, tmp_path):
     assert warning.startswith("Fails.on_round: failed with OSError: no room")
 
 
+def test_function_in_place_of_a_list_is_refused(simulation, tmp_path):
+    with pytest.raises(
+        ConfigurationError, match=r"^callbacks: expected a list, found <built-in function print>; put it "
+    ):
+        simulation(FedPer(), tmp_path, callbacks=print)
+
+
 @pytest.mark.parametrize("found", ["class", "number"])
 def test_what_is_neither_function_nor_observer_is_refused(found, own, simulation, tmp_path):
     given, shown = {"class": (own.StopWhenFlat, "the class StopWhenFlat"), "number": (3, "3")}[found]
