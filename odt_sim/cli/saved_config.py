@@ -77,7 +77,9 @@ def saved_config(folder: Path) -> DictConfig:
     """
     if not (folder / ".hydra" / CONFIG).is_file():
         raise ConfigurationError(
-            f"{folder}: holds no configuration, so it is no run of odt-sim run; give the folder of one"
+            f"{folder}: holds no .hydra/{CONFIG}, since the run was started from Python; make the same Simulation there: "
+            "simulation.deployed([ID]) gives devices with their models, list(odt_sim.deploy.write.deploy(simulation, "
+            "Path('phones'), [ID])) writes the files"
         )
     return _read(folder / ".hydra" / CONFIG, _config)
 

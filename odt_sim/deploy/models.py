@@ -65,7 +65,7 @@ def global_file(folder: Path) -> Path:
     if not path.is_file():
         raise StrategyError(
             f"{folder}: has no global model, since strategy {summary.strategy} leaves weights on the devices; "
-            "deploy a device"
+            f"deploy a device: odt-sim deploy {folder} --device ID, or simulation.deployed([ID]) for a run from Python"
         )
     return path
 

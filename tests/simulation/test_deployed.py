@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim import Device, Strategy, TrainableModel
+from odt_sim import Device, Results, Strategy, TrainableModel
+from odt_sim.cli.deploy import deploy as deploy_command
 from odt_sim.deploy.models import device_model
 from odt_sim.deploy.write import deploy
 from odt_sim.device.engines.compiled import CompiledEngine
@@ -117,9 +118,29 @@ def test_strategy_that_corrects_outputs_is_refused(simulation: Any, grouped: Tra
         device_model(run, corrected[0])
 
 
+def test_commands_on_a_run_from_python_name_the_way_in_python(simulation: Any, tmp_path: Path) -> None:
+    simulation(FedPer(), tmp_path).run()
+    way = (
+        rf"^{tmp_path}: holds no .hydra/config.yaml, since the run was started from Python; make the same Simulation there: "
+        r"simulation.deployed\(\[ID\]\) gives devices .*, list\(odt_sim.deploy.write.deploy\(simulation, .*\)\) writes the"
+    )
+    with pytest.raises(ConfigurationError, match=way):
+        Results.load(tmp_path).device(0).model()
+    with pytest.raises(ConfigurationError, match=way):
+        deploy_command([str(tmp_path), "--device", "0"])
+    with pytest.raises(StrategyError, match=r"or simulation.deployed\(\[ID\]\) for a run from Python$"):
+        Results.load(tmp_path).model()
+    files = [
+        row["file"] for rows in deploy(simulation(FedPer(), tmp_path), tmp_path / "phones", [0], []) for row in rows
+    ]
+    assert files == ["device_0.tflite"]
+
+
 def test_strategy_without_a_global_model_is_refused(simulation: Any, tmp_path: Path) -> None:
     simulation(FedPer(), tmp_path).run()
-    with pytest.raises(StrategyError, match="has no global model, since strategy fedper leaves weights on the devices"):
+    with pytest.raises(
+        StrategyError, match=r"has no global model, .* strategy fedper leaves .*; deploy a device: .*Python"
+    ):
         list(deploy(simulation(FedPer(), tmp_path), tmp_path / "deploy", None))
 
 
