@@ -128,7 +128,7 @@ CASES = {
         [*NPZ, "data.path=labels.npz"],
         r"data labels: 4 labels are out of range, the first is 10 in example 9; expected 0\.\.9 for 10 classes; choose",
     ),
-    "NaN": ([*NPZ, "data.path=hole.npz"], r"data hole: x has 1 values that are NaN or infinite .*, the first in example 7; "),
+    "NaN": ([*NPZ, "data.path=hole.npz"], r"data hole: x has 1 value that is NaN or infinite .*, the first in example 7; "),
     "a device with too few examples": (
         ["data=npz", "data.path=users.npz", "data.users=who", "partition=by_user", "fleet.devices=null", "fleet.unseen=0"],
         r"device 2: expected at least 3 examples \(train, validation, test\), found 2; choose fewer devices or another",

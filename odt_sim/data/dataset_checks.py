@@ -167,9 +167,11 @@ def _check_finite(where: str, key: str, floats: Array) -> None:
     finite = np.isfinite(floats)
     if not finite.all():
         first = int(np.argmin(finite.reshape(len(finite), -1).all(axis=1)))
+        count = finite.size - np.count_nonzero(finite)
+        values, them = ("1 value that is", "it") if count == 1 else (f"{count} values that are", "them")
         raise DataError(
-            f"{where}: {key} has {finite.size - np.count_nonzero(finite)} values that are NaN or infinite in "
-            f"{floats.dtype}, the first in example {first}; remove or fill them"
+            f"{where}: {key} has {values} NaN or infinite in {floats.dtype}, the first in example {first}; remove or fill "
+            f"{them}"
         )
 
 

@@ -117,7 +117,7 @@ def by_user(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
     """
     if dataset.users is None:
         raise DataError(
-            f"data {dataset.name}: has no user ids; name their array (data.users) or choose another partition"
+            f"data {dataset.name}: has no user ids; name their column or array (data.users) or choose another partition"
         )
     ids, user = np.unique(dataset.users, return_inverse=True)
     devices = len(ids) if devices is None else _required(devices)

@@ -59,7 +59,8 @@ class EarlyStopping(Observer):
             improved = self._best is None or sign * value > self._best
             self._best = sign * value if improved else self._best
             self._without_improvement = 0 if improved else self._without_improvement + 1
-            stop, why = self._without_improvement >= self._patience, f"did not improve in {self._patience} evaluations"
+            evaluations = "1 evaluation" if self._patience == 1 else f"{self._patience} evaluations"
+            stop, why = self._without_improvement >= self._patience, f"did not improve in {evaluations}"
         if stop:
             self.reason = self.reason or f"validation {metric} {why}, round {record.round}"
         return bool(stop)

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from odt_sim.errors import ConfigurationError
 from odt_sim.observers.base import RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
 from odt_sim.trackers.base import Tracker, WrittenReport, earlier_run_id, keep_run_id, required, trained_model
 from odt_sim.trackers.flat import round_figures, summary_figures
+from odt_sim.user_code import user_code_errors
 
 MAX_PARAMETERS = 100
 """The parameters that MLflow accepts in one call."""
@@ -73,9 +75,20 @@ class MLflow(Tracker):
             self._client.set_terminated(run)
 
     def _open(self, name: str, folder: Path, earlier: str | None) -> str:
-        """Create a run, or reopen an earlier one; return its id, which the folder keeps."""
-        self._client = self._library.MlflowClient(tracking_uri=self._uri)
-        with _few_retries():
+        """Create a run, or reopen an earlier one; return its id, which the folder keeps.
+
+        Raises:
+            ConfigurationError: The database or the server cannot be used.
+        """
+        where, advice = (
+            self._uri or "MLflow's own tracking URI",
+            "check tracker.tracking_uri and whether its server runs",
+        )
+        failed = user_code_errors(
+            None, f"tracker=mlflow: opening a run at {where} failed", ConfigurationError, advice=advice
+        )
+        with failed, _few_retries():
+            self._client = self._library.MlflowClient(tracking_uri=self._uri)
             if earlier:
                 self._client.update_run(earlier, status="RUNNING")
                 return earlier

@@ -88,7 +88,7 @@ def test_each_array_is_converted_like_one() -> None:
 @pytest.mark.parametrize(
     ("x", "y", "classes", "message"),
     [
-        ({"a": A, "b": [0.5] * 5 + [np.nan]}, B, None, "data d: x b has 1 values that are NaN"),
+        ({"a": A, "b": [0.5] * 5 + [np.nan]}, B, None, "data d: x b has 1 value that is NaN"),
         ({"a": A, "b": ["word"] * 6}, B, None, "data d: x b has dtype <U4, expected numbers"),
         (A, {"k": np.arange(6), "v": B}, {"k": 3}, "data d: y k: 3 labels are out of range, the first is 3"),
         (A, {"k": np.arange(6), "v": B}, {"w": 3}, "data d: classes names 'w'; the targets are k, v"),

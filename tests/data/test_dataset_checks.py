@@ -101,9 +101,9 @@ def test_converted_arrays_are_not_copied():
         ),
         (
             Dataset("d", np.array([[1], [1e300], [0]]), Y),
-            "data d: x has 1 values that are .* infinite in float32, .* example 1",
+            "data d: x has 1 value that is .* infinite in float32, .* example 1",
         ),
-        (Dataset("d", X, np.array([0, 1, np.nan])), "data d: y has 1 values .*, the first in example 2"),
+        (Dataset("d", X, np.array([0, 1, np.nan])), "data d: y has 1 value .*, the first in example 2"),
         (
             Dataset("d", X, Y, classes=2),
             r"data d: 1 labels are out of range, the first is 2 in example 2; expected 0\.\.1",

@@ -157,11 +157,18 @@ def test_devices_have_the_user_whose_examples_they_hold():
     assert federate(make(), iid, 4, 0).users is None
 
 
-@pytest.mark.parametrize(("key", "value"), [("x", np.nan), ("x", np.inf), ("y", np.nan)])
-def test_examples_that_are_not_finite_are_refused(key, value):
+@pytest.mark.parametrize(
+    ("key", "value", "found"),
+    [
+        ("x", np.nan, "2 values that are NaN .*; remove or fill them"),
+        ("x", np.inf, "2 values that are NaN .*; remove or fill them"),
+        ("y", np.nan, "1 value that is NaN .*; remove or fill it"),
+    ],
+)
+def test_examples_that_are_not_finite_are_refused(key, value, found):
     arrays = {"x": np.zeros((12, 2), np.float32), "y": np.zeros(12, np.float32)}
     arrays[key][5] = value
-    with pytest.raises(DataError, match=rf"data d: {key} has . values that are NaN .*, the first in example 5; remove"):
+    with pytest.raises(DataError, match=rf"^data d: {key} has {found.replace('.*', '.*, the first in example 5')}$"):
         federate(Dataset("d", **arrays), iid, 3, 0)
 
 

@@ -159,7 +159,7 @@ def test_target_is_no_feature(people, stores):
     [
         ([[1.0], [1.0, 2.0]], "column 'x' has lists of 1 to 2 values, expected one length; pad or cut them"),
         ([[1.0], None], r"rows 0\.\.1: column 'x' has rows without a value; fill or remove them"),
-        ([[1.0], [float("nan")]], r"rows 0\.\.1: column 'x' has 1 values that are NaN or infinite"),
+        ([[1.0], [float("nan")]], r"rows 0\.\.1: column 'x' has 1 value that is NaN or infinite"),
     ],
 )
 def test_unusable_rows_are_refused_and_leave_no_store(tmp_path, stores, values, message):

@@ -93,7 +93,7 @@ def test_missing_values_are_named(csv):
     csv.write_text("who,age,kind\nbo,1,yes\n,2,no\nbo,,yes\n")
     with pytest.raises(DataError, match="column 'who' has rows without a value"):
         table(csv, "kind", "who")
-    with pytest.raises(DataError, match="x has 1 values that are NaN or infinite in float32, the first in example 2"):
+    with pytest.raises(DataError, match="x has 1 value that is NaN or infinite in float32, the first in example 2"):
         table(csv, "kind")
 
 

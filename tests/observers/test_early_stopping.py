@@ -51,6 +51,12 @@ def test_resumed_run_stops_after_the_same_round(recorded: int) -> None:
     assert stopping.reason == "validation accuracy did not improve in 2 evaluations, round 5"
 
 
+def test_reason_of_one_evaluation_is_singular() -> None:
+    stopping = EarlyStopping("plateau", patience=1)
+    assert stopped_after(stopping, 0.5, 0.4) == 2
+    assert stopping.reason == "validation accuracy did not improve in 1 evaluation, round 2"
+
+
 def test_reason_names_target_and_round() -> None:
     stopping = EarlyStopping("target", target=0.9)
     stopped_after(stopping, 0.5, 0.95)

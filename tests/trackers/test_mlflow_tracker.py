@@ -121,7 +121,7 @@ def test_many_and_long_settings_fit(uri: str, runs: Callable[..., Any], tmp_path
 
 
 def test_invalid_address_ends_the_run_at_its_start(track: Track, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"^MLflow\.on_begin: failed with "):
+    with pytest.raises(ConfigurationError, match=r"^tracker=mlflow: opening a run at nowhere:// failed with "):
         track(MLflow("nowhere://", "x"), tmp_path)
 
 
@@ -129,8 +129,12 @@ def test_unreachable_server_ends_the_run_soon(track: Track, tmp_path: Path, monk
     monkeypatch.delenv(RETRIES, raising=False)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]  # closed again below: nothing listens there
+    message = (
+        rf"^tracker=mlflow: opening a run at http://127.0.0.1:{port} failed with .*Connection refused.*; "
+        r"check tracker.tracking_uri and whether its server runs$"
+    )
     started = time.monotonic()
-    with pytest.raises(ConfigurationError, match=r"^MLflow\.on_begin: failed with .*Connection refused"):
+    with pytest.raises(ConfigurationError, match=message):
         track(MLflow(f"http://127.0.0.1:{port}", "x"), tmp_path)
     assert time.monotonic() - started < 30
     assert RETRIES not in os.environ
