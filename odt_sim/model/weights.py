@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 from math import prod
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +15,6 @@ from odt_sim.errors import ModelError
 from odt_sim.model.manifest import Parameter
 
 Vector = NDArray[np.float32]
-NUMBERS = (Real, np.generic, np.ndarray)  # what weights are multiplied and divided by
 
 
 @dataclass(frozen=True)
@@ -199,7 +197,7 @@ class Weights:
 
     def __mul__(self, factor: float) -> "Weights":
         """Multiply every value by a number."""
-        if not isinstance(factor, NUMBERS):
+        if not hasattr(factor, "__float__"):
             return NotImplemented
         return Weights(self.layout, self.vector * np.float32(factor))
 
@@ -207,7 +205,7 @@ class Weights:
 
     def __truediv__(self, divisor: float) -> "Weights":
         """Divide every value by a number."""
-        if not isinstance(divisor, NUMBERS):
+        if not hasattr(divisor, "__float__"):
             return NotImplemented
         return Weights(self.layout, self.vector / np.float32(divisor))
 
