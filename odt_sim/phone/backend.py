@@ -113,6 +113,7 @@ class PhonesBackend:
         self._opened.callback(connected.end, "The run has ended.")
         self._connected, self._worker, self._least = connected, worker, max(1, job.fleet.min_devices)
         _wait_for(connected, "to begin", self.phones or devices, range(devices))
+        connected.begin()
 
     def _serve(self, job: Job, connected: Phones) -> None:
         from odt_sim.phone.app import phone_app

@@ -117,8 +117,9 @@ class Phone:
 class Phones:
     """The phones of a run, by device.
 
-    A new phone gets the lowest free number, for good once it is ready; it keeps the number when it returns, also after the
-    run was resumed. Only digests of the phones' secrets are stored.
+    A new phone gets the lowest free number. The number of a phone that leaves before the first round is free again; from
+    then on phones keep their numbers when they return, also after the run was resumed. Only digests of the phones' secrets
+    are stored.
 
     Attributes:
         token: The secret in the address, the same after the run was resumed.
@@ -136,6 +137,7 @@ class Phones:
         """
         self._devices, self._storage = devices, storage
         self.token, self._numbers = _recorded(storage)
+        self._begun = bool(self._numbers)  # numbers are recorded from the first round on
         self._joining: list[tuple[str, int]] = []  # by digest, for each page that is not ready yet
         self._connected: dict[int, Phone] = {}
         self._examples: dict[int, Examples] = {}
@@ -182,7 +184,18 @@ class Phones:
         with self._changed:
             if digest not in self._numbers:
                 self._numbers[digest] = device
-                self.record()
+                if self._begun:
+                    self.record()
+
+    def begin(self) -> None:
+        """Keep the phones' numbers from now on, even if they leave.
+
+        Raises:
+            FileError: The record cannot be written.
+        """
+        with self._changed:
+            self._begun = True
+            self.record()
 
     def record(self) -> None:
         """Write what a resumed run needs.
@@ -203,12 +216,18 @@ class Phones:
             before.leave("left", "This device was opened in another tab, which now takes part.")
 
     def disconnect(self, phone: Phone) -> None:
-        """Remove a phone whose connection has ended."""
+        """Remove a phone whose connection has ended; before the first round, its number is free again."""
         phone.leave("left")
         with self._changed:
             if self._connected.get(phone.device) is phone:
                 del self._connected[phone.device]
+                if not self._begun:
+                    self._release(phone.device)
             self._changed.notify_all()
+
+    def _release(self, device: int) -> None:
+        self._numbers = {digest: number for digest, number in self._numbers.items() if number != device}
+        del self._examples[device]
 
     def connected(self, device: int) -> Phone | None:
         """Return the phone of a device; None if it is away."""

@@ -1,6 +1,7 @@
 """`backend=phones` against phones that leave, return, are slow, or send what they should not."""
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,8 +17,10 @@ from websockets.sync.client import ClientConnection
 
 from odt_sim import Fleet, TrainableModel
 from odt_sim.errors import CheckpointError, ConfigurationError, ModelError, SimulationError, StrategyError
+from odt_sim.persistence.storage import Folder
 from odt_sim.phone.backend import PhonesBackend, check_for_browsers
 from odt_sim.phone.frames import Message, decode, encode
+from odt_sim.phone.phones import Phones
 from odt_sim.strategies import KNNPer
 
 SIZE = 650  # of the softmax regression
@@ -238,6 +241,52 @@ def test_tab_that_closes_early_leaves_the_device_to_another_tab(softmax: Trainab
         assert RawPhone(running.address, "a").welcome.header["device"] == 0
     assert RawPhone(running.address, "b").welcome.header["device"] == 1
     running.finish()
+
+
+def test_phone_that_leaves_before_the_first_round_frees_its_device(
+    softmax: TrainableModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    running = Running(softmax, folder, devices=3, rounds=2)
+    scanner = RawPhone(running.address, "s")
+    RawPhone(running.address, "b")
+    printed = wait_until_printed(capsys, "2 of 3")
+    scanner.close()
+    printed += wait_until_printed(capsys, "1 of 3")
+    chrome = RawPhone(running.address, "c")
+    assert chrome.welcome.header["device"] == scanner.welcome.header["device"] == 0
+    printed += wait_until_printed(capsys, "2 of 3")
+    last = RawPhone(running.address, "d", in_round(1, "train", lambda phone, m: phone.socket.close() or b""))
+    running.finish()
+    assert [line["devices"] for line in running.lines("rounds.jsonl")] == [2, 2]
+    assert re.findall(r"to begin: (\d of \d)", printed)[-3:] == ["2 of 3", "1 of 3", "2 of 3"]
+    running = Running(softmax, folder, devices=3, rounds=3, resume=True)
+    refused = RawPhone(running.address, "s").welcome.header
+    assert refused["sentence"].startswith("The run has 3 devices, and other phones have taken all of them")
+    again = [RawPhone(running.address, name).welcome.header["device"] for name in "dcb"]
+    assert again == [last.welcome.header["device"], 0, 1] == [2, 0, 1]
+    running.finish()
+
+
+def wait_until_printed(capsys: pytest.CaptureFixture[str], text: str) -> str:
+    printed = ""
+
+    def found() -> bool:
+        nonlocal printed
+        printed += capsys.readouterr().err
+        return text in printed
+
+    wait(found)
+    return printed
+
+
+def test_run_that_ended_before_its_first_round_gives_numbers_anew(softmax: TrainableModel, tmp_path: Path) -> None:
+    phones = Phones(1, Folder(tmp_path))
+    phones.record()
+    with phones.joining("a" * 32) as device:
+        assert device == 0
+    with Phones(1, Folder(tmp_path)).joining("b" * 32) as device:
+        assert device == 0
 
 
 def test_second_tab_replaces_the_first(softmax: TrainableModel, tmp_path: Path) -> None:
