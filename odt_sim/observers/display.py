@@ -13,6 +13,7 @@ from rich.table import Column
 from rich.text import Text
 
 from odt_sim.metrics.names import first_metric
+from odt_sim.metrics.units import suited
 from odt_sim.observers.base import Observer, RunInfo, in_notebook
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run_folder import RunFolder
@@ -69,8 +70,8 @@ class Display(Observer):
             self._metric = [f"{metric} {record[metric]:.3f}"]
         excluded = [f"[red]{record.excluded} excluded[/red]"] if record.excluded else []
         loss = [f"train loss {record.train_loss:.4g}"] if record.train_loss is not None else []
-        hours = [f"hour {record.simulated_end / 3600:.1f}"] if record.simulated_end is not None else []
-        figures = [*self._metric, *hours, *excluded, *loss]
+        clock = [_clock(record.simulated_end / 3600)] if record.simulated_end is not None else []
+        figures = [*self._metric, *clock, *excluded, *loss]
         if record.newly_quarantined:
             reasons = {device: record.excluded_reasons[device] for device in record.newly_quarantined}
             self.on_warning(f"quarantined after round {record.round}: {_named(reasons)}")
@@ -170,6 +171,13 @@ def _shortened(name: str, width: int) -> str:
     if len(name) <= room:
         return name
     return strategy if room <= len(strategy) + 1 else f"{name[: room - 1].rstrip()}…"
+
+
+def _clock(hours: float) -> str:
+    """Return a simulated time, such as `hour 2.5` or `second 0.047`."""
+    unit, factor = suited(hours, "hours")
+    value = hours * factor
+    return f"{unit.removesuffix('s')} {value:.1f}" if value >= 1 else f"{unit.removesuffix('s')} {value:.2g}"
 
 
 def _named(reasons: Mapping[int, str]) -> str:

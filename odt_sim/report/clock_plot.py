@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from odt_sim.metrics.units import readable
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.timeline import Outcome, TimelineRecord
@@ -43,7 +44,7 @@ class Axis:
     Attributes:
         key: Its name in file names.
         title: Its name in headings.
-        label: Its name and unit on the axis.
+        label: Its name and unit on the axis, which becomes a smaller unit for small values.
         spent: Returns it for the rounds of a run.
     """
 
@@ -62,7 +63,7 @@ def _kilojoules(rounds: Sequence[RoundRecord]) -> Array:
 
 
 AXES = (
-    Axis("hours", "simulated hours", "simulated hours", _hours),
+    Axis("hours", "simulated time", "simulated hours", _hours),
     Axis("joules", "energy", "kJ spent by all devices", _kilojoules),
 )
 
@@ -85,8 +86,9 @@ def draw_over(figure: Figure, comparison: Comparison, axis: Axis) -> None:
     rows = [row for row in comparison.rows if all(_evaluated(run, comparison.metric) for run in row.runs)]
     resize_for_names(figure, rows)
     axes, styles, ends = figure.add_subplot(), strokes(comparison.rows), []
-    for row in rows:
-        grid, values = _on_grid(row, comparison.metric, axis.spent)
+    grids = [_on_grid(row, comparison.metric, axis.spent) for row in rows]
+    [(label, factor)] = readable([axis.label], [[grid[-1] for grid, _ in grids]])
+    for row, (grid, values) in zip(rows, [(factor * grid, values) for grid, values in grids], strict=True):
         stroke, mean = styles[row.label], values.mean(axis=0)
         axes.plot(grid, mean, color=stroke.color, linestyle=stroke.line, linewidth=2)
         if len(values) > 1:
@@ -94,7 +96,7 @@ def draw_over(figure: Figure, comparison: Comparison, axis: Axis) -> None:
             axes.fill_between(grid, mean - std, mean + std, color=stroke.color, alpha=0.15, linewidth=0)
         ends.append(End(float(grid[-1]), float(mean[-1]), wrap_label(row.label), stroke.color))
     scale_axis(axes, "y", comparison.metric, np.concatenate([line.get_ydata(orig=False) for line in axes.lines]))
-    axes.set_xlabel(axis.label)
+    axes.set_xlabel(label)
     axes.set_ylabel(f"test {axis_unit(comparison.metric)}, weighted mean")
     axes.margins(x=0.01)
     name_ends(axes, ends)
@@ -118,9 +120,13 @@ def _on_grid(row: Configuration, metric: str, spent: Spent) -> tuple[Array, Arra
 
 
 def day_of(timeline: Sequence[TimelineRecord]) -> float | None:
-    """Return the simulated second at which the day to draw begins: the second one of a run that has one; None without."""
+    """Return the simulated second at which the day to draw begins: the second one of a run that has one.
+
+    Returns:
+        None for a run that is shorter than an hour, of which the picture would be empty.
+    """
     end = max((line.end for line in timeline), default=0.0)
-    if not end:
+    if end < HOUR:
         return None
     return DAY if end >= 2 * DAY else 0.0
 

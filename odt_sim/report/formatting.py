@@ -23,6 +23,10 @@ class Spread:
     mean: float
     std: float | None
 
+    def times(self, factor: float) -> "Spread":
+        """Return the spread in another unit."""
+        return Spread(self.mean * factor, None if self.std is None else self.std * factor)
+
 
 def over_seeds(values: Sequence[float | None]) -> Spread | None:
     """Return the spread of a figure over runs; None if it is unknown of all."""

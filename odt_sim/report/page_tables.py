@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odt_sim.metrics.names import is_metric, is_percent
+from odt_sim.metrics.units import readable
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.comparison_columns import Column
 from odt_sim.report.equal_budgets import equal_budgets
@@ -23,6 +24,9 @@ from odt_sim.report.phone_columns import of_classes
 from odt_sim.report.style import strokes
 
 _UNITS = {"percent": ", %", "points": ", points"}
+
+_SPENT = {"kilojoules": "kJ a device", "megabytes": "MB a device", "hours": "hours at work"}
+"""What a device spends, with the headings."""
 
 
 class Cell(NamedTuple):
@@ -61,9 +65,14 @@ def comparison_table(comparison: Comparison, question: str) -> Table | None:
     if not columns:
         return None
     names = _names(comparison)
-    headings = ["strategy", *(column.title + _UNITS.get(column.unit, "") for column in columns)]
-    rows = [Row(names[row.label], [_cell(comparison, row, column) for column in columns]) for row in comparison.rows]
-    return Table(headings, rows)
+    values = [[spread.mean for row in comparison.rows if (spread := row.values[column.key])] for column in columns]
+    titles, factors = zip(*readable([column.title for column in columns], values), strict=True)
+    headings = (title + _UNITS.get(column.unit, "") for title, column in zip(titles, columns, strict=True))
+    rows = [
+        Row(names[row.label], [_cell(comparison, row, *each) for each in zip(columns, factors, strict=True)])
+        for row in comparison.rows
+    ]
+    return Table(["strategy", *headings], rows)
 
 
 def paired_table(comparison: Comparison) -> Table | None:
@@ -107,24 +116,23 @@ def budgets_table(comparison: Comparison) -> Table | None:
 def classes_table(comparison: Comparison) -> Table | None:
     """Return the figures of each class of device for each configuration on the clock; None without one."""
     names, metric = _names(comparison), comparison.metric
+    found = [(names[row.label], of_classes(row.runs, metric)) for row in comparison.rows]
+    values = [[of_class[key] or 0.0 for _, classes in found for of_class in classes.values()] for key in _SPENT]
+    spent, factors = zip(*readable([*_SPENT.values()], values), strict=True)
     rows = [
-        Row(
-            Name(names[row.label].text, names[row.label].color, [*names[row.label].notes, name]),
-            _class_cells(figures, metric),
-        )
-        for row in comparison.rows
-        for name, figures in of_classes(row.runs, metric).items()
+        Row(Name(name.text, name.color, [*name.notes, class_name]), _class_cells(figures, metric, factors))
+        for name, classes in found
+        for class_name, figures in classes.items()
     ]
     unit = ", %" if is_percent(metric) else ""
-    headings = ["strategy", "devices", f"{metric_name(metric)}{unit}", "kJ a device", "MB a device", "minutes at work"]
-    return Table([*headings, "never reached, %"], rows) if rows else None
+    headings = ["strategy", "devices", f"{metric_name(metric)}{unit}", *spent, "never reached, %"]
+    return Table(headings, rows) if rows else None
 
 
-def _class_cells(figures: Mapping[str, float | None], metric: str) -> list[Cell]:
-    joules, megabytes, minutes = (figures[name] or 0.0 for name in ("joules", "megabytes", "minutes"))
-    texts = [f"{figures['devices']:,.0f}", score(figures["score"], metric), significant(joules / 1e3)]
-    texts += [significant(megabytes), significant(minutes), f"{100 * (figures['never_reached'] or 0.0):.1f}"]
-    return [Cell(text) for text in texts]
+def _class_cells(figures: Mapping[str, float | None], metric: str, factors: Sequence[float]) -> list[Cell]:
+    spent = [factor * (figures[key] or 0.0) for key, factor in zip(_SPENT, factors, strict=True)]
+    texts = [f"{figures['devices']:,.0f}", score(figures["score"], metric), *map(significant, spent)]
+    return [Cell(text) for text in [*texts, f"{100 * (figures['never_reached'] or 0.0):.1f}"]]
 
 
 def devices_table(row: Configuration) -> Table:
@@ -176,9 +184,9 @@ def _names(comparison: Comparison) -> Mapping[str, Name]:
     return names
 
 
-def _cell(comparison: Comparison, row: Configuration, column: Column) -> Cell:
+def _cell(comparison: Comparison, row: Configuration, column: Column, factor: float) -> Cell:
     spread, hurt = row.values[column.key], row.hurt.get(column.key)
-    text, deviation = cell(spread, column.unit)
+    text, deviation = cell(spread and spread.times(factor), column.unit)
     if hurt:
         deviation = "\n".join(line for line in (hurt.range or deviation, hurt.one_example) if line)
     return Cell(text, deviation, spread is not None and spread.mean == comparison.best(column))

@@ -1,7 +1,7 @@
 """The plot of quality over cost: a point per configuration, and the Pareto front."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from odt_sim.metrics.names import higher_is_better, is_percent
+from odt_sim.metrics.units import readable
 from odt_sim.persistence.run import Run
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.comparison_columns import megabytes_moved
@@ -38,7 +39,7 @@ class Cost:
     Attributes:
         key: Its name in file names.
         title: Its name in headings.
-        axis: Its name and unit on an axis.
+        axis: Its name and unit on an axis, which becomes a smaller unit for small values.
         of_run: Returns the cost of a complete run; None if unknown.
     """
 
@@ -70,7 +71,7 @@ COSTS = (
         "training steps of all rounds and of one deployment to all devices",
         _train_calls,
     ),
-    Cost("hours", "simulated hours", "simulated hours of all rounds", hours),
+    Cost("hours", "simulated time", "simulated hours of all rounds", hours),
     Cost("joules", "energy", "kJ spent by all devices over all rounds", kilojoules),
 )
 
@@ -117,7 +118,7 @@ def draw_pareto(figure: Figure, comparison: Comparison, cost: Cost) -> None:
 
 def pareto_on(axes: Axes, comparison: Comparison, cost: Cost) -> None:
     """Draw the weighted mean of the metric over a cost; bars are one standard deviation over seeds."""
-    drawn, factor = points(comparison, cost), percent_factor(comparison.metric)
+    (label, drawn), factor = _in_suited_unit(cost, points(comparison, cost)), percent_factor(comparison.metric)
     best = fronts(drawn, comparison.metric)
     names = [wrap_label(point.row.label) for point in drawn]
     for front in best:
@@ -127,11 +128,17 @@ def pareto_on(axes: Axes, comparison: Comparison, cost: Cost) -> None:
     for point, color in zip(drawn, colors, strict=True):
         _draw_point(axes, point, factor, color)
     _scale(axes, drawn, comparison.metric)
-    axes.set_xlabel(cost.axis)
+    axes.set_xlabel(label)
     axes.set_ylabel(f"test {axis_unit(comparison.metric)}, weighted mean")
     on_front = {id(point) for front in best for point in front}
     weights = ["bold" if id(point) in on_front else "normal" for point in drawn]
     _draw_names(axes, [(p.cost.mean, factor * p.score.mean) for p in drawn], names, colors, weights)
+
+
+def _in_suited_unit(cost: Cost, known: Sequence[Point]) -> tuple[str, list[Point]]:
+    """Return the axis' label and the points in the unit that suits the largest cost."""
+    [(label, factor)] = readable([cost.axis], [[point.cost.mean for point in known]])
+    return label, [replace(point, cost=point.cost.times(factor)) for point in known]
 
 
 def _steps(front: Sequence[Point], factor: float) -> Array:

@@ -84,8 +84,8 @@ def of_classes(runs: Sequence[Run], metric: str) -> dict[str, dict[str, float | 
         metric: The metric of the comparison.
 
     Returns:
-        By class: `devices` and `never_reached` (means over seeds), `score` (mean over the evaluated seen devices), `joules`
-        and `megabytes` of a device over the whole run, and its `minutes` at work.
+        By class: `devices` and `never_reached` (means over seeds), `score` (mean over the evaluated seen devices),
+        `kilojoules` and `megabytes` of a device over the whole run, and its `hours` at work.
     """
     totals = [run.complete.fleet_totals["classes"] for run in runs if run.complete.fleet_totals]
     names = dict.fromkeys(name for each in totals for name in each)
@@ -107,7 +107,7 @@ def _of_class(
         "devices": devices / len(totals),
         "never_reached": sum(each["never_reached"] for each in totals) / devices,
         "score": float(np.mean(scores)) if scores else None,
-        "joules": sum(each["joules"] for each in totals) / devices,
+        "kilojoules": sum(each["joules"] for each in totals) / 1e3 / devices,
         "megabytes": sent / 1e6 / devices,
-        "minutes": sum(each["busy_seconds"] for each in totals) / 60 / devices,
+        "hours": sum(each["busy_seconds"] for each in totals) / HOUR / devices,
     }

@@ -51,6 +51,15 @@ def test_line_shows_rounds_time_and_figures(shown: Any) -> None:
     assert line.split(maxsplit=3)[3] == "2/2 0:00:00 accuracy 0.250  2 excluded  train loss 1.5"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "clock"),
+    [(0.047, "second 0.047"), (42.0, "second 42.0"), (90.0, "minute 1.5"), (604800.0, "hour 168.0")],
+)
+def test_simulated_time_is_shown_in_a_unit_of_its_size(shown: Any, seconds: float, clock: str) -> None:
+    [line] = shown(record(1, accuracy=0.25, simulated_end=seconds), rounds=1)
+    assert f"accuracy 0.250  {clock}  train loss" in line
+
+
 def test_run_without_a_summary_is_unfinished(shown: Any) -> None:
     assert shown(record(1), finished=False)[-1].endswith("1/2 0:00:00 unfinished")
 

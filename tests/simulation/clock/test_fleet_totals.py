@@ -44,7 +44,7 @@ def test_totals_are_those_of_the_timeline(run):
 def test_comparison_has_the_columns_and_pictures(run):
     comparison = compare([run], target=0.01)
     headings = comparison_table(comparison, PHONES).headings
-    assert "hours to\ntarget" in headings
+    assert headings[1] == "hours to\ntarget"
     assert "J a device\nand round" in headings
     assert "rarely\navailable, %" in headings
     (row,) = comparison.rows
@@ -54,6 +54,19 @@ def test_comparison_has_the_columns_and_pictures(run):
     assert len(classes_table(comparison).rows) == len(SPEEDS)
     names = [picture.name for picture in pictures(comparison)]
     assert {"by_hours", "by_joules", "day"} <= set(names)
+
+
+def test_short_run_is_reported_in_seconds_and_joules_without_a_day(simulation, momentum, on_clock, tmp_path):
+    simulation(FedAvg(), tmp_path / "run", fleet=on_clock(momentum, cohort=3), rounds=2, evaluate_every=1).run()
+    comparison = compare([tmp_path / "run"])
+    summary = RunFolder(tmp_path / "run").summary()
+    assert summary.simulated_seconds < 60
+    table = comparison_table(comparison, PHONES)
+    cells = dict(zip(table.headings[1:], table.rows[0].cells, strict=True))
+    assert float(cells["simulated\nseconds"].text) == pytest.approx(summary.simulated_seconds, rel=5e-3)
+    assert float(cells["J\nin all"].text) == pytest.approx(summary.joules, rel=5e-3)
+    assert {"J a device", "seconds at work"} <= set(classes_table(comparison).headings)
+    assert "day" not in [picture.name for picture in pictures(comparison)]
 
 
 def test_axes_grow_over_the_rounds(run):

@@ -1,0 +1,42 @@
+"""Units that suit the size of a figure: a simulated run takes seconds or weeks."""
+
+from collections.abc import Iterable, Sequence
+
+_UNITS = {"hours": {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}, "kJ": {"kJ": 1.0, "J": 1000.0}}
+"""By unit of a figure the units in which it may be written, and their number in it, from large to small."""
+
+
+def suited(value: float, unit: str) -> tuple[str, float]:
+    """Return the largest unit of which a value has at least one, or the smallest, and the factor to it.
+
+    Args:
+        value: The value.
+        unit: Its unit, `hours` or `kJ`.
+    """
+    units = _UNITS[unit].items()
+    return next(((name, factor) for name, factor in units if value * factor >= 1), [*units][-1])
+
+
+def readable(headings: Sequence[str], values: Sequence[Iterable[float]]) -> list[tuple[str, float]]:
+    """Return headings with units that suit all values below them, each with the factor for its values.
+
+    Args:
+        headings: Headings, some with the word `hours` or `kJ`; others stay as they are.
+        values: The values below each heading, in its unit.
+    """
+    largest: dict[str, float] = {}
+    for heading, below in zip(headings, values, strict=True):
+        unit = _unit(heading)
+        largest[unit] = max([largest.get(unit, 0.0), *below])
+    return [_renamed(heading, _unit(heading), largest) for heading in headings]
+
+
+def _unit(heading: str) -> str:
+    return next((unit for unit in _UNITS if unit in heading.split()), "")
+
+
+def _renamed(heading: str, unit: str, largest: dict[str, float]) -> tuple[str, float]:
+    if not unit:
+        return heading, 1.0
+    name, factor = suited(largest[unit], unit)
+    return heading.replace(unit, name), factor

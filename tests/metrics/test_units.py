@@ -1,0 +1,33 @@
+import pytest
+
+from odt_sim.metrics.units import readable, suited
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "expected"),
+    [
+        (168.0, "hours", ("hours", 1.0)),
+        (1.0, "hours", ("hours", 1.0)),
+        (0.5, "hours", ("minutes", 60.0)),
+        (1.31e-05, "hours", ("seconds", 3600.0)),
+        (0.0, "hours", ("seconds", 3600.0)),
+        (1.5, "kJ", ("kJ", 1.0)),
+        (0.00174, "kJ", ("J", 1000.0)),
+    ],
+)
+def test_unit_is_the_largest_of_which_there_is_at_least_one(value, unit, expected):
+    assert suited(value, unit) == expected
+
+
+def test_headings_of_one_table_share_the_unit_of_their_largest_value():
+    headings = ["hours to\ntarget", "simulated\nhours", "kJ a device", "MB a device"]
+    assert readable(headings, [[0.001], [0.001, 0.5], [2.0], [1e-6]]) == [
+        ("minutes to\ntarget", 60.0),
+        ("simulated\nminutes", 60.0),
+        ("kJ a device", 1.0),
+        ("MB a device", 1.0),
+    ]
+
+
+def test_heading_without_values_is_written_in_the_smallest_unit():
+    assert readable(["simulated hours"], [[]]) == [("simulated seconds", 3600.0)]
