@@ -1,7 +1,8 @@
 """The command `odt-sim inspect`: print what any `.tflite` file holds, and whether it trains here."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
@@ -18,6 +19,12 @@ from odt_sim.model.roles import Roles, find_roles
 from odt_sim.model.trainable import TrainableModel, read_file
 from odt_sim.model.trial import loaded
 from odt_sim.model_page.page import write_model_page
+
+LONGEST_LIST = 4
+"""The longest numbered list of tensors that is printed in full."""
+
+GAP = 2
+"""The columns of a terminal between two columns of a table."""
 
 
 def inspect(arguments: Sequence[str]) -> int:
@@ -83,7 +90,7 @@ def _print_trainable(path: Path, content: bytes, model: TrainableModel, adaptati
         _print_reasons(console, adaptation.roles)
     console.print(_parameters(model))
     console.print(escape(allowed_strategies(model)), soft_wrap=True, highlight=False)
-    console.print(_operators(operators))
+    _print_operators(console, operators)
 
 
 def _print_graph(console: Console, graph: Graph, roles: Roles) -> None:
@@ -92,7 +99,7 @@ def _print_graph(console: Console, graph: Graph, roles: Roles) -> None:
     _print_reasons(console, roles)
     if graph.variables:
         console.print(_variables(graph))
-    console.print(_operators({name: operator_counts(graph, name) for name in graph.signatures}))
+    _print_operators(console, {name: operator_counts(graph, name) for name in graph.signatures})
 
 
 def _own_signatures(graph: Graph, roles: Roles) -> Table:
@@ -113,11 +120,29 @@ def _own_signatures(graph: Graph, roles: Roles) -> Table:
 def _tensors(graph: Graph, entry: EntryPoint, side: Mapping[str, int], names: Mapping[str, str]) -> str:
     """Return inputs or outputs, each with its role where that is not its name."""
     tensors = graph.subgraphs[entry.subgraph].tensors
-    lines = [
-        escape(f"{name} {tensors[i].text}") + (f" ({names[name]})" if names.get(name, name) != name else "")
-        for name, i in side.items()
-    ]
-    return "\n".join(lines) if len(lines) <= 4 else f"{lines[0]}\n.. {lines[-1]} ({len(lines)})"
+    roles = [names.get(name, name) for name in side]
+    return _shortened(
+        (role, escape(f"{name} {tensors[i].text}") + (f" ({role})" if role != name else ""))
+        for role, (name, i) in zip(roles, side.items(), strict=True)
+    )
+
+
+def _shortened(lines: Iterable[tuple[str, str]]) -> str:
+    """Return the lines of tensors, of a long numbered list such as a0 to a30 only the first and the last.
+
+    Args:
+        lines: The name and the line of each tensor.
+    """
+    shown: list[str] = []
+    for _, numbered in groupby(lines, lambda named: _list_of(named[0])):
+        several = [line for _, line in sorted(numbered, key=lambda named: (len(named[0]), named[0]))]  # a2 before a10
+        shown += several if len(several) <= LONGEST_LIST else [several[0], f".. {several[-1]} ({len(several)})"]
+    return "\n".join(shown)
+
+
+def _list_of(name: str) -> str:
+    """Return what the names of a numbered list share; inputs and labels are in none, since an app passes each of them."""
+    return name if name.startswith(("x", "y")) else name.rstrip("0123456789")
 
 
 def _print_reasons(console: Console, roles: Roles) -> None:
@@ -165,16 +190,15 @@ def _shape(tensor: TensorInfo) -> str:
     )
 
 
-def _few(tensors: dict[str, TensorInfo]) -> str:
-    shown = [_shape(tensor) for tensor in tensors.values()]
-    return "\n".join(shown) if len(shown) <= 4 else f"{shown[0]}\n.. {shown[-1]} ({len(shown)})"
-
-
 def _signatures(model: TrainableModel) -> Table:
     table = Table("signature", "inputs", "outputs", title="Signatures", title_justify="left", box=None)
     for name, signature in model.signatures.items():
-        table.add_row(name, _few(signature.inputs), _few(signature.outputs))
+        table.add_row(name, *(_all_of(side) for side in (signature.inputs, signature.outputs)))
     return table
+
+
+def _all_of(tensors: Mapping[str, TensorInfo]) -> str:
+    return _shortened((name, _shape(tensor)) for name, tensor in tensors.items())
 
 
 def _parameters(model: TrainableModel) -> Table:
@@ -187,8 +211,27 @@ def _parameters(model: TrainableModel) -> Table:
     return table
 
 
-def _operators(operators: Mapping[str, Mapping[str, int]]) -> Table:
-    table = Table(title="Ops", title_justify="left", box=None)
+def _print_operators(console: Console, operators: Mapping[str, Mapping[str, int]]) -> None:
+    """Print the ops of each signature; signatures that do not fit beside each other follow in further tables."""
+    title = "Ops"
+    longest = max((len(name) for counts in operators.values() for name in counts), default=0)
+    for fitting in _side_by_side(operators, console.width - longest - GAP):
+        console.print(_operators({name: operators[name] for name in fitting}, title))
+        title = ""
+
+
+def _side_by_side(names: Iterable[str], width: int) -> list[list[str]]:
+    """Return column headings in tables of at most a width, or of one column."""
+    tables: list[list[str]] = [[]]
+    for name in names:
+        if tables[-1] and sum(len(each) + GAP for each in [*tables[-1], name]) > width:
+            tables.append([])
+        tables[-1].append(name)
+    return tables
+
+
+def _operators(operators: Mapping[str, Mapping[str, int]], title: str) -> Table:
+    table = Table(title=title or None, title_justify="left", box=None)
     table.add_column("op", no_wrap=True)
     for name in operators:
         table.add_column(escape(name), overflow="fold")

@@ -98,6 +98,35 @@ def test_inspect_shows_an_open_batch_size(odt_sim, folder, any_rows):
     assert "x float32[?, 6]" in out
 
 
+def test_inspect_shows_every_input_and_shortens_numbered_lists(odt_sim, folder, heads, adam_head):
+    Path("heads.tflite").write_bytes(heads.content)
+    out = odt_sim("inspect", "heads.tflite")[1]
+    train = out.partition("\n train ")[2].partition("Parameters")[0]
+    for tensor in (
+        "learning_rate float32[]",
+        "sample_weight float32[8]",
+        "x float32[8, 6]",
+        "y_kind int32[8]",
+        "y_size",
+    ):
+        assert tensor in train, tensor
+    assert re.search(r"parameters +a0 float32\[6, 5\] +\n +\.\. a5 float32\[1\] \(6\)", out)
+    Path("adam.tflite").write_bytes(adam_head.content)
+    assert re.search(r"s0 int32\[\] +\n +\.\. s12 float32\[3\] \(13\)", odt_sim("inspect", "adam.tflite")[1])
+
+
+@pytest.mark.parametrize("width", [50, 80, 300])
+def test_inspect_breaks_no_heading_of_the_ops(odt_sim, folder, adam_head, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    Path("adam.tflite").write_bytes(adam_head.content)
+    ops = odt_sim("inspect", "adam.tflite")[1].partition("\nOps")[2]
+    tables = [line.split()[1:] for line in ops.splitlines() if line.startswith(" op ")]
+    assert [name for names in tables for name in names] == sorted(adam_head.operators)
+    assert (len(tables) == 1) == (width == 300)
+    assert re.search(rf"^ BATCH_MATMUL .*{adam_head.operators['train']['BATCH_MATMUL']}", ops, re.M)
+    assert max(map(len, ops.splitlines())) <= width
+
+
 def test_model_is_exported_and_inspected(odt_sim, folder, digits_mlp):
     code, out, _ = odt_sim("export", "model=digits_mlp", "-o", "deep/[my].tflite")
     assert code == 0
