@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from odt_sim.benchmark.results import MEAN, Results, TaskResult
 from odt_sim.metrics.names import higher_is_better, is_percent
+from odt_sim.metrics.units import duration
 from odt_sim.report import description
 from odt_sim.report.formatting import UNKNOWN, metric_name, probability, score, significant
 from odt_sim.report.page import Section
@@ -27,7 +28,11 @@ _TITLES = {
 
 def headline(results: Results) -> str:
     """Return the title: the numbers of strategies and tasks."""
-    return f"{len(results.strategies)} strategies on {len(results.tasks)} tasks"
+    return f"{_counted(len(results.strategies), 'strategy', 'strategies')} on {_counted(len(results.tasks), 'task', 'tasks')}"
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
 
 
 def finding(results: Results) -> str:
@@ -61,7 +66,7 @@ def facts(results: Results) -> dict[str, str]:
         "tasks": ", ".join(task.name for task in results.tasks),
         "trials of each": ", ".join(budgets),
         "seeds": known["seeds"],
-        "time": f"{results.seconds / results.jobs / 60:.0f} min in {results.jobs} processes",
+        "time": f"{duration(results.seconds / results.jobs)} in {_counted(results.jobs, 'process', 'processes')}",
         **{name: known[name] for name in ("versions", "machine") if name in known},
     }
 
@@ -140,7 +145,7 @@ def _unranked_row(results: Results, name: str, questions: int) -> Row:
     costs = [_ratio(results.relative(name, key)) for key in COSTS]
     unknown = [Cell(UNKNOWN)] * questions
     return Row(
-        Name(name, notes=[f"{run} of {len(results.tasks)} tasks"]),
+        Name(name, notes=[f"{run} of {_counted(len(results.tasks), 'task', 'tasks')}"]),
         [Cell(UNKNOWN), Cell(UNKNOWN), *_against_cells(results, name), *unknown, *costs],
     )
 

@@ -25,6 +25,7 @@ from odt_sim.control_groups import cores
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import CheckpointError, ConfigurationError
 from odt_sim.files import write_file
+from odt_sim.metrics.units import duration
 from odt_sim.persistence.run_folder import document
 from odt_sim.settings import ConfiguredFleet
 from odt_sim.tuning.plan import IRRELEVANT, Plan
@@ -108,7 +109,7 @@ def _run(cells: Sequence[Cell], jobs: int) -> None:
     for done, (cell, outcome) in enumerate(run_cells(waiting, jobs), 1):
         left = (time.monotonic() - started) / done * (len(waiting) - done)
         place = f"{len(cells) - len(waiting) + done}/{len(cells)}"
-        line = f"{place} {cell.task} {cell.strategy}: {_said(cell, outcome)}; about {_duration(left)} left"
+        line = f"{place} {cell.task} {cell.strategy}: {_said(cell, outcome)}; about {duration(left)} left"
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -119,11 +120,7 @@ def _said(cell: Cell, outcome: Outcome) -> str:
         return f"failed, {outcome.reason}; see {cell.log}"
     assert outcome.winner is not None
     settings = " ".join(outcome.winner.settings)
-    return f"{_duration(outcome.seconds)}, validation {outcome.winner.validation:.4g} with {settings}"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+    return f"{duration(outcome.seconds)}, validation {outcome.winner.validation:.4g} with {settings}"
 
 
 def _report(folder: Path, plans: dict[str, Plan], strategies: Sequence[str], markdown: str) -> int:

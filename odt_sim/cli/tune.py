@@ -1,6 +1,7 @@
 """The command `odt-sim tune`: give each strategy the same number of trials, and compare the winners."""
 
 from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from rich.console import Console
 from odt_sim.cli.build import add_working_folder, model
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.report import print_comparison
-from odt_sim.cli.settings import COMPONENTS
+from odt_sim.cli.settings import COMPONENTS, GROUPS
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
 from odt_sim.hyperparameters import checked_count
@@ -29,6 +30,7 @@ USAGE = """usage: odt-sim tune strategy=A,B,... [budget=20] [seed=0,1,2] [tuning
   OVERRIDE      settings of all runs; an interval replaces what is searched: train.learning_rate=tag(log,interval(0.01,1))
 """
 OWN = {"strategy": "", "budget": "20", "seed": "0,1,2", "tuning_seed": "1000", "jobs": "1", "output": ""}
+NEAR = 0.7  # similarity to an argument from which on a key is a slip: "strategies" has 0.78
 DEFAULT_RATE = 0.1  # where the model's optimizer has none: the search covers two decades around it
 
 
@@ -103,11 +105,14 @@ def split_arguments(command: str, arguments: Sequence[str], own: Collection[str]
     """Return the command's own arguments by name, and the others, which are overrides.
 
     Raises:
-        ConfigurationError: An argument is not of the form KEY=VALUE.
+        ConfigurationError: An argument is not of the form KEY=VALUE, or its key is nearly one of the command's own.
     """
     pairs = [each.partition("=") for each in arguments]
     if wrong := next((each for each, (_, equals, _) in zip(arguments, pairs, strict=True) if not equals), None):
         raise ConfigurationError(f"{wrong}: expected KEY=VALUE; odt-sim {command} --help explains the command")
+    for key in (key for key, _, _ in pairs if key.isidentifier() and key not in {*own, *GROUPS}):
+        if near := get_close_matches(key, own, 1, NEAR):
+            raise ConfigurationError(f"{key}: unknown argument of odt-sim {command}; did you mean {near[0]}?")
     overrides = [each for each, (key, _, _) in zip(arguments, pairs, strict=True) if key not in own]
     return {key: value for key, _, value in pairs if key in own}, overrides
 

@@ -31,6 +31,11 @@ def readable(headings: Sequence[str], values: Sequence[Iterable[float]]) -> list
     return [_renamed(heading, _unit(heading), largest) for heading in headings]
 
 
+def duration(seconds: float) -> str:
+    """Return a real time for a sentence, such as `45 s` or `3 min`."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
 def _unit(heading: str) -> str:
     return next((unit for unit in _UNITS if unit in heading.split()), "")
 

@@ -1,5 +1,7 @@
 """What a benchmark makes of its runs: ranks, what is left out, tables and pages, on made-up runs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from written_runs import write_run
@@ -9,7 +11,7 @@ from odt_sim.benchmark.cells import Cell as Work
 from odt_sim.benchmark.markdown import results_markdown
 from odt_sim.benchmark.page import diagram, page_html
 from odt_sim.benchmark.results import read_results, write_command
-from odt_sim.benchmark.sections import BEST, RANKS, SERVED, finding, sections
+from odt_sim.benchmark.sections import BEST, RANKS, SERVED, facts, finding, headline, sections
 from odt_sim.errors import CheckpointError
 from odt_sim.tuning.plan import Plan
 from odt_sim.tuning.winners import Winner
@@ -146,3 +148,11 @@ def test_missing_cell_is_reported(root):
 
 def test_time_is_that_of_all_cells(results):
     assert results.seconds == 60.0 * len(TASKS) * len(STRATEGIES)
+    assert facts(results)["time"] == "5 min in 2 processes"
+
+
+def test_counts_of_one_are_singular_and_short_times_in_seconds(root):
+    alone = replace(read_results(root, ["pictures"], ["fedavg"]), jobs=1)
+    assert headline(alone) == "1 strategy on 1 task"
+    assert facts(alone)["time"] == "60 s in 1 process"
+    assert list(table(alone, RANKS)) == ["fedavg"]

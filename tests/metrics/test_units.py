@@ -1,6 +1,6 @@
 import pytest
 
-from odt_sim.metrics.units import readable, suited
+from odt_sim.metrics.units import duration, readable, suited
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,7 @@ def test_headings_of_one_table_share_the_unit_of_their_largest_value():
 
 def test_heading_without_values_is_written_in_the_smallest_unit():
     assert readable(["simulated hours"], [[]]) == [("simulated seconds", 3600.0)]
+
+
+def test_short_duration_is_in_seconds():
+    assert [duration(seconds) for seconds in (0.4, 45.2, 100.0, 3600.0)] == ["0 s", "45 s", "2 min", "60 min"]
