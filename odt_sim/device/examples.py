@@ -68,6 +68,7 @@ class Examples:
         x = checked_inputs(x, model.inputs, f"{what}, x")
         check_ids(model, x, f"{what}, x")
         given = named_rows(y, tuple(model.targets), f"{what}, y")
+        _check_no_one_hot(model, given, f"{what}, y")
         check_ranges(model, given, f"{what}, y")
         y = checked_inputs(targets_of(model, given), model.targets, f"{what}, y")
         if len(x) != len(y):
@@ -95,6 +96,19 @@ def check_ids(model: TrainableModel, x: Rows, what: str) -> None:
             raise DataError(
                 f"{_name(what, name)}: id {least if least < 0 else most} is out of range, {model.name} knows the ids "
                 f"0..{known - 1}; renumber the ids, or choose a model with a larger vocabulary"
+            )
+
+
+def _check_no_one_hot(model: TrainableModel, y: Rows, what: str) -> None:
+    """Refuse a number for each class where a model takes the numbers of classes."""
+    for name, array in arrays_of(y).items():
+        target, classes = model.targets[name], model.classes_by_target.get(name)
+        takes_labels = np.dtype(target.dtype).kind == "i" and array.ndim == len(target.shape) + 1
+        if takes_labels and classes and array.shape[-1] == classes:
+            raise DataError(
+                f"{_name(what, name)}: expected class numbers, {target.dtype} {list(target.shape[1:])}, found a number for "
+                f"each of {classes} classes, {array.dtype} {list(array.shape[1:])}; give class numbers, such as "
+                f"y.argmax(axis={array.ndim - 1})"
             )
 
 

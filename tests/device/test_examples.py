@@ -97,6 +97,24 @@ def test_targets_out_of_range_are_refused(model: str, y: Any, message: str, requ
         Examples.checked(request.getfixturevalue(model), np.zeros((2, 6), np.float32), y, "d")
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "bool"])
+def test_one_hot_targets_of_a_model_with_labels_are_refused_with_advice(softmax: TrainableModel, dtype: str) -> None:
+    one_hot = np.eye(10, dtype=dtype)[:5]
+    with pytest.raises(DataError) as caught:
+        Examples.checked(softmax, np.zeros((5, 8, 8, 1), np.float32), one_hot, "d")
+    assert str(caught.value) == (
+        f"d, y: expected class numbers, int32 [], found a number for each of 10 classes, {dtype} [10]; give class numbers, "
+        "such as y.argmax(axis=1)"
+    )
+
+
+def test_floats_that_are_not_one_hot_keep_their_message(softmax: TrainableModel, rows: Callable[..., Any]) -> None:
+    x, y = rows(softmax, 5)
+    for targets in (y.astype(np.float64), y.astype(np.float64)[:, np.newaxis]):
+        with pytest.raises(DataError, match="d, y: expected int32, found float64; convert it"):
+            Examples.checked(softmax, x, targets, "d")
+
+
 @pytest.mark.parametrize("y", [[0, 1], [[True], [False]], np.float32([[0.25], [1.0]])])
 def test_binary_labels_and_probabilities_pass(y: Any, binary: TrainableModel) -> None:
     assert len(Examples.checked(binary, np.zeros((2, 6), np.float32), y, "d")) == 2
