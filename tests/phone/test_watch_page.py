@@ -113,6 +113,20 @@ def test_names_are_text_and_not_markup(browser: Any, tmp_path: Path) -> None:
         assert page.locator("img").count() == 0
 
 
+def test_page_says_that_it_reads_the_runs(browser: Any, tmp_path: Path) -> None:
+    file = write_run(tmp_path / "0") / ".hydra" / "overrides.yaml"
+    content = file.read_bytes()
+    file.unlink()
+    os.mkfifo(file)  # its reader waits until it is written
+    with served(tmp_path) as address, opened(browser, address) as page:
+        shows(page, "#status", "reading the runs")
+        with file.open("wb") as slow:
+            file.unlink()
+            file.write_bytes(content)
+            slow.write(content)
+        shows(page, "#status", "live")
+
+
 def test_page_survives_a_restart_of_the_run_and_of_the_server(
     browser: Any, tmp_path: Path, digits_mlp: TrainableModel
 ) -> None:

@@ -41,8 +41,9 @@ const RETRY = 2_000;
  *
  * @param {(jobs: Job[], now: number) => void} onJobs Called with all jobs in order, also when nothing changed.
  * @param {() => void} onLoss Called when the connection is lost.
+ * @param {() => void} onOpen Called when the connection is made.
  */
-export function follow(onJobs, onLoss) {
+export function follow(onJobs, onLoss, onOpen) {
   /** @type {Map<string, Job>} */
   let known = new Map();
   let timer = 0;
@@ -52,9 +53,10 @@ export function follow(onJobs, onLoss) {
     timer = setTimeout(() => {
       source.close();
       onLoss();
-      follow(onJobs, onLoss);
+      follow(onJobs, onLoss, onOpen);
     }, milliseconds);
   };
+  source.onopen = onOpen;
   source.onmessage = (event) => {
     const { now, order, jobs } = /** @type {Message} */ (JSON.parse(event.data));
     const changed = new Map(jobs.map((job) => [job.id, job]));

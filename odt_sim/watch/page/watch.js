@@ -19,6 +19,7 @@ const TITLE = document.title;
 let shown = [];
 let ahead = 0; // seconds by which the server's clock is ahead
 let heard = 0; // seconds since 1970 of the last message
+let connected = false; // the server reads all runs before its first message
 let live = false;
 
 follow(
@@ -29,7 +30,11 @@ follow(
     showStatus();
   },
   () => {
-    live = false;
+    [connected, live] = [false, false];
+    showStatus();
+  },
+  () => {
+    connected = true;
     showStatus();
   },
 );
@@ -39,7 +44,7 @@ setInterval(showTimes, 1000);
 function showStatus() {
   const status = found("status");
   const age = heard ? ` The figures are ${duration(Date.now() / 1000 - heard)} old.` : "";
-  const text = live ? "live" : heard ? `reconnecting …${age}` : "connecting …";
+  const text = live ? "live" : heard ? `reconnecting …${age}` : connected ? "reading the runs …" : "connecting …";
   if (status.textContent !== text) status.textContent = text;
   status.className = `status ${live ? "live" : heard ? "reconnecting" : ""}`;
 }
