@@ -1,6 +1,7 @@
 """Build the objects of a run from its configuration."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -331,7 +332,9 @@ def build(node: Any, group: str) -> Any:
         cause = error.__cause__ or error
         if isinstance(cause, ImportError):
             imported(target, f"{group}._target_")  # raises a shorter message, unless a node within the group failed
-        raise ConfigurationError(f"{group}: {type(cause).__name__}: {' '.join(str(cause).split())}") from error
+        missing = re.search(r"missing \d+ required (?:positional|keyword-only) arguments?: '(\w+)'", str(cause))
+        advice = f"; set it: {group}.{missing[1]}=..." if missing and group != "callbacks" else ""
+        raise ConfigurationError(f"{group}: {type(cause).__name__}: {' '.join(str(cause).split())}{advice}") from error
     kind = KINDS.get(group)
     if not (isinstance(built, kind) if kind else callable(built)):
         wanted = kind.__name__ if kind else "a function"

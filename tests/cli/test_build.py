@@ -64,6 +64,11 @@ class OwnSettings(Strategy):
         self.share = share
 
 
+class Demanding(Strategy):
+    def __init__(self, share):
+        self.share = share
+
+
 def test_class_of_the_user_need_not_take_the_averaging_of_fedavg():
     given = [f"strategy._target_={__name__}.OwnSettings", "strategy.share=0.2"]
     chosen = composed(given).strategy
@@ -110,6 +115,10 @@ def test_component_is_built_with_its_settings():
         (
             {"_target_": "collections.OrderedDict"},
             r"^strategy\._target_: expected a name that gives Strategy, found collections\.OrderedDict, which gives ",
+        ),
+        (
+            {"_target_": f"{__name__}.Demanding"},
+            r"^strategy: TypeError: .*missing 1 required positional argument: 'share'; set it: strategy\.share=\.\.\.$",
         ),
         ({"_target_": "no_such_module.Mine"}, r"^strategy\._target_: cannot import no_such_module \(ModuleNotFoundError: "),
         (
