@@ -7,28 +7,39 @@ small file whose weights are inputs, in its metadata; `odt_sim.model.inference_o
 
 import tensorflow as tf
 
+from odt_sim.errors import ExportError
 from odt_sim.export.convert import convert
 from odt_sim.export.inlining import inlined
 from odt_sim.export.signatures import Program, Signatures, emitted, handle
 
 CONVOLUTIONS = frozenset({"Conv2D", "DepthwiseConv2dNative", "Conv2DBackpropInput"})
-NATIVE = CONVOLUTIONS | {"BiasAdd", "MatMul", "Relu", "MaxPool", "AvgPool", "Pad"}
+OTHERS = frozenset({"BiasAdd", "MatMul", "Relu", "MaxPool", "AvgPool", "Pad"})
 
 
 def native_inference(program: Program) -> bytes | None:
-    """Return a file with `infer` alone, from `x` and the weights `a0..aN` that it reads; None if it has no convolution."""
+    """Return a file with `infer` alone, from `x` and the weights `a0..aN` that it reads.
+
+    Returns:
+        None if it has no convolution of TFLite's, or the converter cannot write it; `infer` itself does then.
+    """
     trace = inlined(program.traces["infer"])
     operations = trace.live_operations(())
-    if not any(op.type in CONVOLUTIONS for op in operations) or any(map(_pads_by_list, operations)):
+    if not any(op.type in CONVOLUTIONS and is_native(op) for op in operations):
         return None
     weights = {handle(v): tf.TensorSpec(v.shape, v.dtype, f"a{i}") for i, v in enumerate(program.weights)}
     states = {handle(v): v.numpy() for v in program.states}
-    function = emitted("infer", trace, operations, states, weights, native=NATIVE)
     module = tf.Module()
     module.variables_of_model = []
-    return convert(Signatures(module, {"infer": function}, ()))
+    try:
+        function = emitted("infer", trace, operations, states, weights, native=is_native)
+        return convert(Signatures(module, {"infer": function}, ()))
+    except ExportError:
+        return None
 
 
-def _pads_by_list(op: tf.Operation) -> bool:
-    """Return whether an op has explicit padding or channels first, which TFLite lacks."""
-    return op.type in CONVOLUTIONS and (op.get_attr("padding") == b"EXPLICIT" or op.get_attr("data_format") != b"NHWC")
+def is_native(op: tf.Operation) -> bool:
+    """Return whether TFLite has an op itself: no padding by numbers, no channels first, no dilated transposed convolution."""
+    if op.type not in CONVOLUTIONS:
+        return op.type in OTHERS
+    dilated = op.type == "Conv2DBackpropInput" and any(rate != 1 for rate in op.get_attr("dilations"))
+    return not dilated and op.get_attr("padding") != b"EXPLICIT" and op.get_attr("data_format") == b"NHWC"

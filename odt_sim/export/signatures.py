@@ -1,6 +1,6 @@
 """Emit traced functions that share variables as the signatures of a trainable model."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,7 +124,7 @@ def emitted(
     operations: list[tf.Operation],
     variables: Mapping[int, tf.Variable | NDArray[Any]],
     inputs: Mapping[int, tf.TensorSpec],
-    native: Collection[str] = (),
+    native: Callable[[tf.Operation], bool] | None = None,
 ) -> Function:
     """Return the function of a trace; it takes those of `inputs` whose variables it reads.
 
@@ -134,7 +134,7 @@ def emitted(
         operations: Its ops to emit, in order.
         variables: What stands for its variables, by handle id.
         inputs: The variables that become inputs, by handle id.
-        native: Op types that are emitted unchanged even if they have a lowering.
+        native: Says which ops are emitted unchanged even if they have a lowering; None for none.
     """
     read = {trace.variables[op.name] for op in operations if op.name in trace.variables}
     replaced = {key: spec for key, spec in inputs.items() if key in read}

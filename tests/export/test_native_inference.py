@@ -95,3 +95,18 @@ def test_model_without_convolutions_keeps_its_inference(tmp_path: Path) -> None:
     model = keras.Sequential([layers.Input((5,)), layers.Dense(3)])
     path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd")
     assert INFERENCE not in flatbuffer.read(path.read_bytes(), "m").metadata
+
+
+def test_convolution_that_tflite_lacks_stays_in_products(tmp_path: Path) -> None:
+    dilated = layers.Conv2DTranspose(3, 3, dilation_rate=2, padding="same")
+    model = keras.Sequential([layers.Input((6, 6, 2)), layers.Conv2D(4, 3), dilated, layers.Flatten(), layers.Dense(3)])
+    path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=ROWS)
+    content = inference_only(path.read_bytes(), "m")
+    operators = flatbuffer.read(content, "m").operators["infer"]
+    assert (operators["CONV_2D"], operators.get("TRANSPOSE_CONV", 0)) == (1, 0)
+    x = np.random.default_rng(2).normal(size=(ROWS, 6, 6, 2)).astype(np.float32)
+    found, expected = (
+        Interpreter(model_content=each, num_threads=1).get_signature_runner("infer")(x=x)["logits"]
+        for each in (content, path.read_bytes())
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -1,7 +1,7 @@
 """Emit a traced graph again, op by op, with TFLite's built-in ops only."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -113,12 +113,12 @@ class Emission:
     Attributes:
         memo: Values shared between lowerings.
         probes: How shapes depend on the rows of the batch.
-        native: Op types that are emitted unchanged even if they have a lowering.
+        native: Says which ops are emitted unchanged even if they have a lowering; None for none.
     """
 
     memo: Memo
     probes: Probes
-    native: Collection[str] = ()
+    native: Callable[[tf.Operation], bool] | None = None
 
 
 def emit(
@@ -126,7 +126,7 @@ def emit(
     operations: list[tf.Operation],
     inputs: Mapping[str, tf.Tensor],
     variables: Mapping[int, tf.Variable | tf.Tensor],
-    native: Collection[str] = (),
+    native: Callable[[tf.Operation], bool] | None = None,
 ) -> dict[str, tf.Tensor]:
     """Emit a trace into the current graph.
 
@@ -135,7 +135,7 @@ def emit(
         operations: Its ops to emit, in order.
         inputs: Its arguments, by name.
         variables: What stands for its variables, by handle id.
-        native: Op types that are emitted unchanged even if they have a lowering.
+        native: Says which ops are emitted unchanged even if they have a lowering; None for none.
 
     Returns:
         The outputs by name.
@@ -233,7 +233,7 @@ def _values(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[V
     constants = None if any(isinstance(value, Deferred) for value in inputs) else folded(op, inputs)
     if constants is not None:
         return constants
-    if op.type in emission.native:
+    if emission.native and emission.native(op):
         return copied(op, [tensor_of(value) for value in inputs])
     if op.type in LOWERINGS:
         try:
