@@ -124,9 +124,9 @@ def test_observer_that_is_not_required_is_dropped(simulation, tmp_path):
 
 def test_function_in_place_of_a_list_is_refused(simulation, tmp_path):
     with pytest.raises(
-        ConfigurationError, match=r"^callbacks: expected a list, found <built-in function print>; put it "
+        ConfigurationError, match=r"^callbacks: expected a list, found <built-in function len>; put it "
     ):
-        simulation(FedPer(), tmp_path, callbacks=print)
+        simulation(FedPer(), tmp_path, callbacks=len)
 
 
 @pytest.mark.parametrize("found", ["class", "number"])
