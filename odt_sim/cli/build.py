@@ -176,12 +176,7 @@ def _callbacks(config: DictConfig) -> list[Function | Observer]:
 
 def _callback(item: Any) -> Any:
     if isinstance(item, DictConfig):
-        try:
-            return build(item, "callbacks")
-        except ConfigurationError as error:
-            if "_partial_" in item or isinstance(imported(str(item._target_), "callbacks"), type):
-                raise
-            raise ConfigurationError(f"{error}; a function takes its settings by _partial_: true") from error
+        return build(item, "callbacks")
     found = imported(str(item), "callbacks")
     return build(OmegaConf.create({"_target_": item}), "callbacks") if isinstance(found, type) else found
 
@@ -332,9 +327,10 @@ def build(node: Any, group: str) -> Any:
         cause = error.__cause__ or error
         if isinstance(cause, ImportError):
             imported(target, f"{group}._target_")  # raises a shorter message, unless a node within the group failed
-        missing = re.search(r"missing \d+ required (?:positional|keyword-only) arguments?: '(\w+)'", str(cause))
-        advice = f"; set it: {group}.{missing[1]}=..." if missing and group != "callbacks" else ""
-        raise ConfigurationError(f"{group}: {type(cause).__name__}: {' '.join(str(cause).split())}{advice}") from error
+        reason = " ".join(str(cause).split())
+        raise ConfigurationError(
+            f"{group}: {type(cause).__name__}: {reason}{_how_to_set(group, target, reason)}"
+        ) from error
     kind = KINDS.get(group)
     if not (isinstance(built, kind) if kind else callable(built)):
         wanted = kind.__name__ if kind else "a function"
@@ -342,6 +338,16 @@ def build(node: Any, group: str) -> Any:
             f"{group}._target_: expected a name that gives {wanted}, found {target}, which gives {type(built).__name__}"
         )
     return built
+
+
+def _how_to_set(group: str, target: str, reason: str) -> str:
+    """Return the advice about an argument that a target misses; empty for any other reason."""
+    missing = re.search(r"missing \d+ required (?:positional|keyword-only) arguments?: '(\w+)'", reason)
+    if not missing:
+        return ""
+    if group != "callbacks":
+        return f"; set it: {group}.{missing[1]}=..."
+    return "" if isinstance(imported(target, group), type) else "; a function takes its settings by _partial_: true"
 
 
 def _check_settings(group: str, target: str, settings: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from odt_sim.model.graph import (
     unrestored_variables,
 )
 from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.vocabulary import vocabularies
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class FlatModel:
     Attributes:
         signatures: The entry points by name.
         operators: By signature, the number of ops of each kind; custom and Flex ops by their own names.
+        vocabularies: The number of ids that an input of `infer` takes, by its name; see `odt_sim.model.vocabulary`.
         uninitialized: The variables that a signature reads and no initializer sets.
         unrestored: The variables that `train` changes and reads, and no signature sets.
         metadata: The metadata entries by name.
@@ -53,6 +55,7 @@ class FlatModel:
 
     signatures: dict[str, Signature]
     operators: dict[str, dict[str, int]]
+    vocabularies: dict[str, int]
     uninitialized: list[str]
     unrestored: list[str]
     metadata: dict[str, bytes]
@@ -77,6 +80,7 @@ def declarations(graph: Graph) -> FlatModel:
     return FlatModel(
         signatures={name: _signature(graph, entry) for name, entry in declared.items()},
         operators={name: operator_counts(graph, name) for name in declared},
+        vocabularies=vocabularies(graph, "infer") if "infer" in declared else {},
         uninitialized=uninitialized_variables(graph),
         unrestored=unrestored_variables(graph, declared),
         metadata=dict(graph.metadata),

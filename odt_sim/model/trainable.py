@@ -19,7 +19,6 @@ from odt_sim.model.contract import (
     ordered,
 )
 from odt_sim.model.flatbuffer import Signature, TensorInfo
-from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.layers import Groups
 from odt_sim.model.manifest import DEFAULT_BATCH_SIZE as DEFAULT_BATCH_SIZE
 from odt_sim.model.manifest import GROUPS, LOSSES, METADATA_NAME, Manifest, Output, Parameter, task_of
@@ -28,7 +27,6 @@ from odt_sim.model.optional_signatures import ON_EMBEDDINGS, check_optional
 from odt_sim.model.roles import Corrections
 from odt_sim.model.train_inputs import TrainInput
 from odt_sim.model.trial import loaded
-from odt_sim.model.vocabulary import INTEGERS, vocabularies
 from odt_sim.model.weights import Layout
 
 ANSWERING = ("infer", "embed", "head_infer")
@@ -43,6 +41,7 @@ class TrainableModel:
         where: The file's name, for messages.
         signatures: The entry points by name.
         operators: By signature, the number of ops of each kind.
+        vocabularies: The number of ids that an input takes, counted from 0, by its name; inputs without ids are left out.
         layout: The parameters in the order `a0..aN`.
         manifest: The file's self-description; None for a file of another tool.
         loss: The loss of the first output that `train` minimizes: one of `manifest.LOSSES`, or another name if the file
@@ -55,6 +54,7 @@ class TrainableModel:
     where: str
     signatures: dict[str, Signature] = field(repr=False)
     operators: dict[str, dict[str, int]] = field(repr=False)
+    vocabularies: dict[str, int] = field(repr=False)
     layout: Layout = field(repr=False)
     manifest: Manifest | None = field(repr=False)
     loss: str | None
@@ -130,6 +130,7 @@ class TrainableModel:
             where=where,
             signatures=flat.signatures,
             operators=flat.operators,
+            vocabularies=parts(flat.vocabularies, "x"),
             layout=Layout(parameters),
             manifest=manifest,
             loss=loss,
@@ -193,13 +194,6 @@ class TrainableModel:
         """The outputs of `infer` by name: `{"": logits}`, or one for each `logits_<name>`, in the manifest's order."""
         found = answers_of(self.signatures["infer"])
         return found if "" in found or not self.manifest else {o.name: found[o.name] for o in self.manifest.outputs}
-
-    @cached_property
-    def vocabularies(self) -> dict[str, int]:
-        """The number of ids that an input takes, counted from 0, by its name; inputs that hold no ids are left out."""
-        if not any(tensor.dtype in INTEGERS for tensor in self.infer_inputs.values()):
-            return {}
-        return parts(vocabularies(read_graph(self.content, self.where), "infer"), "x")
 
     def main_outputs(self, signature: str) -> dict[str, str]:
         """Return the names of the main outputs of `infer`, `embed` or `head_infer`, by the names of the outputs."""

@@ -86,8 +86,7 @@ def test_device_with_examples_that_litert_refuses_is_excluded(backend, dropout, 
     fine = random_data(dropout, [8, 5, 4, 6])
     x = fine.x.copy()
     x[fine.train(FAILING)[0]] = 1000
-    model = replace(dropout)
-    vars(model)["vocabularies"] = {}  # as of a model that looks words up in a way of its own
+    model = replace(dropout, vocabularies={})  # as of a model that looks words up in a way of its own
     settings = {"model": model, "plan": None, "fleet": Fleet(adaptation_steps=0, quarantine_after=None)}
     found = results(FedAvg(), tmp_path / "found", data=replace(fine, x=x), backend=BACKENDS[backend](), **settings)
     alone = results(WithoutFailing(), tmp_path / "alone", data=fine, **settings)
