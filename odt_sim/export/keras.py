@@ -19,7 +19,7 @@ from odt_sim.export.lowering import Trace
 from odt_sim.export.model_checks import check_flavour, check_groups, check_interface, check_model
 from odt_sim.export.native_inference import native_inference
 from odt_sim.export.objective import class_weight_of, masked, objectives_of, outputs_of
-from odt_sim.export.optimizers import optimizer_of, schedule_of, settings_of
+from odt_sim.export.optimizers import is_linear, optimizer_of, schedule_of, settings_of
 from odt_sim.export.option_signatures import trace_options
 from odt_sim.export.own_steps import optimizer_names, overrides_loss, own_method
 from odt_sim.export.parameters import (
@@ -154,7 +154,8 @@ def export_model(
     names = dict(zip(map(id, weights_of(model)), parameter_names(model), strict=True)) if flex else {}
     factors = class_weight_of(class_weight, objectives, interface)
     applied = apply(own_terms, model, interface, groups, objectives)
-    training = Training(objectives, optimizer, offsets, factors, names, applied)
+    dense = is_module(source) and not is_linear(optimizer)
+    training = Training(objectives, optimizer, offsets, factors, names, applied, dense=dense)
     traces = {"infer": infer, **_trace_steps(model, interface, groups, training, batch_size, train_groups)}
     traces |= _trace_halves(model, interface, groups, training, batch_size) if embed else {}
     traces |= trace_options(model, optimizer, schedule)

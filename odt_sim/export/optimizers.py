@@ -43,6 +43,12 @@ def optimizer_of(given: Any, *, scales_loss: bool = False) -> keras.optimizers.O
     return new
 
 
+def is_linear(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Return whether a step by a sum of gradients is the sum of steps by each: SGD's, without clipping."""
+    clips = any(getattr(optimizer, name) is not None for name in ("clipnorm", "clipvalue", "global_clipnorm"))
+    return type(optimizer) is keras.optimizers.SGD and not clips
+
+
 def _kind(given: Any) -> str:
     kind = given if isinstance(given, type) else type(given)
     return f"{'the class' if isinstance(given, type) else 'an object of'} {kind.__module__}.{kind.__qualname__}"

@@ -49,6 +49,8 @@ class Training:
         gradient_names: The name under which a step returns the gradient of a trainable weight, by the weight's `id`;
             empty for steps that return the loss alone.
         terms: The terms that are added to the loss.
+        dense: Whether the gradient of an Embedding is that of its whole table, as PyTorch's is. Keras' optimizers take the
+            rows of a batch one by one, so that Adam squares what repeated rows add up to before it is added.
     """
 
     objectives: tuple[Objective, ...]
@@ -57,6 +59,7 @@ class Training:
     class_weight: NDArray[np.float32] | None = None
     gradient_names: Mapping[int, str] = field(default_factory=dict)
     terms: AppliedTerms = field(default_factory=AppliedTerms)
+    dense: bool = False
 
     @property
     def targets(self) -> list[tf.TensorSpec]:
@@ -130,9 +133,10 @@ class Training:
         return [objective.losses(y, output, mask) for objective, y, output, mask in given]
 
     def gradient(self, gradient: tf.Tensor, weight: keras.Variable, mu: tf.Tensor | None) -> tf.Tensor:
-        """Return the gradient of a step; an Embedding's becomes dense with an offset or a loss scale."""
+        """Return the gradient of a step; an Embedding's becomes dense with an offset, a loss scale, or as in PyTorch."""
         if mu is None:
-            return gradient if self.optimizer.loss_scale_factor is None else tf.convert_to_tensor(gradient)
+            dense = self.dense or self.optimizer.loss_scale_factor is not None
+            return tf.convert_to_tensor(gradient) if dense else gradient
         scale = self.optimizer.loss_scale_factor or 1.0
         return tf.convert_to_tensor(gradient) + scale * (mu * weight.value + self.offsets[id(weight)])
 

@@ -196,3 +196,18 @@ class Activations(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.conv(x)
         return torch.stack([activation(x) for activation in self.activations]).sum(0) + F.glu(torch.cat([x, x], 1), 1)
+
+
+@module(_images(4), _values(6))
+class Decomposed(nn.Module):
+    """Ops that PyTorch decomposes beside BatchNorm, positions that nothing reads, and a bilinear layer of odd sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.both = nn.Conv2d(4, 6, 3, bias=False), nn.BatchNorm2d(6), nn.Bilinear(6, 6, 5)
+
+    def forward(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        x = F.hardshrink(self.norm(self.conv(x)), 0.3)
+        pooled = F.adaptive_max_pool2d(x, 1).flatten(1) + torch.logaddexp(x, x.detach() + 1).mean((2, 3))
+        variance, mean = torch.var_mean(x, (2, 3))
+        return self.both(pooled, other) + F.huber_loss(mean, other) + variance.nan_to_num()[:, :5]

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
-from odt_sim.errors import ExportError
+from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export import export_model
 from odt_sim.export.pytorch.module import Module, keras_model
 from odt_sim.model.trainable import TrainableModel
@@ -82,6 +82,84 @@ def test_exported_module_trains_as_in_pytorch(tmp_path: Path, name: str) -> None
         wanted = twin.state_dict()[parameter.name.replace("/", ".")].numpy()
         np.testing.assert_allclose(device.weights[parameter.name], wanted, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(device.infer(inputs), twin.eval()(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("clips", [False, True])
+def test_embedding_takes_one_step_for_all_places_of_a_row(tmp_path: Path, clips: bool) -> None:
+    embedding, head = torch.nn.Embedding(5, 4), torch.nn.Linear(4, 3)
+    module = torch.nn.Sequential(embedding, torch.nn.Flatten(0, 1), head, torch.nn.Unflatten(0, (4, 3)))
+    ids = torch.tensor([[1, 1, 2]] * 4)
+    optimizer = keras.optimizers.SGD(0.5, clipnorm=0.01) if clips else keras.optimizers.Adam(0.01)
+    path = export_model(
+        module, tmp_path / "m.tflite", example=ids, loss="mean_squared_error", optimizer=optimizer, batch_size=4
+    )
+    model = TrainableModel.load(path)
+    (inputs,) = _arrays((ids,))
+    device = Device(model, (inputs, np.ones(model.y.shape, np.float32)))
+    device.train()
+    twin = torch.optim.SGD(module.parameters(), 0.5) if clips else torch.optim.Adam(module.parameters(), 0.01, eps=1e-7)
+    torch.nn.functional.mse_loss(module(ids), torch.ones(model.y.shape)).backward()
+    if clips:
+        for parameter in module.parameters():
+            torch.nn.utils.clip_grad_norm_([parameter], 0.01)
+    twin.step()
+    np.testing.assert_allclose(device.weights["0/weight"], embedding.weight.detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_part_in_evaluation_mode_stays_there(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+    module[1].eval()
+    model = keras_model(module, torch.zeros(2, 3), 2)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_allclose(model([x], training=True), module(torch.tensor(x)).detach(), rtol=1e-5, atol=1e-6)
+    assert not module[1].training
+    assert module.training
+
+
+def test_frozen_normalization_is_warned_of() -> None:
+    module = torch.nn.Sequential(torch.nn.BatchNorm1d(4).requires_grad_(False), torch.nn.Linear(4, 2))
+    with pytest.warns(ExportWarning, match=r"^torch: 0: frozen by requires_grad=False, so the file keeps"):
+        keras_model(module, torch.zeros(2, 4), 2)
+
+
+class _Centred(torch.nn.Module):
+    """Subtracts a moving average, which it keeps in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 3)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean.mul_(0.9).add_(0.1 * x.detach().mean(0))
+        return self.layer(x - self.mean)
+
+
+class _Spectral(torch.nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(4, 3)))
+
+
+class _Tracking(torch.nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(
+            torch.nn.Unflatten(1, (2, 2)), torch.nn.InstanceNorm1d(2, track_running_stats=True), torch.nn.Flatten()
+        )
+        self.layer = torch.nn.Linear(4, 3)
+
+
+@pytest.mark.parametrize(
+    ("create", "message"),
+    [
+        (_Centred, r"^torch: op mul_ changes the buffer 'mean' in training, and a file carries"),
+        (_Spectral, r"^torch: the module runs a part as a graph of its own, such as a block under torch\.no_grad\(\)"),
+        (_Tracking, r"^torch: op instance_norm of module '1' keeps running statistics, .*track_running_stats=False$"),
+    ],
+)
+def test_state_that_a_file_does_not_carry_is_refused(create: type[torch.nn.Module], message: str) -> None:
+    with pytest.raises(ExportError, match=message):
+        keras_model(create(), torch.zeros(2, 4), 2)
 
 
 def test_roles_and_groups_follow_the_module() -> None:

@@ -91,6 +91,12 @@ def remainder(x: Any, y: Any) -> tf.Tensor:
     return tf.math.floormod(*alike(x, y))
 
 
+@computes("trunc")
+def trunc(x: tf.Tensor) -> tf.Tensor:
+    """Return the number without its fraction; the gradient is 0."""
+    return tf.sign(x) * tf.floor(tf.abs(x))
+
+
 @computes("pow")
 def power(x: Any, y: Any) -> tf.Tensor:
     """Return a power; whole exponents up to 4 as products, whose gradients are defined at 0."""

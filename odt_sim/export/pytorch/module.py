@@ -12,8 +12,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.errors import ExportError
-from odt_sim.export.pytorch.program import Mode, Program, Variables, decomposed, dtype_of
+from odt_sim.errors import ExportError, ExportWarning
+from odt_sim.export.pytorch.decomposition import decomposed
+from odt_sim.export.pytorch.program import Mode, Program, Variables, check_buffers, dtype_of
 
 STATISTICS = ("running_mean", "running_var")
 
@@ -41,13 +42,18 @@ class Module(keras.Model):  # type: ignore[misc]
         self.weights_of_layers, self._programs = list(layers), programs
         self.generator = keras.random.SeedGenerator(0)
         self.sample_weight: tf.Tensor | None = None
+        self.problem: ExportError | None = None
         self.built = True
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         """Return the module's outputs."""
         mode = Mode(training, self.generator, self.sample_weight)
         given = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-        outputs = self._programs[training].run([tf.convert_to_tensor(x) for x in given], mode)
+        try:
+            outputs = self._programs[training].run([tf.convert_to_tensor(x) for x in given], mode)
+        except ExportError as error:
+            self.problem = error  # Keras wraps it in pages of text
+            raise
         return outputs[0] if len(outputs) == 1 else outputs
 
 
@@ -84,6 +90,7 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
             "alone, without targets"
         ) from error
     layers = _layers(module)
+    _warn_of_frozen(module, layers)
     owners = {_join(layer.module_path, name): layer for layer in layers for name in layer.own}
     shared = {name: owners[first] for name, first in _first_names(module).items()}
     variables = Variables(
@@ -96,7 +103,27 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
     inputs = [
         keras.Input(batch_shape=tuple(x.shape), dtype=dtype_of(x.dtype).name, name=f"x{i}") for i, x in enumerate(given)
     ]
-    return keras.Model(inputs, Module(layers, programs, name)(inputs), name=name)
+    own = Module(layers, programs, name)
+    try:
+        own(inputs, training=True)  # here, where an error is not yet wrapped
+        return keras.Model(inputs, own(inputs), name=name)
+    except Exception as error:
+        raise own.problem or error from None
+
+
+def _warn_of_frozen(module: Any, layers: Sequence[Weights]) -> None:
+    """Warn of BatchNorm that PyTorch would train by batches although its parameters are frozen."""
+    frozen = [
+        layer.module_path for layer in layers if not layer.trainable and not layer.own.keys().isdisjoint(STATISTICS)
+    ]
+    surprising = [path for path in frozen if module.training and module.get_submodule(path).training]
+    if surprising:
+        warnings.warn(
+            f"torch: {', '.join(surprising)}: frozen by requires_grad=False, so the file keeps the running statistics, which "
+            "PyTorch would go on to change; call eval() on them to say so",
+            ExportWarning,
+            stacklevel=2,
+        )
 
 
 def _exported(module: Any, given: Sequence[Any], *, training: bool) -> Any:
@@ -106,10 +133,11 @@ def _exported(module: Any, given: Sequence[Any], *, training: bool) -> Any:
     before = [(part, part.training) for part in module.modules()]
     logging.disable(logging.CRITICAL)  # PyTorch logs pages about what it cannot trace
     try:
-        module.train(training)
+        if training != module.training:  # else parts that are in the other mode are there on purpose
+            module.train(training)
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), _masks_given():
             warnings.simplefilter("ignore")
-            return decomposed(torch.export.export(module, tuple(given), strict=False))
+            exported = decomposed(torch.export.export(module, tuple(given), strict=False))
     except Exception as error:  # PyTorch raises many types
         line = " ".join(str(error).split())[:300]
         raise ExportError(f"torch: torch.export cannot trace {type(module).__name__} ({line})") from error
@@ -117,6 +145,8 @@ def _exported(module: Any, given: Sequence[Any], *, training: bool) -> Any:
         logging.disable(logging.NOTSET)
         for part, mode in before:
             part.training = mode
+    check_buffers(exported)
+    return exported
 
 
 @contextmanager

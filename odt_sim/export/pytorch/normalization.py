@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from odt_sim.export.padding_rows import real_moments
-from odt_sim.export.pytorch.registry import computes
+from odt_sim.export.pytorch.registry import Refusal, computes
 
 
 def _scaled(x: tf.Tensor, weight: tf.Tensor | None, bias: tf.Tensor | None, shape: list[int]) -> tf.Tensor:
@@ -47,6 +47,10 @@ def instance_norm(
     x: tf.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, by_input: bool, momentum: float, eps: float, *_: Any
 ) -> tf.Tensor:
     """Normalize each channel of each example (arXiv:1607.08022)."""
+    if mean is not None:
+        raise Refusal(
+            "keeps running statistics, which a file carries for BatchNorm alone; set track_running_stats=False"
+        )
     channels = [1, x.shape[1], *[1] * (len(x.shape) - 2)]
     return _scaled(_normalized(x, list(range(2, len(x.shape))), eps), weight, bias, channels)
 

@@ -48,7 +48,9 @@ def outer(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 @computes("bilinear")
 def bilinear(x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
     """Return `x^T weight_k y + bias_k`."""
-    product = tf.einsum("...i,kij,...j->...k", x, weight, y)
+    filters, left, right = weight.shape
+    rows = tf.reshape(x, [-1, left]) @ tf.reshape(tf.transpose(weight, [1, 0, 2]), [left, filters * right])
+    product = tf.reduce_sum(tf.reshape(rows, [*x.shape[:-1], filters, right]) * y[..., None, :], axis=-1)
     return product if bias is None else product + bias
 
 

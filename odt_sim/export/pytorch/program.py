@@ -92,7 +92,10 @@ class Program:
             elif node.op == "call_function":
                 self._call(node, values, mode)
             else:
-                raise ExportError(f"torch: {node.name} is a {node.op}, which torch.export writes for no plain module")
+                raise ExportError(
+                    "torch: the module runs a part as a graph of its own, such as a block under torch.no_grad() or a "
+                    "parametrization with buffers; leave that out"
+                )
         raise ExportError("torch: the graph has no output")
 
     def _stored(self, name: str) -> Any:
@@ -102,9 +105,10 @@ class Program:
 
     def _call(self, node: Any, values: dict[Any, Any], mode: Mode) -> None:
         if node.target is operator.getitem:
-            values[node] = values[node.args[0]][node.args[1]]
+            if node.users:  # positions of a largest value, say, that a function does not return and nothing reads
+                values[node] = values[node.args[0]][node.args[1]]
             return
-        name = _name(node)
+        name = _name(node.target)
         if name in CHECKS:
             return
         try:
@@ -112,7 +116,12 @@ class Program:
                 values[node] = self._computed(node, name, values, mode)
         except Refusal as refusal:
             raise ExportError(f"torch: op {name}{_where(node)} {refusal}") from refusal
-        if name.endswith("_") and not name.startswith("_"):
+        except Exception as error:  # TensorFlow raises many types
+            line = str(error).strip().partition("\n")[0]
+            raise ExportError(
+                f"torch: op {name}{_where(node)} fails with these shapes and settings ({line}); use other ops"
+            ) from error
+        if _changes(node.target):
             self._written(node, values)
 
     def _computed(self, node: Any, name: str, values: dict[Any, Any], mode: Mode) -> Any:
@@ -147,28 +156,49 @@ class Program:
         """Let later ops see what an op changed in place."""
         target = node.args[0]
         if isinstance(values[target], keras.Variable) or self._names.get(target.name) in self._variables.constants:
-            return  # counts of batches, which nothing reads
-        if target.op == "call_function" and _name(target) in _VIEWS and len(target.args[0].users) > 1:
+            return  # counts of batches, which nothing reads; other buffers are refused, see `check_buffers`
+        if target.op == "call_function" and _name(target.target) in _VIEWS and len(target.args[0].users) > 1:
             raise ExportError(
-                f"torch: op {_name(node)}{_where(node)} changes a view in place; use the op without the underscore"
+                f"torch: op {_name(node.target)}{_where(node)} changes a view in place; use the op without the underscore"
             )
         values[target] = values[node]
 
 
-def decomposed(exported: Any) -> Any:
-    """Return a graph in which PyTorch's own decompositions replace ops that have no TensorFlow function here."""
-    from torch._decomp import core_aten_decompositions
+def check_buffers(exported: Any) -> None:
+    """Refuse a graph that changes a buffer, other than BatchNorm's, which are its statistics and a count that nothing reads.
 
-    table = core_aten_decompositions()
-    unknown = {n.target for n in exported.graph.nodes if n.op == "call_function" and not _is_known(n)}
-    known = {op: table[op] for op in unknown if op in table}
-    return exported.run_decompositions(known) if known else exported
+    Raises:
+        ExportError: It changes one.
+    """
+    buffers = exported.graph_signature.inputs_to_buffers
+    for node in exported.graph.nodes:
+        if node.op != "call_function" or not _changes(node.target):
+            continue
+        changed = node.args[0]
+        while changed.op == "call_function" and changed.args and _name(changed.target) in _VIEWS:
+            changed = changed.args[0]
+        name = buffers.get(changed.name)
+        counts = (
+            name is not None and name.endswith("num_batches_tracked") and all(_changes(u.target) for u in changed.users)
+        )
+        if name is not None and not counts:
+            raise ExportError(
+                f"torch: op {_name(node.target)}{_where(node)} changes the buffer {name!r} in training, and a file carries "
+                "the statistics of BatchNorm alone; compute it from parameters, or keep it as it is"
+            )
 
 
-def _is_known(node: Any) -> bool:
-    name = _name(node)
+def _changes(target: Any) -> bool:
+    """Return whether an op changes its first argument in place."""
+    name = _name(target)
+    return name.endswith("_") and not name.startswith("_")
+
+
+def is_known(target: Any) -> bool:
+    """Return whether the target of a call, an op of ATen or a function of Python, has a function here."""
+    name = _name(target)
     plain = name if name.startswith("_") else name.rstrip("_")
-    return node.target is operator.getitem or plain in OPS or plain in RANDOM or plain in ("batch_norm", *CHECKS)
+    return target is operator.getitem or plain in OPS or plain in RANDOM or plain in ("batch_norm", *CHECKS)
 
 
 def _dropout(x: tf.Tensor, rate: float, train: bool, *, mode: Mode) -> tf.Tensor:
@@ -200,9 +230,8 @@ RANDOM: dict[str, Callable[..., tf.Tensor]] = {
 }
 
 
-def _name(node: Any) -> str:
+def _name(target: Any) -> str:
     """Return an op's name without its namespace and overload."""
-    target = node.target
     return str(target._schema.name.partition("::")[2]) if hasattr(target, "_schema") else str(target)
 
 

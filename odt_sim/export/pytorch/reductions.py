@@ -68,6 +68,14 @@ def variance(
 OPS["std"] = lambda *args, **kwargs: tf.sqrt(variance(*args, **kwargs))
 
 
+@computes("var_mean")
+def variance_and_mean(x: tf.Tensor, dim: Any = None, *args: Any, **settings: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the variance, by default without bias, and the mean."""
+    keep = settings.get("keepdim", args[1] if len(args) > 1 else False)
+    axes = axes_of(None if isinstance(dim, bool) else dim, len(x.shape))
+    return variance(x, dim, *args, **settings), tf.reduce_mean(x, axis=axes, keepdims=keep)
+
+
 @computes("cumsum")
 def cumsum(x: tf.Tensor, dim: int, *, dtype: tf.DType | None = None) -> tf.Tensor:
     """Return the running sum along an axis."""

@@ -1,0 +1,61 @@
+"""PyTorch's own decompositions in place of ops that have no TensorFlow function here."""
+
+import operator
+from typing import Any
+
+from odt_sim.export.pytorch.program import is_known
+
+
+def decomposed(exported: Any) -> Any:
+    """Replace each op of an `ExportedProgram` that has no function here, and a decomposition in PyTorch, by the ops of that.
+
+    Only these: `run_decompositions` rewrites the whole graph, BatchNorm and changes in place among it.
+    """
+    from torch._decomp import core_aten_decompositions
+
+    table = {op: rule for op, rule in core_aten_decompositions().items() if not is_known(op)}
+    for node in list(exported.graph.nodes):
+        if node.op == "call_function" and node.target in table:
+            _replace(node, table)
+    return exported
+
+
+def _replace(node: Any, table: Any) -> None:
+    """Put the ops of a decomposition, with those that its own ops decompose to, in the place of a node."""
+    from torch.fx import Node, map_arg
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils._pytree import tree_flatten, tree_unflatten
+
+    flat, spec = tree_flatten((node.args, node.kwargs))
+    places = [i for i, value in enumerate(flat) if isinstance(value, Node)]
+
+    def function(*tensors: Any) -> Any:
+        filled = dict(enumerate(flat)) | dict(zip(places, tensors, strict=True))
+        args, kwargs = tree_unflatten(list(filled.values()), spec)
+        return node.target(*args, **kwargs)
+
+    examples = [flat[i].meta["val"] for i in places]
+    with examples[0].fake_mode:
+        inner = make_fx(function, decomposition_table=table)(*examples)
+    given, copies = iter([flat[i] for i in places]), dict[Any, Any]()
+    with node.graph.inserting_before(node):
+        for own in inner.graph.nodes:
+            if own.op == "placeholder":
+                copies[own] = next(given)
+            elif own.op == "output":
+                _use(node, map_arg(own.args[0], copies.__getitem__))
+            else:
+                copies[own] = node.graph.node_copy(own, copies.__getitem__)
+                copies[own].meta["nn_module_stack"] = node.meta.get("nn_module_stack", {})
+    node.graph.erase_node(node)
+
+
+def _use(node: Any, results: Any) -> None:
+    """Use other values wherever the graph uses a node's, which may be several."""
+    if not isinstance(results, list | tuple):
+        node.replace_all_uses_with(results)
+        return
+    for user in list(node.users):
+        assert user.target is operator.getitem
+        user.replace_all_uses_with(results[user.args[1]])
+        node.graph.erase_node(user)
