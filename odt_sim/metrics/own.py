@@ -37,6 +37,9 @@ def own_metrics(functions: Sequence[Callable[..., float | None]]) -> tuple[OwnMe
     Raises:
         ConfigurationError: One is no function, has no usable name, or has that of another metric.
     """
+    if callable(functions):
+        name = getattr(functions, "__name__", type(functions).__name__)
+        raise ConfigurationError(f"metrics: expected a list of functions, found {name}; write [{name}]")
     found: dict[str, OwnMetric] = {}
     for function in functions:
         name = getattr(function, "__name__", type(function).__name__)
@@ -67,6 +70,7 @@ def own_figures(
     if not metrics:
         return {}
     counted = {name: _counted(answers[name], y[name], (masks or {}).get(name)) for name in answers}
+    counted = {name: (_read_only(outputs), _read_only(targets)) for name, (outputs, targets) in counted.items()}
     outputs, targets = ({name: pair[place] for name, pair in counted.items()} for place in (0, 1))
     arguments = next(iter(counted.values())) if len(counted) == 1 else (outputs, targets)
     values = {metric.name: _value(metric, arguments, device) for metric in metrics}
@@ -81,6 +85,13 @@ def _value(metric: OwnMetric, arguments: Sequence[Any], device: int) -> float | 
         if not isinstance(value, int | float | np.number | np.bool_):
             raise TypeError(f"it returned {type(value).__name__}, expected a number or None")
     return None if math.isnan(value) else float(value)
+
+
+def _read_only(array: Array) -> Array:
+    """Return a view that a function cannot write to: other metrics are computed from the same arrays."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _counted(outputs: Array, y: Array, mask: Array | None) -> tuple[Array, Array]:

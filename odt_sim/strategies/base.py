@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
-from odt_sim.device.predictor import Predictor
 from odt_sim.errors import StrategyError
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.tensors import ServerState as ServerState
@@ -192,8 +191,9 @@ class Strategy:
         """
         return None
 
-    def deploy(self, device: Device, broadcast: Tensors) -> Weights | Predictor:
-        """Return the weights for this device's user, or what predicts in their place; it is then evaluated.
+    # `Any` stands for `Predictor`: the weights of `super().deploy(...)`, the usual case, need no check of their type.
+    def deploy(self, device: Device, broadcast: Tensors) -> Weights | Any:
+        """Return the weights for this device's user, or a `Predictor` in their place; it is then evaluated.
 
         Changes to the device are discarded.
         """

@@ -32,6 +32,24 @@ def test_function_takes_outputs_and_targets():
     assert all(type(value) is float for value in found.values())
 
 
+def test_arrays_are_read_only():
+    def sorts(outputs, targets):
+        outputs.sort(axis=1)
+        return 0.0
+
+    outputs = OUTPUTS.copy()
+    with pytest.raises(SimulationError, match=r"metric sorts: failed on device 0.*read-only"):
+        own_figures(own_metrics([sorts]), {"": outputs}, {"": LABELS})
+    np.testing.assert_array_equal(outputs, OUTPUTS)
+
+
+def test_single_function_is_refused():
+    with pytest.raises(
+        ConfigurationError, match=r"metrics: expected a list of functions, found share_right; write \[share"
+    ):
+        own_metrics(share_right)
+
+
 def test_reports_know_the_direction():
     own_metrics([share_right, largest_miss])
     assert (higher_is_better("share_right"), higher_is_better("largest_miss")) == (True, False)

@@ -13,9 +13,13 @@ WRONG = """
 import numpy as np
 from odt_sim import Strategy, Device, Weights
 from odt_sim.aggregators.base import with_numbers
+from odt_sim.strategies.base import Tensors
 
 class Wrong(Strategy):
-    def deploy(self, device: Device, broadcast: object) -> float:
+    def deploy(self, device: Device, broadcast: Tensors) -> Weights:
+        return 0.5 * (super().deploy(device, broadcast) + device.parameters())
+
+    def local(self, device: Device, broadcast: object) -> float:
         return device.train(epochs="one")
 
 def rounded(weights: Weights) -> Weights:
@@ -46,4 +50,5 @@ def test_wrong_types_are_found_in_user_code(tmp_path: Path) -> None:
     found = [line.partition(": ")[2] for line in child.stdout.splitlines() if line.startswith("wrong.py")]
     assert any("[override]" in line for line in found), child.stdout + child.stderr
     assert any('"epochs"' in line and "[arg-type]" in line for line in found), child.stdout
+    assert not any("operand" in line for line in found), child.stdout
     assert not any("with_numbers" in line or "no-any-return" in line for line in found), child.stdout
