@@ -6,6 +6,7 @@ averaged before they are ranked, since they are no new tasks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import factorial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,8 @@ class Friedman:
     Attributes:
         chi_square: Friedman's statistic, equation 7 of Demsar.
         f: That of Iman and Davenport (1980), equation 8; infinite where all tasks agree.
-        p: Of `f`.
+        p: Of `f`. Where all tasks agree, the probability that rankings drawn at random do: `k!^(1 - N)` for k strategies and
+            N tasks.
     """
 
     chi_square: float
@@ -62,7 +64,7 @@ def friedman(ranked: Array) -> Friedman | None:
     chi_square = 12 * tasks / (strategies * (strategies + 1)) * (squares - strategies * (strategies + 1) ** 2 / 4)
     left = tasks * (strategies - 1) - chi_square
     if left <= 1e-9:
-        return Friedman(chi_square, np.inf, 0.0)
+        return Friedman(chi_square, np.inf, float(factorial(strategies)) ** (1 - tasks))
     f = (tasks - 1) * chi_square / left
     return Friedman(chi_square, f, float(fdtrc(strategies - 1, (strategies - 1) * (tasks - 1), max(f, 0.0))))
 

@@ -1,6 +1,5 @@
 """The command `odt-sim benchmark`: tune strategies on several tasks, and rank them."""
 
-import json
 import shlex
 import sys
 import time
@@ -23,12 +22,12 @@ from odt_sim.cli.settings import COMPONENTS
 from odt_sim.cli.tune import DEFAULT_RATE, fixed_overrides, split_arguments, whole_number
 from odt_sim.control_groups import cores
 from odt_sim.device.plan import own_learning_rate
-from odt_sim.errors import CheckpointError, ConfigurationError
+from odt_sim.errors import ConfigurationError
 from odt_sim.files import write_file
 from odt_sim.metrics.units import duration
-from odt_sim.persistence.run_folder import document
 from odt_sim.settings import ConfiguredFleet
-from odt_sim.tuning.plan import IRRELEVANT, Plan
+from odt_sim.tuning.claim import claim
+from odt_sim.tuning.plan import Plan
 
 USAGE = """usage: odt-sim benchmark [task=A,B] [strategy=A,B] [budget=5] [seed=0,1,2] [tuning_seed=1000] [jobs=N]
                          [output=benchmark] [markdown=FILE] [config_dir=DIR] [TASK.KEY=VALUE ...] [OVERRIDE ...]
@@ -57,7 +56,6 @@ OWN = {
     "config_dir": "",
 }
 TASKS = "experiment/benchmark"
-TASK = "task.json"
 
 
 @dataclass(frozen=True)
@@ -222,7 +220,7 @@ def _plans(asked: Asked, strategies: Sequence[str]) -> dict[str, Plan]:
             rate=float(rate),
             folder=Path(asked.given["output"]) / task,
         )
-        _claim(task, plan)
+        claim(plan, task)
         plans[task] = plan
     return plans
 
@@ -247,28 +245,3 @@ def _task(task: str, overrides: Sequence[str], folder: str | None) -> DictConfig
 
 def _given(key: str, overrides: Sequence[str]) -> bool:
     return any(each.partition("=")[0] == key for each in overrides)
-
-
-def _claim(task: str, plan: Plan) -> None:
-    """Keep what decides a task's trials in its folder.
-
-    Raises:
-        ConfigurationError: The folder holds the task with other settings.
-        CheckpointError: The file is damaged.
-    """
-    path = plan.folder / TASK
-    deciding = sorted(each for each in plan.overrides if not each.startswith(IRRELEVANT))
-    wanted = {"overrides": deciding, "tuning_seed": plan.tuning_seed, "sweeper": plan.sweeper, "rate": plan.rate}
-    if not path.exists():
-        write_file(path, document(wanted))
-        return
-    try:
-        found = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise CheckpointError(f"{path}: damaged; remove {plan.folder} and run the benchmark again") from error
-    if differing := [key for key in wanted if found.get(key) != wanted[key]]:
-        key = differing[0]
-        raise ConfigurationError(
-            f"{plan.folder}: holds {task} with other settings, {key} {found.get(key)}, found {wanted[key]}; choose another "
-            "folder: output=DIR"
-        )

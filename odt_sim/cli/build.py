@@ -317,7 +317,7 @@ def build(node: Any, group: str) -> Any:
         node = OmegaConf.masked_copy(node, list(settings))
     _check_settings(group, target, settings)
     try:
-        built = hydra.utils.instantiate(node)
+        built = hydra.utils.instantiate(node, _convert_="all")  # with plain lists and mappings, which JSON takes, too
     except InstantiationException as error:
         cause = error.__cause__
         while cause is not None and not isinstance(cause, OdtSimError):

@@ -14,6 +14,7 @@ from odt_sim.cli.settings import COMPONENTS, GROUPS
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
 from odt_sim.hyperparameters import checked_count
+from odt_sim.tuning.claim import claim
 from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, folder_of
 from odt_sim.tuning.processes import LOG, Sweep, run_sweeps
 from odt_sim.tuning.winners import Winner, winner, winners_table, write_choice
@@ -43,6 +44,7 @@ def tune(arguments: Sequence[str]) -> int:
         print(USAGE, end="")
         return 0
     plan, jobs = _plan(arguments)
+    claim(plan, "a tuning")
     console = Console(stderr=True)
     console.print(f"tuning in {plan.folder}, {plan.sweeper} search", highlight=False, soft_wrap=True)
     searches = [Sweep(each, plan.search(each), plan.search_folder(each), plan.budget) for each in plan.strategies]

@@ -47,8 +47,10 @@ def test_friedman_is_that_of_the_paper(ranked):
     assert found.p == pytest.approx(0.0198, abs=1e-4)
 
 
-def test_friedman_of_tasks_that_agree_is_certain():
-    assert friedman(np.array([[1.0, 2, 3]] * 5)) == Friedman(10.0, np.inf, 0.0)
+@pytest.mark.parametrize(("tasks", "chance"), [(2, 1 / 6), (5, 1 / 6**4)])
+def test_friedman_of_tasks_that_agree_has_the_chance_that_random_rankings_do(tasks, chance):
+    found = friedman(np.array([[1.0, 2, 3]] * tasks))
+    assert found == Friedman(2.0 * tasks, np.inf, pytest.approx(chance))
 
 
 def test_friedman_needs_two_tasks():

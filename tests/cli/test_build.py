@@ -141,6 +141,19 @@ def test_name_within_a_class_is_found():
         imported("odt_sim.strategies.nowhere.Local", "callbacks")
 
 
+class KeepsItsSettings(Local):
+    """A strategy of the user that takes a list and a mapping."""
+
+    def __init__(self, parts: object, named: object) -> None:
+        super().__init__()
+        self.kinds = type(parts), type(named), type(named["inner"])
+
+
+def test_component_gets_plain_lists_and_mappings():
+    node = OmegaConf.create({"_target_": f"{__name__}.KeepsItsSettings", "parts": [1, 2], "named": {"inner": {"a": 1}}})
+    assert config.build(node, "strategy").kinds == (list, dict, dict)
+
+
 def test_null_group_is_refused():
     with pytest.raises(ConfigurationError, match=r"^strategy: expected a group of settings, found None; choose one: "):
         config.build(None, "strategy")

@@ -1,0 +1,42 @@
+"""The file that keeps a folder of trials for the settings that it was begun with."""
+
+import json
+
+from odt_sim.errors import CheckpointError, ConfigurationError
+from odt_sim.files import write_file
+from odt_sim.persistence.run_folder import document
+from odt_sim.tuning.plan import IRRELEVANT, Plan
+
+CLAIM = "task.json"
+
+
+def claim(plan: Plan, what: str) -> None:
+    """Keep what decides the trials of a plan in its folder, or check that the folder holds trials of the same settings.
+
+    Strategies, seeds and the budget may change: each strategy has trials of its own, and a larger budget continues them.
+
+    Args:
+        plan: The plan.
+        what: What its folder holds, for errors.
+
+    Raises:
+        ConfigurationError: The folder holds trials with other settings.
+        CheckpointError: The file is damaged.
+        FileError: It cannot be written.
+    """
+    path = plan.folder / CLAIM
+    deciding = sorted(each for each in plan.overrides if not each.startswith(IRRELEVANT))
+    wanted = {"overrides": deciding, "tuning_seed": plan.tuning_seed, "sweeper": plan.sweeper, "rate": plan.rate}
+    if not path.exists():
+        write_file(path, document(wanted))
+        return
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise CheckpointError(f"{path}: damaged; remove {plan.folder} and run the command again") from error
+    if differing := [key for key in wanted if found.get(key) != wanted[key]]:
+        key = differing[0]
+        raise ConfigurationError(
+            f"{plan.folder}: holds {what} with other settings, {key} {found.get(key)}, found {wanted[key]}; choose another "
+            "folder: output=DIR"
+        )

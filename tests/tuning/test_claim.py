@@ -1,0 +1,47 @@
+"""A folder of trials keeps the settings that it was begun with."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from odt_sim.errors import CheckpointError, ConfigurationError
+from odt_sim.tuning.claim import CLAIM, claim
+from odt_sim.tuning.plan import Plan
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return Plan(
+        strategies=["fedavg"], budget=2, seeds=[0], tuning_seed=1000, overrides=["run.rounds=2", "backend=serial"],
+        sweeper="random", rate=0.1, folder=tmp_path / "out",
+    )  # fmt: skip
+
+
+def test_other_strategies_seeds_budgets_and_backends_continue(plan: Plan) -> None:
+    claim(plan, "a tuning")
+    other = ["backend=processes", "run.rounds=2"]
+    claim(replace(plan, strategies=["local"], budget=9, seeds=[1], overrides=other), "a tuning")
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"overrides": ["run.rounds=4"]}, r"overrides \['run.rounds=2'\], found \['run.rounds=4'\]"),
+        ({"tuning_seed": 7}, r"tuning_seed 1000, found 7"),
+        ({"sweeper": "optuna"}, r"sweeper random, found optuna"),
+    ],
+)
+def test_other_settings_are_refused(plan: Plan, change: dict[str, object], found: str) -> None:
+    claim(plan, "a tuning")
+    with pytest.raises(
+        ConfigurationError, match=rf"out: holds a tuning with other settings, {found}; choose another folder"
+    ):
+        claim(replace(plan, **change), "a tuning")
+
+
+def test_damaged_file_is_refused(plan: Plan) -> None:
+    plan.folder.mkdir()
+    (plan.folder / CLAIM).write_text("{")
+    with pytest.raises(CheckpointError, match=r"task.json: damaged; remove "):
+        claim(plan, "a tuning")
