@@ -195,8 +195,8 @@ def _figures(results: Results, key: str, title: str) -> Section:
     ]
     caption = {
         MEAN: f"Test figure of the seen users, each counted once, mean over seeds, with the 95 % interval (over people where "
-        f"the same ones return with every seed, whose own means it has in the middle, else over seeds). {BETTER} and {WORSE}: significantly better or worse than "
-        f"{results.reference}, by the paired test with Holm's p.",
+        "the same ones return with every seed, whose own means it has in the middle, else over seeds). "
+        f"{BETTER} and {WORSE}: significantly better or worse than {results.reference}, by the paired test with Holm's p.",
         "bottom_decile": "A tenth of the seen users is served worse than this; mean over seeds.",
         "unseen": "Users who took no part in training, with the model as it is deployed to them; mean over seeds.",
         "unseen_adapted": "The same after a few local steps on their own training examples.",
