@@ -152,7 +152,7 @@ class PhoneDevice(Device):
             examples, PhoneExamples
         ):  # those of other devices, by which a run measures what was forgotten
             given, split = tensors_of(self.model, *examples.take()), "given"
-        figures, calls = self._state.on_phone().evaluate(split, only_loss, given)
+        figures, calls = self._state.on_phone().evaluate(split, len(examples), given, only_loss=only_loss)
         self.calls.add_inference("infer", calls, len(examples))
         return figures
 

@@ -77,7 +77,7 @@ class Phone:
             if reply.header.get("id") != self._asked or reply.header.get("do") == "progress":
                 continue
             if reply.header.get("do") == "failed":
-                raise PhoneError(f"failed in LiteRT.js: {_line(reply.header.get('error'))}")
+                raise PhoneError(f"failed in LiteRT.js: {one_line(reply.header.get('error'))}")
             return reply
 
     def _next(self, until: float | None) -> Message | PhoneError:
@@ -280,6 +280,6 @@ def _recorded(storage: Storage) -> tuple[str, dict[str, int]]:
         ) from error
 
 
-def _line(text: object) -> str:
+def one_line(text: object) -> str:
     """Return one short line of what a phone sent."""
     return " ".join(str(text).split())[:200] or "no reason given"

@@ -12,6 +12,7 @@ from odt_sim.device.runtime_pool import ModelState, RuntimePool
 from odt_sim.device.training_step import GradientOffset, Step
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
+from odt_sim.phone.figures import checked_figures
 from odt_sim.phone.frames import Array, Message
 from odt_sim.phone.phones import PhoneError
 
@@ -71,15 +72,25 @@ class PhoneRuntime:
         reply = self._ask(header, tensors | ({"b": offset.b.vector} if offset else {}))
         return _checked(reply, "losses", (len(steps),), "float32")
 
-    def evaluate(self, split: str, only_loss: bool, given: Mapping[str, Array]) -> tuple[dict[str, float], int]:
-        """Return the figures of a split, or of given examples `x` and `y`, and the number of batches that it took."""
+    def evaluate(
+        self, split: str, examples: int, given: Mapping[str, Array], *, only_loss: bool
+    ) -> tuple[dict[str, float], int]:
+        """Return figures, and the number of batches that they took.
+
+        Args:
+            split: `train`, `validation` or `test`, or `given` for the examples `x` and `y` that are sent.
+            examples: The number of examples of the split.
+            given: The examples to send.
+            only_loss: Whether to ask for the loss only.
+
+        Raises:
+            PhoneError: The reply has no figures of this model and split.
+        """
         reply = self._ask({"do": "evaluate", "split": split, "only_loss": only_loss}, given)
-        figures, calls = reply.header.get("figures"), reply.header.get("calls")
-        if not isinstance(figures, dict) or "loss" not in figures or not isinstance(calls, int):
-            raise PhoneError("phone sent no figures")
-        if not all(value is None or isinstance(value, int | float) for value in figures.values()):
-            raise PhoneError("phone sent figures that are no numbers")
-        return {str(name): float("nan") if value is None else value for name, value in figures.items()}, calls
+        calls = reply.header.get("calls")
+        if type(calls) is not int or not 1 <= calls <= examples:
+            raise PhoneError("phone sent no number of batches that its figures took")
+        return checked_figures(reply.header.get("figures"), self.model, examples, only_loss=only_loss), calls
 
 
 def _checked(reply: Message, name: str, shape: tuple[int, ...], dtype: str) -> Array:

@@ -81,6 +81,35 @@ def test_bad_reply_excludes_the_phone_from_the_round_only(case: str, softmax: Tr
     assert good.ended == bad.ended == "The run has ended."
 
 
+FIGURES: dict[str, tuple[dict[str, Any], str]] = {
+    "no number of examples": ({"examples": None}, "examples: expected 10, found null"),
+    "a huge number of examples": ({"examples": 10**400}, f"examples: expected 10, found 1{'0' * 19}"),
+    "a column of the row": ({"device": 77}, "expected accuracy, loss, balanced_accuracy, auc, found device"),
+    "an impossible accuracy": ({"accuracy": 5.0}, "accuracy: expected 0 to 1 or null, found 5.0"),
+}
+
+
+@pytest.mark.parametrize("case", FIGURES)
+def test_bad_figures_exclude_the_phone_and_the_run_ends(case: str, softmax: TrainableModel, tmp_path: Path) -> None:
+    sent, reason = FIGURES[case]
+
+    def answer(phone: RawPhone, message: Message) -> bytes | None:
+        if message.header["do"] != "evaluate" or message.header["split"] != "test":
+            return None
+        figures = {**phone.figures(message), **sent}
+        return encode(Message({"do": "done", "id": message.header["id"], "figures": figures, "calls": 1}))
+
+    running = Running(softmax, tmp_path / "run")
+    RawPhone(running.address, "a")
+    RawPhone(running.address, "b", answer)
+    running.finish()
+    first, second = running.lines("devices.jsonl")
+    assert (first["device"], first["accuracy"]) == (0, 0.5)
+    assert (second["device"], second["seen"], second["examples"], second.get("accuracy")) == (1, True, 10, None)
+    assert second["not_evaluated"] == f"phone sent wrong figures: {reason}"
+    assert [line["devices"] for line in running.lines("rounds.jsonl")] == [2, 2]
+
+
 CUT: dict[str, tuple[Callable[[RawPhone, Message], Any], str]] = {
     "cut message": (
         lambda phone, m: phone.socket.send(reply(m, {"weights": np.zeros(SIZE, np.float32)})[:-100]),

@@ -1,0 +1,69 @@
+"""The figures that a phone computes from its model's outputs, checked before they enter the records."""
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from odt_sim.metrics.names import Kind, kind_of
+from odt_sim.metrics.tasks import model_metrics, output_metrics, task_of_output
+from odt_sim.model.manifest import Output, task_of
+from odt_sim.model.trainable import TrainableModel
+from odt_sim.phone.phones import PhoneError, one_line
+
+LARGEST = sys.float_info.max
+
+
+def checked_figures(
+    figures: object, model: TrainableModel, examples: int, *, only_loss: bool = False
+) -> dict[str, float]:
+    """Return the figures of a phone in the order of the model's metrics; NaN for null, an undefined figure.
+
+    Args:
+        figures: What the phone sent.
+        model: The model.
+        examples: The number of examples that the phone evaluated.
+        only_loss: Whether the phone was asked for the loss only, without the number of examples.
+
+    Raises:
+        PhoneError: They are not figures of this model and of so many examples.
+    """
+    if not isinstance(figures, dict) or "loss" not in figures:
+        raise PhoneError("phone sent no figures")
+    if figures.get("examples", examples if only_loss else None) != examples:
+        raise PhoneError(_wrong("examples", str(examples), figures))
+    names = metric_names(model)
+    if unknown := [name for name in figures if name not in (*names, "examples")]:
+        raise PhoneError(f"phone sent wrong figures: expected {', '.join(names)}, found {one_line(unknown[0])}")
+    return {name: _value(figures, name) for name in names if name in figures} | {"examples": examples}
+
+
+def metric_names(model: TrainableModel) -> tuple[str, ...]:
+    """Return the names of a model's metrics, and of those that the page computes by the model's loss."""
+    by_loss = Output("", model.loss, model.from_logits, model.delta, task=task_of(model.loss))
+    shape = model.output.shape
+    return tuple(dict.fromkeys((*model_metrics(model), *output_metrics(task_of_output(by_loss, shape), shape))))
+
+
+def _value(figures: Mapping[str, Any], name: str) -> float:
+    value = figures[name]
+    if value is None:
+        return math.nan
+    least, most, expected = _limits(kind_of(name))
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise PhoneError(_wrong(name, f"{expected} or null", figures))
+    return float(value)
+
+
+def _limits(kind: Kind) -> tuple[float, float, str]:
+    """Return the least and the most of a metric, and both in words."""
+    if kind.percent:
+        return 0.0, 1.0, "0 to 1"
+    return (-LARGEST, 1.0, "at most 1") if kind.bounded else (-LARGEST, LARGEST, "a finite number")
+
+
+def _wrong(name: str, expected: str, figures: Mapping[str, Any]) -> str:
+    """Return the reason for a wrong figure, which may be of any size and type."""
+    value = figures.get(name)
+    found = str(value)[:20] if isinstance(value, int | float) else "null" if value is None else type(value).__name__
+    return f"phone sent wrong figures: {name}: expected {expected}, found {found if name in figures else 'nothing'}"

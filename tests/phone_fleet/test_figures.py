@@ -1,0 +1,79 @@
+"""The figures that phones send: those of the model are taken over, all others exclude the phone."""
+
+import math
+from typing import Any
+
+import pytest
+
+from odt_sim import TrainableModel
+from odt_sim.phone.figures import checked_figures, metric_names
+from odt_sim.phone.phones import PhoneError
+
+GOOD = {"loss": 1, "accuracy": 0.5, "examples": 10}
+
+
+def test_figures_are_ordered_as_the_metrics_of_the_model(softmax: TrainableModel) -> None:
+    found = checked_figures(GOOD, softmax, 10)
+    assert [*found.items()] == [("accuracy", 0.5), ("loss", 1.0), ("examples", 10)]
+
+
+def test_null_is_an_undefined_figure(softmax: TrainableModel) -> None:
+    found = checked_figures({**GOOD, "auc": None}, softmax, 10)
+    assert math.isnan(found["auc"])
+
+
+def test_loss_alone_needs_no_number_of_examples(softmax: TrainableModel) -> None:
+    assert checked_figures({"loss": 2.5}, softmax, 10, only_loss=True) == {"loss": 2.5, "examples": 10}
+
+
+def test_loss_below_zero_is_a_loss(softmax: TrainableModel) -> None:
+    assert checked_figures({**GOOD, "loss": -1.0}, softmax, 10)["loss"] == -1.0
+
+
+def test_names_are_the_metrics_of_the_model(softmax: TrainableModel) -> None:
+    assert metric_names(softmax) == ("accuracy", "loss", "balanced_accuracy", "auc")
+
+
+@pytest.mark.parametrize("figures", [None, [], 3, {}, {"accuracy": 0.5, "examples": 10}])
+def test_reply_without_a_loss_has_no_figures(figures: Any, softmax: TrainableModel) -> None:
+    with pytest.raises(PhoneError, match=r"^phone sent no figures$"):
+        checked_figures(figures, softmax, 10)
+
+
+def test_missing_number_of_examples_is_refused(softmax: TrainableModel) -> None:
+    with pytest.raises(PhoneError, match=r"^phone sent wrong figures: examples: expected 10, found nothing$"):
+        checked_figures({"loss": 1.0}, softmax, 10)
+
+
+@pytest.mark.parametrize("number", [None, -5, 3.7, 11, "10", [10], math.nan, 10**400])
+def test_other_number_of_examples_is_refused(number: Any, softmax: TrainableModel) -> None:
+    with pytest.raises(PhoneError, match=r"^phone sent wrong figures: examples: expected 10, found .{1,20}$"):
+        checked_figures({**GOOD, "examples": number}, softmax, 10, only_loss=True)
+
+
+@pytest.mark.parametrize("name", ["device", "seen", "not_evaluated", "mse", "accuracy\n<b>"])
+def test_name_of_no_metric_is_refused(name: str, softmax: TrainableModel) -> None:
+    expected = r"expected accuracy, loss, balanced_accuracy, auc, found \S.*"
+    with pytest.raises(PhoneError, match=f"^phone sent wrong figures: {expected}$"):
+        checked_figures({**GOOD, name: 1.0}, softmax, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("accuracy", 5.0, "0 to 1 or null, found 5.0"),
+        ("accuracy", -0.1, "0 to 1 or null, found -0.1"),
+        ("accuracy", True, "0 to 1 or null, found True"),
+        ("accuracy", "0.5", "0 to 1 or null, found str"),
+        ("auc", 1.5, "at most 1 or null, found 1.5"),
+        ("loss", math.nan, "a finite number or null, found nan"),
+        ("loss", -math.inf, "a finite number or null, found -inf"),
+        ("loss", 10**400, "a finite number or null, found 10{19}"),
+        ("loss", [1.0], "a finite number or null, found list"),
+    ],
+)
+def test_value_that_a_metric_cannot_have_is_refused(
+    name: str, value: Any, expected: str, softmax: TrainableModel
+) -> None:
+    with pytest.raises(PhoneError, match=f"^phone sent wrong figures: {name}: expected {expected}$"):
+        checked_figures({**GOOD, name: value}, softmax, 10)
