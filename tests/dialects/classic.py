@@ -147,6 +147,11 @@ def recurrent() -> keras.Model:
     return sequential(layers.LSTM(4, name="lstm"), shape=(5, 3))
 
 
+def recurrent_over_dense(layer: type[layers.LSTM] | type[layers.GRU]) -> keras.Model:
+    body = [layers.Dense(12, activation="tanh", name="hidden"), layers.Reshape((4, 3)), layer(5, name="recurrent")]
+    return sequential(*body, shape=(6,))
+
+
 NETWORKS: dict[str, tuple[Callable[[], keras.Model], Step, bool]] = {
     "dense": (dense, sgd, False),
     "sparse": (dense, momentum, True),
@@ -156,6 +161,8 @@ NETWORKS: dict[str, tuple[Callable[[], keras.Model], Step, bool]] = {
     "embedding": (embedding, sgd, True),
     "adam": (dense, adam, False),
     "lstm": (recurrent, sgd, False),
+    "lstm_over_dense": (lambda: recurrent_over_dense(layers.LSTM), sgd, True),
+    "gru_over_dense": (lambda: recurrent_over_dense(layers.GRU), sgd, True),
 }
 RANDOM = {"dropout": (dropped, sgd, False)}
 

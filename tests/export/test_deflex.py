@@ -105,7 +105,7 @@ def test_feature_extraction_called_load_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["convolution", "normalized", "lstm"])
+@pytest.mark.parametrize("network", ["convolution", "normalized", "lstm", "lstm_over_dense", "gru_over_dense"])
 def test_ten_steps_agree_with_tensorflow(network: str, tmp_path: Path) -> None:
     from dialects.classic import batches, classic
 

@@ -4,13 +4,20 @@ import tensorflow as tf
 
 from odt_sim.export.importing.flex import node_of
 from odt_sim.export.importing.registry import Operator, Value, imports
-from odt_sim.export.lowering.tensor_lists import LISTS
+from odt_sim.export.lowering import tensor_lists
+from odt_sim.export.lowering.tensor_lists import LISTS, TensorList
 
 
 def _import(op_type: str) -> None:
     @imports(f"Flex{op_type}")
     def on_list(operator: Operator) -> list[Value]:
-        return LISTS[op_type](tf.as_dtype(node_of(operator.node).attr["element_dtype"].type), operator.inputs)
+        return LISTS[op_type](_element(operator), operator.inputs)
+
+
+def _element(operator: Operator) -> tf.DType:
+    """Return the type of the tensors of an op's list; some ops, such as `TensorListLength`, do not declare it."""
+    attributes = node_of(operator.node).attr
+    return tf.as_dtype(attributes["element_dtype"].type) if "element_dtype" in attributes else tf.float32
 
 
 for name in LISTS:
@@ -22,3 +29,21 @@ for name in LISTS:
 def element_shape(operator: Operator) -> list[Value]:
     """Return the shape of each tensor."""
     return [tf.cast(operator.inputs[0].shape, operator.dtypes[0])]
+
+
+@imports("FlexZerosLike")
+def zeros_like(operator: Operator) -> list[Value]:
+    """Return zeros, or a list of zeros."""
+    (value,) = operator.inputs
+    if isinstance(value, TensorList):
+        return tensor_lists.zeros_like(value.dtype, [value])
+    return [tf.zeros_like(value)]
+
+
+@imports("FlexAddN")
+def add(operator: Operator) -> list[Value]:
+    """Return the sum of tensors, or the sums of the tensors of several lists."""
+    first = operator.inputs[0]
+    if isinstance(first, TensorList):
+        return tensor_lists.add(first.dtype, operator.inputs)
+    return [tf.add_n(operator.inputs)]
