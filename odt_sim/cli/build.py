@@ -22,7 +22,7 @@ from odt_sim.data.dataset import Dataset
 from odt_sim.data.federated import FederatedData, described, federate
 from odt_sim.declarations import check_values, expected, fits
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.errors import ConfigurationError, OdtSimError
+from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError
 from odt_sim.export.cache import exported
 from odt_sim.export.needs import with_needs
 from odt_sim.metrics.names import higher_is_better, is_metric
@@ -30,7 +30,7 @@ from odt_sim.metrics.own import own_metrics
 from odt_sim.metrics.tasks import model_metrics
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.observers.base import Observer
-from odt_sim.persistence.run_folder import INITIAL_MODEL
+from odt_sim.persistence.run_folder import INITIAL_MODEL, RunFolder
 from odt_sim.persistence.storage import is_uri
 from odt_sim.settings import Budget, ConfiguredFleet, ExportedModel, General, ModelFile
 from odt_sim.simulation.backend import Backend
@@ -81,10 +81,12 @@ def saved_simulation(folder: Path) -> Simulation:
         folder: The run's folder, with the model that it started with.
 
     Raises:
-        OdtSimError: The folder holds no such run, or the run's data or user code is not found any more.
+        OdtSimError: The folder holds no such run, the run is not complete, or its data or user code is not found any more.
     """
     config = saved_config(folder)
     check(config)
+    if RunFolder(folder).summary() is None:
+        raise CheckpointError(f"{folder}: the run is not complete; resume it with run.resume={folder}, or run it again")
     add_working_folder()
     started_with = model(config, folder / INITIAL_MODEL)
     strategy, aggregator = build(config.strategy, "strategy"), build(config.aggregator, "aggregator")

@@ -5,9 +5,11 @@ import json
 import pytest
 
 from odt_sim import Device, Results, TrainableModel
-from odt_sim.errors import ConfigurationError, StrategyError
+from odt_sim.errors import CheckpointError, ConfigurationError, StrategyError
 
 RUN = ("model=digits_mlp", "backend=serial", "fleet.devices=4", "fleet.unseen=1", "train.learning_rate=0.1")
+
+NOT_COMPLETE = "error: mine: the run is not complete; resume it with run.resume=mine, or run it again\n"
 
 
 def record_of(folder, device):
@@ -94,4 +96,13 @@ def test_run_that_is_not_complete_is_refused(odt_sim, run, folder):
     assert run(*RUN, "strategy=fedavg", "run.rounds=1", "hydra.run.dir=mine")[0] == 0
     (folder / "mine" / "summary.json").unlink()
     code, _, errors = odt_sim("deploy", "mine", "--device", "0")
-    assert (code, errors) == (1, "error: mine: the run is not complete; resume it, or run it again\n")
+    assert (code, errors) == (1, NOT_COMPLETE)
+
+
+@pytest.mark.parametrize("chosen", [["--global"], ["--device", "0"], ["--all"]])
+def test_run_that_failed_at_its_data_is_not_complete(chosen, odt_sim, run, folder):
+    assert run(*RUN, "strategy=fedavg", "data=npz", "data.path=missing.npz", "hydra.run.dir=mine")[0] == 1
+    code, _, errors = odt_sim("deploy", "mine", *chosen)
+    assert (code, errors) == (1, NOT_COMPLETE)
+    with pytest.raises(CheckpointError, match=r"^mine: the run is not complete; resume it"):
+        Results.load("mine").device(0).model()
