@@ -19,6 +19,7 @@ from odt_sim.phone.phones import SILENCE, Examples, Phone, Phones
 from odt_sim.simulation.job import Job
 
 SECRET = 32  # hexadecimal digits by which a phone is known again
+MOST_EXAMPLES = 1 << 24  # of a phone in one split: the run keeps a position for each
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,14 @@ class Joining:
         ready = decode(await _frame(websocket)).header
         if ready.get("fingerprint") != self.job.model.fingerprint:
             raise DataError("This page has loaded another model than the run's; reload it.")
-        return _phone(websocket, device, _examples(ready))
+        return _phone(websocket, device, self._counted(ready, device))
+
+    def _counted(self, ready: Mapping[str, Any], device: int) -> Examples:
+        """Return how many examples a phone has, which are those that the run sent, if it sent any."""
+        counted = _examples(ready)
+        if self.slices and counted != Examples(*(len(rows) for rows in self.job.data.parts(device))):
+            raise DataError("This page has another number of examples than the run sent; reload it.")
+        return counted
 
     def _welcome(self, device: int) -> Mapping[str, Any]:
         job, model = self.job, self.job.model
@@ -157,7 +165,7 @@ def _examples(ready: Mapping[str, Any]) -> Examples:
         DataError: It has too few.
     """
     counts = [ready.get(split) for split in ("train", "validation", "test")]
-    if not all(type(count) is int and 0 <= count < 1 << 31 for count in counts):
+    if not all(type(count) is int and 0 <= count <= MOST_EXAMPLES for count in counts):
         raise DataError("The page did not say how many examples it has; reload it.")
     examples = Examples(*(int(str(count)) for count in counts))
     if not (examples.train and examples.test):

@@ -97,7 +97,8 @@ class RawPhone:
         self.answer = answer or (lambda phone, message: None)
         self.ended = ""
         self.weights: Array = np.zeros(0, np.float32)
-        self.counts = {"train": 40, "validation": 10, "test": 10}
+        own, sent = {"train": 40, "validation": 10, "test": 10}, self.welcome.tensors
+        self.counts = {split: len(sent[f"{split}.x"]) if sent else count for split, count in own.items()}
         fingerprint = self.welcome.header.get("fingerprint")
         if self.welcome.header["do"] == "welcome":
             self.socket.send(encode(Message({"do": "ready", "fingerprint": fingerprint, **self.counts, **ready})))

@@ -82,8 +82,8 @@ def test_bad_reply_excludes_the_phone_from_the_round_only(case: str, softmax: Tr
 
 
 FIGURES: dict[str, tuple[dict[str, Any], str]] = {
-    "no number of examples": ({"examples": None}, "examples: expected 10, found null"),
-    "a huge number of examples": ({"examples": 10**400}, f"examples: expected 10, found 1{'0' * 19}"),
+    "no number of examples": ({"examples": None}, "examples: expected 180, found null"),
+    "a huge number of examples": ({"examples": 10**400}, f"examples: expected 180, found 1{'0' * 19}"),
     "a column of the row": ({"device": 77}, "expected accuracy, loss, balanced_accuracy, auc, found device"),
     "an impossible accuracy": ({"accuracy": 5.0}, "accuracy: expected 0 to 1 or null, found 5.0"),
 }
@@ -105,7 +105,7 @@ def test_bad_figures_exclude_the_phone_and_the_run_ends(case: str, softmax: Trai
     running.finish()
     first, second = running.lines("devices.jsonl")
     assert (first["device"], first["accuracy"]) == (0, 0.5)
-    assert (second["device"], second["seen"], second["examples"], second.get("accuracy")) == (1, True, 10, None)
+    assert (second["device"], second["seen"], second["examples"], second.get("accuracy")) == (1, True, 180, None)
     assert second["not_evaluated"] == f"phone sent wrong figures: {reason}"
     assert [line["devices"] for line in running.lines("rounds.jsonl")] == [2, 2]
 
@@ -152,7 +152,7 @@ def test_phone_that_is_away_is_not_quarantined_and_not_evaluated(softmax: Traina
     first, second = running.lines("devices.jsonl")
     assert first["accuracy"] == 0.5
     assert second["not_evaluated"] == "phone is away: not connected"
-    assert (second["train_examples"], second["examples"]) == (40, 10)
+    assert (second["train_examples"], second["examples"]) == (538, 180)
 
 
 def test_slow_phone_is_timed_out_and_its_late_answer_ignored(softmax: TrainableModel, tmp_path: Path) -> None:
@@ -215,15 +215,25 @@ def test_invalid_start_ends_with_a_sentence(
         ({"fingerprint": "other"}, "This page has loaded another model than the run's; reload it."),
         ({"test": 0}, "A device needs at least 1 example to train and 1 to test, found 40 and 0; add examples."),
         ({"train": "many"}, "The page did not say how many examples it has; reload it."),
+        ({"train": 1 << 30}, "The page did not say how many examples it has; reload it."),
     ],
 )
 def test_phone_that_does_not_fit_is_told_why(
     ready: dict[str, Any], sentence: str, softmax: TrainableModel, tmp_path: Path
 ) -> None:
-    running = Running(softmax, tmp_path / "run", devices=1, rounds=1)
+    running = Running(softmax, tmp_path / "run", devices=1, rounds=1, examples="own")
     phone = RawPhone(running.address, **ready)
     wait(lambda: phone.ended)
     assert phone.ended == sentence
+    RawPhone(running.address)
+    running.finish()
+
+
+def test_phone_counts_the_examples_that_the_run_sent(softmax: TrainableModel, tmp_path: Path) -> None:
+    running = Running(softmax, tmp_path / "run", devices=1, rounds=1)
+    phone = RawPhone(running.address, train=1_000_000)
+    wait(lambda: phone.ended)
+    assert phone.ended == "This page has another number of examples than the run sent; reload it."
     RawPhone(running.address)
     running.finish()
 
