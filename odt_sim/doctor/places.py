@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from odt_sim.model.graph import READS, Graph, Op, Subgraph
@@ -18,7 +18,7 @@ class Place(NamedTuple):
 
     Attributes:
         layer: The name of a layer, from the names of tensors or of the nearest variable; empty if there is none.
-        variable: The nearest variable; empty if there is none.
+        variable: The nearest variable; empty if there is none, or if the layer has variables and this is none of them.
     """
 
     layer: str
@@ -41,15 +41,27 @@ def places(graph: Graph, index: int, layers: Mapping[str, str] | None = None) ->
     """
     subgraph = graph.subgraphs[index]
     nearest = _nearest_variables(graph, index)
-    return [_place(subgraph, op, nearest.get(number, ""), layers or {}) for number, op in enumerate(subgraph.ops)]
+    with_variables = {layer for handle in graph.variables for layer in _layers(handle.name.rpartition("/")[0])}
+    return [
+        _place(subgraph, op, nearest.get(number, ""), layers or {}, with_variables)
+        for number, op in enumerate(subgraph.ops)
+    ]
 
 
-def _place(subgraph: Subgraph, op: Op, variable: str, layers: Mapping[str, str]) -> Place:
+def _place(subgraph: Subgraph, op: Op, variable: str, layers: Mapping[str, str], with_variables: Set[str]) -> Place:
     named = layers.get(variable)
-    if named is None:
-        names = [subgraph.tensors[i].name for i in op.outputs if i >= 0]
-        named = next(filter(None, map(layer_of, names)), "") or variable.rpartition("/")[0]
-    return Place(named, variable)
+    if named is not None:
+        return Place(named, variable)
+    names = [subgraph.tensors[i].name for i in op.outputs if i >= 0]
+    named = next(filter(None, map(layer_of, names)), "")
+    if _layers(named) & with_variables and not _layers(named) & _layers(variable):
+        return Place(named, "")
+    return Place(named or variable.rpartition("/")[0], variable)
+
+
+def _layers(name: str) -> set[str]:
+    """Return the parts of a name without the numbers by which TensorFlow makes names differ."""
+    return {re.sub(r"_\d+$", "", part) for part in name.split("/") if part}
 
 
 def layer_of(name: str) -> str:

@@ -16,8 +16,9 @@ from odt_sim import TrainableModel
 from odt_sim.cli.main import main
 from odt_sim.doctor import findings, reference
 from odt_sim.doctor.diagnosis import Diagnosis, diagnose
+from odt_sim.doctor.file_checks import flex_ops
 from odt_sim.doctor.findings import kinds
-from odt_sim.model.graph_reader import IDENTIFIER
+from odt_sim.model.graph_reader import IDENTIFIER, read_graph
 
 ROLES = {"train": "train", "infer": "infer", "parameters": "parameters", "restore": "restore"}
 OPS = schema.BuiltinOperator
@@ -245,3 +246,12 @@ def test_place_of_a_flex_op_is_named() -> None:
     assert flex.where == "train"
     assert flex.found == "FlexReluGrad at hidden/bias"
     assert diagnosis.verdicts["flex"].trains is None
+
+
+@pytest.mark.slow
+def test_place_of_an_op_names_no_parameter_of_another_layer(tmp_path: Path) -> None:
+    from dialects.classic import classic
+
+    graph = read_graph(classic("lstm_over_dense").write(tmp_path / "lstm.tflite", 4).read_bytes(), "lstm")
+    found = flex_ops(graph, "infer")["FlexTensorListStack"]
+    assert found == ["recurrent_1/TensorArrayV2Stack"]
