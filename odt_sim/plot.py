@@ -110,7 +110,8 @@ def pareto(runs: Runs, cost: str = "megabytes", ax: "Axes | None" = None) -> "Ax
     Raises:
         ConfigurationError: There is no such cost, or no run has it.
     """
-    from odt_sim.report.pareto_plot import COSTS, draw_pareto, pareto_on, points
+    from odt_sim.report.costs import COSTS
+    from odt_sim.report.pareto_plot import draw_pareto, pareto_on, points
 
     known = {each.key: each for each in COSTS}
     if cost not in known:

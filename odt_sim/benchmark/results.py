@@ -16,6 +16,7 @@ from odt_sim.metrics.names import higher_is_better
 from odt_sim.persistence.run_folder import document
 from odt_sim.report.comparison import Comparison, Configuration, compare
 from odt_sim.report.comparison_columns import comparison_columns
+from odt_sim.report.costs import COSTS
 from odt_sim.report.formatting import over_seeds
 from odt_sim.report.pairing import Paired, pair_all, returning_by
 from odt_sim.report.significance import FEWEST, Tested, student, units
@@ -57,6 +58,12 @@ class TaskResult:
         spread = self.rows[strategy].values.get(key) if strategy in self.rows else None
         return None if spread is None else spread.mean
 
+    def cost(self, strategy: str, key: str) -> float | None:
+        """Return a cost of `odt_sim.report.costs`, its mean over seeds; None if unknown, or if the strategy did not run."""
+        of_run = next(cost.of_run for cost in COSTS if cost.key == key)
+        spread = over_seeds(list(map(of_run, self.rows[strategy].runs))) if strategy in self.rows else None
+        return None if spread is None else spread.mean
+
     def higher(self, key: str) -> bool:
         """Return whether larger values of a column are better."""
         return next(
@@ -88,10 +95,15 @@ class TaskResult:
             return 0
         return 1 if (found.difference > 0) == higher_is_better(self.metric) else -1
 
-    def best(self, key: str, among: Sequence[str] | None = None) -> str | None:
+    def best(self, key: str) -> str | None:
         """Return the strategy with the best value of a column; None if it is unknown of all."""
-        known = {name: value for name in among or self.rows if (value := self.value(name, key)) is not None}
+        known = {name: value for name in self.rows if (value := self.value(name, key)) is not None}
         return (max if self.higher(key) else min)(known, key=known.__getitem__, default=None)
+
+    def cheapest(self, key: str, among: Sequence[str]) -> str | None:
+        """Return the strategy with the least cost; None if it is unknown of all."""
+        known = {name: cost for name in among if (cost := self.cost(name, key)) is not None}
+        return min(known, key=known.__getitem__, default=None)
 
     def level_with(self, strategy: str) -> list[str]:
         """Return the strategies that the paired test with Holm's adjustment does not find worse than one, itself first."""
@@ -184,7 +196,7 @@ class Results:
 
     def relative(self, strategy: str, key: str) -> float | None:
         """Return a cost divided by the reference's, its geometric mean over the tasks with both; None without one."""
-        pairs = [(task.value(strategy, key), task.value(self.reference, key)) for task in self.tasks]
+        pairs = [(task.cost(strategy, key), task.cost(self.reference, key)) for task in self.tasks]
         known = [mine / theirs for mine, theirs in pairs if mine is not None and theirs]
         if not known:
             return None

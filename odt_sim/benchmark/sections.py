@@ -11,6 +11,13 @@ from odt_sim.report.page import Section
 from odt_sim.report.page_tables import Cell, Name, Row, Table
 
 BETTER, WORSE = "▲", "▼"
+RANKS, SERVED, BEST, STEPS, SETTINGS = (
+    "Ranks",
+    "Mean over users",
+    "Who is best for whom",
+    "Training steps",
+    "Settings that won",
+)
 QUESTIONS = {
     MEAN: "mean",
     "bottom_decile": "worst decile",
@@ -18,7 +25,10 @@ QUESTIONS = {
     "unseen_adapted": "unseen, adapted",
 }
 COSTS = {"megabytes": "bytes", "train_calls": "training steps"}
-RANKS, SERVED, BEST, SETTINGS = "Ranks", "Mean over users", "Who is best for whom", "Settings that won"
+_COST_SECTIONS = {
+    "megabytes": ("Traffic, MB", "Sum over all rounds and devices, mean over seeds."),
+    "train_calls": (STEPS, "Sum over all rounds and devices and one deployment to every device, mean over seeds."),
+}
 _TITLES = {
     "bottom_decile": "The worst-served tenth",
     "unseen": "Unseen users",
@@ -78,10 +88,7 @@ def sections(results: Results) -> list[Section]:
         _best(results),
         _figures(results, MEAN, SERVED),
         *(_figures(results, key, title) for key, title in _TITLES.items()),
-        *(
-            _costs(results, key, title)
-            for key, title in (("megabytes", "Traffic, MB"), ("train_calls", "Training steps"))
-        ),
+        *(_costs(results, key, title, caption) for key, (title, caption) in _COST_SECTIONS.items()),
         _tasks(results),
         _settings(results),
         _left_out(results),
@@ -127,7 +134,8 @@ def _ranks(results: Results) -> Section:
         f"is one observation: seeds are no new tasks.{tested} By single seeds: the lowest and the highest average rank if "
         f"there were only one seed. Better and worse than {results.reference}: tasks with a significant paired difference "
         "(Student's t over people or seeds, Holm's p below 0.05 over all strategies of the task). Costs: geometric mean over "
-        "tasks. A strategy that some task cannot run is not ranked, and stands below the others."
+        "tasks; steps include one deployment. A strategy that some task cannot run is not ranked, and stands below the "
+        "others."
     )
     return Section(RANKS, caption, Table(headings, rows) if rows else None)
 
@@ -164,7 +172,7 @@ def _best(results: Results) -> Section:
     caption = (
         "The best strategy for each question. Fewest of the best: of the strategies whose users the paired test does not "
         "find worse served than those of the best mean, the one that sends the fewest bytes, and the one with the fewest "
-        "steps."
+        "steps, those of one deployment included."
     )
     return Section(BEST, caption, Table(headings, rows))
 
@@ -177,9 +185,9 @@ def _best_cells(task: TaskResult) -> list[Cell]:
 def _cheapest_cells(task: TaskResult) -> list[Cell]:
     best = task.best(MEAN)
     level = task.level_with(best) if best else []
-    found = {key: task.best(key, level) for key in COSTS}
+    found = {key: task.cheapest(key, level) for key in COSTS}
     return [
-        Cell(name, f"{_score(task.value(name, MEAN), task)}, {significant(task.value(name, key) or 0.0)}")
+        Cell(name, f"{_score(task.value(name, MEAN), task)}, {significant(task.cost(name, key) or 0.0)}")
         if name
         else Cell(UNKNOWN)
         for key, name in found.items()
@@ -204,11 +212,8 @@ def _figures(results: Results, key: str, title: str) -> Section:
     return Section(title, caption, Table(["strategy", *(_heading(task) for task in tasks)], rows) if tasks else None)
 
 
-def _costs(results: Results, key: str, title: str) -> Section:
-    rows = [
-        Row(Name(name), [_cost_cell(task.value(name, key)) for task in results.tasks]) for name in _ordered(results)
-    ]
-    caption = "Sum over all rounds and devices, mean over seeds."
+def _costs(results: Results, key: str, title: str, caption: str) -> Section:
+    rows = [Row(Name(name), [_cost_cell(task.cost(name, key)) for task in results.tasks]) for name in _ordered(results)]
     return Section(title, caption, Table(["strategy", *(task.name for task in results.tasks)], rows))
 
 

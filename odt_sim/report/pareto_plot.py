@@ -1,6 +1,6 @@
 """The plot of quality over cost: a point per configuration, and the Pareto front."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -10,12 +10,10 @@ from matplotlib.figure import Figure
 
 from odt_sim.metrics.names import higher_is_better, is_percent
 from odt_sim.metrics.units import readable
-from odt_sim.persistence.run import Run
 from odt_sim.report.comparison import Comparison, Configuration
-from odt_sim.report.comparison_columns import megabytes_moved
+from odt_sim.report.costs import Cost
 from odt_sim.report.data_settings import data_key
 from odt_sim.report.formatting import Spread, over_seeds
-from odt_sim.report.phone_columns import hours, kilojoules
 from odt_sim.report.style import (
     WIDE,
     WIDTH,
@@ -33,47 +31,12 @@ _DOT = 7.0
 
 
 @dataclass(frozen=True)
-class Cost:
-    """A cost of runs.
-
-    Attributes:
-        key: Its name in file names.
-        title: Its name in headings.
-        axis: Its name and unit on an axis, which becomes a smaller unit for small values.
-        of_run: Returns the cost of a complete run; None if unknown.
-    """
-
-    key: str
-    title: str
-    axis: str
-    of_run: Callable[[Run], float | None]
-
-
-@dataclass(frozen=True)
 class Point:
     """A configuration: its cost, and the weighted mean of the task's first metric over the seen devices."""
 
     row: Configuration
     cost: Spread
     score: Spread
-
-
-def _train_calls(run: Run) -> float | None:
-    rounds, deployment = run.complete.train_calls, run.complete.deploy_train_calls
-    return None if rounds is None or deployment is None else float(rounds + deployment)
-
-
-COSTS = (
-    Cost("megabytes", "megabytes moved", "MB moved, down and up, over all rounds", megabytes_moved),
-    Cost(
-        "train_calls",
-        "training steps",
-        "training steps of all rounds and of one deployment to all devices",
-        _train_calls,
-    ),
-    Cost("hours", "simulated time", "simulated hours of all rounds", hours),
-    Cost("joules", "energy", "kJ spent by all devices over all rounds", kilojoules),
-)
 
 
 def points(comparison: Comparison, cost: Cost) -> list[Point]:

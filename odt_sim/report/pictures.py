@@ -12,9 +12,10 @@ from odt_sim.metrics.names import higher_is_better, is_percent
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.report.clock_plot import AXES, Axis, day_of, draw_day, draw_over, on_clock
 from odt_sim.report.comparison import Comparison
+from odt_sim.report.costs import COSTS, Cost
 from odt_sim.report.devices_plot import draw_distribution, draw_gains, gain_reference
 from odt_sim.report.formatting import metric_name
-from odt_sim.report.pareto_plot import COSTS, Cost, Point, draw_pareto, fronts, points
+from odt_sim.report.pareto_plot import Point, draw_pareto, fronts, points
 from odt_sim.report.rounds_plot import draw_rounds
 from odt_sim.report.style import DARK, DPI, LIGHT, Theme
 

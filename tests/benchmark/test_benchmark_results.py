@@ -4,15 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from written_runs import write_run
+from written_runs import complete_run, write_run
 
 from odt_sim.benchmark.cells import FOLDER, Outcome, write_outcome
 from odt_sim.benchmark.cells import Cell as Work
 from odt_sim.benchmark.markdown import results_markdown
 from odt_sim.benchmark.page import diagram, page_html
-from odt_sim.benchmark.results import read_results, write_command
-from odt_sim.benchmark.sections import BEST, RANKS, SERVED, facts, finding, headline, sections
+from odt_sim.benchmark.results import Results, TaskResult, read_results, write_command
+from odt_sim.benchmark.sections import BEST, RANKS, SERVED, STEPS, facts, finding, headline, sections
 from odt_sim.errors import CheckpointError
+from odt_sim.report.comparison import compare_runs
 from odt_sim.tuning.plan import Plan
 from odt_sim.tuning.winners import Winner
 
@@ -117,6 +118,21 @@ def test_figures_say_why_there_is_none(results):
     assert rows["ditto"][1] == "failed"
     assert rows["fedbn"][1] == "–"
     assert table(results, BEST)["scores"][0] == "fedper"
+
+
+def test_steps_of_a_deployment_count(tmp_path):
+    steps = {"fedavg": (100, 0), "fedavg_finetune": (100, 60)}
+    blank = {"metrics": {"accuracy": {"mean": 0.5, "weighted_mean": 0.5}}}
+    runs = [
+        complete_run(name, {**blank, "strategy": name, "train_calls": rounds, "deploy_train_calls": deployment})
+        for name, (rounds, deployment) in steps.items()
+    ]
+    outcomes = {name: Outcome(status="ran", budget=1, seeds=[0]) for name in steps}
+    task = TaskResult("pictures", outcomes, compare_runs(runs))
+    found = Results(tmp_path, "odt-sim benchmark", 1, [*steps], [task])
+    assert found.relative("fedavg_finetune", "train_calls") == pytest.approx(1.6)
+    assert task.cheapest("train_calls", [*steps]) == "fedavg"
+    assert table(found, STEPS) == {"fedavg": ["100"], "fedavg_finetune": ["160"]}
 
 
 def test_page_and_markdown_have_all_that_was_found(results):

@@ -8,8 +8,9 @@ from matplotlib.text import Text
 from written_runs import complete_run
 
 from odt_sim.report.comparison import Comparison, Configuration
+from odt_sim.report.costs import COSTS
 from odt_sim.report.formatting import Spread
-from odt_sim.report.pareto_plot import COSTS, Point, draw_pareto, fronts, points
+from odt_sim.report.pareto_plot import Point, draw_pareto, fronts, points
 from odt_sim.report.selection import Selection
 from odt_sim.report.style import DPI, LIGHT
 

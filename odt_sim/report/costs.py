@@ -1,0 +1,44 @@
+"""What runs cost: the figures by which configurations are compared in pictures and benchmarks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from odt_sim.persistence.run import Run
+from odt_sim.report.comparison_columns import megabytes_moved
+from odt_sim.report.phone_columns import hours, kilojoules
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A cost of runs.
+
+    Attributes:
+        key: Its name in file names.
+        title: Its name in headings.
+        axis: Its name and unit on an axis, which becomes a smaller unit for small values.
+        of_run: Returns the cost of a complete run; None if unknown.
+    """
+
+    key: str
+    title: str
+    axis: str
+    of_run: Callable[[Run], float | None]
+
+
+def training_steps(run: Run) -> float | None:
+    """Return the training steps of all rounds and of one deployment, so that fine-tuning at deployment is counted."""
+    rounds, deployment = run.complete.train_calls, run.complete.deploy_train_calls
+    return None if rounds is None or deployment is None else float(rounds + deployment)
+
+
+COSTS = (
+    Cost("megabytes", "megabytes moved", "MB moved, down and up, over all rounds", megabytes_moved),
+    Cost(
+        "train_calls",
+        "training steps",
+        "training steps of all rounds and of one deployment to all devices",
+        training_steps,
+    ),
+    Cost("hours", "simulated time", "simulated hours of all rounds", hours),
+    Cost("joules", "energy", "kJ spent by all devices over all rounds", kilojoules),
+)
