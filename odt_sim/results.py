@@ -80,8 +80,8 @@ class Results:
             target: The value of the first metric to which rounds are counted; by default `run.target` of the runs.
 
         Returns:
-            `label`, `strategy`, `seeds`, `chosen`, a column for each figure of the report such as `weighted_mean`, with
-            several seeds its `weighted_mean_std`, and the comparison by device as `paired_difference`, `paired_low`,
+            `label`, `strategy`, `seeds`, `chosen`, `pruned`, a column for each figure of the report such as `weighted_mean`,
+            with several seeds its `weighted_mean_std`, and the comparison by device as `paired_difference`, `paired_low`,
             `paired_high`, `paired_p_holm` and so on.
 
         Raises:

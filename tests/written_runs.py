@@ -69,6 +69,7 @@ def write_run(
     hydra: bool = True,
     references: bool = True,
     settings: Mapping[str, str] | None = None,
+    stopped: str | None = None,
 ) -> Path:
     """Write a run with random figures of devices; all else is computed from them as in a real run."""
     path.mkdir(parents=True)
@@ -100,7 +101,15 @@ def write_run(
             row["epochs"] = int(rng.integers(0, 5))
     folder.write_devices(map(DeviceRecord.of, rows))
     summary = summarize(
-        lines, rows, strategy=strategy, seed=seed, task=task, metrics=TASK_METRICS[task], cohort=None, settings=settings
+        lines,
+        rows,
+        strategy=strategy,
+        seed=seed,
+        task=task,
+        metrics=TASK_METRICS[task],
+        cohort=None,
+        settings=settings,
+        stopped=stopped,
     )
     folder.write_summary(summary)
     if hydra:

@@ -9,6 +9,7 @@ from odt_sim.cli.optuna_study import FILE, SWEEPER, opened, pruner
 from odt_sim.metrics.names import first_metric
 from odt_sim.observers.base import Observer, RunInfo
 from odt_sim.persistence.records import RoundRecord
+from odt_sim.persistence.run import WORSE_THAN_OTHERS
 
 PRUNED = "pruned"  # the trial's attribute
 
@@ -53,7 +54,7 @@ class Pruning(Observer):
             if not trial.should_prune():
                 return False
             trial.set_user_attr(PRUNED, True)
-        self.reason = f"validation {metric} {figure:.4g} is worse than that of other trials, round {record.round}"
+        self.reason = f"validation {metric} {figure:.4g} {WORSE_THAN_OTHERS}, round {record.round}"
         return True
 
 

@@ -14,6 +14,9 @@ from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.run_folder import RunFolder, is_run_folder
 from odt_sim.persistence.summary import Summary
 
+WORSE_THAN_OTHERS = "is worse than that of other trials"
+"""What the reason of a run says that the pruner of a search ended."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -46,6 +49,11 @@ class Run:
         """The summary of a complete run."""
         assert self.summary is not None, f"{self.path}: is not complete"
         return self.summary
+
+    @property
+    def pruned(self) -> bool:
+        """Whether the pruner of a search ended the run; False for other reasons to end early, such as a budget."""
+        return self.summary is not None and WORSE_THAN_OTHERS in (self.summary.stopped or "")
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -44,8 +44,15 @@ class Configuration:
         return self.selection.candidates > 1 and self.selection.label == self.label
 
     @cached_property
+    def pruned(self) -> Sequence[int]:
+        """The rounds after which the pruner of a search ended its runs, ascending; empty if it ended none."""
+        return sorted(run.complete.rounds for run in self.runs if run.pruned)
+
+    @cached_property
     def improving(self) -> bool | None:
-        """Whether at least half of its runs were still improving when they ended; None if unknown of all."""
+        """Whether at least half of its runs were still improving when they ended; None if unknown of all, or pruned."""
+        if self.pruned:
+            return None
         found = [still_improves(run.rounds, run.metrics[0]) for run in self.runs]
         known = [each for each in found if each is not None]
         return 2 * sum(known) >= len(known) if known else None
@@ -104,6 +111,11 @@ class Comparison:
         """All complete runs."""
         return tuple(run for row in self.rows for run in row.runs)
 
+    @property
+    def unpruned(self) -> tuple[Configuration, ...]:
+        """The configurations that ran as long as they should: only these can be the best, or share a budget."""
+        return tuple(row for row in self.rows if not row.pruned)
+
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         """The columns with a figure in at least one row; rounds to the target whenever there is a target."""
@@ -115,12 +127,17 @@ class Comparison:
         )
 
     def best(self, column: Column) -> float | None:
-        """Return the best mean of a column; None without a best, or if more than half of the rows share it."""
-        means = [figure.mean for row in self.rows if (figure := row.values[column.key])]
+        """Return the best mean of a column; None without a best, or if more than half of the unpruned rows share it."""
+        means = [figure.mean for row in self.unpruned if (figure := row.values[column.key])]
         if column.higher_is_better is None or not means:
             return None
         best = max(means) if column.higher_is_better else min(means)
         return best if means.count(best) <= len(means) / 2 else None
+
+    def is_best(self, row: Configuration, column: Column) -> bool:
+        """Return whether a configuration has the best mean of a column."""
+        figure = row.values[column.key]
+        return figure is not None and not row.pruned and figure.mean == self.best(column)
 
 
 def compare(

@@ -28,7 +28,7 @@ COST = "What it costs"
 PHONES = "What it costs those who carry the phones"
 OTHER = "Other figures"
 
-LABELLING = ("label", "strategy", "seeds", "chosen")
+LABELLING = ("label", "strategy", "seeds", "chosen", "pruned")
 """What a table for programs says of a configuration beside the figures."""
 
 

@@ -14,11 +14,11 @@ def comparison_records(comparison: Comparison) -> list[dict[str, Any]]:
     """Return a record for each configuration, all with the same columns.
 
     Returns:
-        Each has `label`, `strategy`, `seeds` (their number) and `chosen`; for each column of the report its key, with the
-        mean over seeds, and with several seeds `<key>_std`; for hurt devices `<key>_low` and `<key>_high`, the ends of the
-        interval, and `<key>_by_one`, how many differ by one example; and, if there is a reference, `paired_<field>` for
-        each field of `odt_sim.report.pairing.Paired`, where `paired_low` and `paired_high` are the ends of the interval.
-        Fractions are from 0 to 1. What is unknown is None.
+        Each has `label`, `strategy`, `seeds` (their number), `chosen`, and `pruned` (by a search's pruner); for each column
+        of the report its key, with the mean over seeds, and with several seeds `<key>_std`; for hurt devices `<key>_low`
+        and `<key>_high`, the ends of the interval, and `<key>_by_one`, how many differ by one example; and, if there is a
+        reference, `paired_<field>` for each field of `odt_sim.report.pairing.Paired`, where `paired_low` and `paired_high`
+        are the ends of the interval. Fractions are from 0 to 1. What is unknown is None.
     """
     paired = {row.label: row for row in comparison.paired}
     several = any(len(row.runs) > 1 for row in comparison.rows)
@@ -38,7 +38,8 @@ def comparison_csv(comparison: Comparison) -> str:
 
 
 def _figures(comparison: Comparison, row: Configuration, *, several: bool) -> dict[str, Any]:
-    record = {"label": row.label, "strategy": row.strategy, "seeds": len(row.runs), "chosen": row.chosen}
+    record = {"label": row.label, "strategy": row.strategy, "seeds": len(row.runs)}
+    record |= {"chosen": row.chosen, "pruned": bool(row.pruned)}
     for key in (column.key for column in comparison.columns):
         spread = row.values[key]
         record[key] = spread and spread.mean

@@ -10,7 +10,7 @@ from odt_sim.persistence.records import by_reason
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.summary import Summary
 from odt_sim.report.comparison import Comparison, Configuration
-from odt_sim.report.formatting import Spread, difference_unit, metric_name, score, signed, significant
+from odt_sim.report.formatting import Spread, after, difference_unit, metric_name, score, signed, significant
 from odt_sim.report.pairing import Paired
 from odt_sim.report.provenance import machines, versions
 from odt_sim.report.significance import FEWEST, Unit
@@ -94,6 +94,17 @@ def improving(comparison: Comparison) -> str | None:
         f"Still improving at the end: {listed}. On validation examples, the best of the last quarter of the evaluations is "
         f"more than {100 * IMPROVEMENT:g} % better than the best before, in at least half of the runs. This table compares "
         "end points; with more rounds (run.rounds, or run.until=plateau) the order may change."
+    )
+
+
+def pruned(comparison: Comparison) -> str | None:
+    """Return which configurations the pruner of a search ended, and after how many rounds; None if it ended none."""
+    listed = ", ".join(f"{row.label} ({after(row.pruned)})" for row in comparison.rows if row.pruned)
+    if not listed:
+        return None
+    return (
+        f"Ended by the search's pruner: {listed}; they take no part in the best of a column, in equal budgets, in the Pareto "
+        "front, or in what still improves."
     )
 
 

@@ -59,18 +59,21 @@ BUDGETS = (
 
 
 def equal_budgets(comparison: Comparison) -> list[AtBudget]:
-    """Return the configurations at each budget that is known of all; empty for a single configuration."""
-    found = [_at(comparison, budget) for budget in BUDGETS] if len(comparison.rows) > 1 else []
+    """Return the configurations at each budget that is known of all; empty for a single configuration.
+
+    Configurations that the pruner of a search ended do not count: the least that is spent would be theirs.
+    """
+    found = [_at(comparison, budget) for budget in BUDGETS] if len(comparison.unpruned) > 1 else []
     return [at for at in found if at and any(at.values.values())]
 
 
 def _at(comparison: Comparison, budget: Budget) -> AtBudget | None:
-    spent = {id(run): _spent(run, budget, comparison.metric) for run in comparison.runs}
+    spent = {id(run): _spent(run, budget, comparison.metric) for row in comparison.unpruned for run in row.runs}
     totals = [points[-1][0] if points else None for points in spent.values()]
     if None in totals or not any(totals):
         return None
     limit = min(total for total in totals if total)  # who spends nothing is within any budget
-    values = {row.label: _value(row, limit, spent) for row in comparison.rows}
+    values = {row.label: _value(row, limit, spent) for row in comparison.unpruned}
     return AtBudget(budget, limit, values, _best(values, comparison.metric))
 
 

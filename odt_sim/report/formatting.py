@@ -50,6 +50,14 @@ def significant(value: float) -> str:
     return f"{value:#.3g}".rstrip(".") if value else "0"
 
 
+def after(rounds: Sequence[int]) -> str:
+    """Return the rounds after which runs ended, given ascending: `after 1 round`, `after 1 to 4 rounds`."""
+    first, last = rounds[0], rounds[-1]
+    if first < last:
+        return f"after {first} to {last} rounds"
+    return f"after {first} round" + ("s" if first > 1 else "")
+
+
 def metric_name(metric: str) -> str:
     """Return a metric's name for a sentence."""
     return title_of(metric)

@@ -98,7 +98,10 @@ def sections(comparison: Comparison) -> list[Section]:
     """Return the tables of the page with what explains them; none without a complete run."""
     if not comparison.rows:
         return []
-    described = (description.improving, description.excluded, description.not_evaluated, description.privacy)
+    described = (
+        *(description.improving, description.pruned),
+        *(description.excluded, description.not_evaluated, description.privacy),
+    )
     notes = [note for describe in described if (note := describe(comparison))]
     found = [
         Section(SERVED, _served_caption(comparison), comparison_table(comparison, SERVED), notes),

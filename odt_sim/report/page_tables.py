@@ -10,6 +10,7 @@ from odt_sim.report.comparison_columns import Column
 from odt_sim.report.equal_budgets import equal_budgets
 from odt_sim.report.formatting import (
     UNKNOWN,
+    after,
     cell,
     metric_name,
     metric_unit,
@@ -107,7 +108,7 @@ def budgets_table(comparison: Comparison) -> Table | None:
     budgets, names, unit = equal_budgets(comparison), _names(comparison), metric_unit(comparison.metric)
     rows = [
         Row(names[label], [Cell(*cell(at.values[label], unit), label == at.best) for at in budgets])
-        for label in (row.label for row in comparison.rows)
+        for label in (row.label for row in comparison.unpruned)
     ]
     headings = ["strategy", *(at.title + _UNITS.get(unit, "") for at in budgets)]
     return Table(headings, rows) if budgets else None
@@ -180,6 +181,8 @@ def _names(comparison: Comparison) -> Mapping[str, Name]:
             notes.append(f"chosen of {row.selection.candidates}")
         if row.improving:
             notes.append("still improving")
+        if row.pruned:
+            notes.append(f"pruned {after(row.pruned)}")
         names[row.label] = Name(first, styles[row.label].color, notes)
     return names
 
@@ -189,7 +192,7 @@ def _cell(comparison: Comparison, row: Configuration, column: Column, factor: fl
     text, deviation = cell(spread and spread.times(factor), column.unit)
     if hurt:
         deviation = "\n".join(line for line in (hurt.range or deviation, hurt.one_example) if line)
-    return Cell(text, deviation, spread is not None and spread.mean == comparison.best(column))
+    return Cell(text, deviation, comparison.is_best(row, column))
 
 
 def _paired_cells(row: Paired, metric: str) -> list[Cell]:

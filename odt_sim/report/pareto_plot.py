@@ -52,10 +52,11 @@ def points(comparison: Comparison, cost: Cost) -> list[Point]:
 def fronts(drawn: Sequence[Point], metric: str) -> list[list[Point]]:
     """Return the Pareto front on each data, by ascending cost.
 
-    A point is on it if no other on the same data is at least as good in both score and cost, and better in one.
+    A point is on it if no other on the same data is at least as good in both score and cost, and better in one. One
+    that the pruner of a search ended is not on it: it is cheap because it did not run to its end.
     """
     groups: dict[object, list[Point]] = {}
-    for point in drawn:
+    for point in (point for point in drawn if not point.row.pruned):
         groups.setdefault(data_key(point.row.runs[0]), []).append(point)
     sign = 1 if higher_is_better(metric) else -1
     return [
@@ -74,7 +75,7 @@ def _dominates(point: Point, other: Point, sign: int) -> bool:
 
 def draw_pareto(figure: Figure, comparison: Comparison, cost: Cost) -> None:
     """Draw `pareto_on` in a figure that has a size for it."""
-    names = [wrap_label(point.row.label) for point in points(comparison, cost)]
+    names = [_name(point.row) for point in points(comparison, cost)]
     figure.set_size_inches(WIDTH, 4.2 + 0.2 * max(0, sum(1 + name.count("\n") for name in names) - 8))
     pareto_on(figure.add_subplot(), comparison, cost)
 
@@ -83,7 +84,7 @@ def pareto_on(axes: Axes, comparison: Comparison, cost: Cost) -> None:
     """Draw the weighted mean of the metric over a cost; bars are one standard deviation over seeds."""
     (label, drawn), factor = _in_suited_unit(cost, points(comparison, cost)), percent_factor(comparison.metric)
     best = fronts(drawn, comparison.metric)
-    names = [wrap_label(point.row.label) for point in drawn]
+    names = [_name(point.row) for point in drawn]
     for front in best:
         axes.plot(*_steps(front, factor).T, color=axes.xaxis.label.get_color(), linewidth=1, alpha=0.5, zorder=1)
     styles = strokes(comparison.rows)
@@ -96,6 +97,10 @@ def pareto_on(axes: Axes, comparison: Comparison, cost: Cost) -> None:
     on_front = {id(point) for front in best for point in front}
     weights = ["bold" if id(point) in on_front else "normal" for point in drawn]
     _draw_names(axes, [(p.cost.mean, factor * p.score.mean) for p in drawn], names, colors, weights)
+
+
+def _name(row: Configuration) -> str:
+    return wrap_label(row.label) + ("\n(pruned)" if row.pruned else "")
 
 
 def _in_suited_unit(cost: Cost, known: Sequence[Point]) -> tuple[str, list[Point]]:

@@ -157,9 +157,11 @@ def _pareto_caption(cost: Cost, comparison: Comparison) -> str:
     best = fronts(points(comparison, cost), comparison.metric)
     each = " of each data, partition and fleet" if len(best) > 1 else ""
     names = ", ".join(point.row.label for front in best for point in front)
+    left_out = " Configurations that a pruner ended are not on it." if comparison.unpruned != comparison.rows else ""
     return (
         f"Each point is a configuration; {_direction(comparison)}. The line is the Pareto front{each}: no other "
-        f"configuration is better at the same cost or less. On it: {names}.{_several_seeds(comparison, 'Error bars show')}"
+        f"configuration is better at the same cost or less. On it: {names or 'none'}.{left_out}"
+        f"{_several_seeds(comparison, 'Error bars show')}"
     )
 
 

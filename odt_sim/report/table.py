@@ -9,7 +9,7 @@ from odt_sim.metrics.names import is_percent
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.comparison_columns import Column
 from odt_sim.report.description import against, fewest, hurt_by_one, optimism, pairs_unit, privacy, tested_over
-from odt_sim.report.formatting import cell, metric_name, probability, score, signed, signed_range
+from odt_sim.report.formatting import after, cell, metric_name, probability, score, signed, signed_range
 from odt_sim.report.pairing import Paired
 from odt_sim.report.provenance import differences
 
@@ -122,9 +122,10 @@ def _empty_table(title: str) -> Table:
 
 
 def _name(row: Configuration) -> Text:
-    """Return a configuration's label, an override per line, with marks: selected of several, still improving."""
+    """Return a configuration's label, an override per line, with marks: selected of several, still improving, pruned."""
     first, *overrides = row.label.split(" ")
-    marks = "".join(mark for mark, holds in ((" †", row.chosen), (" ↗", row.improving)) if holds)
+    known = ((" †", row.chosen), (" ↗", row.improving), (" ‡", row.pruned))
+    marks = "".join(mark for mark, holds in known if holds)
     return Text("\n  ".join([f"{first}{marks}", *overrides]))
 
 
@@ -171,7 +172,7 @@ def _cell(comparison: Comparison, row: Configuration, column: Column) -> Text:
     value, deviation = cell(spread, column.unit)
     if (hurt := row.hurt.get(column.key)) and hurt.range:
         deviation = hurt.range
-    best = spread is not None and spread.mean == comparison.best(column)
+    best = comparison.is_best(row, column)
     text = Text(f"{value}*" if best else f"{value} ", style="bold green" if best else "")
     return text.append(f"\n{deviation} ", style="dim") if deviation else text
 
@@ -200,6 +201,8 @@ def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
         lines.append(f"† chosen among its strategy's configurations, on validation examples{hint}")
     if any(row.improving for row in comparison.rows):
         lines.append("↗ still improved on validation examples when it ended: with more rounds the order may change")
+    if ended := sorted(rounds for row in comparison.rows for rounds in row.pruned):
+        lines.append(f"‡ ended by the search's pruner {after(ended)}: cannot be the best of a column")
     if seeds > 1:
         lines.append(f"± sample standard deviation over up to {seeds} seeds")
     if comparison.target is not None and any(column.key == "rounds_to_target" for column in shown):

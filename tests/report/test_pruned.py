@@ -1,0 +1,80 @@
+"""Configurations that the pruner of a search ended: they stay in the report, but are not compared as equals."""
+
+import pytest
+from written_runs import write_run
+
+from odt_sim.report.comparison import compare
+from odt_sim.report.comparison_columns import COST
+from odt_sim.report.comparison_csv import comparison_records
+from odt_sim.report.costs import COSTS
+from odt_sim.report.description import pruned
+from odt_sim.report.equal_budgets import equal_budgets
+from odt_sim.report.page_tables import budgets_table, comparison_table
+from odt_sim.report.pareto_plot import fronts, points
+from odt_sim.report.pictures import pictures
+from odt_sim.report.table import comparison_table as terminal_table
+
+WORSE = "validation accuracy 0.1872 is worse than that of other trials, round"
+WHOLE, SHORT, SHORTER = (f"fedavg train.learning_rate={rate}" for rate in ("0.1", "0.01", "0.001"))
+
+
+def write_trials(root, reason=WORSE):
+    """Write two trials of 10 rounds, and two that ended after 5 rounds and 1."""
+    for rate, rounds in (("0.1", 10), ("0.01", 5), ("0.001", 1)):
+        stopped = None if rounds == 10 else f"{reason} {rounds}"
+        write_run(
+            root / rate, overrides=[f"train.learning_rate={rate}"], rounds=rounds, references=False, stopped=stopped
+        )
+    write_run(root / "other", "fedper", references=False)
+    return root
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory):
+    return compare([write_trials(tmp_path_factory.mktemp("search"))])
+
+
+def test_sentence_has_the_pruned_configurations_and_their_rounds(search):
+    assert {row.label: row.pruned for row in search.rows} == {WHOLE: [], SHORT: [5], SHORTER: [1], "fedper": []}
+    assert f"pruner: {SHORTER} (after 1 round), {SHORT} (after 5 rounds); they" in pruned(search)
+    assert [each["pruned"] for each in comparison_records(search)] == [False, True, True, False]
+
+
+def test_pruned_configuration_is_never_the_best_of_a_column(search):
+    rows = {tuple(row.name.notes): row.cells for row in comparison_table(search, COST).rows}
+    short = rows["train.learning_rate=0.001", "pruned after 1 round"]
+    assert not any(cell.best for cell in short)
+
+
+def test_terminal_marks_pruned_configurations(search):
+    table = terminal_table(search)
+    assert [name.plain.split("\n")[0] for name in table.columns[0].cells] == [
+        "fedavg",
+        "fedavg ‡",
+        "fedavg ‡",
+        "fedper",
+    ]
+    assert "‡ ended by the search's pruner after 1 to 5 rounds" in table.caption.plain
+
+
+def test_pruned_configuration_takes_no_part_in_budgets_and_fronts(search):
+    whole = [WHOLE, "fedper"]
+    assert [[*at.values] for at in equal_budgets(search)] == [whole, whole]
+    assert equal_budgets(search)[0].title == "at 10\nrounds"
+    assert len(budgets_table(search).rows) == 2
+    megabytes = points(search, COSTS[0])
+    assert len(megabytes) == 4
+    assert {point.row.label for front in fronts(megabytes, "accuracy") for point in front} <= {*whole}
+    (caption,) = (each.caption for each in pictures(search) if each.name == "pareto_megabytes")
+    assert "Configurations that a pruner ended are not on it." in caption
+
+
+def test_pruned_configuration_does_not_count_as_improving(search):
+    assert [row.improving for row in search.rows if row.pruned] == [None, None]
+
+
+def test_run_that_ends_for_another_reason_is_compared_as_before(tmp_path):
+    found = compare([write_trials(tmp_path, "run.budget.steps: 100 of 90 steps, round")])
+    assert pruned(found) is None
+    assert found.unpruned == found.rows
+    assert equal_budgets(found)[0].title == "at 1\nrounds"
