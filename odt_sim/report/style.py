@@ -1,5 +1,6 @@
 """Colours and sizes of the pictures; the colours suit colour-blind readers, light pages and dark pages."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,13 @@ PALETTE = ("#0083c9", "#e08a00", "#009e73", "#c563a0", "#d3502f", "#8a79d6")
 
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
 """Line styles of a strategy's configurations, and of further strategies once all colours are taken."""
+
+
+_LINE = 26
+"""The length of a label's lines, in characters."""
+
+_WORD = re.compile(r".+?(?:[,=/]|(?<=[^\W\d])[_.](?=\w)|$)")
+"""What stays in a line: up to a comma, `=`, `/`, or a `_` or `.` behind a letter, so not the point of a number."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +126,18 @@ def axis_unit(metric: str) -> str:
 
 
 def wrap_label(label: str) -> str:
-    """Return a label with every override on its own line, in lines of at most 26 characters."""
-    return "\n".join(line for part in label.split(" ") for line in wrap(part, 26))
+    """Return a label with every override on its own line, in lines of at most 26 characters; numbers stay whole."""
+    return "\n".join(line for part in label.split(" ") for line in _lines(part))
+
+
+def _lines(part: str) -> list[str]:
+    """Return the lines of a part of a label, with as many words to each as have room."""
+    lines = [""]
+    for word in (piece for whole in _WORD.findall(part) for piece in wrap(whole, _LINE)):
+        if lines[-1] and len(lines[-1]) + len(word) > _LINE:
+            lines.append("")
+        lines[-1] += word
+    return lines
 
 
 def scale_axis(axes: Axes, direction: Literal["x", "y"], metric: str, values: Array) -> bool:

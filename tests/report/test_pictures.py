@@ -181,3 +181,19 @@ def test_failures_alone_have_no_pictures(tmp_path):
 def test_labels_are_wrapped():
     assert wrap_label("fedavg partition.alpha=0.1") == "fedavg\npartition.alpha=0.1"
     assert max(map(len, wrap_label("fedavg " + "x" * 70).split("\n"))) == 26
+
+
+@pytest.mark.parametrize(
+    ("override", "lines"),
+    [
+        ("train.learning_rate=0.07912", ["train.learning_rate=", "0.07912"]),
+        ("train.learning_rate=1.234567e-05", ["train.learning_rate=", "1.234567e-05"]),
+        ("train.learning_rate=0.791", ["train.learning_rate=0.791"]),
+        ("model.build.layer2.units=-12.5", ["model.build.layer2.units=", "-12.5"]),
+        ("strategy.server_learning_rate=0.25", ["strategy.server_learning_", "rate=0.25"]),
+        ("data.path=/data/of/people/in.v1.25.npz", ["data.path=/data/of/people/", "in.v1.25.npz"]),
+        ("model.build.units=[128,256,1024.125]", ["model.build.units=[128,", "256,1024.125]"]),
+    ],
+)
+def test_labels_break_behind_words_and_not_in_numbers(override, lines):
+    assert wrap_label(f"fedavg {override}").split("\n") == ["fedavg", *lines]
