@@ -18,6 +18,8 @@ from odt_sim.settings import ExportedModel
 FLAGS = {
     "run": ("-m", "--config-dir", "--help", "--cfg"),
     "report": ("-o", "--best", "--against", "--target", "--csv", "--latex"),
+    "tune": ("--help",),
+    "benchmark": ("--help",),
     "export": ("-o", "--help"),
     "deflex": ("--batch-size", "--help"),
     "join": ("bottleneck=", "train_head=", "optimizer=", "initialize=", "--help"),
@@ -35,7 +37,7 @@ _odt_sim() {
     COMPREPLY=($(odt-sim completion --query "$line" 2>/dev/null))
     # Bash starts a new word behind "=".
     [[ $word == *=* && $COMP_WORDBREAKS == *=* ]] && COMPREPLY=("${COMPREPLY[@]#"${word%=*}="}")
-    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace
+    [[ ${COMPREPLY[0]} == *[=.] ]] && compopt -o nospace
 }
 complete -o default -F _odt_sim odt-sim
 """
@@ -44,15 +46,23 @@ ZSH = r"""#compdef odt-sim
 # eval "$(odt-sim completion zsh)", after compinit
 _odt_sim() {
     local -a found=("${(@f)$(odt-sim completion --query "${(j: :)words[1,CURRENT]}" 2>/dev/null)}")
-    compadd -S '' -- ${(M)found:#*=}
-    compadd -- ${found:#*=}
-    [[ -n $found ]] || _files
+    compadd -S '' -- ${(M)found:#*[=.]}
+    compadd -- ${found:#*[=.]}
+    [[ -n $found ]] || { compset -P '*='; _files }
 }
 compdef _odt_sim odt-sim
 """
 
 FISH = r"""# odt-sim completion fish | source
-complete -c odt-sim -f -a '(odt-sim completion --query (commandline -cp) 2>/dev/null)'
+function __odt_sim_candidates
+    set -l found (odt-sim completion --query (commandline -cp) 2>/dev/null)
+    if test -n "$found"
+        printf '%s\n' $found
+    else if set -l parts (string split -r -m 1 = -- (commandline -ct))
+        printf '%s\n' $parts[1]=(__fish_complete_path $parts[2])
+    end
+end
+complete -c odt-sim -f -a '(__odt_sim_candidates)'
 complete -c odt-sim -n '__fish_seen_subcommand_from report inspect watch deploy phone deflex join doctor' -F
 """
 
@@ -87,7 +97,30 @@ def candidates(words: Sequence[str]) -> list[str]:
         options = list(FLAGS.get(before[0], ()))
         if before[0] in ("run", "export") and not word.startswith("-"):
             options += _overrides(before[1:], word)
+        elif before[0] in ("tune", "benchmark") and not word.startswith("-"):
+            options += _of_searches(before[0], before[1:], word)
     return sorted({option for option in options if option.startswith(word)})
+
+
+def _of_searches(command: str, before: Sequence[str], word: str) -> list[str]:
+    """Return the own arguments of `tune` or `benchmark`, and the overrides that it passes on to runs."""
+    from odt_sim.cli.benchmark import OWN as OF_BENCHMARK
+    from odt_sim.cli.benchmark import TASKS, options
+    from odt_sim.cli.tune import OWN as OF_TUNE
+
+    own = OF_TUNE if command == "tune" else OF_BENCHMARK
+    tasks = options(TASKS, None) if command == "benchmark" else []
+    shared = [each for each in before if each.partition("=")[0] not in {*own} - {"strategy"}]
+    key, equals, _ = word.partition("=")
+    task, dot, inner = word.partition(".")
+    if equals and key == "task":
+        return _values(word, tasks)
+    if equals and own.get(key):
+        return [f"{key}={own[key]}"]
+    if dot and task in tasks:
+        return [f"{task}.{each}" for each in _overrides([f"+{TASKS}={task}", *shared], inner)]
+    found = _overrides(shared, word)
+    return found if equals else [*found, *(f"{name}=" for name in own), *(f"{name}." for name in tasks)]
 
 
 def _overrides(before: Sequence[str], word: str) -> list[str]:
@@ -100,8 +133,13 @@ def _overrides(before: Sequence[str], word: str) -> list[str]:
             added = [group for group in _options("") if group not in config]
             return [*(f"{name}=" for name in (*map(str, config), *settings)), *(f"+{group}=" for group in added)]
         values: list[Any] = _options(key.lstrip("+")) or choices(_hint(key, settings)) or [settings.get(key)]
-        start = word[: 1 + max(word.rfind("="), word.rfind(","))]
-        return [f"{start}{value}" for value in values if value is not None]
+        return _values(word, [value for value in values if value is not None])
+
+
+def _values(word: str, values: Sequence[Any]) -> list[str]:
+    """Return the word with each value behind its `=`, or behind the last comma of a list."""
+    start = word[: 1 + max(word.rfind("="), word.rfind(","))]
+    return [f"{start}{value}" for value in values]
 
 
 def _hint(key: str, settings: Mapping[str, Any]) -> Any:

@@ -42,6 +42,19 @@ PROMPTS = {"bash": b"prompt ", "zsh": b"prompt ", "fish": b"~"}
         ("run backend.devices_per_actor=", ["backend.devices_per_actor=1", "backend.devices_per_actor=auto"]),
         ("run model.embed=t", ["model.embed=true"]),
         ("export model=digits_m", ["model=digits_mlp"]),
+        ("tune strategy=fedavg_", ["strategy=fedavg_finetune"]),
+        ("tune strategy=fedavg,dit", ["strategy=fedavg,ditto"]),
+        ("tune bud", ["budget="]),
+        ("tune budget=", ["budget=20"]),
+        ("tune budget=3 jobs=2 strategy=ditto strategy.reg", ["strategy.regularization="]),
+        ("tune tuning", ["tuning_seed="]),
+        ("tune task=d", []),
+        ("tune --he", ["--help"]),
+        ("benchmark task=digits,s", [f"task=digits,{name}" for name in ("school", "shakespeare", "synthetic")]),
+        ("benchmark strategy=fedavg_", ["strategy=fedavg_finetune"]),
+        ("benchmark uci", ["uci_har."]),
+        ("benchmark budget=3 uci_har.data.pa", ["uci_har.data.path="]),
+        ("benchmark output=", ["output=benchmark"]),
         ("report --b", ["--best"]),
         ("completion z", ["zsh"]),
         ("join out.tflite bott", ["bottleneck="]),
@@ -63,9 +76,18 @@ def test_empty_word_offers_all_commands(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)
-def test_shell_completes_by_the_printed_script(shell: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("run strategy=fedbab", b"strategy=fedbabu"),
+        ("tune strategy=fedavg,fedavg_f", b"strategy=fedavg,fedavg_finetune"),
+        ("run data.path=tab", b"data.path=table.csv"),
+    ],
+)
+def test_shell_completes_by_the_printed_script(shell: str, typed: str, completed: bytes, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
+    (tmp_path / "table.csv").touch()
     command, load = START[shell]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {"PATH": path, "HOME": str(tmp_path), "TERM": "dumb", "PS1": "prompt ", "COLUMNS": "200"}
@@ -81,8 +103,10 @@ def test_shell_completes_by_the_printed_script(shell: str, tmp_path: Path) -> No
         _read_until(own, PROMPTS[shell])
         os.write(own, f"{load}; echo rea''dy\r".encode())
         _read_until(own, b"ready")
-        os.write(own, b"echo | odt-sim run strategy=fedbab\t")  # completed to one strategy
-        _read_until(own, b"fedbabu")
+        os.write(own, f"echo | odt-sim {typed}\t".encode())
+        _read_until(own, completed[len(typed.split()[-1]) :])
+        os.write(own, b"\x01: '\x05'")  # moving to both ends draws the whole line again
+        _read_until(own, completed)
     finally:
         child.kill()
         child.wait()
