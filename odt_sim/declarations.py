@@ -3,6 +3,7 @@
 `Settings` checks values, `declared` lists them for the command's help and the reference.
 """
 
+import re
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, field, fields
@@ -66,6 +67,18 @@ def expected(hint: Any, bounds: Range | None = None) -> str:
 def fits(value: Any, hint: Any, bounds: Range | None = None) -> bool:
     """Return whether a value has a type and is within bounds; integers are numbers, truth values are not."""
     return any(_is_a(value, kind, bounds or Range()) for kind in _alternatives(hint))
+
+
+def mismatch(key: str, hint: Any, value: Any, bounds: Range | None = None) -> str:
+    """Return the error of a value that does not fit the type of a setting."""
+    advice = braces_advice(key, value) if dict in _alternatives(hint) else ""
+    return f"{key}: expected {expected(hint, bounds)}, found {value!r}{advice}"
+
+
+def braces_advice(key: str, value: Any) -> str:
+    """Return how to give a mapping of which a shell has left one pair, such as `1:8` of `{0:1,1:8}`; empty for others."""
+    left = isinstance(value, str) and re.fullmatch(r"\w+:\S+", value)
+    return f"; a shell expands braces, so quote the mapping: '{key}={{...,{value}}}'" if left else ""
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:
@@ -204,7 +217,7 @@ def check_values(kind: type[Settings], values: Mapping[str, Any]) -> None:
     for key, hint, found in _declarations(kind):  # type: ignore[arg-type]
         bounds = found.metadata["bounds"]
         if found.name in values and not fits(values[found.name], hint, bounds):
-            raise ConfigurationError(f"{key}: expected {expected(hint, bounds)}, found {values[found.name]!r}")
+            raise ConfigurationError(mismatch(key, hint, values[found.name], bounds))
 
 
 def declared(kind: type[Settings]) -> list[Setting]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet, TrainingPlan
-from odt_sim.declarations import declared
+from odt_sim.declarations import check_values, declared
 from odt_sim.errors import ConfigurationError
 from odt_sim.export.cache import OPTIONS
 from odt_sim.settings import Availability, ExportedModel, General, Profiles, Run, Schedule, Split
@@ -38,6 +38,16 @@ def test_value_that_does_not_fit_is_refused_in_one_line(kind, values, message):
     with pytest.raises(ConfigurationError) as caught:
         kind(**values)
     assert str(caught.value) == message.replace("1e10", "10000000000.0")
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [("1:8", "; a shell expands braces, so quote the mapping: 'model.class_weight={...,1:8}'"), ("8", "")],
+)
+def test_pair_that_a_shell_has_left_of_a_mapping_is_explained(value, advice):
+    with pytest.raises(ConfigurationError) as caught:
+        check_values(ExportedModel, {"class_weight": value})
+    assert str(caught.value) == f"model.class_weight: expected a mapping or null, found '{value}'{advice}"
 
 
 UNREAD = [

@@ -20,7 +20,7 @@ from odt_sim.cli.settings import DECLARED, component
 from odt_sim.daemon_threads import in_daemon_thread
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.federated import FederatedData, described, federate
-from odt_sim.declarations import check_values, expected, fits
+from odt_sim.declarations import check_values, fits, mismatch
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError
 from odt_sim.export.cache import exported
@@ -360,7 +360,7 @@ def _check_settings(group: str, target: str, settings: Mapping[str, Any]) -> Non
     for name, value in settings.items():
         hint, key = found.hints.get(name, Any), f"{group}.{name}"
         if not fits(value, hint):
-            raise ConfigurationError(f"{key}: expected {expected(hint)}, found {value!r}")
+            raise ConfigurationError(mismatch(key, hint, value))
         if not (found.open or name.startswith("_") or key in known):
             raise ConfigurationError(unknown_key(key, known))
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from odt_sim.declarations import braces_advice
 from odt_sim.errors import ConfigurationError, DataError
 
 Named = str | Sequence[str] | Mapping[str, Any]
@@ -28,7 +29,8 @@ def check_known(where: str, columns: Sequence[str], known: Iterable[Any]) -> Non
         DataError: It lacks one.
     """
     if missing := [column for column in columns if column not in known]:
-        raise DataError(f"{where}: has no column {missing[0]!r}; there are: {', '.join(map(str, known))}")
+        advice = braces_advice("data.KEY", missing[0])
+        raise DataError(f"{where}: has no column {missing[0]!r}; there are: {', '.join(map(str, known))}{advice}")
 
 
 def check_apart(target: Named, features: Named) -> None:

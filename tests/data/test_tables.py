@@ -66,6 +66,7 @@ def test_columns_form_several_inputs_and_targets(path):
     [
         (("size",), "has no column 'size'; there are: who, age, weight, note, kind"),
         (("kind", "owner"), "has no column 'owner'"),
+        (("size:size",), r"has no column 'size:size'; .*so quote the mapping: 'data.KEY=\{...,size:size}'"),
         (("kind", "who", ["note"]), "feature 'note' is not numeric"),
         (("kind", "who", []), "feature 'any' is not numeric"),
         ((["age", "note"],), "feature 'note' is not numeric"),
