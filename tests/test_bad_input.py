@@ -131,7 +131,7 @@ CASES = {
     "NaN": ([*NPZ, "data.path=hole.npz"], r"data hole: x has 1 value that is NaN or infinite .*, the first in example 7; "),
     "a device with too few examples": (
         ["data=npz", "data.path=users.npz", "data.users=who", "partition=by_user", "fleet.devices=null", "fleet.unseen=0"],
-        r"device 2: expected at least 3 examples \(train, validation, test\), found 2; choose fewer devices or another",
+        r"device 2 \(user 2\): expected at least 3 examples \(train, validation, test\), found 2; choose fewer devices",
     ),
     "more devices than examples": (["fleet.devices=700", "partition=iid"], r".*(700 devices|devices).*"),
     "no users": (["partition=by_user"], r"data digits: has no user ids.*"),

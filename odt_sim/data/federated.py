@@ -13,7 +13,7 @@ from odt_sim.data.dataset import Array, Classes, Dataset, Indices, digest_of, re
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.index_lists import IndexLists
 from odt_sim.data.periods import Arrival
-from odt_sim.data.split import Parts, part_sizes, split, split_as_given, split_by_block
+from odt_sim.data.split import MIN_EXAMPLES, Parts, check_enough, part_sizes, split, split_as_given, split_by_block
 from odt_sim.errors import ConfigurationError, DataError
 from odt_sim.settings import Split
 from odt_sim.user_code import user_code_errors
@@ -179,16 +179,18 @@ def federate(
     given = dataset.parts if method == "given" else None
     digest = digest_of(dataset.x, dataset.y, dataset.users, dataset.sequences, dataset.times, given)
     users = _users(dataset, lists)
+    if method != "given":
+        _check_sizes(lists.sizes, users)
     by_label = DeferredSplit(_strata(dataset) if method == "stratified" else None, seed, validation, test)
     if method == "block":
         by_block = functools.partial(split_by_block, validation=validation, test=test, gap=gap)
-        parts = [by_block(indices, dataset.sequences, device) for device, indices in enumerate(lists)]
+        parts = [by_block(indices, dataset.sequences, _name(device, users)) for device, indices in enumerate(lists)]
     elif method == "given":
         if dataset.parts is None:
             raise DataError(
                 f"data {dataset.name}: has no parts of its own; choose another split.method, such as stratified"
             )
-        parts = [split_as_given(indices, dataset.parts, device) for device, indices in enumerate(lists)]
+        parts = [split_as_given(indices, dataset.parts, _name(device, users)) for device, indices in enumerate(lists)]
     elif dataset.standardize or len(lists) <= SPLIT_AT_ONCE:
         parts = [by_label.parts(indices, device) for device, indices in enumerate(lists)]
     else:
@@ -213,6 +215,16 @@ def federate(
     return FederatedData(
         dataset.name, x, dataset.y, dataset.classes, indices, offsets, spread, None, digest, users, dataset.times
     )
+
+
+def _check_sizes(sizes: Indices, users: Array | None) -> None:
+    for device in np.flatnonzero(sizes < MIN_EXAMPLES)[:1].tolist():
+        check_enough(int(sizes[device]), _name(device, users))
+
+
+def _name(device: int, users: Array | None) -> str:
+    """Return a device's number for errors, with its user where the data has names."""
+    return str(device) if users is None else f"{device} (user {users[device]})"
 
 
 def standardized(x: Rows, indices: Indices, offsets: Indices) -> Rows:

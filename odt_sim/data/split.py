@@ -34,7 +34,7 @@ def split(
     Raises:
         DataError: The device has fewer than 3 examples.
     """
-    _check_enough(len(indices), device)
+    check_enough(len(indices), device)
     examples = len(indices)
     generator = np.random.default_rng([seed, _STREAM, device])
     order = indices[generator.permutation(examples)]
@@ -50,7 +50,13 @@ def split(
 
 
 def split_by_block(
-    indices: Indices, sequences: Array | None, device: int, *, validation: float = 0.2, test: float = 0.2, gap: int = 1
+    indices: Indices,
+    sequences: Array | None,
+    device: int | str,
+    *,
+    validation: float = 0.2,
+    test: float = 0.2,
+    gap: int = 1,
 ) -> Parts:
     """Split each sequence of a device's examples into three blocks: train, validation, test.
 
@@ -61,7 +67,7 @@ def split_by_block(
         indices: The device's examples, ascending.
         sequences: `[examples of the data set]` the sequence of each example, in the order of time; None if a device's
             examples are one sequence.
-        device: The device's number, for errors.
+        device: The device's number or name, for errors.
         validation: The fraction of a sequence for model selection; 0 for none.
         test: The fraction for reported results, above 0; the sum of both is below 1.
         gap: The examples left out at each border, at least 0: 1 if neighbours overlap by up to a half.
@@ -72,7 +78,7 @@ def split_by_block(
     Raises:
         DataError: The device has no sequence that is long enough.
     """
-    _check_enough(len(indices), device)
+    check_enough(len(indices), device)
     labels = np.zeros(len(indices), np.int64) if sequences is None else sequences[indices]
     blocks = [_blocks(indices[labels == label], validation, test, gap) for label in np.unique(labels)]
     train, for_validation, for_test = (np.sort(np.concatenate(part)) for part in zip(*blocks, strict=True))
@@ -98,13 +104,13 @@ def _borders(validation: float) -> int:
     return 2 if validation else 1
 
 
-def split_as_given(indices: Indices, parts: Array, device: int) -> Parts:
+def split_as_given(indices: Indices, parts: Array, device: int | str) -> Parts:
     """Split a device's examples into the parts that the data gives, such as a published split.
 
     Args:
         indices: The device's examples.
         parts: `[examples of the data set]` 0 for training, 1 for validation, 2 for test.
-        device: The device's number, for errors.
+        device: The device's number or name, for errors.
 
     Returns:
         The indices of the train, validation and test examples, each ascending.
@@ -123,14 +129,7 @@ def split_as_given(indices: Indices, parts: Array, device: int) -> Parts:
 
 
 def part_sizes(examples: Indices, validation: float, test: float) -> Indices:
-    """Return the sizes of the three parts of `split`, `[devices, 3]`, for numbers of examples `[devices]`.
-
-    Raises:
-        DataError: A device has fewer than 3 examples.
-    """
-    few = np.flatnonzero(examples < MIN_EXAMPLES)
-    if len(few):
-        _check_enough(int(examples[few[0]]), int(few[0]))
+    """Return the sizes of the three parts of `split`, `[devices, 3]`, for numbers of examples `[devices]` of at least 3."""
     counts, inverse = np.unique(examples, return_inverse=True)
     sizes = np.array([_sizes(count, validation, test) for count in counts.tolist()], np.int64)
     return np.asarray(sizes[inverse])
@@ -144,7 +143,12 @@ def _sizes(examples: int, validation: float, test: float) -> tuple[int, int, int
     return examples - for_validation - for_test, for_validation, for_test
 
 
-def _check_enough(examples: int, device: int) -> None:
+def check_enough(examples: int, device: int | str) -> None:
+    """Check that a device has an example for each part.
+
+    Raises:
+        DataError: It has fewer.
+    """
     if examples < MIN_EXAMPLES:
         raise DataError(
             f"device {device}: expected at least {MIN_EXAMPLES} examples (train, validation, test), found {examples}; "

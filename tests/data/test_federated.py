@@ -195,7 +195,7 @@ def test_targets_of_several_values_are_split_at_random():
         ([[0, 1, 2], [2, 3, 4]], "the partition of data d: uses example 2 2 times"),
         ([[0, 1, 2], [3, 4, 60]], r"the partition of data d: has indices 0\.\.60, expected 0\.\.59"),
         ([[0, 1, 2]], "the partition of data d: made 1 devices, expected 2"),
-        ([[0, 1, 2], [3]], "device 1: expected at least 3 examples .*, found 1"),
+        ([[0, 1, 2], [3]], r"device 1 \(user 0\): expected at least 3 examples .*, found 1"),
         ([[], []], "device 0: expected at least 3 examples .*, found 0"),
     ],
 )
@@ -203,6 +203,15 @@ def test_invalid_partition_is_refused(parts, message):
     arrays = [np.array(part, np.int64) for part in parts]
     with pytest.raises(DataError, match=message):
         federate(make(), lambda dataset, devices, seed: arrays, 2, 0)
+
+
+@pytest.mark.parametrize("method", ["stratified", "random", "block", "given"])
+@pytest.mark.parametrize(("users", "named"), [([4, 9], "9"), (["ann", "李雷"], "李雷")])
+def test_error_about_a_device_names_its_user(method, users, named):
+    owners, parts = np.array(users)[[0, 0, 0, 1]], np.array([0, 1, 2, 0])
+    dataset = Dataset("d", np.zeros((4, 1), np.float32), np.zeros(4, np.float32), users=owners, parts=parts)
+    with pytest.raises(DataError, match=rf"device 1 \(user {named}\): .*(found 1|0 test examples)"):
+        federate(dataset, by_user, None, 0, method=method)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +278,9 @@ def test_deferred_split_equals_the_split_in_advance(method, fractions):
 def test_large_fleet_with_a_too_small_device_is_refused():
     sizes = [3] * (MANY - 1) + [2]
     dataset = replace(make(sum(sizes)), users=np.repeat(np.arange(MANY), sizes))
-    with pytest.raises(DataError, match=f"device {MANY - 1}: expected at least 3 examples .*, found 2"):
+    with pytest.raises(
+        DataError, match=rf"device {MANY - 1} \(user {MANY - 1}\): expected at least 3 examples .*, found 2"
+    ):
         federate(dataset, by_user, None, 0)
 
 
