@@ -178,6 +178,8 @@ def _check_finite(where: str, key: str, floats: Array) -> None:
 def _targets(where: str, key: str, y: Array, classes: int | None) -> tuple[Array, int | None]:
     if classes is not None and classes < 1:
         raise DataError(f"{where}: classes is {classes}, expected at least 1, or null for regression")
+    if y.dtype == np.bool_ and y.shape[1:] in ((), (1,)):
+        y, classes = y.astype(np.int32), classes or 2
     y = as_numbers(where, key, y)
     if y.dtype == np.float32:
         if classes is not None and y.shape[1:] != (classes,):

@@ -33,6 +33,14 @@ def test_inputs_become_float32_or_int32(given, expected):
     assert x.tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+def test_booleans_are_labels_of_two_classes(shape):
+    dataset = check(Dataset("d", X, np.array([True, True, True]).reshape(shape)))
+    assert (dataset.y.dtype, dataset.y.tolist(), dataset.classes) == (np.int32, [1, 1, 1], 2)
+    several = check(Dataset("d", X, np.ones((3, 2), bool)))
+    assert (several.y.dtype, several.classes) == (np.float32, None)
+
+
 def test_integer_labels_become_int32_and_give_the_classes():
     dataset = check(Dataset("d", X, np.array([[4], [0], [2]], np.uint8)))
     assert dataset.y.dtype == np.int32
