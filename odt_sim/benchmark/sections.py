@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from odt_sim.benchmark.results import MEAN, Results, TaskResult
 from odt_sim.metrics.names import higher_is_better, is_percent
-from odt_sim.metrics.units import duration
+from odt_sim.metrics.units import duration, significant
 from odt_sim.report import description
-from odt_sim.report.formatting import UNKNOWN, metric_name, probability, score, significant
+from odt_sim.report.formatting import UNKNOWN, metric_name, probability, score
 from odt_sim.report.page import Section
 from odt_sim.report.page_tables import Cell, Name, Row, Table
 
@@ -51,6 +51,10 @@ def finding(results: Results) -> str:
         return "No strategy runs on all tasks."
     average = results.ranks().mean(axis=0)
     first = results.ranked_strategies[0]
+    if len(results.strategies) == 1:
+        return "There is nothing to compare."
+    if len(average) == 1:
+        return f"{first} is the only strategy that runs on all tasks."
     text = f"{first} has the best average rank, {average[0]:.1f} of {len(average)}."
     test, difference = results.friedman, results.critical_difference
     if test is None or difference is None:

@@ -19,7 +19,7 @@ from odt_sim.benchmark.results import read_results, write_command
 from odt_sim.cli.build import add_working_folder, check, federated, model
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.settings import COMPONENTS
-from odt_sim.cli.tune import DEFAULT_RATE, fixed_overrides, split_arguments, whole_number
+from odt_sim.cli.tune import DEFAULT_RATE, fixed_overrides, resumable, split_arguments, whole_number
 from odt_sim.control_groups import cores
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
@@ -83,7 +83,11 @@ def benchmark(arguments: Sequence[str]) -> int:
     if {"-h", "--help"} & set(arguments):
         print(USAGE, end="")
         return 0
-    asked = _asked(arguments)
+    with resumable("benchmark", arguments):
+        return _benchmark(_asked(arguments), arguments)
+
+
+def _benchmark(asked: Asked, arguments: Sequence[str]) -> int:
     strategies = _named(asked, "strategy", "strategy")
     plans = _plans(asked, strategies)
     folder = Path(asked.given["output"])
@@ -150,6 +154,11 @@ def _asked(arguments: Sequence[str]) -> Asked:
     own, others = split_arguments("benchmark", arguments, OWN)
     given = {**OWN, **own}
     folder = given["config_dir"] or None
+    if folder and not Path(folder).is_dir():
+        raise ConfigurationError(
+            f"config_dir: expected a folder with experiment/benchmark/TASK.yaml or other groups, found no folder {folder}; "
+            "give its path"
+        )
     names = options(TASKS, folder)
     of_tasks: dict[str, list[str]] = {name: [] for name in names}
     overrides = []

@@ -1,6 +1,8 @@
 """The command `odt-sim tune`: give each strategy the same number of trials, and compare the winners."""
 
-from collections.abc import Collection, Sequence
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,7 +45,11 @@ def tune(arguments: Sequence[str]) -> int:
     if {"-h", "--help"} & set(arguments):
         print(USAGE, end="")
         return 0
-    plan, jobs = _plan(arguments)
+    with resumable("tune", arguments):
+        return _tune(*_plan(arguments))
+
+
+def _tune(plan: Plan, jobs: int) -> int:
     claim(plan, "a tuning")
     console = Console(stderr=True)
     console.print(f"tuning in {plan.folder}, {plan.sweeper} search", highlight=False, soft_wrap=True)
@@ -71,6 +77,16 @@ def _compare(plan: Plan, winners: Sequence[Winner], jobs: int) -> int:
     console.print()
     console.print(winners_table(winners))
     return 1 if failures else 0
+
+
+@contextmanager
+def resumable(command: str, arguments: Sequence[str]) -> Iterator[None]:
+    """Note on an interrupt that the same command resumes."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"resume with: odt-sim {command} {shlex.join(arguments)}".rstrip())
+        raise
 
 
 def _plan(arguments: Sequence[str]) -> tuple[Plan, int]:

@@ -1,4 +1,4 @@
-"""Units that suit the size of a figure: a simulated run takes seconds or weeks."""
+"""Units and digits that suit the size of a figure: a simulated run takes seconds or weeks."""
 
 from collections.abc import Iterable, Sequence
 
@@ -29,6 +29,13 @@ def readable(headings: Sequence[str], values: Sequence[Iterable[float]]) -> list
         unit = _unit(heading)
         largest[unit] = max([largest.get(unit, 0.0), *below])
     return [_renamed(heading, _unit(heading), largest) for heading in headings]
+
+
+def significant(value: float) -> str:
+    """Return a number with three significant digits, or with all digits before the decimal point."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}" if abs(value) < 1e7 else f"{value:.2e}"
+    return f"{value:#.3g}".rstrip(".") if value else "0"
 
 
 def duration(seconds: float) -> str:

@@ -6,11 +6,12 @@ from typing import Any
 
 from odt_sim.metrics.names import higher_is_better, is_percent
 from odt_sim.metrics.rounds import IMPROVEMENT
+from odt_sim.metrics.units import significant
 from odt_sim.persistence.records import by_reason
 from odt_sim.persistence.run import Run
 from odt_sim.persistence.summary import Summary
 from odt_sim.report.comparison import Comparison, Configuration
-from odt_sim.report.formatting import Spread, after, difference_unit, metric_name, score, signed, significant
+from odt_sim.report.formatting import Spread, after, difference_unit, metric_name, score, signed
 from odt_sim.report.pairing import Paired
 from odt_sim.report.provenance import machines, versions
 from odt_sim.report.significance import FEWEST, Unit

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from odt_sim.metrics.names import higher_is_better
+from odt_sim.metrics.units import significant
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run import Run
 from odt_sim.report.comparison import Comparison, Configuration
-from odt_sim.report.formatting import Spread, over_seeds, significant
+from odt_sim.report.formatting import Spread, over_seeds
 
 _ROUNDING = 1e-9
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from odt_sim.metrics.names import is_percent, title_of
+from odt_sim.metrics.units import significant
 
 UNKNOWN = "–"
 MINUS = "\N{MINUS SIGN}"
@@ -41,13 +42,6 @@ def score(value: float | None, metric: str) -> str:
     if value is None:
         return UNKNOWN
     return f"{100 * value:.1f}" if is_percent(metric) else significant(value)
-
-
-def significant(value: float) -> str:
-    """Return a number with three significant digits, or with all digits before the decimal point."""
-    if abs(value) >= 1000:
-        return f"{value:,.0f}" if abs(value) < 1e7 else f"{value:.2e}"
-    return f"{value:#.3g}".rstrip(".") if value else "0"
 
 
 def after(rounds: Sequence[int]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odt_sim.metrics.names import is_metric, is_percent
-from odt_sim.metrics.units import readable
+from odt_sim.metrics.units import readable, significant
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.comparison_columns import Column
 from odt_sim.report.equal_budgets import equal_budgets
@@ -18,7 +18,6 @@ from odt_sim.report.formatting import (
     score,
     signed,
     signed_range,
-    significant,
 )
 from odt_sim.report.pairing import Paired
 from odt_sim.report.phone_columns import of_classes

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from odt_sim.metrics.units import significant
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.settings import Budget
 
@@ -43,5 +44,5 @@ class Spending:
         if self.budget.steps is not None and self.steps >= self.budget.steps:
             return f"run.budget.steps: {self.steps:,} of {self.budget.steps:,} training steps"
         if self.budget.megabytes is not None and self.bytes >= self.budget.megabytes * MEGABYTE:
-            return f"run.budget.megabytes: {self.bytes / MEGABYTE:,.1f} of {self.budget.megabytes:,g} megabytes"
+            return f"run.budget.megabytes: {significant(self.bytes / MEGABYTE)} of {self.budget.megabytes:,g} megabytes"
         return None

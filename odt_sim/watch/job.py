@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from odt_sim.errors import CheckpointError
+from odt_sim.metrics.units import significant
 from odt_sim.persistence.run import Run, load_run
 from odt_sim.persistence.run_folder import FAILURE, ROUNDS, SUMMARY
-from odt_sim.report.formatting import UNKNOWN, score, significant
+from odt_sim.report.formatting import UNKNOWN, score
 from odt_sim.report.style import axis_unit, percent_factor
 from odt_sim.watch.rounds_file import Round, RoundsFile
 

@@ -128,6 +128,10 @@ def test_results_replace_those_of_a_page():
         ),
         (["task=digits", "strategy=fedavg", "run.round=3"], "run.round: "),
         (["task=digits", "strategy=fedavg", "digits.run.round=3"], "run.round: "),
+        (
+            ["config_dir=nodir"],
+            "config_dir: expected a folder with experiment/benchmark/TASK.yaml or other groups, found no",
+        ),
         (["task=school", "strategy=fedavg"], "task: no task has its data; give one its path, such as "),
         (["task=digits", "fleet.devices=4"], "fleet.unseen: expected 0 to 3, found 4"),
         (["task=school", "school.data.path=none.npz"], "data none.npz: "),

@@ -157,6 +157,11 @@ def test_one_task_has_no_critical_difference(root):
     assert "With one task there is no test" in finding(alone)
 
 
+def test_strategy_that_alone_runs_on_all_tasks_has_no_rank(root):
+    found = read_results(root, [*TASKS], ["fedavg", "fedbn"])
+    assert finding(found) == "fedavg is the only strategy that runs on all tasks."
+
+
 def test_missing_cell_is_reported(root):
     with pytest.raises(CheckpointError, match=f"pictures/{FOLDER}/apfl.json: is missing; run the benchmark again"):
         read_results(root, ["pictures"], [*STRATEGIES, "apfl"])
@@ -170,5 +175,6 @@ def test_time_is_that_of_all_cells(results):
 def test_counts_of_one_are_singular_and_short_times_in_seconds(root):
     alone = replace(read_results(root, ["pictures"], ["fedavg"]), jobs=1)
     assert headline(alone) == "1 strategy on 1 task"
+    assert finding(alone) == "There is nothing to compare."
     assert facts(alone)["time"] == "60 s in 1 process"
     assert list(table(alone, RANKS)) == ["fedavg"]

@@ -7,6 +7,7 @@ from deaths import DeathError, DiesAfterRound
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.settings import Budget
+from odt_sim.simulation.spending import Spending
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
 
@@ -47,6 +48,10 @@ def test_reason_and_limit_are_recorded(whole, results, tmp_path):
     assert found.summary["settings"]["run.budget.steps"] == str(limit)
     assert "stopped" not in whole.summary
     assert not any(name.startswith("run.budget") for name in whole.summary["settings"])
+
+
+def test_megabytes_have_significant_digits():
+    assert Spending(Budget(megabytes=0.001), bytes=1_234).reason == "run.budget.megabytes: 0.00123 of 0.001 megabytes"
 
 
 def test_budget_that_the_last_round_reaches_ends_nothing_early(whole, results, tmp_path):

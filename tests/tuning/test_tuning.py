@@ -9,6 +9,7 @@ from command_process import kill_once
 from odt_sim.cli.main import main
 from odt_sim.cli.overrides import composed
 from odt_sim.cli.search_space import parsed_space
+from odt_sim.cli.tune import resumable
 from odt_sim.strategies.search_ranges import RANGES
 from odt_sim.tuning.plan import Plan, folder_of
 from odt_sim.tuning.winners import Winner, winner
@@ -70,6 +71,12 @@ def test_winner_is_read_from_the_search(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / file).touch()
     assert winner("fedavg", tmp_path) == Winner("fedavg", 3, 1, 3, 0.5, ["train.epochs=2"])
+
+
+def test_interrupted_command_says_how_to_resume():
+    with pytest.raises(KeyboardInterrupt) as caught, resumable("tune", ["strategy=fedavg", "a=[1, 2]"]):
+        raise KeyboardInterrupt
+    assert caught.value.__notes__ == ["resume with: odt-sim tune strategy=fedavg 'a=[1, 2]'"]
 
 
 @pytest.mark.parametrize(
