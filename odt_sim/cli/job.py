@@ -84,7 +84,8 @@ def run_job(config: DictConfig, outcome: Outcome) -> float:
         traceback.print_exc()
         message = _one_line(error)
     except KeyboardInterrupt as stop:
-        stop.add_note(_hint(outcome.folder) if swept else _resume_hint(folder, overrides))
+        start = Path(get_original_cwd())
+        stop.add_note(resume_hint(outcome.folder, start) if swept else _hint_of_run(folder, start, overrides))
         raise
     if swept:
         outcome.failed += 1
@@ -171,16 +172,17 @@ def _title(strategy: str, overrides: Sequence[str]) -> str:
     return " ".join([target, *(each.lstrip("+") for each in overrides if not each.lstrip("+").startswith(omitted))])
 
 
-def _resume_hint(folder: Path, overrides: Sequence[str]) -> str:
+def _hint_of_run(folder: Path, start: Path, overrides: Sequence[str]) -> str:
     if not holds_results(folder):
         return "no round was committed yet"
     saved = saved_overrides(folder)
     unsaved = [override for override in overrides if override not in saved]
-    return _hint(folder, unsaved)
+    return resume_hint(folder, start, unsaved)
 
 
-def _hint(folder: Path, overrides: Sequence[str] = ()) -> str:
-    relative = os.path.relpath(folder, get_original_cwd())
+def resume_hint(folder: Path, start: Path, overrides: Sequence[str] = ()) -> str:
+    """Return how to resume a run or a sweep from the folder in which the command started."""
+    relative = os.path.relpath(folder, start)
     return f"resume with: odt-sim run {shlex.join([f'run.resume={relative}', *overrides])}"
 
 

@@ -11,11 +11,11 @@ class LaunchedSweep(Callback):
     """Keeps the folder of this process's last sweep: Hydra returns nothing of it, and launchers run jobs elsewhere.
 
     Attributes:
-        folder: The sweep's folder; None if no sweep has ended.
+        folder: The sweep's folder; None if no sweep has started.
     """
 
     folder: Path | None = None
 
-    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Keep the folder."""
         LaunchedSweep.folder = Path(config.hydra.sweep.dir)

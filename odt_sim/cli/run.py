@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import hydra
 from hydra.errors import HydraException
@@ -10,7 +11,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.cli.build import add_working_folder
-from odt_sim.cli.job import Outcome, exits_are_errors, run_job
+from odt_sim.cli.job import Outcome, exits_are_errors, resume_hint, run_job
 from odt_sim.cli.launched import LaunchedSweep
 from odt_sim.cli.overrides import CONFIG, check_overrides, explained, sweepable
 from odt_sim.cli.report import print_comparison
@@ -67,6 +68,12 @@ def launch(arguments: Sequence[str]) -> Outcome:
         check_overrides(given, composes=False)  # names the nearest key
         raise ConfigurationError(explained(error)) from error
     except (BrokenPipeError, OdtSimError):
+        raise
+    except KeyboardInterrupt as stop:
+        if LaunchedSweep.folder and not hasattr(
+            stop, "__notes__"
+        ):  # between jobs, or while a launcher runs them elsewhere
+            stop.add_note(resume_hint(LaunchedSweep.folder, Path.cwd()))
         raise
     except Exception as error:
         if outcome.folder is not None:

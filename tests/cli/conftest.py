@@ -46,6 +46,11 @@ class FailsOnce(Strategy):
         return super().aggregate(state, updates)
 
 
+class InterruptsBetweenJobs(Callback):
+    def on_job_start(self, config, **_):
+        raise KeyboardInterrupt
+
+
 class Interrupted(Strategy):
     rounds = 0
 

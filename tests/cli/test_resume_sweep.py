@@ -89,6 +89,13 @@ def test_interrupted_sweep_says_how_to_resume(odt_sim, folder):
     assert [len(lines(path / "rounds.jsonl")) for path in runs(folder)] == [2, 2]
 
 
+def test_sweep_interrupted_outside_of_its_jobs_says_how_to_resume(odt_sim, folder):
+    between = ["+hydra.callbacks.mine._target_=mine.InterruptsBetweenJobs", *FEW, "hydra.sweep.dir=sweep"]
+    code, _, error = odt_sim("run", "-m", "seed=0,1", *between)
+    assert code == 130
+    assert error.splitlines()[-1] == "interrupted; resume with: odt-sim run run.resume=sweep"
+
+
 @pytest.mark.slow
 def test_killed_sweep_resumes_to_the_bits_of_an_undisturbed_one(run, folder):
     given = ["-m", "strategy._target_=mine.Slow", *FEW, "run.rounds=12", "seed=0,1,2"]
