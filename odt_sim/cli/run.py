@@ -70,9 +70,8 @@ def launch(arguments: Sequence[str]) -> Outcome:
     except (BrokenPipeError, OdtSimError):
         raise
     except KeyboardInterrupt as stop:
-        if LaunchedSweep.folder and not hasattr(
-            stop, "__notes__"
-        ):  # between jobs, or while a launcher runs them elsewhere
+        # A job says itself how to resume; this is between jobs, or while a launcher runs them elsewhere.
+        if LaunchedSweep.folder and not hasattr(stop, "__notes__"):
             stop.add_note(resume_hint(LaunchedSweep.folder, Path.cwd()))
         raise
     except Exception as error:
