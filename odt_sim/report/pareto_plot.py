@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from odt_sim.metrics.names import higher_is_better, is_percent
 from odt_sim.metrics.units import readable
@@ -174,3 +175,14 @@ def _draw_names(
         min_arrow_len=8,
         arrowprops={"arrowstyle": "-", "color": axes.xaxis.label.get_color(), "linewidth": 0.6, "alpha": 0.6},
     )
+    for text in texts:
+        keep_inside(axes, text)
+
+
+def keep_inside(axes: Axes, text: Text) -> None:
+    """Move a text that reaches over the left or the right edge of the figure."""
+    drawn, width = text.get_window_extent(), figure_of(axes).bbox.x1
+    beyond = max(drawn.x1 - width, 0.0) + min(drawn.x0, 0.0)
+    if beyond:
+        x, y = axes.transData.transform(text.get_position())
+        text.set_x(axes.transData.inverted().transform((x - beyond, y))[0])

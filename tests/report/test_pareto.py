@@ -10,7 +10,7 @@ from written_runs import complete_run
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.costs import COSTS
 from odt_sim.report.formatting import Spread
-from odt_sim.report.pareto_plot import Point, draw_pareto, fronts, points
+from odt_sim.report.pareto_plot import Point, draw_pareto, fronts, keep_inside, points
 from odt_sim.report.selection import Selection
 from odt_sim.report.style import DPI, LIGHT
 
@@ -102,6 +102,18 @@ def test_names_cover_neither_each_other_nor_points(count):
         others = np.delete(obstacles, number, axis=0)
         apart = (others[:, :2] >= box[2:] - 1).any(axis=1) | (others[:, 2:] <= box[:2] + 1).any(axis=1)
         assert apart.all()
+
+
+@pytest.mark.parametrize(("x", "align"), [(0.99, "center"), (0.01, "right"), (0.5, "left")])
+def test_name_that_reaches_over_an_edge_is_moved_inside(x, align):
+    figure = Figure(dpi=DPI)
+    axes = figure.add_axes((0.05, 0.05, 0.94, 0.94))
+    name = axes.text(x, 0.5, "fedavg\ntrain.learning_rate=0.8559", horizontalalignment=align)
+    before = name.get_window_extent()
+    keep_inside(axes, name)
+    drawn = name.get_window_extent()
+    assert (drawn.x0, drawn.width) == (pytest.approx(before.x0) if x == 0.5 else drawn.x0, pytest.approx(before.width))
+    assert -0.5 < drawn.x0 < drawn.x1 < figure.bbox.x1 + 0.5
 
 
 def test_front_is_drawn_and_bold():
