@@ -104,15 +104,15 @@ def test_names_cover_neither_each_other_nor_points(count):
         assert apart.all()
 
 
-@pytest.mark.parametrize(("x", "align"), [(0.99, "center"), (0.01, "right"), (0.5, "left")])
-def test_name_that_reaches_over_an_edge_is_moved_inside(x, align):
+@pytest.mark.parametrize(("x", "align", "moves"), [(0.99, "center", True), (0.01, "right", True), (0.5, "left", False)])
+def test_name_that_reaches_over_an_edge_is_moved_inside(x, align, moves):
     figure = Figure(dpi=DPI)
     axes = figure.add_axes((0.05, 0.05, 0.94, 0.94))
     name = axes.text(x, 0.5, "fedavg\ntrain.learning_rate=0.8559", horizontalalignment=align)
     before = name.get_window_extent()
     keep_inside(axes, name)
     drawn = name.get_window_extent()
-    assert (drawn.x0, drawn.width) == (pytest.approx(before.x0) if x == 0.5 else drawn.x0, pytest.approx(before.width))
+    assert (abs(drawn.x0 - before.x0) > 1) == moves
     assert -0.5 < drawn.x0 < drawn.x1 < figure.bbox.x1 + 0.5
 
 
