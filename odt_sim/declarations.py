@@ -76,7 +76,7 @@ def mismatch(key: str, hint: Any, value: Any, bounds: Range | None = None) -> st
 
 
 def braces_advice(key: str, value: Any) -> str:
-    """Return how to give a mapping of which a shell has left one pair, such as `1:8` of `{0:1,1:8}`; empty for others."""
+    """Return how to quote a mapping that a shell has expanded to one pair, such as `1:8` of `{0:1,1:8}`; empty for others."""
     left = isinstance(value, str) and re.fullmatch(r"\w+:\S+", value)
     return f"; a shell expands braces, so quote the mapping: '{key}={{...,{value}}}'" if left else ""
 

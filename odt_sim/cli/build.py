@@ -319,7 +319,8 @@ def build(node: Any, group: str) -> Any:
         node = OmegaConf.masked_copy(node, list(settings))
     _check_settings(group, target, settings)
     try:
-        built = hydra.utils.instantiate(node, _convert_="all")  # with plain lists and mappings, which JSON takes, too
+        # With plain lists and mappings, which JSON takes, too, unless the node says otherwise.
+        built = hydra.utils.instantiate(node, _convert_=settings.get("_convert_", "all"))
     except InstantiationException as error:
         cause = error.__cause__
         while cause is not None and not isinstance(cause, OdtSimError):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,7 +71,6 @@ def own_figures(
     if not metrics:
         return {}
     counted = {name: _counted(answers[name], y[name], (masks or {}).get(name)) for name in answers}
-    counted = {name: (_read_only(outputs), _read_only(targets)) for name, (outputs, targets) in counted.items()}
     outputs, targets = ({name: pair[place] for name, pair in counted.items()} for place in (0, 1))
     arguments = next(iter(counted.values())) if len(counted) == 1 else (outputs, targets)
     values = {metric.name: _value(metric, arguments, device) for metric in metrics}
@@ -79,19 +79,12 @@ def own_figures(
 
 def _value(metric: OwnMetric, arguments: Sequence[Any], device: int) -> float | None:
     with user_code_errors(metric.function, f"metric {metric.name}: failed on device {device}", SimulationError):
-        value = metric.function(*arguments)
+        value = metric.function(*deepcopy(arguments))  # other metrics are computed from the same arrays
         if value is None:
             return None
         if not isinstance(value, int | float | np.number | np.bool_):
             raise TypeError(f"it returned {type(value).__name__}, expected a number or None")
     return None if math.isnan(value) else float(value)
-
-
-def _read_only(array: Array) -> Array:
-    """Return a view that a function cannot write to: other metrics are computed from the same arrays."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def _counted(outputs: Array, y: Array, mask: Array | None) -> tuple[Array, Array]:

@@ -31,7 +31,7 @@ def comparison_document(comparison: Comparison, folder: Path) -> dict[str, Any]:
 
         A row has `label`, `strategy`, `seeds`, `runs` (a path per seed), `candidates` (configurations of its strategy),
         `chosen` (whether it validates best of them), `improving` (whether it still improved at its end, or null),
-        `pruned` (the rounds after which a search's pruner ended its runs; mostly empty), `values`,
+        `pruned_after` (the rounds after which a search's pruner ended its runs; mostly empty), `values`,
         `hurt` (by column the fields of `odt_sim.report.hurt.Hurt`, or null), and `paired`: null for a reference itself, else
         the fields of `odt_sim.report.pairing.Paired`. `values` has `mean` and `std` over seeds for each column, or null;
         where the unit is `percent` or `points`, they are fractions.
@@ -64,7 +64,7 @@ def _row(row: Configuration, folder: Path) -> dict[str, Any]:
         "candidates": row.selection.candidates,
         "chosen": row.selection.label == row.label,
         "improving": row.improving,
-        "pruned": row.pruned,
+        "pruned_after": row.pruned,
         "hurt": {key: None if hurt is None else asdict(hurt) for key, hurt in row.hurt.items()},
         "values": {key: None if spread is None else asdict(spread) for key, spread in row.values.items()},
     }

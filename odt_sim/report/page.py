@@ -99,8 +99,11 @@ def sections(comparison: Comparison) -> list[Section]:
     if not comparison.rows:
         return []
     described = (
-        *(description.improving, description.pruned),
-        *(description.excluded, description.not_evaluated, description.privacy),
+        description.improving,
+        description.pruned,
+        description.excluded,
+        description.not_evaluated,
+        description.privacy,
     )
     notes = [note for describe in described if (note := describe(comparison))]
     found = [

@@ -29,7 +29,7 @@ def select(groups: Mapping[str, Sequence[Run]]) -> dict[str, Selection]:
 
     Candidates share strategy and data. Each is judged by the mean over seeds of the mean over the seen devices. More seeds
     come before fewer, and more devices with a finite figure before fewer: a failed or diverged run must not win by what is
-    left of it. Of equals the first wins.
+    left of it. Those that a search's pruner ended come last. Of equals the first wins.
 
     Args:
         groups: For each configuration's label its complete runs, one per seed.
@@ -70,12 +70,13 @@ def _best(labels: Sequence[str], groups: Mapping[str, Sequence[Run]]) -> str | N
     return max(ranks, key=lambda label: ranks[label], default=None)
 
 
-def _rank(runs: Sequence[Run]) -> tuple[int, int, float] | None:
-    """Return seeds, devices and validation figure, which are compared in this order; None without a figure."""
+def _rank(runs: Sequence[Run]) -> tuple[bool, int, int, float] | None:
+    """Return whether no pruner ended a run, seeds, devices and figure, compared in this order; None without a figure."""
     metric = runs[0].metrics[0]
     known = [figures for run in runs if (figures := (run.complete.metrics_validation or {}).get(metric))]
     if not known:
         return None
     mean = float(np.mean([figures["weighted_mean"] for figures in known]))
     devices = sum(figures["devices"] for figures in known)
-    return len(known), devices, mean if higher_is_better(metric) else -mean
+    whole = not any(run.pruned for run in runs)
+    return whole, len(known), devices, mean if higher_is_better(metric) else -mean

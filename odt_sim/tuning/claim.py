@@ -1,4 +1,4 @@
-"""The file that keeps a folder of trials for the settings that it was begun with."""
+"""Bind a folder of trials to its settings."""
 
 import json
 
@@ -8,10 +8,11 @@ from odt_sim.persistence.run_folder import document
 from odt_sim.tuning.plan import IRRELEVANT, Plan
 
 CLAIM = "task.json"
+AT_ONCE = ("hydra.sweeper.n_jobs=",)  # how many trials run together
 
 
 def claim(plan: Plan, what: str) -> None:
-    """Keep what decides the trials of a plan in its folder, or check that the folder holds trials of the same settings.
+    """Record the settings of a plan's trials in its folder, or refuse a folder of other settings.
 
     Strategies, seeds and the budget may change: each strategy has trials of its own, and a larger budget continues them.
 
@@ -25,7 +26,7 @@ def claim(plan: Plan, what: str) -> None:
         FileError: It cannot be written.
     """
     path = plan.folder / CLAIM
-    deciding = sorted(each for each in plan.overrides if not each.startswith(IRRELEVANT))
+    deciding = sorted(each for each in plan.overrides if not each.startswith((*IRRELEVANT, *AT_ONCE)))
     wanted = {"overrides": deciding, "tuning_seed": plan.tuning_seed, "sweeper": plan.sweeper, "rate": plan.rate}
     if not path.exists():
         write_file(path, document(wanted))
@@ -38,5 +39,5 @@ def claim(plan: Plan, what: str) -> None:
         key = differing[0]
         raise ConfigurationError(
             f"{plan.folder}: holds {what} with other settings, {key} {found.get(key)}, found {wanted[key]}; choose another "
-            "folder: output=DIR"
+            f"folder, output=DIR, or remove {plan.folder}"
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from odt_sim.cli import build as config
 from odt_sim.cli.overrides import composed
@@ -152,6 +152,8 @@ class KeepsItsSettings(Local):
 def test_component_gets_plain_lists_and_mappings():
     node = OmegaConf.create({"_target_": f"{__name__}.KeepsItsSettings", "parts": [1, 2], "named": {"inner": {"a": 1}}})
     assert config.build(node, "strategy").kinds == (list, dict, dict)
+    node["_convert_"] = "none"
+    assert config.build(node, "strategy").kinds == (ListConfig, DictConfig, DictConfig)
 
 
 def test_null_group_is_refused():

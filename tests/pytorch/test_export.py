@@ -136,6 +136,25 @@ class _Centred(torch.nn.Module):
         return self.layer(x - self.mean)
 
 
+class _Detached(_Centred):
+    """Changes the buffer through a view."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean.detach().mul_(0.9)
+        return self.layer(x - self.mean)
+
+
+class _Kept(_Centred):
+    """Writes to the buffer while it trains, and reads it afterwards."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean.copy_(x.mean(0))
+            return self.layer(x)
+        return self.layer(x - self.mean)
+
+
 class _Spectral(torch.nn.Sequential):
     def __init__(self) -> None:
         super().__init__(torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(4, 3)))
@@ -152,7 +171,9 @@ class _Tracking(torch.nn.Sequential):
 @pytest.mark.parametrize(
     ("create", "message"),
     [
-        (_Centred, r"^torch: op mul_ changes the buffer 'mean' in training, and a file carries"),
+        (_Centred, r"^torch: op mul_ changes the buffer 'mean', and a file carries"),
+        (_Detached, r"^torch: op mul_ changes the buffer 'mean', and a file carries"),
+        (_Kept, r"^torch: op copy_ changes the buffer 'mean', and a file carries"),
         (_Spectral, r"^torch: the module runs a part as a graph of its own, such as a block under torch\.no_grad\(\)"),
         (_Tracking, r"^torch: op instance_norm of module '1' keeps running statistics, .*track_running_stats=False$"),
     ],
@@ -160,6 +181,53 @@ class _Tracking(torch.nn.Sequential):
 def test_state_that_a_file_does_not_carry_is_refused(create: type[torch.nn.Module], message: str) -> None:
     with pytest.raises(ExportError, match=message):
         keras_model(create(), torch.zeros(2, 4), 2)
+
+
+class _Counting(torch.nn.Module):
+    """Counts its calls, which nothing reads, under two names for its BatchNorm, and makes constants as it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm = torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)
+        self.again = self.norm
+        self.register_buffer("calls", torch.tensor(0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        x = self.again(self.layer(self.norm(x))) @ torch.eye(4)
+        return x * torch.tensor(2.0) + torch.tensor([1.0, 2, 3, 4])
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_counts_and_constants_are_no_state(training: bool) -> None:
+    module, x = _Counting(), torch.arange(12.0).reshape(3, 4)
+    model = keras_model(module, x, 3)
+    expected = module.train(training)(x).detach()
+    np.testing.assert_allclose(model([x.numpy()], training=training), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_error_of_an_op_is_one_line() -> None:
+    class Double(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).double()
+
+    with pytest.raises(
+        ExportError, match=r"^torch: expected tensors of float32, integers or booleans, found float64; call"
+    ):
+        keras_model(Double(4, 3), torch.zeros(2, 4), 2)
+
+
+def test_view_that_is_changed_in_place_is_refused() -> None:
+    class Doubles(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result = super().forward(x) + 0
+            result.unsqueeze(0).mul_(2)
+            return result
+
+    with pytest.raises(
+        ExportError, match=r"^torch: op mul_ changes a view in place; use the op without the underscore"
+    ):
+        keras_model(Doubles(4, 3), torch.zeros(2, 4), 2)
 
 
 def test_roles_and_groups_follow_the_module() -> None:

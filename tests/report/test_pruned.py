@@ -1,9 +1,11 @@
 """Configurations that the pruner of a search ended: they stay in the report, but are not compared as equals."""
 
-import pytest
-from written_runs import write_run
+from dataclasses import replace
 
-from odt_sim.report.comparison import compare
+import pytest
+from written_runs import complete_run, round_record, write_run
+
+from odt_sim.report.comparison import Configuration, compare
 from odt_sim.report.comparison_columns import COST
 from odt_sim.report.comparison_csv import comparison_records
 from odt_sim.report.costs import COSTS
@@ -12,6 +14,7 @@ from odt_sim.report.equal_budgets import equal_budgets
 from odt_sim.report.page_tables import budgets_table, comparison_table
 from odt_sim.report.pareto_plot import fronts, points
 from odt_sim.report.pictures import pictures
+from odt_sim.report.selection import Selection, select
 from odt_sim.report.table import comparison_table as terminal_table
 
 WORSE = "validation accuracy 0.1872 is worse than that of other trials, round"
@@ -64,13 +67,26 @@ def test_pruned_configuration_takes_no_part_in_budgets_and_fronts(search):
     assert len(budgets_table(search).rows) == 2
     megabytes = points(search, COSTS[0])
     assert len(megabytes) == 4
-    assert {point.row.label for front in fronts(megabytes, "accuracy") for point in front} <= {*whole}
+    assert [[point.row.label for point in front] for front in fronts(megabytes, "accuracy")] == [["fedper"]]
     (caption,) = (each.caption for each in pictures(search) if each.name == "pareto_megabytes")
     assert "Configurations that a pruner ended are not on it." in caption
 
 
-def test_pruned_configuration_does_not_count_as_improving(search):
-    assert [row.improving for row in search.rows if row.pruned] == [None, None]
+@pytest.mark.parametrize(("stopped", "improving"), [(None, True), (f"{WORSE} 8", None)])
+def test_pruned_configuration_does_not_count_as_improving(stopped, improving):
+    records = tuple(round_record(number, validation_accuracy=number / 10) for number in range(1, 9))
+    run = replace(complete_run("a", {"stopped": stopped}), rounds=records)
+    assert Configuration("a", (run,), {}, Selection("a", 1)).improving is improving
+
+
+def test_pruned_configuration_is_chosen_only_where_all_were():
+    def run(name, accuracy, *, ended):
+        figures = {"accuracy": {"weighted_mean": accuracy, "devices": 4}}
+        return [complete_run(name, {"metrics_validation": figures, "stopped": f"{WORSE} 1" if ended else None})]
+
+    better, worse = run("better", 0.9, ended=True), run("worse", 0.4, ended=True)
+    assert select({"better": better, "whole": run("whole", 0.5, ended=False)})["whole"].label == "whole"
+    assert select({"worse": worse, "better": better})["worse"].label == "better"
 
 
 def test_run_that_ends_for_another_reason_is_compared_as_before(tmp_path):

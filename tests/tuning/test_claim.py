@@ -20,7 +20,7 @@ def plan(tmp_path: Path) -> Plan:
 
 def test_other_strategies_seeds_budgets_and_backends_continue(plan: Plan) -> None:
     claim(plan, "a tuning")
-    other = ["backend=processes", "run.rounds=2"]
+    other = ["backend=processes", "run.rounds=2", "hydra.sweeper.n_jobs=2"]
     claim(replace(plan, strategies=["local"], budget=9, seeds=[1], overrides=other), "a tuning")
 
 
@@ -35,7 +35,8 @@ def test_other_strategies_seeds_budgets_and_backends_continue(plan: Plan) -> Non
 def test_other_settings_are_refused(plan: Plan, change: dict[str, object], found: str) -> None:
     claim(plan, "a tuning")
     with pytest.raises(
-        ConfigurationError, match=rf"out: holds a tuning with other settings, {found}; choose another folder"
+        ConfigurationError,
+        match=rf"out: holds a tuning with other settings, {found}; choose another folder, output=DIR, or remove",
     ):
         claim(replace(plan, **change), "a tuning")
 

@@ -102,6 +102,15 @@ def test_mistake_is_reported_before_anything_runs(given, message, tmp_path, monk
     assert list(tmp_path.iterdir()) == []
 
 
+def test_folder_of_other_settings_is_refused(tmp_path, monkeypatch, capsys, digits_mlp):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "task.json").write_text('{"overrides": ["run.rounds=9"]}')
+    assert main(TINY) == 1
+    assert "error: out: holds a tuning with other settings, overrides ['run.rounds=9'], found [" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["task.json"]
+
+
 @pytest.mark.slow
 def test_killed_tuning_resumes_and_compares_the_winners(tmp_path, monkeypatch, capsys, digits_mlp):
     monkeypatch.chdir(tmp_path)

@@ -35,7 +35,8 @@ def _replace(node: Any, table: Any) -> None:
         return node.target(*args, **kwargs)
 
     examples = [flat[i].meta["val"] for i in places]
-    with examples[0].fake_mode:
+    result = tree_flatten(node.meta["val"])[0][0]  # an op such as torch.eye takes no tensor
+    with result.fake_mode:
         inner = make_fx(function, decomposition_table=table)(*examples)
     given, copies = iter([flat[i] for i in places]), dict[Any, Any]()
     with node.graph.inserting_before(node):

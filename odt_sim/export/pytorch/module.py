@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export.pytorch.decomposition import decomposed
-from odt_sim.export.pytorch.program import Mode, Program, Variables, check_buffers, dtype_of
+from odt_sim.export.pytorch.program import Mode, Program, Variables, array_of, check_buffers, dtype_of
 
 STATISTICS = ("running_mean", "running_var")
 
@@ -98,7 +98,9 @@ def keras_model(module: Any, example: Any, batch_size: int | None) -> keras.Mode
         layers=shared,
         constants=_constants(module),
     )
-    programs = {training: Program(_exported(module, given, training=training), variables) for training in (True, False)}
+    graphs = {training: _exported(module, given, training=training) for training in (True, False)}
+    check_buffers(list(graphs.values()))
+    programs = {training: Program(exported, variables) for training, exported in graphs.items()}
     name = type(module).__name__.lower()
     inputs = [
         keras.Input(batch_shape=tuple(x.shape), dtype=dtype_of(x.dtype).name, name=f"x{i}") for i, x in enumerate(given)
@@ -119,8 +121,8 @@ def _warn_of_frozen(module: Any, layers: Sequence[Weights]) -> None:
     surprising = [path for path in frozen if module.training and module.get_submodule(path).training]
     if surprising:
         warnings.warn(
-            f"torch: {', '.join(surprising)}: frozen by requires_grad=False, so the file keeps the running statistics, which "
-            "PyTorch would go on to change; call eval() on them to say so",
+            f"torch: {', '.join(surprising)}: frozen by requires_grad=False, so the file keeps the running statistics; "
+            "PyTorch would update them; call eval() on them to silence this warning",
             ExportWarning,
             stacklevel=2,
         )
@@ -137,7 +139,7 @@ def _exported(module: Any, given: Sequence[Any], *, training: bool) -> Any:
             module.train(training)
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), _masks_given():
             warnings.simplefilter("ignore")
-            exported = decomposed(torch.export.export(module, tuple(given), strict=False))
+            return decomposed(torch.export.export(module, tuple(given), strict=False))
     except Exception as error:  # PyTorch raises many types
         line = " ".join(str(error).split())[:300]
         raise ExportError(f"torch: torch.export cannot trace {type(module).__name__} ({line})") from error
@@ -145,8 +147,6 @@ def _exported(module: Any, given: Sequence[Any], *, training: bool) -> Any:
         logging.disable(logging.NOTSET)
         for part, mode in before:
             part.training = mode
-    check_buffers(exported)
-    return exported
 
 
 @contextmanager
@@ -210,8 +210,8 @@ def _variable(name: str, tensor: Any) -> keras.Variable:
 
 def _constants(module: Any) -> dict[str, np.ndarray[Any, Any]]:
     """Return the buffers that are no weights, by name, as TensorFlow has their types."""
-    buffers = {n: b for n, b in module.named_buffers() if not _is_weight(n.rpartition(".")[2], b)}
-    return {n: b.detach().cpu().numpy().astype(dtype_of(b.dtype).as_numpy_dtype) for n, b in buffers.items()}
+    buffers = module.named_buffers(remove_duplicate=False)
+    return {name: array_of(b) for name, b in buffers if not _is_weight(name.rpartition(".")[2], b)}
 
 
 def _join(path: str, name: str) -> str:

@@ -1,7 +1,7 @@
 """A graph of `torch.export` as TensorFlow ops."""
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,8 @@ FAMILIES = (convolution, elementwise, products, recurrent, reductions, shapes)
 CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size")
 """Ops without a result that check what `torch.export` assumed."""
 
-_VIEWS = ("alias", "expand", "narrow", "permute", "select", "slice", "split", "squeeze", "transpose", "unbind", "view")
+_MAYBE_VIEWS = ("contiguous", "flatten", "reshape")
+"""Ops that may return a view, although their schema does not say so."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Program:
             **signature.inputs_to_lifted_tensor_constants,
         }
         self._inputs = signature.user_inputs
+        lifted = signature.inputs_to_lifted_tensor_constants.values()
+        self._constants = {**variables.constants, **{name: array_of(exported.constants[name]) for name in lifted}}
 
     def run(self, inputs: list[tf.Tensor], mode: Mode) -> Any:
         """Return the outputs of the graph.
@@ -101,7 +104,7 @@ class Program:
     def _stored(self, name: str) -> Any:
         if name in self._variables.own:
             return self._variables.own[name]
-        return tf.constant(self._variables.constants[name])
+        return tf.constant(self._constants[name])
 
     def _call(self, node: Any, values: dict[Any, Any], mode: Mode) -> None:
         if node.target is operator.getitem:
@@ -116,6 +119,8 @@ class Program:
                 values[node] = self._computed(node, name, values, mode)
         except Refusal as refusal:
             raise ExportError(f"torch: op {name}{_where(node)} {refusal}") from refusal
+        except ExportError:
+            raise
         except Exception as error:  # TensorFlow raises many types
             line = str(error).strip().partition("\n")[0]
             raise ExportError(
@@ -155,37 +160,63 @@ class Program:
     def _written(self, node: Any, values: dict[Any, Any]) -> None:
         """Let later ops see what an op changed in place."""
         target = node.args[0]
-        if isinstance(values[target], keras.Variable) or self._names.get(target.name) in self._variables.constants:
+        if isinstance(values[target], keras.Variable) or self._names.get(target.name) in self._constants:
             return  # counts of batches, which nothing reads; other buffers are refused, see `check_buffers`
-        if target.op == "call_function" and _name(target.target) in _VIEWS and len(target.args[0].users) > 1:
-            raise ExportError(
-                f"torch: op {_name(node.target)}{_where(node)} changes a view in place; use the op without the underscore"
-            )
+        view = target
+        while _is_view(view):
+            if len(view.args[0].users) > 1 and view.target is not operator.getitem:
+                raise ExportError(
+                    f"torch: op {_name(node.target)}{_where(node)} changes a view in place; use the op without the underscore"
+                )
+            view = view.args[0]
         values[target] = values[node]
 
 
-def check_buffers(exported: Any) -> None:
-    """Refuse a graph that changes a buffer, other than BatchNorm's, which are its statistics and a count that nothing reads.
+def check_buffers(graphs: Sequence[Any]) -> None:
+    """Refuse a buffer that an op changes and that is read, such as a moving average; BatchNorm's are no ops of their own.
+
+    Args:
+        graphs: The `ExportedProgram` of each mode.
 
     Raises:
-        ExportError: It changes one.
+        ExportError: There is one.
     """
-    buffers = exported.graph_signature.inputs_to_buffers
-    for node in exported.graph.nodes:
-        if node.op != "call_function" or not _changes(node.target):
-            continue
-        changed = node.args[0]
-        while changed.op == "call_function" and changed.args and _name(changed.target) in _VIEWS:
-            changed = changed.args[0]
-        name = buffers.get(changed.name)
-        counts = (
-            name is not None and name.endswith("num_batches_tracked") and all(_changes(u.target) for u in changed.users)
+    changed, read = dict[str, Any](), set[str]()
+    for exported in graphs:
+        buffers = exported.graph_signature.inputs_to_buffers
+        for node in exported.graph.nodes:
+            for argument in node.all_input_nodes:
+                root = _root(argument)
+                if (name := buffers.get(root.name)) is None or _is_view(node):
+                    continue
+                if node.op == "call_function" and _changes(node.target) and argument is node.args[0]:
+                    changed.setdefault(name, node)
+                else:
+                    read.add(name)
+    for name in (name for name in changed if name in read):
+        node = changed[name]
+        raise ExportError(
+            f"torch: op {_name(node.target)}{_where(node)} changes the buffer {name!r}, and a file carries the statistics of "
+            "BatchNorm alone; compute it from parameters, or keep it as it is"
         )
-        if name is not None and not counts:
-            raise ExportError(
-                f"torch: op {_name(node.target)}{_where(node)} changes the buffer {name!r} in training, and a file carries "
-                "the statistics of BatchNorm alone; compute it from parameters, or keep it as it is"
-            )
+
+
+def _root(node: Any) -> Any:
+    """Return the tensor that a node is a view of, or that it changed in place; itself if it is neither."""
+    while _is_view(node) or (node.op == "call_function" and _changes(node.target)):
+        node = node.args[0]
+    return node
+
+
+def _is_view(node: Any) -> bool:
+    """Return whether a node shares the memory of its first argument."""
+    if node.op != "call_function" or not node.args:
+        return False
+    if node.target is operator.getitem:
+        return _is_view(node.args[0])
+    if not hasattr(node.target, "_schema") or _changes(node.target):
+        return False
+    return _name(node.target) in _MAYBE_VIEWS or any(each.alias_info for each in node.target._schema.returns)
 
 
 def _changes(target: Any) -> bool:
@@ -276,6 +307,12 @@ def _filled_variables(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _filled_variables(v) for key, v in value.items()}
     return tf.convert_to_tensor(value.value) if isinstance(value, keras.Variable) else value
+
+
+def array_of(tensor: Any) -> np.ndarray[Any, Any]:
+    """Return the values of a tensor of PyTorch in the type that TensorFlow has for it."""
+    array: np.ndarray[Any, Any] = tensor.detach().cpu().numpy().astype(dtype_of(tensor.dtype).as_numpy_dtype)
+    return array
 
 
 def dtype_of(dtype: Any) -> tf.DType:
