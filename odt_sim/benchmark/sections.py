@@ -11,20 +11,18 @@ from odt_sim.report.page import Section
 from odt_sim.report.page_tables import Cell, Name, Row, Table
 
 BETTER, WORSE = "▲", "▼"
-RANKS, SERVED, BEST, STEPS, SETTINGS = (
-    "Ranks",
-    "Mean over users",
-    "Who is best for whom",
-    "Training steps",
-    "Settings that won",
-)
+RANKS = "Ranks"
+SERVED = "Mean over users"
+BEST = "Who is best for whom"
+STEPS = "Training steps"
+SETTINGS = "Settings that won"
 QUESTIONS = {
     MEAN: "mean",
     "bottom_decile": "worst decile",
     "unseen": "unseen users",
     "unseen_adapted": "unseen, adapted",
 }
-COSTS = {"megabytes": "bytes", "train_calls": "training steps"}
+COST_HEADINGS = {"megabytes": "bytes", "train_calls": "training steps"}
 _COST_SECTIONS = {
     "megabytes": ("Traffic, MB", "Sum over all rounds and devices, mean over seeds."),
     "train_calls": (STEPS, "Sum over all rounds and devices and one deployment to every device, mean over seeds."),
@@ -111,7 +109,7 @@ def _ranks(results: Results) -> Section:
         f"better than\n{results.reference}",
         f"worse than\n{results.reference}",
         *(f"rank,\n{QUESTIONS[key]}" for key in shown),
-        *(f"{title} /\n{results.reference}" for title in COSTS.values()),
+        *(f"{title} /\n{results.reference}" for title in COST_HEADINGS.values()),
     ]
     rows = [
         Row(
@@ -121,7 +119,7 @@ def _ranks(results: Results) -> Section:
                 Cell(f"{seeds[:, place].min():.1f} to {seeds[:, place].max():.1f}" if len(seeds) > 1 else UNKNOWN),
                 *_against_cells(results, name),
                 *(_rank_cell(by_question[key].mean(axis=0).tolist(), place) for key in shown),
-                *(_ratio(results.relative(name, key)) for key in COSTS),
+                *(_ratio(results.relative(name, key)) for key in COST_HEADINGS),
             ],
         )
         for place, name in enumerate(results.ranked_strategies)
@@ -154,7 +152,7 @@ def _against_cells(results: Results, name: str) -> list[Cell]:
 
 def _unranked_row(results: Results, name: str, questions: int) -> Row:
     run = sum(name in task.rows for task in results.tasks)
-    costs = [_ratio(results.relative(name, key)) for key in COSTS]
+    costs = [_ratio(results.relative(name, key)) for key in COST_HEADINGS]
     unknown = [Cell(UNKNOWN)] * questions
     return Row(
         Name(name, notes=[f"{run} of {_counted(len(results.tasks), 'task', 'tasks')}"]),
@@ -171,7 +169,7 @@ def _ratio(value: float | None) -> Cell:
 
 
 def _best(results: Results) -> Section:
-    headings = ["task", *QUESTIONS.values(), *(f"fewest {title}\nof the best" for title in COSTS.values())]
+    headings = ["task", *QUESTIONS.values(), *(f"fewest {title}\nof the best" for title in COST_HEADINGS.values())]
     rows = [Row(Name(task.name), [*_best_cells(task), *_cheapest_cells(task)]) for task in results.tasks]
     caption = (
         "The best strategy for each question. Fewest of the best: of the strategies whose users the paired test does not "
@@ -189,7 +187,7 @@ def _best_cells(task: TaskResult) -> list[Cell]:
 def _cheapest_cells(task: TaskResult) -> list[Cell]:
     best = task.best(MEAN)
     level = task.level_with(best) if best else []
-    found = {key: task.cheapest(key, level) for key in COSTS}
+    found = {key: task.cheapest(key, level) for key in COST_HEADINGS}
     return [
         Cell(name, f"{_score(task.value(name, MEAN), task)}, {significant(task.cost(name, key) or 0.0)}")
         if name

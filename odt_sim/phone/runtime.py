@@ -89,7 +89,7 @@ class PhoneRuntime:
         reply = self._ask({"do": "evaluate", "split": split, "only_loss": only_loss}, given)
         calls = reply.header.get("calls")
         if type(calls) is not int or not 1 <= calls <= examples:
-            raise PhoneError("phone sent no number of batches that its figures took")
+            raise PhoneError("phone sent a wrong number of batches for its figures")
         return checked_figures(reply.header.get("figures"), self.model, examples, only_loss=only_loss), calls
 
 

@@ -107,7 +107,9 @@ def test_folder_of_other_settings_is_refused(tmp_path, monkeypatch, capsys, digi
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "task.json").write_text('{"overrides": ["run.rounds=9"]}')
     assert main(TINY) == 1
-    assert "error: out: holds a tuning with other settings, overrides ['run.rounds=9'], found [" in capsys.readouterr().err
+    assert (
+        "error: out: holds a tuning with other settings, overrides ['run.rounds=9'], found [" in capsys.readouterr().err
+    )
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["task.json"]
 
 
