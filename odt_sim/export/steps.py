@@ -50,7 +50,7 @@ class Training:
             empty for steps that return the loss alone.
         terms: The terms that are added to the loss.
         dense: Whether the gradient of an Embedding is that of its whole table, as PyTorch's is. Keras' optimizers take the
-            rows of a batch one by one, so that Adam squares what repeated rows add up to before it is added.
+            places of a batch one by one, so that Adam squares the gradients of a repeated row before it adds them.
     """
 
     objectives: tuple[Objective, ...]
