@@ -75,7 +75,7 @@ def test_command_runs_on_a_cluster_with_the_users_files(apart, softmax, tmp_path
     assert apart.command(*here).returncode == 0
     there = ["strategy._target_=theirs.Mine", f"run.storage={tmp_path}/shared", "backend.address=auto"]
     missing = apart.command(*there, f"hydra.run.dir={tmp_path}/missing")
-    lacks = r"error: backend ray: node \S+ has no module theirs; install it there, or send .*: backend\.runtime_env="
+    lacks = r"error: backend ray: node \S+ has no module theirs; install it there, or send .*: 'backend\.runtime_env="
     assert re.match(lacks, missing.stderr.splitlines()[-1]), missing.stderr
     sent = apart.command(*there, f"hydra.run.dir={tmp_path}/cluster", "backend.runtime_env={working_dir: .}")
     assert sent.returncode == 0, sent.stderr
