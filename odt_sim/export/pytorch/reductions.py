@@ -69,11 +69,13 @@ OPS["std"] = lambda *args, **kwargs: tf.sqrt(variance(*args, **kwargs))
 
 
 @computes("var_mean")
-def variance_and_mean(x: tf.Tensor, dim: Any = None, *args: Any, **settings: Any) -> tuple[tf.Tensor, tf.Tensor]:
+def variance_and_mean(
+    x: tf.Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: float | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the variance, by default without bias, and the mean."""
-    keep = settings.get("keepdim", args[1] if len(args) > 1 else False)
     axes = axes_of(None if isinstance(dim, bool) else dim, len(x.shape))
-    return variance(x, dim, *args, **settings), tf.reduce_mean(x, axis=axes, keepdims=keep)
+    mean = tf.reduce_mean(x, axis=axes, keepdims=keepdim)
+    return variance(x, dim, unbiased, keepdim, correction=correction), mean
 
 
 @computes("cumsum")
