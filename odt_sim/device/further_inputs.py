@@ -14,6 +14,11 @@ from odt_sim.model.trainable import TrainableModel
 
 Arrays = Mapping[str, NDArray[Any]]
 SAMPLE_WEIGHT = "sample_weight"
+LEAST_WEIGHT = 1e-20
+"""What stands for a given weight of 0: a row of weight 0 is padding, which counts and batch statistics leave out.
+
+Float32's smallest numbers would make steps slow.
+"""
 _WEIGHTS = TrainInput("weights_of_examples", (None,), default=1.0)  # the form of given sample weights
 
 
@@ -88,9 +93,10 @@ def _checked(model: TrainableModel, name: str, value: Any, rows: int, what: str)
             f"{what}: training input {name!r}: expected {declared.dtype} {list(shape)}, found {array.dtype} "
             f"{list(array.shape)}" + ("; give a row for each example" if declared.of_rows else "")
         )
-    return array.astype(
+    array = array.astype(
         declared.dtype, copy=False
     )  # NaN of a diverged model makes NaN losses, which exclude the device
+    return np.where(array == 0, np.float32(LEAST_WEIGHT), array) if name == SAMPLE_WEIGHT else array
 
 
 def _shape(declared: TrainInput, rows: int) -> tuple[int, ...]:

@@ -133,12 +133,22 @@ class Training:
         return [objective.losses(y, output, mask) for objective, y, output, mask in given]
 
     def gradient(self, gradient: tf.Tensor, weight: keras.Variable, mu: tf.Tensor | None) -> tf.Tensor:
-        """Return the gradient of a step; an Embedding's becomes dense with an offset, a loss scale, or as in PyTorch."""
+        """Return the gradient of a step; an Embedding's becomes dense with a loss scale, or as in PyTorch.
+
+        In Keras' it stays a gradient for each place in the batch. The offset of each row then counts as one more place, so
+        that an offset of 0 changes nothing: optimizers add up the squares of the places.
+        """
+        scale = self.optimizer.loss_scale_factor
+        dense = self.dense or scale is not None or not isinstance(gradient, tf.IndexedSlices)
+        gradient = tf.convert_to_tensor(gradient) if dense else gradient
         if mu is None:
-            dense = self.dense or self.optimizer.loss_scale_factor is not None
-            return tf.convert_to_tensor(gradient) if dense else gradient
-        scale = self.optimizer.loss_scale_factor or 1.0
-        return tf.convert_to_tensor(gradient) + scale * (mu * weight.value + self.offsets[id(weight)])
+            return gradient
+        offset = (scale or 1.0) * (mu * weight.value + self.offsets[id(weight)])
+        if dense:
+            return gradient + offset
+        rows = tf.range(weight.shape[0], dtype=gradient.indices.dtype)
+        values, places = (tf.concat(pair, 0) for pair in ((gradient.values, offset), (gradient.indices, rows)))
+        return tf.IndexedSlices(values, places, gradient.dense_shape)
 
     def named_gradients(self, gradients: Sequence[tuple[tf.Tensor, keras.Variable]]) -> dict[str, tf.Tensor]:
         """Return the gradients that a step returns, without the optimizer's loss scale."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -184,6 +185,30 @@ def test_weights_of_examples_equal_repeated_examples(small_mlp: TrainableModel) 
     repeated = Device(small_mlp, (X[[0, 0, 2]], Y[[0, 0, 2]]), plan=plan)
     assert_allclose(repeated.train(), [loss], rtol=1e-6)
     assert_allclose(weighted.weights.vector, repeated.weights.vector, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean_with_sample_weight"])
+def test_example_of_weight_0_is_a_row_as_in_keras(tmp_path: Path, reduction: str) -> None:
+    """It adds nothing to the loss, but counts in batch statistics and in what a padded sum is divided by."""
+    import keras
+
+    from odt_sim.export import export_model
+
+    layers, loss = keras.layers, keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
+    network = keras.Sequential([keras.Input((6,)), layers.BatchNormalization(), layers.Dense(3)])
+    network.compile(keras.optimizers.SGD(RATE), loss)
+    export_model(network, tmp_path / "weighted.tflite", batch_size=4)
+    trained = Device(TrainableModel.load(tmp_path / "weighted.tflite"), (X[:3], Y[:3]))
+    given = np.array([0.0, 1.0, 0.5])
+    [found] = trained.train(inputs={"sample_weight": given})
+    expected = network.train_on_batch(X[:3], Y[:3], sample_weight=np.float32(given))
+    assert found == pytest.approx(float(expected), rel=1e-6)
+    for own, known in zip(trained.parameters().tensors(), network.get_weights(), strict=True):
+        assert_allclose(own, known, rtol=0, atol=1e-6)
+    layout = trained.model.trainable_layout
+    before = trained.parameters().select(layout)
+    assert trained.train(inputs={"sample_weight": np.zeros(3)}) == pytest.approx([0.0], abs=1e-15)
+    np.testing.assert_array_equal(trained.parameters().select(layout).vector, before.vector)
 
 
 def test_weights_of_the_wrong_shape_are_refused(small_mlp: TrainableModel) -> None:

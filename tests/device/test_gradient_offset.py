@@ -125,6 +125,33 @@ def test_offset_is_written_only_when_it_changes(grouped: TrainableModel, rows: D
     assert calls["set_gradient_offset"] == 2
 
 
+def test_offset_of_a_row_is_one_more_place_of_an_embedding(tmp_path: Path) -> None:
+    """RMSprop adds up the squares of the places' gradients, as Keras does, and the square of the row's offset."""
+    import keras
+
+    from odt_sim.export import export_model
+
+    layers = keras.layers
+    network = keras.Sequential(
+        [keras.Input((3,), dtype="int32"), layers.Embedding(3, 1), layers.GlobalAveragePooling1D()]
+    )
+    network.set_weights([np.float32([[1.0], [2.0], [3.0]])])
+    optimizer, path = keras.optimizers.RMSprop(RATE), tmp_path / "rows.tflite"
+    export_model(network, path, loss="mse", optimizer=optimizer, batch_size=1, gradient_offset=True)
+    model = TrainableModel.load(path)
+    x, y = np.int32([[0, 0, 1]]), np.float32([[0.0]])
+    of_place = 2 * (1 + 1 + 2) / 3 / 3  # of the squared mean of three rows, by one of them
+    for offset in (np.zeros(3), np.array([0.5, -1.0, 2.0])):
+        device = Device(model, (x, y))
+        device.set_gradient_offset(Weights(model.trainable_layout, np.float32(offset)))
+        before = device.parameters().vector
+        device.train_batch(x, y, RATE)
+        places = np.array([2.0, 1.0, 0.0])
+        root = np.sqrt(0.1 * (places * of_place**2 + offset**2) + 1e-7)
+        expected = before - RATE * (places * of_place + offset) / root
+        np.testing.assert_allclose(device.parameters().vector, expected, rtol=0, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_adam_with_offset_equals_keras(adam_with_offset: TrainableModel, rows: Draw) -> None:
     """Equal to Keras' Adam on `loss + mu/2 |w|^2 + b w`; a decoupled decay would differ."""
