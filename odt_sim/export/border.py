@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from odt_sim.export.tracing import Function, named
+from odt_sim.export.tracing import Function, unordered
 
 PASSED = (tf.int32, tf.uint8)
 
@@ -24,7 +24,7 @@ def bordered(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[
         outputs = function(**{name: tf.cast(value, inner[name]) for name, value in values.items()})
         return {name: _returned(output) for name, output in outputs.items()}
 
-    return named(cast, [tf.TensorSpec(spec.shape, passed(spec.dtype), spec.name) for spec in arguments])
+    return unordered(cast, [tf.TensorSpec(spec.shape, passed(spec.dtype), spec.name) for spec in arguments])
 
 
 def passed(dtype: tf.DType) -> tf.DType:

@@ -13,6 +13,7 @@ from tensorflow.core.framework.types_pb2 import DT_RESOURCE
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef, TensorInfo
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
+from odt_sim.export.lowering.calls import READS
 from odt_sim.export.lowering.graph import arguments_of
 from odt_sim.export.tracing import Function
 
@@ -54,6 +55,7 @@ def _meta_graph(variables: Sequence[tf.Variable], names: Sequence[str], function
     _pass_all_variables(definition.graph_def)
     for function in definition.graph_def.library.function:
         merge_constants(function)
+        order_accesses(function)
     for key, signature in signatures.items():
         definition.signature_def[key].CopyFrom(signature)
     return definition
@@ -137,3 +139,26 @@ def _merged(source: str, first: Mapping[str, str]) -> str:
     if name.startswith("^"):
         return f"^{first.get(name[1:], name[1:])}"
     return f"{first.get(name, name)}{colon}{place}"
+
+
+def order_accesses(function: Any) -> None:
+    """Run the reads of and writes to each variable in the order in which a `FunctionDef` lists them, and all writes.
+
+    Functions with control outputs have been ordered by TensorFlow.
+    """
+    if function.control_ret:
+        return
+    since = {argument.name: list[str]() for argument in function.signature.input_arg if argument.type == DT_RESOURCE}
+    last = dict[str, str]()
+    for node in function.node_def:
+        for handle in {source for source in node.input if source in since}:
+            if node.op in READS:
+                before = [last[handle]] if handle in last else []
+                since[handle].append(node.name)
+            else:
+                before = since[handle] or ([last[handle]] if handle in last else [])
+                since[handle], last[handle] = [], node.name
+            node.input.extend(f"^{name}" for name in before)
+    for name in dict.fromkeys(last.values()):
+        function.control_ret[name] = name
+        function.signature.control_output.append(name)

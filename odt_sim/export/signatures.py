@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from odt_sim.errors import ExportError
 from odt_sim.export.border import bordered
 from odt_sim.export.inlining import inlined
-from odt_sim.export.lowering import Trace, emit
+from odt_sim.export.lowering import Trace, creation, emit
 from odt_sim.export.lowering.calls import written
 from odt_sim.export.tracing import Function
 
@@ -155,7 +155,7 @@ def reader(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
     """Return a function that returns the variables as `<prefix>0`, `<prefix>1`, ..."""
 
     def read() -> dict[str, tf.Tensor]:
-        reads = (tf.raw_ops.ReadVariableOp(resource=v.handle, dtype=v.dtype) for v in variables.values())
+        reads = (creation.read(v.handle, v.dtype) for v in variables.values())
         return {f"{prefix}{i}": value for i, value in enumerate(reads)}
 
     return bordered(read, [])
@@ -166,7 +166,7 @@ def writer(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
 
     def restore(**values: tf.Tensor) -> dict[str, tf.Tensor]:
         for i, variable in enumerate(variables.values()):
-            tf.raw_ops.AssignVariableOp(resource=variable.handle, value=values[f"{prefix}{i}"])
+            creation.assign(variable.handle, values[f"{prefix}{i}"])
         return {"count": tf.constant(len(variables))}
 
     return bordered(

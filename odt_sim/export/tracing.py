@@ -50,6 +50,17 @@ def named(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.
     return tf.function(function, autograph=False).get_concrete_function(**{spec.name: spec for spec in arguments})
 
 
+def unordered(function: Callable[..., dict[str, tf.Tensor]], arguments: Sequence[tf.TensorSpec]) -> Function:
+    """Return the graph of a function that takes its arguments by name, for the converter alone.
+
+    No order of reads and writes is part of it: `converter_input` adds that in a tenth of the time.
+    """
+    names = [spec.name for spec in arguments]
+    return tf.compat.v1.wrap_function(
+        lambda *values: function(**dict(zip(names, values, strict=True))), list(arguments)
+    )
+
+
 @contextmanager
 def unrolled(model: keras.Model) -> Iterator[None]:
     """Unroll a model's recurrent layers while it is traced, and compute in float32: LiteRT has kernels for no other."""

@@ -5,6 +5,7 @@ from math import prod
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import known
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.open_batch import OPEN
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
 
@@ -29,9 +30,9 @@ def space_to_batch(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Va
         if block > 1:
             _, *others = _sizes(x)
             before, size, after = prod(others[: axis - 1]), others[axis - 1] // block, prod(others[axis:])
-            apart = tf.reshape(x, [OPEN, before, size, block, after])
+            apart = reshaped(x, [OPEN, before, size, block, after])
             others[axis - 1] = size
-            x = tf.reshape(tf.transpose(apart, [3, 0, 1, 2, 4]), [OPEN, *others])
+            x = reshaped(tf.transpose(apart, [3, 0, 1, 2, 4]), [OPEN, *others])
     return [x]
 
 
@@ -45,9 +46,9 @@ def batch_to_space(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Va
         if block > 1:
             _, *others = _sizes(x)
             before, size, after = prod(others[: axis - 1]), others[axis - 1], prod(others[axis:])
-            apart = tf.reshape(x, [block, OPEN, before, size, after])
+            apart = reshaped(x, [block, OPEN, before, size, after])
             others[axis - 1] = size * block
-            x = tf.reshape(tf.transpose(apart, [1, 2, 3, 0, 4]), [OPEN, *others])
+            x = reshaped(tf.transpose(apart, [1, 2, 3, 0, 4]), [OPEN, *others])
     for axis, (first, last) in enumerate(known(crops).tolist(), 1):
         if first or last:
             x = tf.split(x, [first, x.shape[axis] - first - last, last], axis)[1]

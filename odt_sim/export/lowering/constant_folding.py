@@ -1,6 +1,5 @@
 """Compute integers such as static shapes at export, so that they need no kernel."""
 
-import inspect
 from typing import Any
 
 import numpy as np
@@ -8,9 +7,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.export.lowering.constants import shared
+from odt_sim.export.lowering.creation import created
 from odt_sim.export.lowering.registry import Refusal, Value
-
-_CREATE = inspect.unwrap(tf.Graph.create_op)  # without a check for arguments out of use, which takes half of its time
 
 FOLDED = (tf.int32, tf.int64, tf.bool)  # types of shapes; a random generator's key is uint64
 
@@ -31,12 +29,12 @@ def copied(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
     """
     attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
 
-    def created() -> list[tf.Tensor]:
-        return _created(op, inputs, [t.dtype for t in op.outputs], attributes)
+    def copy() -> list[tf.Tensor]:
+        return _copy(op, inputs, [t.dtype for t in op.outputs], attributes)
 
     if op.type != "Const":
-        return created()
-    return [shared(attributes["value"].SerializeToString(), lambda: created()[0])]
+        return copy()
+    return [shared(attributes["value"].SerializeToString(), lambda: copy()[0])]
 
 
 def copied_as_real(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -46,14 +44,13 @@ def copied_as_real(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]
     attributes = {
         name: real if value.type == tf.complex64.as_datatype_enum else value for name, value in attributes.items()
     }
-    return _created(op, inputs, [tf.float32 if t.dtype == tf.complex64 else t.dtype for t in op.outputs], attributes)
+    return _copy(op, inputs, [tf.float32 if t.dtype == tf.complex64 else t.dtype for t in op.outputs], attributes)
 
 
-def _created(
+def _copy(
     op: tf.Operation, inputs: list[tf.Tensor], types: list[tf.DType], attributes: dict[str, Any]
 ) -> list[tf.Tensor]:
-    graph = tf.compat.v1.get_default_graph()
-    return list(_CREATE(graph, op.type, inputs, types, attrs=attributes, op_def=op.op_def, name=op.name).outputs)
+    return created(op.type, inputs, types, attributes, op.op_def, op.name)
 
 
 def folded(op: tf.Operation, inputs: list[Value]) -> list[tf.Tensor] | None:

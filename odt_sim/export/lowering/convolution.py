@@ -7,6 +7,7 @@ stacked on the first axis.
 import tensorflow as tf
 
 from odt_sim.export.lowering.banded_kernels import backward, forward
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.convolution_products import (
     SPARE,
     Bands,
@@ -79,8 +80,8 @@ def product(x: tf.Tensor, kernel: tf.Tensor, windows: Windows, memo: Memo) -> tf
     """Return the convolution of images with a kernel."""
     filters = kernel.shape[3]
     if _grey(x, windows):
-        flat = tf.matmul(_stacked(x, windows, memo), tf.reshape(kernel, [1, -1, filters]), transpose_a=True)
-        return tf.reshape(flat, [-1, *windows.count, filters])
+        flat = tf.matmul(_stacked(x, windows, memo), reshaped(kernel, [1, -1, filters]), transpose_a=True)
+        return reshaped(flat, [-1, *windows.count, filters])
     return convolved(x, kernel, _forward(windows, filters), memo)
 
 
@@ -93,7 +94,7 @@ def _stacked(x: tf.Tensor, windows: Windows, memo: Memo) -> tf.Tensor:
     key = ("stacked", x.ref(), windows)
     if key not in memo:
         image = padded(x, windows)
-        memo[key] = tf.concat([tf.reshape(x, [1, 1, -1]) for x in elements(image, windows)], 1)
+        memo[key] = tf.concat([reshaped(x, [1, 1, -1]) for x in elements(image, windows)], 1)
     return memo[key]
 
 
@@ -124,8 +125,8 @@ def kernel_gradient(x: tf.Tensor, gradient: tf.Tensor, windows: Windows, memo: M
     """Return the gradient of a convolution by its kernel."""
     filters = gradient.shape[3]
     if _grey(x, windows):
-        flat = tf.matmul(_stacked(x, windows, memo), tf.reshape(gradient, [1, -1, filters]))
-        return tf.reshape(flat, [*windows.size, 1, filters])
+        flat = tf.matmul(_stacked(x, windows, memo), reshaped(gradient, [1, -1, filters]))
+        return reshaped(flat, [*windows.size, 1, filters])
     bands = _backward(windows, x.shape[3])
     if windows.size != (1, 1) and is_joined(gradient, bands, memo):
         return filter_gradient_of_joined(late(x, gradient, memo), gradient, bands, memo)

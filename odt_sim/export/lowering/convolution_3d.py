@@ -10,6 +10,7 @@ from math import prod
 import tensorflow as tf
 
 from odt_sim.export.lowering import convolution
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.open_batch import OPEN
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
 from odt_sim.export.lowering.windows import Windows, elements, padded, scattered, windows_along
@@ -42,20 +43,20 @@ def volumes_of(op: tf.Operation, video: tf.TensorShape, size: tuple[int, int, in
 def frames(x: tf.Tensor, depth: Windows, value: float = 0.0) -> list[tf.Tensor]:
     """Return the frames under each depth of the windows: `[batch * count, height, width, channels]` each."""
     shape = [int(n) for n in x.shape[1:]]
-    image = tf.reshape(x, [-1, shape[0], 1, prod(shape[1:])])
-    return [tf.reshape(own, [-1, *shape[1:]]) for own in elements(padded(image, depth, value), depth)]
+    image = reshaped(x, [-1, shape[0], 1, prod(shape[1:])])
+    return [reshaped(own, [-1, *shape[1:]]) for own in elements(padded(image, depth, value), depth)]
 
 
 def video(parts: list[tf.Tensor], depth: Windows) -> tf.Tensor:
     """Add up frames at their depths in a video: the adjoint of `frames`."""
     shape = [int(n) for n in parts[0].shape[1:]]
-    images = [tf.reshape(own, [-1, depth.count[0], 1, prod(shape)]) for own in parts]
-    return tf.reshape(scattered(images, depth), [-1, depth.image[0], *shape])
+    images = [reshaped(own, [-1, depth.count[0], 1, prod(shape)]) for own in parts]
+    return reshaped(scattered(images, depth), [-1, depth.image[0], *shape])
 
 
 def _flat_kernel(kernel: tf.Tensor) -> tf.Tensor:
     deep, height, width, channels, filters = kernel.shape
-    return tf.reshape(tf.transpose(kernel, [1, 2, 0, 3, 4]), [height, width, deep * channels, filters])
+    return reshaped(tf.transpose(kernel, [1, 2, 0, 3, 4]), [height, width, deep * channels, filters])
 
 
 def _joined(x: tf.Tensor, depth: Windows, memo: Memo) -> tf.Tensor:
@@ -95,11 +96,11 @@ def conv3d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
             for own, weights in zip(_split(x, groups), _split(kernel, groups), strict=True)
         ]
     )
-    return [tf.reshape(images, [OPEN, volumes.depth.count[0], *images.shape[1:]])]
+    return [reshaped(images, [OPEN, volumes.depth.count[0], *images.shape[1:]])]
 
 
 def _images(gradient: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(gradient, [OPEN, *gradient.shape[2:]])
+    return reshaped(gradient, [OPEN, *gradient.shape[2:]])
 
 
 @lowers("Conv3DBackpropFilterV2")
@@ -121,7 +122,7 @@ def conv3d_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) ->
 def _kernel_gradient(x: tf.Tensor, gradient: tf.Tensor, volumes: Volumes, deep: int, memo: Memo) -> tf.Tensor:
     flat = convolution.kernel_gradient(_joined(x, volumes.depth, memo), gradient, volumes.frame, memo)
     shape = [*volumes.frame.size, deep, x.shape[-1], gradient.shape[-1]]
-    return tf.transpose(tf.reshape(flat, shape), [2, 0, 1, 3, 4])
+    return tf.transpose(reshaped(flat, shape), [2, 0, 1, 3, 4])
 
 
 @lowers("Conv3DBackpropInputV2")

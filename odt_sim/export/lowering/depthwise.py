@@ -9,6 +9,7 @@ from itertools import product
 import tensorflow as tf
 
 from odt_sim.export.lowering.banded_kernels import backward
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.late import late
 from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Memo, Value, lowers
@@ -39,7 +40,7 @@ def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo)
     rows = [
         tf.concat(sums[i : i + kernel[1]], 0) for i in range(0, len(sums), kernel[1])
     ]  # XNNPACK concatenates few at once
-    return [tf.reshape(tf.concat(rows, 0), kernel)]
+    return [reshaped(tf.concat(rows, 0), kernel)]
 
 
 def _repeated(x: tf.Tensor, times: int) -> tf.Tensor:
@@ -47,8 +48,8 @@ def _repeated(x: tf.Tensor, times: int) -> tf.Tensor:
     if times == 1:
         return x
     _, height, width, channels = x.shape
-    flat = tf.reshape(x, [-1, channels, 1])
-    return tf.reshape(tf.concat([flat] * times, 2), [-1, height, width, channels * times])
+    flat = reshaped(x, [-1, channels, 1])
+    return reshaped(tf.concat([flat] * times, 2), [-1, height, width, channels * times])
 
 
 @lowers("DepthwiseConv2dNativeBackpropInput")
@@ -62,7 +63,7 @@ def depthwise_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) 
     dx = (_input_by_slices if apart else _input_by_convolution)(kernel, gradient, windows)
     if times == 1:
         return [dx]
-    return [tf.reshape(tf.reduce_sum(tf.reshape(dx, [-1, channels, times]), -1), [-1, height, width, channels])]
+    return [reshaped(tf.reduce_sum(reshaped(dx, [-1, channels, times]), -1), [-1, height, width, channels])]
 
 
 def _input_by_convolution(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
@@ -71,7 +72,7 @@ def _input_by_convolution(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windo
     before = [r - b for r, b in zip(reach, windows.before, strict=True)]
     size = [n + r for n, r in zip(windows.image, reach, strict=True)]
     spread = padded_by(spread, (before[0], before[1]), (size[0], size[1]))
-    turned = tf.reverse(tf.reshape(kernel, [*windows.size, -1, 1]), [0, 1])
+    turned = tf.reverse(reshaped(kernel, [*windows.size, -1, 1]), [0, 1])
     return tf.nn.depthwise_conv2d(spread, turned, [1, 1, 1, 1], "VALID", dilations=windows.dilation)
 
 
@@ -79,7 +80,7 @@ def _input_by_slices(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windows) -
     """Return the input gradient with strides: each pixel between two windows sums slices of dY times its weights."""
     rows, columns = (backward(windows, axis, 1) for axis in (0, 1))
     padded_gradient = padded_by(gradient, (rows.before, columns.before), (rows.input_blocks, columns.input_blocks))
-    flat = tf.reshape(kernel, [windows.size[0] * windows.size[1], -1])
+    flat = reshaped(kernel, [windows.size[0] * windows.size[1], -1])
     weights = [flat[i : i + 1] for i in range(flat.shape[0])]
     slices: dict[tuple[int, int], tf.Tensor] = {}
     for m, n in product(rows.offsets, columns.offsets):
@@ -90,6 +91,6 @@ def _input_by_slices(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windows) -
         return sum_of([slices[m, n] * weights[i * windows.size[1] + j] for (_, i, m), (_, j, n) in taps])
 
     lines = [tf.concat([place(row, column) for column in range(columns.outputs)], -1) for row in range(rows.outputs)]
-    lines = [tf.reshape(line, [-1, rows.blocks, 1, columns.blocks * line.shape[3]]) for line in lines]
+    lines = [reshaped(line, [-1, rows.blocks, 1, columns.blocks * line.shape[3]]) for line in lines]
     shape = [-1, rows.blocks * rows.outputs, columns.blocks * columns.outputs, gradient.shape[3]]
-    return part(tf.reshape(tf.concat(lines, 2), shape), slice(windows.image[0]), slice(windows.image[1]))
+    return part(reshaped(tf.concat(lines, 2), shape), slice(windows.image[0]), slice(windows.image[1]))

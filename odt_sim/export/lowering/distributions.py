@@ -9,6 +9,7 @@ from math import erf, pi, sqrt
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import known
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.open_batch import Sizes
 from odt_sim.export.lowering.random import PHILOX, drawn, fractions, key_and_counter
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
@@ -30,9 +31,9 @@ def normal(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
 
 
 def _normal(uniform: tf.Tensor) -> tf.Tensor:
-    u, v = tf.unstack(tf.reshape(uniform, [-1, 2]), axis=1)
+    u, v = tf.unstack(reshaped(uniform, [-1, 2]), axis=1)
     radius, angle = tf.sqrt(-2.0 * tf.math.log(tf.maximum(u, 1e-7))), 2.0 * pi * v
-    return tf.reshape(tf.stack([radius * tf.sin(angle), radius * tf.cos(angle)], 1), [-1])
+    return reshaped(tf.stack([radius * tf.sin(angle), radius * tf.cos(angle)], 1), [-1])
 
 
 @lowers("StatelessTruncatedNormalV2", deferred=True)
@@ -58,7 +59,7 @@ def integers(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
         span = limit - lowest
         if kind == tf.int32:
             return tf.cast(lowest + _unsigned(words) % span, kind)
-        low, high = map(_unsigned, tf.unstack(tf.reshape(words, [-1, 2]), axis=1))
+        low, high = map(_unsigned, tf.unstack(reshaped(words, [-1, 2]), axis=1))
         return lowest + ((high % span) * (2**32 % span) + low % span) % span
 
     return [drawn(inputs[:4], tf.identity, numbers, kind.size // 4)]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from odt_sim.export.lowering.complex_numbers import Complex, constant, of_real, on_complex
 from odt_sim.export.lowering.constant_folding import known
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.open_batch import OPEN
 from odt_sim.export.lowering.registry import Refusal, Value, tensor_of
 
@@ -27,7 +28,7 @@ def _sizes(x: Complex) -> list[int]:
 
 
 def _reshaped(x: Complex, shape: list[int]) -> Complex:
-    return Complex(tf.reshape(x.real, shape), tf.reshape(x.imaginary, shape))
+    return Complex(reshaped(x.real, shape), reshaped(x.imaginary, shape))
 
 
 def _transposed(x: Complex) -> Complex:
@@ -130,8 +131,8 @@ def irfft(op: tf.Operation, inputs: list[Value]) -> Value:
     roots = weights * np.conj(_roots(half, last, last))
     *others, _ = _sizes(x)
     joined = np.concatenate([roots.real, -roots.imag]).astype(np.float32)
-    both = tf.reshape(tf.concat([x.real, x.imaginary], -1), [1, OPEN, 2 * half])
-    return tf.reshape(tf.matmul(both, tf.constant(joined[np.newaxis])), [*others, last])
+    both = reshaped(tf.concat([x.real, x.imaginary], -1), [1, OPEN, 2 * half])
+    return reshaped(tf.matmul(both, tf.constant(joined[np.newaxis])), [*others, last])
 
 
 def _lengths(tensor: Value) -> list[int]:

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.pooling import Unpooled, first_maxima
 from odt_sim.export.lowering.registry import Memo
 from odt_sim.export.lowering.windows import Windows, assembled, padded_by
@@ -60,13 +61,13 @@ def _pixels(x: tf.Tensor, layout: Layout, memo: Memo) -> tf.Tensor:
         (down, right), (rows, columns), (height, width) = layout.pools.size, layout.pools.count, layout.reach
         blocks = rows + -(-height // down) - 1, columns + -(-width // right) - 1
         image = padded_by(x, layout.windows.before, (blocks[0] * down, blocks[1] * right))
-        last = tf.transpose(tf.reshape(image, [-1, blocks[0] * down * blocks[1] * right]))
-        grid = tf.reshape(last, [blocks[0], down, blocks[1], right, -1])
+        last = tf.transpose(reshaped(image, [-1, blocks[0] * down * blocks[1] * right]))
+        grid = reshaped(last, [blocks[0], down, blocks[1], right, -1])
         places = product([divmod(i, down) for i in range(height)], [divmod(j, right) for j in range(width)])
         parts = [
             grid[i : i + rows, row : row + 1, j : j + columns, column : column + 1] for (i, row), (j, column) in places
         ]
-        memo[key] = tf.concat([tf.reshape(part, [1, 1, -1]) for part in parts], 1)
+        memo[key] = tf.concat([reshaped(part, [1, 1, -1]) for part in parts], 1)
     return memo[key]
 
 
@@ -89,9 +90,9 @@ class UnpooledGrey(Unpooled):
         """Return the convolution of images `[batch, height, width, 1]` with a kernel."""
         pixels = _pixels(x, layout, memo)
         elements, filters = len(layout.pools.offsets), kernel.shape[3]
-        placed = tf.matmul(tf.constant(layout.placement[np.newaxis]), tf.reshape(kernel, [1, -1, filters]))
-        weights = tf.transpose(tf.reshape(placed, [elements, -1, filters]), [0, 2, 1])
-        total = tf.matmul(tf.reshape(weights, [1, elements * filters, -1]), pixels)
+        placed = tf.matmul(tf.constant(layout.placement[np.newaxis]), reshaped(kernel, [1, -1, filters]))
+        weights = tf.transpose(reshaped(placed, [elements, -1, filters]), [0, 2, 1])
+        total = tf.matmul(reshaped(weights, [1, elements * filters, -1]), pixels)
         return cls(layout, pixels, tf.split(total, elements, 1))
 
     @cached_property
@@ -116,17 +117,17 @@ class UnpooledGrey(Unpooled):
         """Return the kernel's gradient, `[height, width, 1, filters]`, from that of `pooled`."""
         filters, elements = gradient.shape[3], len(self.elements)
         parts = tf.concat(self._parts(gradient), 1)
-        product = tf.reshape(tf.matmul(self.pixels, parts, transpose_b=True), [-1, elements, filters])
-        placed = tf.reshape(tf.transpose(product, [1, 0, 2]), [1, -1, filters])
+        product = reshaped(tf.matmul(self.pixels, parts, transpose_b=True), [-1, elements, filters])
+        placed = reshaped(tf.transpose(product, [1, 0, 2]), [1, -1, filters])
         total = tf.matmul(tf.constant(self.layout.placement[np.newaxis]), placed, transpose_a=True)
-        return tf.reshape(total, [*self.layout.windows.size, 1, filters])
+        return reshaped(total, [*self.layout.windows.size, 1, filters])
 
     def _parts(self, gradient: tf.Tensor) -> list[tf.Tensor]:
         rows, columns = self.layout.pools.count
-        turned = tf.transpose(tf.reshape(gradient, [-1, rows * columns, gradient.shape[3]]), [2, 1, 0])
-        return first_maxima(self.elements, self._maxima, tf.reshape(turned, [1, gradient.shape[3], -1]))
+        turned = tf.transpose(reshaped(gradient, [-1, rows * columns, gradient.shape[3]]), [2, 1, 0])
+        return first_maxima(self.elements, self._maxima, reshaped(turned, [1, gradient.shape[3], -1]))
 
     def _examples_first(self, x: tf.Tensor) -> tf.Tensor:
         (rows, columns), filters = self.layout.pools.count, x.shape[1]
-        turned = tf.transpose(tf.reshape(x, [filters, rows * columns, -1]), [2, 1, 0])
-        return tf.reshape(turned, [-1, rows, columns, filters])
+        turned = tf.transpose(reshaped(x, [filters, rows * columns, -1]), [2, 1, 0])
+        return reshaped(turned, [-1, rows, columns, filters])

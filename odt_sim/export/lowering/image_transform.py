@@ -8,6 +8,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import known
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 
@@ -50,12 +51,12 @@ def projective_transform(op: tf.Operation, inputs: list[Value], memo: Memo) -> l
     read = _reader(images, fill)
     result = (_nearest if op.get_attr("interpolation") == b"NEAREST" else _bilinear)(read, y, x)
     result = tf.where(infinite[..., tf.newaxis], fill, result)
-    return [tf.reshape(result, [-1 if images.shape[0] is None else images.shape[0], height, width, channels])]
+    return [reshaped(result, [-1 if images.shape[0] is None else images.shape[0], height, width, channels])]
 
 
 def _positions(transforms: tf.Tensor, height: int, width: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return for each pixel of the result where it comes from, and whether that is infinitely far, `[batch or 1, pixels]`."""
-    grid_y, grid_x = (tf.reshape(g, [1, -1]) for g in tf.meshgrid(*map(_numbers, (height, width)), indexing="ij"))
+    grid_y, grid_x = (reshaped(g, [1, -1]) for g in tf.meshgrid(*map(_numbers, (height, width)), indexing="ij"))
     a = tf.split(tf.cast(transforms, tf.float32), 8, axis=1)
     k = a[6] * grid_x + a[7] * grid_y + 1.0
     infinite = tf.equal(k, 0.0)
@@ -76,7 +77,7 @@ def _reader(images: tf.Tensor, value: tf.Tensor) -> Reader:
     It takes y and x, `[batch or 1, pixels]`, and returns `[batch, pixels, channels]`.
     """
     batch, rows, columns, channels = images.shape
-    flat = tf.reshape(images, [-1 if batch is None else batch, rows * columns, channels])
+    flat = reshaped(images, [-1 if batch is None else batch, rows * columns, channels])
 
     def read(y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
         inside = tf.logical_and(_within(y, rows), _within(x, columns))

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import known
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 
@@ -20,4 +21,4 @@ def concat(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
         return [tf.concat(inputs[:-1], place)]
     stacked = tf.stack(inputs[:-1], place)
     sizes = [-1 if size is None else size for size in op.outputs[0].shape]
-    return [tf.reshape(stacked, sizes)]
+    return [reshaped(stacked, sizes)]

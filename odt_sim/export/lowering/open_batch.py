@@ -16,6 +16,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.export.lowering.constant_folding import FOLDED, copied, folded, known
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.registry import Deferred, Refusal, Value, tensor_of
 
 PROBES = (2, 101)
@@ -53,17 +54,17 @@ class Batch:
 
     @cached_property
     def _zeros(self) -> tf.Tensor:
-        flat = tf.reshape(self.example, [-1, prod(self.example.shape[1:])])
+        flat = reshaped(self.example, [-1, prod(self.example.shape[1:])])
         return tf.cast(tf.raw_ops.ZerosLike(x=flat[:, :1]), tf.float32)
 
     def zeros(self, per_row: int) -> tf.Tensor:
         """Return zeros, `[batch * per_row]` float32: adding them repeats a tensor without computing a shape."""
-        return tf.reshape(self._zeros + tf.zeros([1, per_row]) if per_row > 1 else self._zeros, [-1])
+        return reshaped(self._zeros + tf.zeros([1, per_row]) if per_row > 1 else self._zeros, [-1])
 
     def numbers(self, per_row: int) -> tf.Tensor:
         """Return 0, 1, 2, ..., `[batch * per_row]` int32."""
         first = tf.cumsum(tf.cast(self._zeros, tf.int32) + per_row, exclusive=True)
-        return tf.reshape(first + np.arange(per_row, dtype=np.int32), [-1])
+        return reshaped(first + np.arange(per_row, dtype=np.int32), [-1])
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.convolution_3d import Volumes, frames, video, volumes_of
 from odt_sim.export.lowering.open_batch import OPEN
 from odt_sim.export.lowering.pooling import LOWEST, first_maxima
@@ -30,11 +31,11 @@ def _scattered(parts: list[tf.Tensor], volumes: Volumes) -> tf.Tensor:
 
 
 def _images(x: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(x, [OPEN, *x.shape[2:]])
+    return reshaped(x, [OPEN, *x.shape[2:]])
 
 
 def _video(images: tf.Tensor, volumes: Volumes) -> tf.Tensor:
-    return tf.reshape(images, [OPEN, volumes.depth.count[0], *images.shape[1:]])
+    return reshaped(images, [OPEN, volumes.depth.count[0], *images.shape[1:]])
 
 
 def _numbers(shape: tf.TensorShape, volumes: Volumes) -> tf.Tensor:

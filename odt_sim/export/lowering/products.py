@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.registry import Deferred, Memo, Value, lowers, tensor_of
 from odt_sim.export.lowering.windows import sum_of
 
@@ -66,7 +67,7 @@ def pack(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
         return [tf.stack([tensor_of(own) for own in inputs], axis)]
     rows = _joined([own.a for own in inputs], memo)
     product = Product(rows, inputs[0].b, transpose_b=inputs[0].transpose_b).tensor()
-    return [tf.reshape(product, [len(inputs), -1, product.shape[1]])]
+    return [reshaped(product, [len(inputs), -1, product.shape[1]])]
 
 
 def _joined(parts: Sequence[tf.Tensor], memo: Memo) -> tf.Tensor:
@@ -104,6 +105,6 @@ def _product_of_whole(own: Product, memo: Memo) -> list[tf.Tensor]:
     key = ("products", whole.ref(), own.b.ref(), own.transpose_b)
     if key not in memo:
         count, _, size = whole.shape
-        rows = Product(tf.reshape(whole, [-1, size]), own.b, transpose_b=own.transpose_b).tensor()
-        memo[key] = tf.unstack(tf.reshape(rows, [count, -1, rows.shape[1]]))
+        rows = Product(reshaped(whole, [-1, size]), own.b, transpose_b=own.transpose_b).tensor()
+        memo[key] = tf.unstack(reshaped(rows, [count, -1, rows.shape[1]]))
     return list(memo[key])

@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 import tensorflow as tf
 
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.open_batch import Sizes, sizes_of
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
 
@@ -33,7 +34,7 @@ def philox(even: tf.Tensor, odd: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, 
         wide = tf.cast(tf.bitcast(even, tf.uint32), tf.int64)
         halves = tf.bitcast(wide * FACTORS, tf.int32)  # low half first
         # Slicing without the transpose would take half of the total time.
-        low0, low2, high0, high2 = tf.split(tf.reshape(tf.transpose(halves, [2, 0, 1]), [4, -1]), 4)
+        low0, low2, high0, high2 = tf.split(reshaped(tf.transpose(halves, [2, 0, 1]), [4, -1]), 4)
         even = tf.bitwise.bitwise_xor(tf.bitwise.bitwise_xor(tf.concat([high2, high0], 0), odd), key)
         odd = tf.concat([low2, low0], 0)
         key = key + KEY_STEPS
@@ -46,7 +47,7 @@ def key_and_counter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
     (seed,) = inputs
     if seed.dtype != tf.int32:
         raise Refusal("supports only seeds of int32; use those")
-    low = tf.reshape(seed, [2, 1])
+    low = reshaped(seed, [2, 1])
     even, odd = philox(low, tf.minimum(tf.sign(low), 0), tf.constant(SCRAMBLER))
     return [tf.concat([even[:1], odd[:1]], 0), tf.concat([even[1:], odd[1:]], 0)]
 
@@ -82,18 +83,18 @@ def drawn(inputs: list[Value], of_word: Each, numbers: Each = tf.identity, words
     sizes, group = sizes_of(shape), 4 // words_each
     if not isinstance(shape, Sizes):
         values = numbers(_values(tf.range(-(-prod(sizes) // group)), key, counter, of_word))
-        return tf.reshape(values[: prod(sizes)] if prod(sizes) % group else values, sizes)
+        return reshaped(values[: prod(sizes)] if prod(sizes) % group else values, sizes)
     each = abs(prod(sizes)) * int(shape.per_row.max())  # a row that ends within a group leaves some numbers over
     values = numbers(_values(shape.batch.numbers(-(-each // group)), key, counter, of_word))
-    return tf.reshape(tf.gather(values, shape.batch.numbers(each)) if each % group else values, sizes)
+    return reshaped(tf.gather(values, shape.batch.numbers(each)) if each % group else values, sizes)
 
 
 def _values(groups: tf.Tensor, key: tf.Tensor, counter: tf.Tensor, of_word: Each) -> tf.Tensor:
     """Return values of the four words of each group, `[4 * groups]`; a group's number is the counter's low word."""
     low = groups[tf.newaxis]
     zeros = tf.zeros_like(low)
-    scalars = [tf.reshape(word, []) for word in tf.split(counter, 2)]
+    scalars = [reshaped(word, []) for word in tf.split(counter, 2)]
     rest = [tf.fill(low.shape, n) if low.shape.is_fully_defined() else zeros + n for n in scalars]
     even, odd = tf.concat([low, rest[0]], 0), tf.concat([zeros, rest[1]], 0)
     values = of_word(tf.concat(philox(even, odd, key), 0))
-    return tf.reshape(tf.transpose(tf.reshape(values, [2, 2, -1])), [-1])
+    return reshaped(tf.transpose(reshaped(values, [2, 2, -1])), [-1])

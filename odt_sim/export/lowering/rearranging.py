@@ -5,6 +5,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.export.lowering.constant_folding import known
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.open_batch import OPEN
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, computes, lowers
 
@@ -32,10 +33,10 @@ def taken(x: tf.Tensor, places: NDArray[np.int32], kept: int) -> tf.Tensor:
         kept: How many axes are kept.
     """
     shape = sizes(x.shape)[:kept]
-    flat = tf.reshape(x, [-1, int(np.prod(x.shape[kept:]))])
+    flat = reshaped(x, [-1, int(np.prod(x.shape[kept:]))])
     if not places.all():
         flat, places = tf.pad(flat, [[0, 0], [1, 0]]), places + 1
-    return tf.reshape(tf.gather(flat, places.reshape(-1) - 1, axis=1), [*shape, *places.shape])
+    return reshaped(tf.gather(flat, places.reshape(-1) - 1, axis=1), [*shape, *places.shape])
 
 
 def numbered(*shape: int) -> NDArray[np.int32]:
@@ -88,7 +89,7 @@ def matrix_set_diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[V
     first, second = (numbered(*shape) for shape in shapes)
     places = at_export(lambda own, new: tf.raw_ops.MatrixSetDiagV3(
         input=own, diagonal=new, k=known(k), align=op.get_attr("align")), first, first.size + second)  # fmt: skip
-    joined = tf.concat([tf.reshape(t, [*sizes(t.shape)[:kept], int(np.prod(shape))])
+    joined = tf.concat([reshaped(t, [*sizes(t.shape)[:kept], int(np.prod(shape))])
                         for t, shape in zip((x, diagonal), shapes, strict=True)], -1)  # fmt: skip
     return [taken(joined, places, kept)]
 
@@ -98,7 +99,7 @@ def diag(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y[i, ..., i, ...] = X[i, ...], else 0."""
     (x,) = inputs
     size = x.shape.num_elements()
-    return [tf.reshape(taken(x, np.diag(numbered(size)), 0), [*x.shape, *x.shape])]
+    return [reshaped(taken(x, np.diag(numbered(size)), 0), [*x.shape, *x.shape])]
 
 
 @lowers("DiagPart")
@@ -106,7 +107,7 @@ def diag_part(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y[i, ...] = X[i, ..., i, ...]."""
     shape = op.outputs[0].shape
     size = shape.num_elements()
-    return [tf.reshape(taken(inputs[0], np.diag(numbered(size, size)), 0), shape)]
+    return [reshaped(taken(inputs[0], np.diag(numbered(size, size)), 0), shape)]
 
 
 @computes("MatrixBandPart")

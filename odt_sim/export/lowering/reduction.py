@@ -4,6 +4,7 @@ XNNPACK adds numbers one by one, so the error of a sum grows with its length. Su
 an error thirty times smaller and takes no longer.
 """
 
+from collections.abc import Sequence
 from itertools import groupby
 from math import prod
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import known
 from odt_sim.export.lowering.constants import integers, reshaped
+from odt_sim.export.lowering.creation import created, type_attribute
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 MANY = 256  # numbers in one sum
@@ -25,12 +27,21 @@ def sum_over(x: tf.Tensor, axes: set[int]) -> tf.Tensor:
     """
     if prod(_size(x, axis) for axis in axes) > MANY and len(x.shape) <= 4:
         for dropped, axis in enumerate(sorted(axes)):
-            x = tf.reduce_sum(x, integers([axis - dropped]))
+            x = _summed(x, [axis - dropped])
         return x
     longer = [(axis in axes, -1 if size is None else size) for axis, size in enumerate(x.shape) if size != 1]
     joined = [(gone, _joined([size for _, size in run])) for gone, run in groupby(longer, key=lambda axis: axis[0])]
     flat = reshaped(x, [size for _, size in joined])
-    return tf.reduce_sum(flat, integers([i for i, (gone, _) in enumerate(joined) if gone]))
+    return _summed(flat, [i for i, (gone, _) in enumerate(joined) if gone])
+
+
+def _summed(x: tf.Tensor, axes: Sequence[int], *, mean: bool = False, keep: bool = False) -> tf.Tensor:
+    attributes = {
+        "T": type_attribute(x.dtype),
+        "Tidx": type_attribute(tf.int32),
+        "keep_dims": tf.compat.v1.AttrValue(b=keep),
+    }
+    return created("Mean" if mean else "Sum", [x, integers(axes)], [x.dtype], attributes)[0]
 
 
 def _size(x: tf.Tensor, axis: int) -> int:
@@ -53,7 +64,7 @@ def sum_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     reduced = {int(axis) % len(x.shape) for axis in known(axes).reshape(-1)}
     count = prod(_size(x, axis) for axis in reduced)
     if len(x.shape) <= 4 and count <= MANY:
-        return [reduce(x, integers(sorted(reduced)), keepdims=keep) if reduced else x]
+        return [_summed(x, sorted(reduced), mean=op.type == "Mean", keep=keep) if reduced else x]
     if op.type == "Mean" and any(x.shape[axis] is None for axis in reduced):
         return [reduce(x, sorted(reduced), keepdims=keep)]
     kept = [1 if axis in reduced else -1 if size is None else size for axis, size in enumerate(x.shape)]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import known
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 Resize = Callable[[tf.Tensor, list[int]], tf.Tensor]
@@ -85,6 +86,6 @@ def _applied(x: tf.Tensor, matrices: list[tf.Tensor]) -> tf.Tensor:
     rows, columns = matrices
     _, height, width, channels = x.shape
     x = tf.cast(x, tf.float32)
-    upright = tf.matmul(rows[tf.newaxis], tf.reshape(x, [-1, height, width * channels]))
-    across = tf.matmul(columns[tf.newaxis], tf.reshape(upright, [-1, width, channels]))
-    return tf.reshape(across, [-1, rows.shape[0], columns.shape[0], channels])
+    upright = tf.matmul(rows[tf.newaxis], reshaped(x, [-1, height, width * channels]))
+    across = tf.matmul(columns[tf.newaxis], reshaped(upright, [-1, width, channels]))
+    return reshaped(across, [-1, rows.shape[0], columns.shape[0], channels])

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import known
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, computes, lowers
 
 
@@ -47,7 +48,7 @@ def dynamic_stitch(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Va
     count = len(inputs) // 2
     places = np.concatenate([known(t).reshape(-1) for t in inputs[:count]])
     shape = op.outputs[0].shape[1:]
-    rows = tf.concat([tf.reshape(t, [-1, *shape]) for t in inputs[count:]], 0)
+    rows = tf.concat([reshaped(t, [-1, *shape]) for t in inputs[count:]], 0)
     last = {int(place): i for i, place in enumerate(places)}
     if sorted(last) != list(range(len(last))):
         raise Refusal("leaves places empty; give an index for each")

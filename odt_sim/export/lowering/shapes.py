@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import known
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.open_batch import OPEN, Sizes
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
 
@@ -27,10 +28,9 @@ def reshape(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     if x.op.type == "Squeeze" and op.outputs[0].shape.rank == 0:
         raise Refusal("makes a number of a product of vectors, which XNNPACK fails to run; use keras.ops.sum(a * b)")
     sizes = [OPEN if size is None else size for size in op.outputs[0].shape]
-    if not isinstance(shape, Sizes) or sizes.count(OPEN) > 1:
+    if OPEN in sizes and not (isinstance(shape, Sizes) and sizes.count(OPEN) == 1):
         return [tf.reshape(x, tensor_of(shape))]
-    same = sizes == [OPEN if size is None else size for size in x.shape]
-    return [x if same else tf.reshape(x, sizes)]
+    return [reshaped(x, sizes)]
 
 
 @lowers("Size")
@@ -55,7 +55,7 @@ def fill(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     shape, number = inputs[0], tensor_of(inputs[1])
     if not isinstance(shape, Sizes) or shape.known is None:
         return [tf.fill(tensor_of(shape), number)]
-    return [_repeated(tf.reshape(number, [1] * len(shape.known)), shape)]
+    return [_repeated(reshaped(number, [1] * len(shape.known)), shape)]
 
 
 @lowers("Tile", deferred=True)
@@ -74,7 +74,7 @@ def broadcast_to(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Valu
     x, shape = tensor_of(inputs[0]), inputs[1]
     if not isinstance(shape, Sizes) or shape.known is None:
         return [tf.broadcast_to(x, tensor_of(shape))]
-    x = tf.reshape(x, [1] * (len(shape.known) - len(x.shape)) + [-1 if n is None else n for n in x.shape])
+    x = reshaped(x, [1] * (len(shape.known) - len(x.shape)) + [-1 if n is None else n for n in x.shape])
     once = np.array([size != 1 for size in x.shape])
     return [_repeated(x, shape.where(once, 1))]
 
@@ -83,7 +83,7 @@ def _repeated(x: tf.Tensor, times: Sizes) -> tf.Tensor:
     """Return `x` repeated along each axis; along the axis that grows with the rows it has one element."""
     for axis, per_row in enumerate(times.per_row):
         if per_row:
-            zeros = tf.reshape(times.batch.zeros(int(per_row)), [-1 if i == axis else 1 for i in range(len(x.shape))])
+            zeros = reshaped(times.batch.zeros(int(per_row)), [-1 if i == axis else 1 for i in range(len(x.shape))])
             x = tf.logical_or(x, tf.cast(zeros, tf.bool)) if x.dtype.is_bool else x + tf.cast(zeros, x.dtype)
     fixed = np.where(times.per_row, 1, times.fixed)
     return _tiled(x, tf.constant(fixed)) if np.any(fixed != 1) else x
@@ -94,5 +94,5 @@ def _tiled(x: tf.Tensor, times: tf.Tensor) -> tf.Tensor:
     fixed = tf.get_static_value(times)
     if not x.dtype.is_floating or fixed is None or x.shape[-1:] != [1] or np.any(fixed[:-1] != 1):
         return tf.tile(x, times)
-    product = tf.matmul(tf.reshape(x, [1, -1, 1]), tf.ones([1, 1, fixed[-1]], x.dtype))
-    return tf.reshape(product, [*(OPEN if size is None else size for size in x.shape[:-1]), fixed[-1]])
+    product = tf.matmul(reshaped(x, [1, -1, 1]), tf.ones([1, 1, fixed[-1]], x.dtype))
+    return reshaped(product, [*(OPEN if size is None else size for size in x.shape[:-1]), fixed[-1]])

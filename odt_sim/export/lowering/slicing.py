@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import known
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.open_batch import OPEN, sizes_of
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
 
@@ -26,9 +27,9 @@ def pad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     *_, width, channels = x.shape
     open_shape = [OPEN if size is None else size for size in x.shape[:-2]]
     joined = np.concatenate([pads[:-2], pads[-2:-1] * channels])
-    flat = tf.pad(tf.reshape(x, [*open_shape, width * channels]), joined, constant_values=value)
+    flat = tf.pad(reshaped(x, [*open_shape, width * channels]), joined, constant_values=value)
     sizes = [OPEN if size is None else size for size in flat.shape[:-1]]
-    return [tf.reshape(flat, [*sizes, width + sum(pads[-2]), channels])]
+    return [reshaped(flat, [*sizes, width + sum(pads[-2]), channels])]
 
 
 @lowers("StridedSliceGrad", deferred=True)
@@ -39,7 +40,7 @@ def strided_slice_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> lis
     begin, end, strides = ([int(n) for n in known(tensor_of(t))] for t in bounds)
     slices = _slices(op, len(sizes), begin, end, strides)
     ranges = [_places(s, size) for s, size in zip(slices, sizes, strict=True)]
-    gradient = tf.reshape(
+    gradient = reshaped(
         tensor_of(gradient), [-1 if size == OPEN else len(r) for r, size in zip(ranges, sizes, strict=True)]
     )
     backwards = [axis for axis, r in enumerate(ranges) if r.step < 0]
@@ -84,9 +85,9 @@ def _spread(x: tf.Tensor, axis: int, step: int) -> tf.Tensor:
     sizes = [OPEN if size is None else size for size in x.shape]
     before, count, after = sizes[:axis], sizes[axis], sizes[axis + 1 :]
     width = abs(prod(after))
-    flat = tf.pad(tf.reshape(x, [-1, count, width]), [[0, 0], [0, 0], [0, (step - 1) * width]])
-    flat = tf.reshape(flat, [-1, count * step, width])[:, : (count - 1) * step + 1]
-    return tf.reshape(flat, [*before, (count - 1) * step + 1, *after])
+    flat = tf.pad(reshaped(x, [-1, count, width]), [[0, 0], [0, 0], [0, (step - 1) * width]])
+    flat = reshaped(flat, [-1, count * step, width])[:, : (count - 1) * step + 1]
+    return reshaped(flat, [*before, (count - 1) * step + 1, *after])
 
 
 @lowers("ResizeBilinearGrad", "ResizeNearestNeighborGrad")
@@ -96,9 +97,9 @@ def resize_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value
     _, height, width, channels = op.outputs[0].shape
     _, rows, columns, _ = gradient.shape
     down, across = _resizing(op, height, rows), _resizing(op, width, columns)
-    upright = tf.matmul(down, tf.reshape(gradient, [-1, rows, columns * channels]))
-    dx = tf.matmul(across, tf.reshape(upright, [-1, columns, channels]))
-    return [tf.reshape(dx, [-1, height, width, channels])]
+    upright = tf.matmul(down, reshaped(gradient, [-1, rows, columns * channels]))
+    dx = tf.matmul(across, reshaped(upright, [-1, columns, channels]))
+    return [reshaped(dx, [-1, height, width, channels])]
 
 
 def _resizing(op: tf.Operation, size: int, new_size: int) -> tf.Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import copied
+from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers
 
@@ -57,7 +58,7 @@ def _product(inputs: list[tf.Tensor], labels: list[str], result: str) -> tf.Tens
     kept = [label for label in first if label in result]
     if len(kept) < len(first):
         sizes = [-1 if size is None else size for size, label in zip(y.shape, first, strict=True) if label in result]
-        y = tf.reshape(sum_over(y, {axis for axis, label in enumerate(first) if label not in result}), sizes)
+        y = reshaped(sum_over(y, {axis for axis, label in enumerate(first) if label not in result}), sizes)
     return tf.transpose(y, [kept.index(label) for label in result])
 
 
@@ -95,7 +96,7 @@ def _diagonal(x: tf.Tensor) -> tf.Tensor:
     """Return the diagonals of matrices `[..., n, n]`."""
     size = x.shape[-1]
     shape = [-1 if n is None else n for n in x.shape[:-2]]
-    return tf.gather(tf.reshape(x, [*shape, size * size]), np.arange(size) * (size + 1), axis=-1)
+    return tf.gather(reshaped(x, [*shape, size * size]), np.arange(size) * (size + 1), axis=-1)
 
 
 def _inflated(y: tf.Tensor, result: str) -> tf.Tensor:
@@ -105,7 +106,7 @@ def _inflated(y: tf.Tensor, result: str) -> tf.Tensor:
     if len(unique) == len(result):
         return y
     first = [result.index(label) == i for i, label in enumerate(result)]
-    y = tf.reshape(y, [sizes[label] if own else 1 for label, own in zip(result, first, strict=True)])
+    y = reshaped(y, [sizes[label] if own else 1 for label, own in zip(result, first, strict=True)])
     for i, label in enumerate(result):
         if not first[i]:
             shape = [sizes[label] if j in (i, result.index(label)) else 1 for j in range(len(result))]

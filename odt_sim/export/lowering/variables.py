@@ -5,6 +5,7 @@ Each read and each write splits XNNPACK's part of the graph, with copies in betw
 
 import tensorflow as tf
 
+from odt_sim.export.lowering import creation
 from odt_sim.export.lowering.calls import CHANGES
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
@@ -13,14 +14,14 @@ def current(handle: tf.Tensor, dtype: tf.DType, memo: Memo) -> tf.Tensor:
     """Return the value of a variable at this point of the function."""
     key = ("variable", handle.ref())
     if key not in memo:
-        memo[key] = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+        memo[key] = creation.read(handle, dtype)
     return memo[key]
 
 
 def write(handle: tf.Tensor, value: tf.Tensor, memo: Memo) -> None:
     """Assign a variable."""
     memo["variable", handle.ref()] = value
-    tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+    creation.assign(handle, value)
 
 
 @lowers("ReadVariableOp")

@@ -8,7 +8,7 @@ from itertools import groupby
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.constants import integers
+from odt_sim.export.lowering.constants import integers, reshaped
 from odt_sim.export.lowering.registry import Refusal
 
 ALL = slice(None)
@@ -103,9 +103,9 @@ def padded_by(x: tf.Tensor, before: tuple[int, int], size: tuple[int, int], valu
     if (top, left, below, right) == (0, 0, 0, 0):
         return x
     # With columns and channels in one axis, padding copies rows, not pixels.
-    flat = tf.reshape(x, [-1, x.shape[1], x.shape[2] * channels])
+    flat = reshaped(x, [-1, x.shape[1], x.shape[2] * channels])
     flat = tf.pad(flat, [[0, 0], [top, below], [left * channels, right * channels]], constant_values=value)
-    return tf.reshape(flat, [-1, height, width, channels])
+    return reshaped(flat, [-1, height, width, channels])
 
 
 def padded(x: tf.Tensor, windows: Windows, value: float = 0.0) -> tf.Tensor:
@@ -148,8 +148,8 @@ def _every_row(x: tf.Tensor, start: int, count: int, step: int) -> tf.Tensor:
     _, height, width, channels = x.shape
     first, kept = _first(start, count, step, height)
     x = padded_by(x, (0, 0), (max(height, first + count * step), width))
-    lines = tf.reshape(part(x, slice(first, first + count * step)), [-1, count, step, width * channels])
-    return tf.reshape(lines[:, :, kept : kept + 1], [-1, count, width, channels])
+    lines = reshaped(part(x, slice(first, first + count * step)), [-1, count, step, width * channels])
+    return reshaped(lines[:, :, kept : kept + 1], [-1, count, width, channels])
 
 
 def _every_column(x: tf.Tensor, start: int, count: int, step: int) -> tf.Tensor:
@@ -159,7 +159,7 @@ def _every_column(x: tf.Tensor, start: int, count: int, step: int) -> tf.Tensor:
     _, height, width, channels = x.shape
     first, kept = _first(start, count, step, width)
     x = padded_by(x, (0, 0), (height, max(width, first + count * step)))
-    blocks = tf.reshape(part(x, ALL, slice(first, first + count * step)), [-1, height, count, step * channels])
+    blocks = reshaped(part(x, ALL, slice(first, first + count * step)), [-1, height, count, step * channels])
     return blocks[..., kept * channels : (kept + 1) * channels]
 
 
@@ -176,7 +176,7 @@ def split(x: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
     """
     (height, width), (rows, columns) = windows.size, windows.count
     x = part(x, slice(rows * height), slice(columns * width))
-    deep = tf.nn.space_to_depth(x, width) if height > 1 else tf.reshape(x, [-1, rows, columns, width * x.shape[3]])
+    deep = tf.nn.space_to_depth(x, width) if height > 1 else reshaped(x, [-1, rows, columns, width * x.shape[3]])
     return list(tf.split(deep, height * width, -1))
 
 
@@ -185,9 +185,7 @@ def assembled(parts: list[tf.Tensor], windows: Windows) -> tf.Tensor:
     (height, width), (rows, columns) = windows.size, windows.count
     deep = tf.concat(parts, -1)
     shape = [-1, rows, columns * width, parts[0].shape[3]]
-    return padded_by(
-        tf.nn.depth_to_space(deep, width) if height > 1 else tf.reshape(deep, shape), (0, 0), windows.image
-    )
+    return padded_by(tf.nn.depth_to_space(deep, width) if height > 1 else reshaped(deep, shape), (0, 0), windows.image)
 
 
 def scattered(parts: list[tf.Tensor], windows: Windows) -> tf.Tensor:
@@ -221,10 +219,10 @@ def dilated(x: tf.Tensor, down: int, right: int) -> tf.Tensor:
         return x
     _, height, width, channels = x.shape
     # Widening the following axes appends zeros to each row and column; the last ones are cut off.
-    x = tf.pad(tf.reshape(x, [-1, width, channels]), [[0, 0], [0, 0], [0, (right - 1) * channels]])
+    x = tf.pad(reshaped(x, [-1, width, channels]), [[0, 0], [0, 0], [0, (right - 1) * channels]])
     row = width * right * channels
-    x = tf.pad(tf.reshape(x, [-1, height, row]), [[0, 0], [0, 0], [0, (down - 1) * row]])
-    x = tf.reshape(x, [-1, height * down, width * right, channels])
+    x = tf.pad(reshaped(x, [-1, height, row]), [[0, 0], [0, 0], [0, (down - 1) * row]])
+    x = reshaped(x, [-1, height * down, width * right, channels])
     return part(x, slice((height - 1) * down + 1), slice((width - 1) * right + 1))
 
 
