@@ -82,6 +82,22 @@ def test_call_that_does_not_fit_names_signature_and_input(
     assert run(harness, body, content(softmax)).startswith(error)
 
 
+@pytest.mark.parametrize("signature", ["infer", "train"])
+def test_op_that_fails_is_an_error(harness: Any, dropout: TrainableModel, signature: str) -> None:
+    body = f"""
+      {COMPILE}
+      const inputs = (word) => ({{
+        x: new Int32Array(16).fill(word), y: new Int32Array(4), sample_weight: new Float32Array(4).fill(1),
+        learning_rate: Float32Array.of(0.1),
+      }});
+      const call = (word) => model.call("{signature}", inputs(word)).then(() => "done", (error) => error.message);
+      return [await call(9), await call(99), await call(9)];
+    """
+    before, failed, after = run(harness, body, content(dropout))
+    assert failed.startswith(f"Signature {signature} failed: gather index out of bounds; Node number ")
+    assert (before, after) == ("done", "done")
+
+
 def test_bytes_that_are_no_model_are_refused(harness: Any) -> None:
     body = "try { await litert.compile(new Uint8Array(1000)) } catch (error) { return error.message }"
     assert run(harness, body).startswith("This file cannot be compiled: ")

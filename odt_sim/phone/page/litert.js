@@ -13,6 +13,7 @@ export const VERSION = "2.5.3";
 const CDN = `https://cdn.jsdelivr.net/npm/@litertjs/core@${VERSION}/`;
 /** A module whose one function returns `i8x16.splat(0)`: valid only where WebAssembly has SIMD. */
 const SIMD = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 8, 1, 6, 0, 65, 0, 253, 15, 11];
+const FAILURE = /^ERROR: (?:\[[^\]]*\] )?/; // with the place in LiteRT's code
 const TYPES = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
 
 /** @typedef {Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>} Numbers */
@@ -55,6 +56,22 @@ export function load({ assets = null } = {}) {
 /** @type {Promise<LiteRt> | null} */
 let loading = null;
 
+/**
+ * The errors that LiteRT wrote. Its `run` resolves although an op failed, with outputs that hold any values.
+ *
+ * @type {string[]}
+ */
+const errors = [];
+
+/** Hear what LiteRT writes; `loadLiteRt` gives this `Module` to Emscripten. */
+function hearErrors() {
+  const printErr = (/** @type {string} */ line) => {
+    console.error(line);
+    if (FAILURE.test(line)) errors.push(line.replace(FAILURE, ""));
+  };
+  Object.assign(self, { Module: { printErr } });
+}
+
 /** @param {string} assets */
 function folder(assets) {
   return new URL(assets.endsWith("/") ? assets : `${assets}/`, document.baseURI);
@@ -70,6 +87,7 @@ async function loadFrom(base) {
   }
   try {
     const library = await import(`${base}dist/index.js`);
+    hearErrors();
     await library.loadLiteRt(`${base}wasm/`);
     return new LiteRt(library);
   } catch (error) {
@@ -140,7 +158,7 @@ export class Model {
    * @param {string} signature
    * @param {Readonly<Record<string, Value | Numbers>>} [inputs] Every input by name; numbers alone have the declared shape.
    * @returns {Promise<Record<string, Numbers>>} A copy of every output by name.
-   * @throws {Error} If the signature or an input is missing, or an input has another type or size.
+   * @throws {Error} If the signature or an input is missing, an input has another type or size, or an op fails.
    */
   async call(signature, inputs = {}) {
     const declared = this.signatures[signature];
@@ -156,7 +174,9 @@ export class Model {
         const { data, shape } = checked(signature, info, inputs[info.name]);
         tensors[info.name] = this.library.Tensor.fromTypedArray(data, [...shape]);
       }
+      const before = errors.length;
       results = await this.run(signature, tensors);
+      if (errors.length > before) throw new Error(`Signature ${signature} failed: ${errors.slice(before).join("; ")}`);
       return Object.fromEntries(Object.entries(results).map(([name, tensor]) => [name, copy(tensor)]));
     } finally {
       for (const tensor of [...Object.values(tensors), ...Object.values(results)]) tensor.delete();
