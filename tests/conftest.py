@@ -159,6 +159,12 @@ def binary() -> TrainableModel:
 
 
 @pytest.fixture(scope="session")
+def several_labels() -> TrainableModel:
+    """Logistic regressions, [4, 6] to 3 logits of labels of their own, with the binary cross entropy."""
+    return _small("several_labels", {**LINEAR, "classes": 3}, {"name": "SGD"}, loss="binary_crossentropy")
+
+
+@pytest.fixture(scope="session")
 def one_hot() -> TrainableModel:
     """Softmax regression, [4, 6] to 2 classes, with the categorical cross entropy of one-hot rows."""
     return _small("one_hot", LINEAR, {"name": "SGD"}, loss="categorical_crossentropy")

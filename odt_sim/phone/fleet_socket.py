@@ -95,6 +95,7 @@ class Joining:
             "regression": model.loss in REGRESSIONS,
             "batch_size": model.batch_size,
             "classes": model.classes,
+            "vocabulary": model.vocabularies.get(""),
             "trainable": [p.role == "trainable" for p in model.parameters],
             "slices": self.slices,
         }

@@ -66,6 +66,7 @@ def description(subject: Subject, timings: Mapping[str, Timing]) -> dict[str, An
         "fingerprint": model.fingerprint,
         "batch_size": model.batch_size,
         "classes": model.classes,
+        "vocabulary": model.vocabularies.get(""),
         "loss": model.loss,
         "from_logits": model.from_logits,
         "learning_rate": subject.learning_rate,

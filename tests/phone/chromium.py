@@ -41,6 +41,12 @@ def served(folders: Mapping[str, Path]) -> Iterator[str]:
             thread.join()
 
 
+def module(page: Any, name: str, body: str, argument: Any = None) -> Any:
+    """Run the body of an async function of `given` beside a module's exports `m`."""
+    script = f"async (given) => {{ const m = await import('./page/{name}.js'); {body} }}"
+    return page.evaluate(script, argument)
+
+
 class _Handler(SimpleHTTPRequestHandler):
     extensions_map: ClassVar = {
         **SimpleHTTPRequestHandler.extensions_map,

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chromium import module
 from safetensors.numpy import load_file
 
 from odt_sim import TrainableModel
@@ -268,8 +269,8 @@ def test_rows_of_a_file_personalize_a_regression(
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("short.csv", b"1,2,3\n", "Row 1 has 3 numbers; the model takes 8 a row."),
-        ("text.csv", b"1,2\nno,2\n", "Row 2 of the file holds something other than numbers."),
+        ("short.csv", b"1,2,3\n", "Line 1 has 3 numbers; the model takes 6 inputs, then 2 targets."),
+        ("infinite.csv", b"a,b\n1,2,3,4,1e39,6,7,8\n", "Line 2, column 5: expected float32, found 1e+39; rescale the"),
         ("empty.csv", b"", "empty.csv holds no rows; choose a .csv or .npy file with a row an example."),
         ("cut.npy", b"\x93NUMPY\x01\x00\x10\x00", "The .npy file is no two-dimensional array of float32,"),
     ],
@@ -363,12 +364,6 @@ def test_refused_and_cut_uploads_are_explained(
     assert len(list(site.profiles.iterdir())) == 1
 
 
-def module(page: Any, name: str, body: str, argument: Any = None) -> Any:
-    """Run the body of an async function of `given` beside a module's exports `m`."""
-    script = f"async (given) => {{ const m = await import('./page/{name}.js'); {body} }}"
-    return page.evaluate(script, argument)
-
-
 def test_recorded_motion_is_resampled_to_windows(harness: Any) -> None:
     body = """
       const event = (x) => new DeviceMotionEvent("devicemotion", {
@@ -390,14 +385,6 @@ def test_recorded_motion_is_resampled_to_windows(harness: Any) -> None:
 def test_readings_are_interpolated_in_time(harness: Any) -> None:
     body = "return m.resampled([0, 10, 40, 60].map((time) => ({ time, values: [time] })), 4)"
     assert module(harness, "motion", body) == [[0], [20], [40], [60]]
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8"])
-def test_npy_files_are_read(dtype: str, harness: Any, tmp_path: Path) -> None:
-    array = np.arange(6).reshape(2, 3).astype(dtype)
-    np.save(tmp_path / "a.npy", array)
-    given = list((tmp_path / "a.npy").read_bytes())
-    assert module(harness, "rows", "return m.fromNpy(Uint8Array.from(given))", given) == array.tolist()
 
 
 def picture(page: Any, points: Sequence[tuple[float, float]], side: int) -> np.ndarray[Any, Any]:

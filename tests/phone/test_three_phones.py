@@ -202,7 +202,7 @@ def test_own_examples_of_a_file_stay_in_the_browser(
     with joined(browser, running.address(), sent) as page:
         page.locator("#choose").wait_for()
         page.locator("#file").set_input_files(wrong)
-        page.get_by_text("Row 1 has the label 11; the model has the classes 0 to 9.").wait_for()
+        page.get_by_text("Line 1, column 65: label 11 is out of range, digits_mlp has the classes 0..9; ").wait_for()
         page.locator("#file").set_input_files(own)
         page.get_by_text("30 to train, 10 to validate, 10 to test").wait_for()
         page.get_by_text("The run has ended.").wait_for()
@@ -247,6 +247,10 @@ def test_examples_of_the_personalize_page_are_used(
           const { Store } = await import('./store.js');
           await new Store(fingerprint).set('examples', items);
         }"""
+        page.evaluate(body, [digits_mlp.fingerprint, [{**item, "y": [11]} for item in items]])
+        page.reload()
+        page.get_by_text("Example 1, column 65: label 11 is out of range").wait_for()
+        assert page.locator("#choose").is_visible()
         page.evaluate(body, [digits_mlp.fingerprint, items])
         page.reload()
         page.get_by_text("6 to train, 2 to validate, 2 to test").wait_for()

@@ -63,15 +63,19 @@ function slices(tensors) {
  * @returns {Promise<import("./device.js").Examples>}
  */
 async function ownExamples(own) {
-  const found = await own.kept();
   place("change").onclick = async () => {
     await own.forget();
     location.reload();
   };
-  if (found) return found;
-  place("form").textContent = `A .csv or .npy file has a row for each example: ${own.form}.`;
+  try {
+    const found = await own.kept();
+    if (found) return found;
+    status("Choose the examples that this phone trains on; they stay in this browser.");
+  } catch (error) {
+    status(reason(error), "failed");
+  }
+  place("form").textContent = `A .csv or .npy file has a row for each example: ${own.form.text}.`;
   place("choose").hidden = false;
-  status("Choose the examples that this phone trains on; they stay in this browser.");
   const chooser = /** @type {HTMLInputElement} */ (place("file"));
   return new Promise((resolve) => {
     chooser.onchange = async () => {

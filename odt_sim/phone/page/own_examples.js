@@ -5,8 +5,7 @@
  */
 
 import { gathered } from "./device.js";
-import { counted } from "./format.js";
-import { product } from "./frames.js";
+import { RowForm } from "./row_form.js";
 import { readRows } from "./rows.js";
 import { Store } from "./store.js";
 
@@ -25,24 +24,22 @@ export class OwnExamples {
    * @param {Model} model
    * @param {Record<string, any>} settings The header of the run's welcome.
    */
-  constructor(model, { fingerprint, loss, classes }) {
-    this.store = new Store(fingerprint);
-    this.labels = loss === "sparse_categorical_crossentropy" ? classes : 0;
-    this.x = formOf(model, "x");
-    this.y = formOf(model, "y");
+  constructor(model, settings) {
+    this.store = new Store(settings.fingerprint);
+    this.form = new RowForm(model, /** @type {import("./row_form.js").About} */ (settings));
   }
 
-  /** What a row of a file holds. */
-  get form() {
-    return `${counted(this.x.size, "input")}, then ${counted(this.y.size, "target")}`;
-  }
-
-  /** @returns {Promise<Examples | null>} The examples that this browser keeps. */
+  /**
+   * @returns {Promise<Examples | null>} The examples that this browser keeps.
+   * @throws {Error} If they do not fit the model.
+   */
   async kept() {
     const rows = await this.store.get(FILE);
     const personal = await this.store.get(PERSONAL);
-    const found = rows ?? personal?.map((/** @type {{ x: number[], y: number[] }} */ { x, y }) => [...x, ...y]);
-    return found?.length >= FEWEST ? this.examples(found) : null;
+    /** @type {number[][]} */
+    const found = rows ?? personal?.map((/** @type {{ x: number[], y: number[] }} */ { x, y }) => [...x, ...y]) ?? [];
+    if (found.length < FEWEST) return null;
+    return this.examples(found.map((numbers, i) => ({ where: `Example ${i + 1}`, numbers })));
   }
 
   /**
@@ -55,7 +52,7 @@ export class OwnExamples {
   async take(file) {
     const rows = await readRows(file);
     const examples = this.examples(rows);
-    await this.store.set(FILE, rows);
+    await this.store.set(FILE, rows.map(({ numbers }) => numbers));
     return examples;
   }
 
@@ -65,42 +62,22 @@ export class OwnExamples {
   }
 
   /**
-   * @param {readonly number[][]} rows
+   * @param {readonly import("./rows.js").Row[]} rows
    * @returns {Examples}
    */
   examples(rows) {
     if (rows.length < FEWEST) throw new Error(`A device needs at least ${FEWEST} examples; the file has ${rows.length}.`);
-    rows.forEach((row, i) => this.check(row, i));
-    const part = (/** @type {typeof this.x} */ { shape, type }, /** @type {number} */ start, /** @type {number} */ end) => {
-      return { data: type.from(rows.flatMap((row) => row.slice(start, end))), shape: [rows.length, ...shape] };
-    };
-    return { x: part(this.x, 0, this.x.size), y: part(this.y, this.x.size, this.x.size + this.y.size) };
-  }
-
-  /**
-   * @param {readonly number[]} row
-   * @param {number} i
-   */
-  check(row, i) {
-    if (row.length !== this.x.size + this.y.size) {
-      throw new Error(`Row ${i + 1} has ${counted(row.length, "number")}; the model takes ${this.form}.`);
-    }
-    const wrong = row.slice(this.x.size).find((label) => !(label >= 0 && label < this.labels && label % 1 === 0));
-    if (this.labels && wrong !== undefined) {
-      throw new Error(`Row ${i + 1} has the label ${wrong}; the model has the classes 0 to ${this.labels - 1}.`);
-    }
+    const parts = rows.map((row) => this.form.parts(row));
+    return { x: stacked(parts.map(({ x }) => x), this.form.x), y: stacked(parts.map(({ y }) => y), this.form.y) };
   }
 }
 
 /**
- * Return the form of one row of an input of `train`.
- *
- * @param {Model} model
- * @param {string} name
+ * @param {readonly (readonly number[])[]} rows
+ * @param {import("./row_form.js").Part} part
  */
-function formOf(model, name) {
-  const [{ shape, dtype }] = model.signatures.train.inputs.filter((input) => input.name === name);
-  return { shape: shape.slice(1), size: product(shape.slice(1)), type: TYPES[dtype] };
+function stacked(rows, { shape, dtype }) {
+  return { data: TYPES[dtype].from(rows.flat()), shape: [rows.length, ...shape] };
 }
 
 /**

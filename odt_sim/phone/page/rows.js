@@ -4,6 +4,12 @@
  * @module
  */
 
+/**
+ * @typedef {object} Row
+ * @property {string} where Such as `Line 3`, for errors.
+ * @property {number[]} numbers
+ */
+
 const MAGIC = "\x93NUMPY";
 
 /** @type {Record<string, (view: DataView, offset: number) => number>} */
@@ -17,7 +23,7 @@ const READERS = {
 
 /**
  * @param {File} file
- * @returns {Promise<number[][]>}
+ * @returns {Promise<Row[]>}
  * @throws {Error} If it holds no rows of numbers.
  */
 export async function readRows(file) {
@@ -30,20 +36,39 @@ export async function readRows(file) {
 
 /**
  * @param {string} text
- * @returns {number[][]}
+ * @returns {Row[]}
+ * @throws {Error} If a cell below the names holds no number.
  */
 export function fromCsv(text) {
-  const lines = text.split(/\r?\n/).filter((line) => line.trim());
-  const rows = lines.map((line) => line.split(/[,;\t]/).map((cell) => (cell.trim() ? Number(cell) : NaN)));
-  if (rows[0]?.some(Number.isNaN)) rows.shift(); // a line of names
-  const wrong = rows.findIndex((row) => !row.every(Number.isFinite));
-  if (wrong >= 0) throw new Error(`Row ${wrong + 1} of the file holds something other than numbers.`);
-  return rows;
+  const lines = text
+    .split(/\r?\n/)
+    .map((line, index) => ({ where: `Line ${index + 1}`, cells: line.split(/[,;\t]/).map((cell) => cell.trim()) }))
+    .filter(({ cells }) => cells.length > 1 || cells[0]);
+  const named = lines.length > 0 && !lines[0].cells.some(isNumber);
+  return lines.slice(Number(named)).map(({ where, cells }) => ({
+    where,
+    numbers: cells.map((cell, column) => numberOf(cell, `${where}, column ${column + 1}`)),
+  }));
+}
+
+/** @param {string} cell */
+function isNumber(cell) {
+  return cell !== "" && !Number.isNaN(Number(cell));
+}
+
+/**
+ * @param {string} cell
+ * @param {string} where
+ */
+function numberOf(cell, where) {
+  if (isNumber(cell)) return Number(cell);
+  const found = cell.slice(0, 20) || "nothing";
+  throw new Error(`${where}: expected a number, found ${found}; fill the cell, or remove the line.`);
 }
 
 /**
  * @param {Uint8Array} bytes
- * @returns {number[][]}
+ * @returns {Row[]}
  */
 export function fromNpy(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -57,7 +82,8 @@ export function fromNpy(bytes) {
   }
   const [rows, columns, width] = [Number(shape[1]), Number(shape[2]), Number(type.slice(2))];
   if (start + length + rows * columns * width > bytes.length) throw new Error("The .npy file is cut.");
-  return Array.from({ length: rows }, (_, row) =>
-    Array.from({ length: columns }, (__, column) => read(view, start + length + (row * columns + column) * width)),
-  );
+  return Array.from({ length: rows }, (_, row) => ({
+    where: `Row ${row + 1}`,
+    numbers: Array.from({ length: columns }, (__, column) => read(view, start + length + (row * columns + column) * width)),
+  }));
 }

@@ -8,6 +8,7 @@ import { action, element, Notice } from "./dom.js";
 import { Drawing, paintPicture } from "./drawing.js";
 import { counted, percent } from "./format.js";
 import { record } from "./motion.js";
+import { RowForm } from "./row_form.js";
 import { readRows } from "./rows.js";
 import { largest } from "./training.js";
 
@@ -131,43 +132,24 @@ function motions(trainer, add, done) {
  */
 function files(trainer, add, done) {
   const notice = new Notice();
-  const { exampleSize: inputs, targetSize: targets } = trainer;
+  const form = new RowForm(trainer.model, trainer.description);
   const take = action(notice, async () => {
     const [file] = chooser.files ?? [];
     if (!file) return;
-    const rows = await readRows(file);
-    for (const [index, row] of rows.entries()) checkRow(trainer, row, index);
-    for (const row of rows) add(row.slice(0, inputs), row.slice(inputs), labelOf(trainer, row.slice(inputs)));
+    const rows = (await readRows(file)).map((row) => form.parts(row));
+    for (const { x, y } of rows) add(x, y, labelOf(trainer, y));
     notice.show(`Kept ${counted(rows.length, "example")} of ${file.name}.`, "good");
     chooser.value = "";
     await done();
   });
   const chooser = element("input", { type: "file", id: "rows", accept: ".csv,.npy,.txt", onchange: take });
-  const numbers = `${counted(inputs, "input")}, then ${counted(targets, "target")}`;
   return element(
     "div",
     {},
-    element("p", {}, `A .csv or .npy file has a row for each example: ${numbers}. It is read here and sent nowhere.`),
+    element("p", {}, `A .csv or .npy file has a row for each example: ${form.text}. It is read here and sent nowhere.`),
     element("div", { class: "row" }, element("label", { class: "file" }, "Take a file", chooser)),
     notice.element,
   );
-}
-
-/**
- * @param {Trainer} trainer
- * @param {readonly number[]} row
- * @param {number} index
- */
-function checkRow(trainer, row, index) {
-  const expected = trainer.exampleSize + trainer.targetSize;
-  if (row.length !== expected) {
-    throw new Error(`Row ${index + 1} has ${counted(row.length, "number")}; the model takes ${expected} a row.`);
-  }
-  const { loss, classes } = trainer.description;
-  const wrong = row.slice(trainer.exampleSize).find((label) => !(label >= 0 && label < (classes ?? 0) && label % 1 === 0));
-  if (loss === "sparse_categorical_crossentropy" && wrong !== undefined) {
-    throw new Error(`Row ${index + 1} has the label ${wrong}; the model has the classes 0 to ${Number(classes) - 1}.`);
-  }
 }
 
 /**
