@@ -12,6 +12,17 @@ from odt_sim.model.trainable import TrainableModel
 from odt_sim.phone.phones import PhoneError, one_line
 
 LARGEST = sys.float_info.max
+NEVER_NEGATIVE = (
+    "sparse_categorical_crossentropy",
+    "categorical_crossentropy",
+    "binary_crossentropy",
+    "mean_squared_error",
+    "mean_absolute_error",
+    "huber",
+)
+"""Losses that are below zero only for targets out of range."""
+ROUNDING = 1e-6
+"""What a loss of zero may be below zero by."""
 
 
 def checked_figures(
@@ -35,7 +46,7 @@ def checked_figures(
     names = metric_names(model)
     if unknown := [name for name in figures if name not in (*names, "examples")]:
         raise PhoneError(f"phone sent wrong figures: expected {', '.join(names)}, found {one_line(unknown[0])}")
-    return {name: _value(figures, name) for name in names if name in figures} | {"examples": examples}
+    return {name: _value(figures, name, model.loss) for name in names if name in figures} | {"examples": examples}
 
 
 def metric_names(model: TrainableModel) -> tuple[str, ...]:
@@ -45,11 +56,13 @@ def metric_names(model: TrainableModel) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*model_metrics(model), *output_metrics(task_of_output(by_loss, shape), shape))))
 
 
-def _value(figures: Mapping[str, Any], name: str) -> float:
+def _value(figures: Mapping[str, Any], name: str, loss: str | None) -> float:
     value = figures[name]
     if value is None:
         return math.nan
     least, most, expected = _limits(kind_of(name))
+    if name == "loss" and loss in NEVER_NEGATIVE:
+        least, expected = -ROUNDING, "a finite number of at least 0"
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise PhoneError(_wrong(name, f"{expected} or null", figures))
     return float(value)
