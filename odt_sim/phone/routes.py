@@ -16,7 +16,7 @@ from odt_sim.errors import ConfigurationError, FileError
 from odt_sim.fleet.profile import DeviceProfile, Timing
 from odt_sim.phone.app import body_of
 from odt_sim.phone.recording import Recording
-from odt_sim.phone.subject import Subject
+from odt_sim.phone.subject import Subject, several_labels
 
 LARGEST_PROFILE = 1 << 16
 """Bytes of an upload."""
@@ -66,6 +66,7 @@ def description(subject: Subject, timings: Mapping[str, Timing]) -> dict[str, An
         "fingerprint": model.fingerprint,
         "batch_size": model.batch_size,
         "classes": model.classes,
+        "several_labels": several_labels(model),
         "vocabulary": model.vocabularies.get(""),
         "loss": model.loss,
         "from_logits": model.from_logits,

@@ -151,6 +151,12 @@ def random_targets(model: TrainableModel, rows: int, random: np.random.Generator
     return random.integers(0, classes or 2, shape).astype(dtype)
 
 
+def several_labels(model: TrainableModel) -> int | None:
+    """Return the number of labels of an example that may have any of them; None for other models."""
+    shape = model.output.shape
+    return shape[1] if model.loss == "binary_crossentropy" and len(shape) == 2 and shape[1] > 1 else None
+
+
 def _classes(model: TrainableModel) -> int:
-    """Return the number of classes of a whole example; 0 for regression, or for a class per position."""
-    return (model.classes or 0) if len(model.output.shape) == 2 else 0
+    """Return the number of classes of a whole example; 0 for regression, several labels, or a class per position."""
+    return (model.classes or 0) if len(model.output.shape) == 2 and not several_labels(model) else 0

@@ -266,6 +266,22 @@ def test_rows_of_a_file_personalize_a_regression(
     page.wait_for_selector('#personalize :text("Kept 30 examples of rows.csv.")')
 
 
+def test_examples_with_several_labels_are_rows(
+    opened: Callable[..., tuple[Any, Site]], several_labels: TrainableModel
+) -> None:
+    page, _ = opened(Subject.random(several_labels))
+    assert "3 labels · batches of 4" in page.inner_text("#facts")
+    page.click("#tab-personalize")
+    x = np.random.default_rng(0).normal(size=(60, 6))
+    lines = "\n".join(",".join(map(str, row)) for row in np.concatenate([x, x[:, :3] > 0], axis=1).tolist())
+    choose(page, "labels.csv", lines.encode())
+    page.wait_for_selector('#personalize :text("40 examples to train, 20 held out to measure.")')
+    assert cells(page, "personalize") == [["all", "60", "20"]]
+    figures = train(page, 1.5)[1:]
+    assert int(figures[-1][3].removesuffix("% of 20")) > 75
+    assert "Right labels of held-out examples" in page.locator("#personalize th").all_inner_texts()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [

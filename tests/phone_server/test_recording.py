@@ -52,7 +52,8 @@ def test_subject_takes_real_rows_in_their_order(softmax: TrainableModel) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "source", "labels"), [("har_cnn", "motion", 6), ("regression", "rows", 0), ("adam", "rows", 3)]
+    ("name", "source", "labels"),
+    [("har_cnn", "motion", 6), ("regression", "rows", 0), ("several_labels", "rows", 0), ("adam", "rows", 3)],
 )
 def test_source_of_examples_follows_from_the_inputs(
     name: str, source: str, labels: int, request: pytest.FixtureRequest

@@ -147,8 +147,13 @@ class Personal {
       loss === null ? "" : number(loss),
       classifies ? `${percent(score)} of ${held}` : number(score),
     ]);
-    const name = classifies ? "Accuracy on held-out examples" : "Mean squared error on held-out examples";
-    return [table(["Trained", "Steps", "Training loss", name], rows)];
+    return [table(["Trained", "Steps", "Training loss", this.scoreName], rows)];
+  }
+
+  get scoreName() {
+    const { classes, several_labels } = this.trainer.description;
+    if (classes === null) return "Mean squared error on held-out examples";
+    return several_labels ? "Right labels of held-out examples" : "Accuracy on held-out examples";
   }
 
   async changed() {

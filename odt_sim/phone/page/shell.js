@@ -31,10 +31,16 @@ function describe({ description, bytes }) {
   place("name").textContent = description.name;
   place("facts").textContent = [
     `${(bytes.length / 1000).toLocaleString("en", { maximumFractionDigits: 0 })} kB`,
-    ...(description.classes ? [counted(description.classes, "class", "classes")] : []),
+    ...kinds(description),
     `batches of ${description.batch_size}`,
     `recorded with ${description.origin}`,
   ].join(" · ");
+}
+
+/** @param {import("./subject.js").Description} description */
+function kinds({ classes, several_labels }) {
+  if (several_labels) return [counted(several_labels, "label")];
+  return classes ? [counted(classes, "class", "classes")] : [];
 }
 
 /** @param {string} wanted */

@@ -17,6 +17,7 @@ import { load } from "./litert.js";
  * @property {string} fingerprint
  * @property {number} batch_size
  * @property {number | null} classes
+ * @property {number | null} several_labels The number of labels, if an example may have any of them.
  * @property {number | null} vocabulary The number of ids that the model knows; null if its inputs are no ids.
  * @property {string | null} loss
  * @property {boolean} from_logits
