@@ -163,6 +163,12 @@ def train(page: Any, seconds: float) -> list[list[str]]:
     return cells(page, "personalize")
 
 
+def downloaded(page: Any) -> dict[str, np.ndarray[Any, Any]]:
+    with page.expect_download() as download:
+        press(page, "Download the weights")
+    return load_file(download.value.path())
+
+
 def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
     opened: Callable[..., tuple[Any, Site]], softmax: TrainableModel, tmp_path: Path
 ) -> None:
@@ -191,9 +197,7 @@ def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
     assert rows[0][1] == "0"
     assert int(rows[1][1].replace(",", "")) > 10
     assert rows[1][3] == "100% of 2"
-    with page.expect_download() as download:
-        press(page, "Download the weights")
-    trained = load_file(download.value.path())
+    trained = downloaded(page)
     assert {name: array.shape for name, array in trained.items()} == {p.name: p.shape for p in softmax.parameters}
 
     ready(page, site.address + "#personalize")
@@ -202,9 +206,7 @@ def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
     assert cells(page, "personalize") == rows
     draw(page, "7", 0.01)
     page.wait_for_selector('#reading:has-text("The model reads 7")')
-    with page.expect_download() as download:
-        press(page, "Download the weights")
-    for name, array in load_file(download.value.path()).items():
+    for name, array in downloaded(page).items():
         np.testing.assert_array_equal(array, trained[name])
 
     press(page, "Forget the weights")
@@ -215,9 +217,7 @@ def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
     page.wait_for_selector('#personalize :text("No examples yet.")')
     assert cells(page, "personalize") == []
     assert page.locator("#personalize .notice:visible").count() == 0
-    with page.expect_download() as download:
-        press(page, "Download the weights")
-    initial = load_file(download.value.path())
+    initial = downloaded(page)
     assert any(not np.array_equal(initial[name], trained[name]) for name in trained)
 
     sent = [request for request in requests if not request.url.startswith(("blob:", "data:"))]
@@ -264,6 +264,37 @@ def test_rows_of_a_file_personalize_a_regression(
     lines = "\n".join(",".join(map(str, row)) for row in rows.tolist())
     choose(page, "rows.csv", f"a,b,c,d,e,f,g,h\n{lines}\n".encode())
     page.wait_for_selector('#personalize :text("Kept 30 examples of rows.csv.")')
+
+
+def test_training_that_diverges_sets_the_weights_back(
+    opened: Callable[..., tuple[Any, Site]], regression: TrainableModel
+) -> None:
+    page, _ = opened(Subject.random(regression))
+    page.click("#tab-personalize")
+    press(page, "Train")
+    page.wait_for_selector('#personalize .notice.failed:has-text("Make at least two examples")')
+    rows = regression_rows()
+    lines = ["\n".join(",".join(map(str, row)) for row in each.tolist()) for each in (rows, 30_000 * rows)]
+    choose(page, "rows.csv", lines[0].encode())
+    page.wait_for_selector('#personalize :text("Kept 30 examples of rows.csv.")')
+    assert page.locator("#personalize .notice.failed:visible").count() == 0
+    trained = train(page, 1.0)[-1]
+    before = downloaded(page)
+    choose(page, "unscaled.csv", lines[1].encode())
+    page.wait_for_selector('#personalize :text("Kept 30 examples of unscaled.csv.")')
+    press(page, "Train")
+    sentence = page.wait_for_selector("#personalize .notice.failed").inner_text()
+    assert re.fullmatch(
+        r"The loss of step \d+ is (NaN|Infinity)\. The weights of before are set back; scale .*", sentence
+    )
+    page.wait_for_selector('button:text-is("Train")')
+    for name, array in downloaded(page).items():
+        np.testing.assert_array_equal(array, before[name])
+    page.reload()
+    page.wait_for_selector('#personalize .notice.good:has-text("Restored your weights of")')
+    assert cells(page, "personalize")[-1] == trained
+    for name, array in downloaded(page).items():
+        np.testing.assert_array_equal(array, before[name])
 
 
 def test_examples_with_several_labels_are_rows(

@@ -31,6 +31,7 @@ import { Trainer } from "./training.js";
 
 const INTERVALS = [10, 30, 60]; // seconds of training between two figures
 const SHOWN_PICTURES = 60;
+const REMEDY = "The weights of before are set back; scale the inputs, or export the model with a lower learning rate.";
 
 /** @param {Subject} subject */
 export async function personalizeSection(subject) {
@@ -157,6 +158,7 @@ class Personal {
   }
 
   async changed() {
+    if (!this.running) this.notice.hide();
     this.show();
     await this.store.set("examples", this.examples.items);
   }
@@ -200,13 +202,28 @@ class Personal {
     while (this.running) await this.part(Number(this.interval.value));
   }
 
-  /** @param {number} interval Seconds. */
+  /**
+   * @param {number} interval Seconds.
+   * @throws {Error} If a call fails, or a loss or weight is not finite; the weights are those of before then.
+   */
   async part(interval) {
+    const before = await this.trainer.state();
+    try {
+      await this.trained(interval);
+    } catch (error) {
+      await this.trainer.restore(before);
+      throw error;
+    }
+  }
+
+  /** @param {number} interval Seconds. */
+  async trained(interval) {
     const { seconds, steps } = this.history[this.history.length - 1];
     const start = performance.now();
     const passed = () => (performance.now() - start) / 1000;
     let shown = 0;
     const losses = await this.trainer.train(this.examples.training, (done, loss) => {
+      if (!Number.isFinite(loss)) throw new Error(`The loss of step ${steps + done} is ${loss}. ${REMEDY}`);
       if (passed() - shown > 0.25) {
         shown = passed();
         const now = `${Math.floor(shown)} of ${interval} s, ${counted(steps + done, "step")}, loss ${number(loss)}`;
@@ -214,9 +231,11 @@ class Personal {
       }
       return this.running && passed() < interval;
     });
+    const state = await this.trainer.state();
+    if (!finite(state)) throw new Error(`A weight is not finite after step ${steps + losses.length}. ${REMEDY}`);
     const mean = losses.reduce((sum, loss) => sum + loss, 0) / losses.length;
     await this.measured(seconds + passed(), steps + losses.length, mean);
-    await this.keep();
+    await this.keep(state);
   }
 
   /**
@@ -233,10 +252,11 @@ class Personal {
     this.show();
   }
 
-  async keep() {
+  /** @param {State} state */
+  async keep(state) {
     const saved = new Date().toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
     /** @type {Kept} */
-    const kept = { state: await this.trainer.state(), history: this.history, saved };
+    const kept = { state, history: this.history, saved };
     try {
       await this.store.set("weights", kept);
     } catch (error) {
@@ -270,4 +290,9 @@ class Personal {
   idle() {
     if (this.running) throw new Error("Stop the training first.");
   }
+}
+
+/** @param {State} state */
+function finite({ weights }) {
+  return Object.values(weights).every((values) => values.every(Number.isFinite));
 }
