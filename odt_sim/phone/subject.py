@@ -86,13 +86,8 @@ class Subject:
 
     @property
     def source(self) -> Source:
-        """How a user makes examples: digits on a canvas, recorded motion, or rows of a file."""
-        model, shape = self.model, self.model.x.shape[1:]
-        if not (self.labels and model.x.dtype == "float32"):
-            return "rows"
-        if len(shape) == 3 and shape[2] == 1 and max(shape) <= LARGEST_DRAWING:
-            return "drawing"
-        return "motion" if len(shape) == 2 and (min(shape) in MOTION_CHANNELS) and min(shape) < max(shape) else "rows"
+        """How a user makes examples besides rows of a file: digits on a canvas, or recorded motion."""
+        return source_of(self.model.x) if self.labels else "rows"
 
     @property
     def shades(self) -> tuple[float, float]:
@@ -103,6 +98,16 @@ class Subject:
         low, high = float(x.min()), float(x.max())
         edge = float(np.median(x[:, 0]))  # the upper edge is mostly paper
         return (low, high) if edge < (low + high) / 2 else (high, low)
+
+
+def source_of(x: TensorInfo) -> Source:
+    """Return how a user makes examples for an input of a model that classifies them."""
+    shape = x.shape[1:]
+    if x.dtype != "float32":
+        return "rows"
+    if len(shape) == 3 and shape[2] == 1 and shape[0] == shape[1] <= LARGEST_DRAWING:
+        return "drawing"
+    return "motion" if len(shape) == 2 and min(shape) in MOTION_CHANNELS and min(shape) < max(shape) else "rows"
 
 
 def check_for_page(model: TrainableModel) -> None:

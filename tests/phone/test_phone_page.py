@@ -247,6 +247,9 @@ def test_drawings_are_black_on_white_where_the_data_are(
     greys = np.array(page.evaluate(f"Array.from({corner})")).reshape(8, 8, 4)[:, :, 0]
     assert greys[:, 0].min() == 255
     assert greys[4, 3:5].max() < 200
+    row = ",".join(map(str, [*(1 - data.x[0]).ravel().tolist(), 0]))
+    choose(page, "digits.csv", f"{row}\n{row}\n".encode())
+    page.wait_for_selector('#personalize :text("1 example to train, 1 held out to measure (outlined).")')
 
 
 def test_rows_of_a_file_personalize_a_regression(

@@ -8,8 +8,9 @@ import pytest
 from odt_sim import TrainableModel
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import DataError
+from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.phone.recording import Recording, record
-from odt_sim.phone.subject import STEPS, Subject
+from odt_sim.phone.subject import STEPS, Subject, source_of
 
 
 def values(recording: Recording, stored: dict[str, Any]) -> np.ndarray[Any, Any]:
@@ -62,6 +63,22 @@ def test_source_of_examples_follows_from_the_inputs(
     subject = Subject.random(configured(name) if name == "har_cnn" else request.getfixturevalue(name))
     assert (subject.source, len(subject.labels)) == (source, labels)
     assert not subject.real
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "source"),
+    [
+        ((8, 8, 1), "float32", "drawing"),
+        ((64, 64, 1), "float32", "drawing"),
+        ((65, 65, 1), "float32", "rows"),
+        ((49, 10, 1), "float32", "rows"),  # coefficients of sounds
+        ((8, 8, 3), "float32", "rows"),
+        ((9, 128), "float32", "motion"),
+        ((9, 128), "int32", "rows"),
+    ],
+)
+def test_only_squares_of_one_channel_are_drawn(shape: tuple[int, ...], dtype: str, source: str) -> None:
+    assert source_of(TensorInfo("x", (16, *shape), dtype)) == source
 
 
 @pytest.mark.parametrize(("paper", "ink"), [(0.0, 1.0), (1.0, 0.0), (255.0, 0.0)])

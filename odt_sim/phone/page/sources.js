@@ -27,9 +27,10 @@ const DELAY_SECONDS = 3; // to put the phone into a pocket
  */
 export function sourceOf(trainer, add, done) {
   const { source } = trainer.description;
-  if (source === "drawing") return drawings(trainer, add, done);
-  if (source === "motion") return element("div", {}, motions(trainer, add, done), files(trainer, add, done));
-  return files(trainer, add, done);
+  const rows = files(trainer, add, done);
+  if (source === "drawing") return element("div", {}, drawings(trainer, add, done), rows);
+  if (source === "motion") return element("div", {}, motions(trainer, add, done), rows);
+  return rows;
 }
 
 /**
@@ -49,7 +50,7 @@ function drawings(trainer, add, done) {
 
   async function show() {
     paintPicture(pixels, drawing.empty ? [] : seen(), height, width, shades);
-    reading.textContent = "Draw a digit as large as the field.";
+    reading.textContent = "Draw as large as the field.";
     if (drawing.empty) return;
     const output = await trainer.answer({ x: seen(), y: [], held: false, label: "" });
     reading.textContent = `The model reads ${labels[trainer.classOf(output)]}${certainty(trainer, output)}.`;
@@ -136,10 +137,10 @@ function files(trainer, add, done) {
   const take = action(notice, async () => {
     const [file] = chooser.files ?? [];
     if (!file) return;
+    chooser.value = ""; // the same file may be chosen again, changed
     const rows = (await readRows(file)).map((row) => form.parts(row));
     for (const { x, y } of rows) add(x, y, labelOf(trainer, y));
     notice.show(`Kept ${counted(rows.length, "example")} of ${file.name}.`, "good");
-    chooser.value = "";
     await done();
   });
   const chooser = element("input", { type: "file", id: "rows", accept: ".csv,.npy,.txt", onchange: take });
