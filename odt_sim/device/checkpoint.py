@@ -1,10 +1,13 @@
-"""Checkpoints of devices: atomically written files with a checksum."""
+"""Checkpoints of devices: atomically written files with a checksum. And files of weights alone."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load
 
 from odt_sim.errors import CheckpointError
 from odt_sim.files import write_file
@@ -62,3 +65,26 @@ def read_checkpoint(path: Path, model: TrainableModel) -> tuple[Weights, list[Ar
     weights = Weights.from_tensors(model.layout, [tensors[name] for name in model.layout.names])
     steps = int(texts.get("steps", 0))  # none in files of odt_sim 0.1
     return weights, [tensors[name] for name in slots], int(texts["epochs"]), steps
+
+
+def read_weights(path: Path, model: TrainableModel) -> Weights | None:
+    """Read a `.safetensors` file of weights alone, as the phone's page saves it; None for other files, such as checkpoints.
+
+    Raises:
+        CheckpointError: The file is missing, damaged or of another model.
+        ModelError: A weight has another shape.
+    """
+    content = Folder(path.parent).read(path.name)
+    try:
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        if not isinstance(header, dict) or "__metadata__" in header:
+            return None
+        tensors = load(content)
+    except (SafetensorError, ValueError, RecursionError):
+        return None
+    if set(tensors) != set(model.layout.names):
+        raise CheckpointError(
+            f"{path}: belongs to another model than {model.where}: expected {', '.join(model.layout.names)}, found "
+            f"{', '.join(sorted(tensors))}; use weights of this model"
+        )
+    return Weights.from_tensors(model.layout, [tensors[name] for name in model.layout.names])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from odt_sim.data.columns import Rows, arrays_of, only, rows_of
 from odt_sim.device.batches import Batch, batches
-from odt_sim.device.checkpoint import read_checkpoint, write_checkpoint
+from odt_sim.device.checkpoint import read_checkpoint, read_weights, write_checkpoint
 from odt_sim.device.examples import Examples, check_ids, checked_inputs
 from odt_sim.device.further_inputs import NONE, SAMPLE_WEIGHT, FurtherInputs, checked_call
 from odt_sim.device.inference import Calls, Inference
@@ -505,8 +505,9 @@ class Device:
         """Set weights, or load a checkpoint.
 
         Args:
-            weights: All or some of the model's weights; or the path of a checkpoint of `save`, which also restores the
-                optimizer's slots and the counts of epochs and steps. Whatever is not given stays unchanged.
+            weights: All or some of the model's weights; or the path of a `.safetensors` file: weights that the page of
+                `odt-sim phone` saved, or a checkpoint of `save`, which also restores the optimizer's slots and the counts
+                of epochs and steps. Whatever is not given stays unchanged.
 
         Raises:
             ModelError: The weights do not belong to this model.
@@ -519,8 +520,11 @@ class Device:
                 "make them by Weights.from_tensors(model.layout, arrays)"
             )
         if not isinstance(weights, Weights):
-            saved, slots, self._epochs, self._steps_done = read_checkpoint(Path(weights), self.model)
-            return self._replace(saved, slots)
+            alone = read_weights(Path(weights), self.model)
+            if alone is None:
+                saved, slots, self._epochs, self._steps_done = read_checkpoint(Path(weights), self.model)
+                return self._replace(saved, slots)
+            weights = alone
         shapes = self.model.layout.shapes
         if weights.layout == self.model.layout:
             self._replace(weights.select(weights.layout), self._model_state.slots)

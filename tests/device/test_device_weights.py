@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from safetensors.numpy import save_file
 
 from odt_sim import Device, TrainableModel, Weights
 from odt_sim.device.checkpoint import write_tensors
@@ -185,6 +186,25 @@ def test_other_file_of_the_model_is_refused(softmax: TrainableModel, rows: Draw,
         CheckpointError, match=r"server: is not a device checkpoint; use a file that `Device.save` wrote"
     ):
         Device(softmax, rows(softmax, 2)).restore(tmp_path / "server")
+
+
+def test_file_of_weights_alone_keeps_the_slots(momentum: TrainableModel, rows: Draw, tmp_path: Path) -> None:
+    device = Device(momentum, rows(momentum, 4))
+    device.train(epochs=1)
+    slots, other = device.optimizer_state(), 2 * device.parameters()
+    tensors = dict(zip(momentum.layout.names, other.tensors(), strict=True))
+    save_file(tensors, tmp_path / "w.safetensors")
+    device.restore(tmp_path / "w.safetensors")
+    np.testing.assert_array_equal(device.parameters().vector, other.vector)
+    for found, expected in zip(device.optimizer_state(), slots, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_file_of_another_models_weights_is_refused(softmax: TrainableModel, rows: Draw, tmp_path: Path) -> None:
+    save_file({"kernel": np.zeros(3, np.float32)}, tmp_path / "w.safetensors")
+    expected = r"w\.safetensors: belongs to another model than .+: expected .+, found kernel; use weights of this model"
+    with pytest.raises(CheckpointError, match=expected):
+        Device(softmax, rows(softmax, 2)).restore(tmp_path / "w.safetensors")
 
 
 def test_damaged_checkpoint_leaves_the_device_unchanged(momentum: TrainableModel, rows: Draw, tmp_path: Path) -> None:

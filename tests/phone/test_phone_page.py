@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from chromium import module
 from safetensors.numpy import load_file
+from safetensors.numpy import save as save_tensors
 
-from odt_sim import TrainableModel
+from odt_sim import Device, TrainableModel
 from odt_sim.data import digits
 from odt_sim.fleet.profile import DeviceProfile, Timing
 from odt_sim.phone.app import phone_app
@@ -163,10 +164,14 @@ def train(page: Any, seconds: float) -> list[list[str]]:
     return cells(page, "personalize")
 
 
-def downloaded(page: Any) -> dict[str, np.ndarray[Any, Any]]:
+def saved(page: Any) -> Path:
     with page.expect_download() as download:
         press(page, "Download the weights")
-    return load_file(download.value.path())
+    return Path(download.value.path())
+
+
+def downloaded(page: Any) -> dict[str, np.ndarray[Any, Any]]:
+    return load_file(saved(page))
 
 
 def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
@@ -199,6 +204,11 @@ def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
     assert rows[1][3] == "100% of 2"
     trained = downloaded(page)
     assert {name: array.shape for name, array in trained.items()} == {p.name: p.shape for p in softmax.parameters}
+    device = Device(softmax, (digits().x, digits().y))
+    file = saved(page)
+    device.restore(file)
+    for name, array in trained.items():
+        np.testing.assert_array_equal(device.weights[name], array)
 
     ready(page, site.address + "#personalize")
     page.reload()
@@ -219,11 +229,39 @@ def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
     assert page.locator("#personalize .notice:visible").count() == 0
     initial = downloaded(page)
     assert any(not np.array_equal(initial[name], trained[name]) for name in trained)
+    page.set_input_files("#weights", {"name": "mine", "mimeType": "", "buffer": file.read_bytes()})
+    page.wait_for_selector('#personalize .notice.good:has-text("The model has the weights of mine.")')
+    ready(page, site.address + "#personalize")
+    page.reload()
+    page.wait_for_selector('#personalize .notice.good:has-text("Restored your weights of")')
+    for name, array in downloaded(page).items():
+        np.testing.assert_array_equal(array, trained[name])
 
     sent = [request for request in requests if not request.url.startswith(("blob:", "data:"))]
     assert sent
     assert all(request.method == "GET" and request.post_data is None for request in sent)
     assert all(request.url.startswith(site.address.partition(TOKEN)[0]) for request in sent)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "sentence"),
+    [
+        (
+            {"a": np.zeros(2, np.float32)},
+            r"expected (\S+) of F32 \[64,10\], found only a; choose weights of this model\.",
+        ),
+        (None, r"not a \.safetensors file; choose one that this page saved\."),
+    ],
+)
+def test_weights_of_another_model_are_refused(
+    tensors: Any, sentence: str, harness: Any, softmax: TrainableModel
+) -> None:
+    content = save_tensors(tensors) if tensors else b"weights"
+    given = {"content": list(content), "parameters": [{"name": p.name, "shape": p.shape} for p in softmax.parameters]}
+    body = """
+      try { m.weightsOf(Uint8Array.from(given.content), given.parameters) } catch (error) { return error.message }
+    """
+    assert re.fullmatch(sentence, module(harness, "safetensors", body, given))
 
 
 def regression_rows() -> np.ndarray[Any, Any]:

@@ -8,7 +8,7 @@ import { action, element, Notice, reason, table } from "./dom.js";
 import { paintPicture } from "./drawing.js";
 import { Examples } from "./examples.js";
 import { counted, number, percent } from "./format.js";
-import { safetensors, save } from "./safetensors.js";
+import { safetensors, save, weightsOf } from "./safetensors.js";
 import { sourceOf } from "./sources.js";
 import { Store } from "./store.js";
 import { Trainer } from "./training.js";
@@ -107,9 +107,12 @@ class Personal {
       ["Forget the weights", () => this.forgetWeights()],
       ["Forget the examples", () => this.forgetExamples()],
     ];
-    return actions.map(([text, work]) => {
+    const buttons = actions.map(([text, work]) => {
       return element("button", { type: "button", onclick: action(this.keeping, work) }, text);
     });
+    const take = action(this.keeping, () => this.take(chooser));
+    const chooser = element("input", { type: "file", id: "weights", accept: ".safetensors", onchange: take });
+    return [buttons[0], element("label", { class: "file" }, "Take weights", chooser), ...buttons.slice(1)];
   }
 
   show() {
@@ -268,6 +271,26 @@ class Personal {
     const { name, parameters } = this.trainer.description;
     const { weights } = await this.trainer.state();
     save(safetensors(parameters, weights), `${name}.personal.safetensors`);
+  }
+
+  /** @param {HTMLInputElement} chooser Of a file that `download` saved. */
+  async take(chooser) {
+    const [file] = chooser.files ?? [];
+    if (!file) return;
+    chooser.value = "";
+    this.idle();
+    try {
+      const weights = weightsOf(new Uint8Array(await file.arrayBuffer()), this.trainer.description.parameters);
+      const state = { weights, slots: this.initial?.slots ?? null };
+      if (!finite(state)) throw new Error("holds a weight that is not finite; choose another file.");
+      await this.trainer.restore(state);
+    } catch (error) {
+      throw new Error(`${file.name}: ${reason(error)}`, { cause: error });
+    }
+    this.history = [];
+    this.show();
+    await this.keep(await this.trainer.state());
+    this.keeping.show(`The model has the weights of ${file.name}.`, "good");
   }
 
   async forgetWeights() {

@@ -27,6 +27,42 @@ export function safetensors(parameters, weights) {
 }
 
 /**
+ * @param {Uint8Array<ArrayBuffer>} content Of a file.
+ * @param {readonly { name: string, shape: readonly number[] }[]} parameters In the order `a0..aN`.
+ * @returns {Record<string, import("./litert.js").Numbers>} `a0..aN`.
+ * @throws {Error} If it does not hold these weights.
+ */
+export function weightsOf(content, parameters) {
+  const { header, values } = parsed(content);
+  /** @type {Record<string, import("./litert.js").Numbers>} */
+  const weights = {};
+  for (const [index, { name, shape }] of parameters.entries()) {
+    const found = header[name];
+    if (found?.dtype !== "F32" || String(found.shape) !== String(shape)) {
+      const instead = found ? `${found.dtype} [${found.shape}]` : `only ${Object.keys(header).slice(0, 5).join(", ")}`;
+      throw new Error(`expected ${name} of F32 [${shape}], found ${instead}; choose weights of this model.`);
+    }
+    const [start, end] = found.data_offsets;
+    weights[`a${index}`] = /** @type {Float32Array<ArrayBuffer>} */ (new Float32Array(values.slice(start, end)));
+  }
+  return weights;
+}
+
+/**
+ * @param {Uint8Array<ArrayBuffer>} content
+ * @returns {{ header: Record<string, any>, values: ArrayBuffer }}
+ */
+function parsed(content) {
+  try {
+    const length = Number(new DataView(content.buffer, content.byteOffset).getBigUint64(0, true));
+    const header = JSON.parse(new TextDecoder().decode(content.subarray(8, 8 + length)));
+    return { header, values: content.slice(8 + length).buffer };
+  } catch (error) {
+    throw new Error("not a .safetensors file; choose one that this page saved.", { cause: error });
+  }
+}
+
+/**
  * Let the browser save a file.
  *
  * @param {Blob} content
