@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
@@ -24,6 +25,10 @@ class Timing(Settings, group="timing"):
     lower_quartile: float = setting(MISSING, "milliseconds that a quarter of the calls stay below", above=0)
     upper_quartile: float = setting(MISSING, "milliseconds that three quarters of the calls stay below", above=0)
     calls: int = setting(MISSING, "measured calls", least=1)
+
+
+class NoNameError(ConfigurationError):
+    """A device's name gives no name for a file."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,9 @@ class DeviceProfile(Settings, group="profile"):
             found = ", ".join(map(str, self.timings)) or "none"
             raise ConfigurationError(f"profile.timings: expected one each for {' and '.join(TIMED)}, found {found}")
         if not slug(self.name):
-            raise ConfigurationError(f"profile.name: expected a name with a letter or a digit, found {self.name!r}")
+            raise NoNameError(
+                f"profile.name: expected a name with a letter or a digit, found {self.name!r}; give the device another name"
+            )
 
     def to_json(self) -> str:
         """Return the profile as JSON."""
@@ -93,6 +100,8 @@ class DeviceProfile(Settings, group="profile"):
                 raise ValueError(f"unknown key {unknown[0]!r}" if unknown else f"format version {version!r}")
             timings = {name: Timing(**timing) for name, timing in values.pop("timings").items()}
             return cls(timings=timings, **values)
+        except NoNameError as error:
+            raise ConfigurationError(f"{where}: {error}") from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ConfigurationError) as error:
             reason = f"no key {error}" if isinstance(error, KeyError) else str(error)
             raise ConfigurationError(
@@ -127,5 +136,5 @@ class DeviceProfile(Settings, group="profile"):
 
 
 def slug(name: str) -> str:
-    """Return a name as part of a file's name: lower-case ASCII letters, digits and hyphens, 60 at most."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60].strip("-")
+    """Return a name as part of a file's name: lower-case letters of any script, digits and hyphens, 40 at most."""
+    return re.sub(r"[\W_]+", "-", unicodedata.normalize("NFKC", name).lower()).strip("-")[:40].strip("-")

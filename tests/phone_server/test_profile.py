@@ -31,13 +31,20 @@ def test_earlier_profile_of_the_same_name_is_kept(tmp_path: Path) -> None:
     assert [DeviceProfile.read(path).cores for path in (first, second)] == [9, 4]
 
 
+def test_longest_name_is_a_file(tmp_path: Path) -> None:
+    assert replace(PROFILE, name="𠀀" * 80).write(tmp_path).stem == "𠀀" * 40  # four bytes each
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("Pixel 8", "pixel-8"),
         ("../../etc/passwd", "etc-passwd"),
-        ("Größe ÄÖ 1", "gr-e-1"),
-        ("a" * 80, "a" * 60),
+        ("Größe ÄÖ 1", "größe-äö-1"),
+        ("Gro\u0308\u00dfe", "größe"),
+        ("日本の電話", "日本の電話"),
+        ("a\0b\u202ec\u2044d__e", "a-b-c-d-e"),
+        ("a" * 80, "a" * 40),
         ("/", ""),
     ],
 )
@@ -54,7 +61,6 @@ def test_names_become_safe_parts_of_paths(name: str, expected: str) -> None:
         (changed(format_version=2), "format version 2"),
         (changed(weights=[1, 2]), "unknown key 'weights'"),
         (changed(name="absent"), "name"),
-        (changed(name="/"), "profile.name: expected a name with a letter or a digit, found '/'"),
         (changed(cores=0), "profile.cores: expected a whole number of at least 1 or null, found 0"),
         (changed(battery=1.5), "profile.battery: expected a number of at least 0 and at most 1 or null, found 1.5"),
         (changed(user_agent=1), "profile.user_agent: expected text, found 1"),
@@ -77,6 +83,15 @@ def test_text_that_is_no_profile_is_refused_with_the_reason(text: str, reason: s
     message = str(refused.value)
     assert message.startswith("upload.json: not a device profile of version 1 (")
     assert reason in message
+
+
+def test_name_without_a_letter_is_to_be_changed() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        DeviceProfile.from_json(changed(name="/"), "upload.json")
+    expected = (
+        "upload.json: profile.name: expected a name with a letter or a digit, found '/'; give the device another name"
+    )
+    assert str(refused.value) == expected
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
