@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 from odt_sim import Fleet, Simulation, Strategy, TrainableModel, TrainingPlan
 from odt_sim.data import digits, federate, iid
 from odt_sim.data.dataset import Dataset
+from odt_sim.errors import SimulationError
 from odt_sim.phone.backend import PhonesBackend
 from odt_sim.simulation.backend import Backend
 from odt_sim.strategies import Ditto, FedAvg, FedPer, FedProx, FedRep, Local, PerFedAvg, Scaffold
@@ -212,6 +213,21 @@ def test_own_examples_of_a_file_stay_in_the_browser(
     assert (device["train_examples"], device["validation_examples"], device["examples"]) == (30, 10, 10)
     assert sent
     assert max(sent) < 4 * digits_mlp.layout.size + 1000  # the weights, and nothing as large as the examples
+
+
+def test_phone_that_is_left_out_says_why(
+    digits_mlp: TrainableModel, assets: Path, browser: Any, tmp_path: Path
+) -> None:
+    backend = PhonesBackend(phones=1, host="127.0.0.1", port=0, assets=str(assets), examples="own")
+    running = Running(simulation(digits_mlp, FedAvg(), tmp_path / "run", backend, rounds=2), backend)
+    lines = "\n".join(",".join(["1e30"] * 64 + [str(label)]) for label in range(10))
+    with joined(browser, running.address()) as page:
+        page.locator("#choose").wait_for()
+        page.set_input_files("#file", {"name": "own.csv", "mimeType": "text/csv", "buffer": lines.encode()})
+        with pytest.raises(SimulationError, match=r"left out 3 \(loss not finite on device 0;"):
+            running.finish()
+        page.get_by_text("The loss of this phone's training is not finite, so the run leaves it out; scale").wait_for()
+        assert page.locator("#status").get_attribute("class") == "notice failed"
 
 
 def test_page_says_that_the_run_and_its_server_are_gone(

@@ -16,8 +16,15 @@ import { binary, json } from "./subject.js";
 
 const KINDS = { train: "Training", evaluate: "Evaluating", final: "Evaluating for the report" };
 
+const NOT_FINITE =
+  "The loss of this phone's training is not finite, so the run leaves it out; scale the inputs, or run it again with a " +
+  "smaller train.learning_rate.";
+
 /** @type {{ fingerprint: string, model: Model } | null} */
 let loaded = null;
+
+/** Why the run leaves out what this phone did last; empty if it does not. */
+let leftOut = "";
 
 /** @param {string} id */
 function place(id) {
@@ -129,7 +136,7 @@ function show(phase, details) {
     case "ended":
       place("work").hidden = true;
       place("again").hidden = Boolean(details.failed);
-      return status(details.sentence, details.failed ? "failed" : "");
+      return status(`${details.sentence} ${leftOut}`.trim(), details.failed || leftOut ? "failed" : "");
   }
 }
 
@@ -143,10 +150,12 @@ function showResult({ train, validation, test, slices: sent, losses, split: of, 
       : "Your examples stay in this browser. Only weights, losses and figures are sent.";
     place("change").hidden = sent;
   }
+  if (failed) leftOut = `The model failed: ${failed}`;
+  else if (losses) leftOut = losses.every(Number.isFinite) ? "" : NOT_FINITE;
   if (losses?.length) fact("loss", losses[losses.length - 1].toPrecision(4));
   if (of === "test" && figures?.accuracy !== undefined) fact("accuracy", `${(100 * figures.accuracy).toFixed(1)}% accuracy`);
   if (of === "test" && figures?.mae !== undefined) fact("accuracy", `${figures.mae.toPrecision(3)} mean absolute error`);
-  status(failed ? `The model failed: ${failed}` : "Waiting for the next work …", failed ? "failed" : "");
+  status(leftOut || "Waiting for the next work …", leftOut ? "failed" : "");
 }
 
 /** @param {Record<string, any>} details */
