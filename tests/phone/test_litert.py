@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,8 @@ def test_op_that_fails_is_an_error(harness: Any, dropout: TrainableModel, signat
       return [await call(9), await call(99), await call(9)];
     """
     before, failed, after = run(harness, body, content(dropout))
-    assert failed.startswith(f"Signature {signature} failed: gather index out of bounds; Node number ")
+    op = r"gather index out of bounds; Node number \d+ \(GATHER\) failed to invoke"
+    assert re.fullmatch(rf"Signature {signature} failed: {op}; Failed to invoke", failed)
     assert (before, after) == ("done", "done")
 
 

@@ -67,7 +67,7 @@ const errors = [];
 function hearErrors() {
   const printErr = (/** @type {string} */ line) => {
     console.error(line);
-    if (FAILURE.test(line)) errors.push(line.replace(FAILURE, ""));
+    if (FAILURE.test(line)) errors.push(line.replace(FAILURE, "").replace(/\.$/, ""));
   };
   Object.assign(self, { Module: { printErr } });
 }
