@@ -104,11 +104,11 @@ def not_trainable(graph: Graph, roles: Roles, *, flex: bool = False) -> str:
                 "rewrite it: odt-sim deflex IN OUT"
             )
     train = roles["train"]
-    unknown = sorted(set(graph.signatures[train.signature].inputs) - set(train.inputs.values()))
     if missing := [key for key in ("x", "y") if key not in train.inputs]:
         return f"{train.signature!r} has no input {missing[0]!r}; name it: +model.signatures.train.{missing[0]}=NAME"
-    if unknown:
-        return f"{train.signature!r} takes {unknown[0]!r}, which nothing here provides; export it without that input"
+    for own in (train, roles["infer"]):
+        if unknown := sorted(set(graph.signatures[own.signature].inputs) - set(own.inputs.values())):
+            return f"{own.signature!r} takes {unknown[0]!r}, which nothing here provides; export it without that input"
     if not graph.signatures[train.signature].outputs:
         return f"{train.signature!r} returns nothing, which LiteRT cannot run; return the batch's mean loss"
     unset = _unset(graph, roles)
@@ -203,13 +203,13 @@ class _Adapter:
         own = self._graph.signatures[infer.signature].outputs
         answer = infer.outputs["output"]
         kept = own if answer == "logits" or len(own) == 1 else {answer: outputs["output"]}
-        surgery.add_signature(model, "infer", index, inputs, kept)
+        surgery.add_view(model, "infer", index, inputs, kept)
         if "embed" in self._roles:
             self._name_chain(model, train)
             return
         index, inputs, outputs = self._canonical(train)
         others = self._graph.signatures[train.signature].outputs
-        surgery.add_signature(model, "train", index, inputs, {**_without(others, train.outputs), **outputs})
+        surgery.add_view(model, "train", index, inputs, {**_without(others, train.outputs), **outputs})
 
     def _canonical(self, role: Role) -> tuple[int, dict[str, int], dict[str, int]]:
         """Return a role's subgraph, and its tensors by canonical names."""
@@ -224,8 +224,8 @@ class _Adapter:
         link = (returned["output"], inputs["x"])
         index, shift = surgery.add_chain(model, before, after, link, "train")
         rest = {key: tensor + shift for key, tensor in inputs.items() if key != "x"}
-        surgery.add_signature(model, "train", index, {**given, **rest}, {key: i + shift for key, i in outputs.items()})
-        surgery.add_signature(model, "embed", before, given, {"embedding": returned["output"]})
+        surgery.add_view(model, "train", index, {**given, **rest}, {key: i + shift for key, i in outputs.items()})
+        surgery.add_view(model, "embed", before, given, {"embedding": returned["output"]})
         self._notes.append(
             f"{train.signature!r} takes features, so each step runs {self._roles['embed'].signature!r} first"
         )

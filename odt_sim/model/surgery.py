@@ -220,6 +220,20 @@ def add_signature(model: Any, name: str, subgraph: int, inputs: Mapping[str, int
     model.signatureDefs = [*kept, added]
 
 
+def add_view(model: Any, name: str, index: int, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
+    """Add a signature of a subgraph, or of a copy of it that has no further inputs and outputs.
+
+    LiteRT's CompiledModel loads a file only if each signature lists all inputs and outputs of its subgraph.
+    """
+    subgraph = model.subgraphs[index]
+    declared = sorted(integers(subgraph.inputs)), sorted(integers(subgraph.outputs))
+    if declared != (sorted(inputs.values()), sorted(outputs.values())):
+        subgraph, index = copy(subgraph), len(model.subgraphs)
+        subgraph.name, subgraph.inputs, subgraph.outputs = name, list(inputs.values()), list(outputs.values())
+        model.subgraphs.append(subgraph)
+    add_signature(model, name, index, inputs, outputs)
+
+
 def add_pair(
     model: Any, names: tuple[str, str], prefix: str, variables: Sequence[Variable], initializers: Iterable[int]
 ) -> tuple[str, str]:

@@ -26,6 +26,7 @@ MODELS = {
     **{path.stem: path.stem for path in sorted((FOLDER / "files").glob("[a-z]*.py")) if path.stem != "four_files"},
     **dict.fromkeys(FOUR, "four_files"),
     "closed_momentum": "closed",
+    "counted_closed": "counted",
     "four_files_momentum": "four_files",
 }
 """The generator of each model, a file in `files/`."""
