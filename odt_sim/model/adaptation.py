@@ -5,7 +5,7 @@ that read and write weights and optimizer slots where the file has none that fit
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 
 from odt_sim.errors import ModelError
 from odt_sim.model import surgery
+from odt_sim.model.dataflow import Flow
 from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.flatbuffer import fingerprint
 from odt_sim.model.graph import Graph, Handle, Variable
@@ -23,9 +24,12 @@ from odt_sim.model.losses import inferred_loss
 from odt_sim.model.manifest import DEFAULT_BATCH_SIZE, LOSSES, METADATA_NAME, Manifest
 from odt_sim.model.metadata import with_metadata
 from odt_sim.model.roles import Corrections, Role, Roles, find_roles
+from odt_sim.model.state_signatures import add_pair
 from odt_sim.model.weights import is_finite
 
 JOIN = "if it is one of several files that form a model, join them: odt-sim join --help"
+READING = ("parameters", "restore")
+STATE = ("optimizer_state", "restore_optimizer_state")
 LARGEST_SLOTS = 16  # slots without initial values, as a multiple of the weights
 
 
@@ -139,24 +143,35 @@ def weights_of(graph: Graph, roles: Roles) -> list[Handle]:
     used = in_order_of_use(infer, found)
     if "parameters" not in roles:
         return used
-    flow = roles.flow("parameters")
+    numbered = _numbered(roles.flow("parameters"), lambda handle: graph.variables[handle].dtype == "float32")
+    return [*numbered, *(handle for handle in used if handle not in numbered)] if set(numbered) & set(used) else used
+
+
+def slots_of(graph: Graph, roles: Roles) -> list[Handle]:
+    """Return the optimizer's slots: the variables that training sets, that a signature reads, and that are no weights.
+
+    The order is that of the file's own `optimizer_state`, else that of the step.
+    """
+    weights = set(weights_of(graph, roles))
+    trained = graph.assigned_by(roles["train"].signature)
+    slots = [handle for handle in trained if graph.variables[handle].read_by and handle not in weights]
+    if STATE[0] not in roles.flows:
+        return slots
+    numbered = _numbered(roles.flows[STATE[0]], lambda handle: handle in slots)
+    return [*numbered, *(handle for handle in slots if handle not in numbered)]
+
+
+def _numbered(flow: Flow, wanted: Callable[[Handle], bool]) -> list[Handle]:
+    """Return the wanted variables that a signature returns under names with one prefix and a number, in their order."""
     numbers = {name: re.fullmatch(r"(\D*)(\d+)", name) for name in flow.entry.outputs}
     prefixes = {match[1] for match in numbers.values() if match}
     own = {
         int(match[2]): handle
         for name, match in numbers.items()
         for handle in flow.of_output(name)
-        if match and len(prefixes) == 1 and isinstance(handle, Handle) and graph.variables[handle].dtype == "float32"
+        if match and len(prefixes) == 1 and isinstance(handle, Handle) and wanted(handle)
     }
-    numbered = [own[number] for number in sorted(own)]
-    return [*numbered, *(handle for handle in used if handle not in numbered)] if set(numbered) & set(used) else used
-
-
-def slots_of(graph: Graph, roles: Roles) -> list[Handle]:
-    """Return the optimizer's slots: the variables that training sets, that a signature reads, and that are no weights."""
-    weights = set(weights_of(graph, roles))
-    trained = graph.assigned_by(roles["train"].signature)
-    return [handle for handle in trained if graph.variables[handle].read_by and handle not in weights]
+    return list(dict.fromkeys(own[number] for number in sorted(own)))
 
 
 class _Adapter:
@@ -243,14 +258,11 @@ class _Adapter:
             own = self._roles["initialize"].signature
             initializers.append(surgery.add_copy(model, self._graph.signatures[own].subgraph, "initialize"))
             self._notes.append(f"training starts from {own!r}")
-        if len(initializers) > len(self._graph.initializers) or not self._fits(
-            "parameters", "restore", "a", self._weights
-        ):
-            added += surgery.add_pair(model, ("parameters", "restore"), "a", self._weights, initializers)
-        if self._slots and not self._fits("optimizer_state", "restore_optimizer_state", "s", self._slots):
-            added += surgery.add_pair(
-                model, ("optimizer_state", "restore_optimizer_state"), "s", self._slots, initializers
-            )
+        extended = len(initializers) > len(self._graph.initializers)
+        if extended or not self._fits(*READING, "a", self._weights):
+            added += add_pair(model, READING, "a", self._weights, initializers)
+        if self._slots and (extended or not self._fits(*STATE, "s", self._slots)):
+            added += add_pair(model, STATE, "s", self._slots, initializers)
         if added:
             self._notes.append(f"odt_sim adds {', '.join(added)}")
 

@@ -11,6 +11,7 @@ from odt_sim.model import surgery
 from odt_sim.model.chaining import Chain, Part, chained, part
 from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.graph import Handle, Variable
+from odt_sim.model.state_signatures import add_pair
 from odt_sim.model.trainable import read_file
 from odt_sim.model.trial import loaded
 
@@ -77,10 +78,10 @@ class _Joiner:
         start = [self._initializer()]
         self._write_train(start)
         self._write_infer(start)
-        surgery.add_pair(self._model, ("parameters", "restore"), "a", self._weights, start)
+        add_pair(self._model, ("parameters", "restore"), "a", self._weights, start)
         if self._states:
             names = ("optimizer_state", "restore_optimizer_state")
-            surgery.add_pair(self._model, names, "s", self._states, start)
+            add_pair(self._model, names, "s", self._states, start)
         return packed(self._model)
 
     def _initializer(self) -> int:

@@ -86,9 +86,27 @@ class NewSubgraph:
         self._op(OPS.FILL, [dimensions, zero], [value], OPTIONS.FillOptions)
         return value
 
-    def input(self, name: str, variable: Variable) -> int:
-        """Return a new input of a variable's form."""
-        self._inputs[name] = self._tensor(name, variable.shape or (), variable.dtype or "float32")
+    def cast(self, value: int, dtype: str) -> int:
+        """Return a tensor's value in another type."""
+        tensor = self._subgraph.tensors[value]
+        options = schema.CastOptionsT()
+        options.inDataType, options.outDataType = tensor.type, getattr(TYPES, dtype.upper())
+        result = self._tensor("cast", tensor.shape, dtype)
+        self._op(OPS.CAST, [value], [result], OPTIONS.CastOptions, options)
+        return result
+
+    def gathered(self, scalar: int, dtype: str) -> int:
+        """Return a scalar as the element of a vector."""
+        vector, result = self._tensor("vector", [1], dtype), self._tensor("scalar", [], dtype)
+        self._op(
+            OPS.RESHAPE, [scalar, self.constant("shape", np.array([1], np.int32))], [vector], OPTIONS.ReshapeOptions
+        )
+        self._op(OPS.GATHER, [vector, self.constant("index", np.array(0, np.int32))], [result], OPTIONS.GatherOptions)
+        return result
+
+    def input(self, name: str, shape: Sequence[int], dtype: str) -> int:
+        """Return a new input."""
+        self._inputs[name] = self._tensor(name, shape, dtype)
         return self._inputs[name]
 
     def input_like(self, name: str, subgraph: Any, tensor: int) -> int:
@@ -232,26 +250,6 @@ def add_view(model: Any, name: str, index: int, inputs: Mapping[str, int], outpu
         subgraph.name, subgraph.inputs, subgraph.outputs = name, list(inputs.values()), list(outputs.values())
         model.subgraphs.append(subgraph)
     add_signature(model, name, index, inputs, outputs)
-
-
-def add_pair(
-    model: Any, names: tuple[str, str], prefix: str, variables: Sequence[Variable], initializers: Iterable[int]
-) -> tuple[str, str]:
-    """Add a signature that returns variables and one that sets them, under the given names, which are returned.
-
-    Both run the file's initializers first, as LiteRT would else run them later and reset what was set.
-    """
-    reader, writer = (NewSubgraph(model, name) for name in names)
-    for i, variable in enumerate(variables):
-        if i == 0:
-            reader.call_once(initializers)
-            writer.call_once(initializers)
-        reader.output(f"{prefix}{i}", reader.read(variable))
-        writer.assign(variable, writer.input(f"{prefix}{i}", variable))
-    writer.done()
-    for subgraph, name in zip((reader, writer), names, strict=True):
-        subgraph.sign(name)
-    return names
 
 
 def add_copy(model: Any, index: int, name: str) -> int:

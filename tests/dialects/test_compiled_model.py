@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
@@ -11,7 +12,9 @@ from dialects import BUILTIN, FOUR, Dialect, generated
 from odt_sim import TrainableModel
 from odt_sim.deploy.formats import FORMATS, inference_files
 from odt_sim.device.engines.compiled import CompiledEngine
+from odt_sim.device.engines.interpreter import InterpreterEngine
 from odt_sim.device.examples import Examples
+from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ModelError
 from odt_sim.model.adaptation import adapted
 from odt_sim.model.editing import packed, unpacked
@@ -52,6 +55,24 @@ def test_adapted_file_trains_as_the_file_itself(name: str) -> None:
     for _ in range(3):
         expected = step(**{own["x"]: x_y[0], own["y"]: x_y[1]})[own["loss"]]
         np.testing.assert_allclose(engine.call("train", x=x_y[0], y=x_y[1])["loss"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "count", "average"), [("counted", "s1", "s0"), ("counted_closed", "s0", "s1")])
+def test_count_of_steps_passes_as_int32(name: str, count: str, average: str) -> None:
+    """The file's own signatures of the state stay, in their order; those that are added have the order of the step."""
+    dialect = generated(name)
+    model = TrainableModel.load(dialect.path)
+    assert {slot.name: (slot.shape, slot.dtype) for slot in model.slots} == {
+        count: ((), "int32"),
+        average: ((), "float32"),
+    }
+    x, y = batch(dialect)
+    for engine in (CompiledEngine(model.content, name), InterpreterEngine(model.content, name)):
+        engine.call("restore_optimizer_state", **{count: np.int32(7), average: np.float32(0.25)})
+        losses = [engine.call("train", x=x, y=y)["loss"] for _ in range(2)]
+        found = engine.call("optimizer_state")
+        assert found[count] == 9
+        assert found[average] == pytest.approx(0.75 * (0.75 * 0.25 + 0.25 * losses[0]) + 0.25 * losses[1], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", FINITE)
@@ -122,3 +143,13 @@ def test_inference_that_takes_more_than_x_is_refused() -> None:
         ModelError, match=r"^mine: 'learn' takes 'label', which nothing here provides; export it without"
     ):
         adapted(content, "mine", signatures=corrections)
+
+
+def test_state_that_int32_lacks_keeps_its_type() -> None:
+    model = unpacked(generated("counted_closed").content)
+    for tensor in (t for each in model.subgraphs for t in each.tensors if t.type == schema.TensorType.INT64):
+        data = model.buffers[tensor.buffer].data
+        if data is not None and not np.any(data):  # the count's initial value
+            model.buffers[tensor.buffer].data = np.frombuffer(np.int64(1 << 40).tobytes(), np.uint8)
+    found = Runtime(TrainableModel.from_content(adapted(packed(model), "mine").content)).read_slots()
+    assert (found[0].dtype, int(found[0])) == ("int64", 1 << 40)

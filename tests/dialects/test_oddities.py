@@ -217,7 +217,13 @@ def test_first_line_says_whether_a_file_trains(name: str, capsys: pytest.Capture
 
 @pytest.mark.parametrize(
     ("name", "strategy"),
-    [("train_epoch", FedPer()), ("sparse_float", FedAvg()), ("load_embeds", KNNPer()), ("one_row", FedAvg())],
+    [
+        ("train_epoch", FedPer()),
+        ("sparse_float", FedAvg()),
+        ("load_embeds", KNNPer()),
+        ("one_row", FedAvg()),
+        ("counted", FedAvg()),
+    ],
 )
 def test_fleet_trains_a_foreign_file_on_class_labels(name: str, strategy: Strategy, tmp_path: Path) -> None:
     model = TrainableModel.load(generated(name).path)
