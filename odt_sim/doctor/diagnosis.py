@@ -17,6 +17,7 @@ from odt_sim.doctor.subject import Roles
 from odt_sim.doctor.trial import tried
 from odt_sim.errors import ModelError
 from odt_sim.model.adaptation import adapted
+from odt_sim.model.browsers import check_for_browsers
 from odt_sim.model.contract import REQUIRED
 from odt_sim.model.graph import Graph, Handle
 from odt_sim.model.graph_reader import read_graph
@@ -124,7 +125,7 @@ def diagnose(path: Path, corrections: Corrections | None = None, flex_python: st
         graph = read_graph(content, str(path))
     except ModelError as error:
         found = (Finding(kinds.UNREADABLE, "", str(error).removeprefix(f"{path}: ")),)
-        return Diagnosis(str(path), len(content), {}, found, _verdicts(found, None), {})
+        return Diagnosis(str(path), len(content), {}, found, _verdicts(found, None, ""), {})
     return _Examination(path, content, graph, corrections, flex_python).diagnosis()
 
 
@@ -137,6 +138,7 @@ class _Examination:
         self._path, self._content, self._graph = path, content, graph
         self._own, self._manifest = METADATA_NAME in graph.metadata, _manifest(graph, str(path))
         known = {role: role for role in REQUIRED if role in graph.signatures} if self._own else corrections
+        self._browser = ""  # why browsers cannot train it
         self._found = found = find_roles(graph, str(path), known)
         self._roles: Roles = {
             role: {"name": found[role].signature, **found[role].inputs, **found[role].outputs}
@@ -164,7 +166,9 @@ class _Examination:
             measured = self._measured(trial.result("speed"), trial.result("loss"), runtime)
         found = tuple(sorted(self._causes([*declared, *ran]), key=lambda f: (not f.kind.prevents, f.kind.id, f.where)))
         names = {role: own["name"] for role, own in self._roles.items()}
-        return Diagnosis(str(self._path), len(self._content), names, found, _verdicts(found, runtime), measured)
+        return Diagnosis(
+            str(self._path), len(self._content), names, found, _verdicts(found, runtime, self._browser), measured
+        )
 
     def _completed(self, *, flex: bool) -> tuple[bytes, Roles, str]:
         """Return the file and its roles; as a simulation runs it, if it lacks signatures that read and write its weights.
@@ -177,7 +181,7 @@ class _Examination:
             added = TrainableModel.from_content(content, where=where, flex=flex)
         except ModelError as error:
             return self._content, self._roles, str(error).removeprefix(f"{where}: ")
-        self._manifest = self._manifest or added.manifest
+        self._manifest, self._browser = self._manifest or added.manifest, _refusal(added)
         if {"parameters", "restore"} <= self._roles.keys():
             return self._content, self._roles, ""
         return content, {role: {"name": role} for role in REQUIRED}, ""
@@ -233,14 +237,13 @@ def _manifest(graph: Graph, where: str) -> Manifest | None:
     return None
 
 
-def _verdicts(found: tuple[Finding, ...], runtime: RuntimeChoice | None) -> dict[str, Verdict]:
+def _verdicts(found: tuple[Finding, ...], runtime: RuntimeChoice | None, refused: str) -> dict[str, Verdict]:
     preventing = [finding for finding in found if finding.kind.prevents]
     flex = [finding for finding in preventing if finding.kind is kinds.FLEX_IN_STEP]
     others = [finding for finding in preventing if finding not in flex]
     ids = ", ".join(dict.fromkeys(finding.kind.id for finding in others))
     litert = _litert(flex, ids)
-    browser = [finding.where for finding in found if finding.kind is kinds.NO_BROWSER_TYPE]
-    return {"litert": litert, "flex": _flex(flex, ids, runtime), "browser": _browser(litert, browser)}
+    return {"litert": litert, "flex": _flex(flex, ids, runtime), "browser": _browser(litert, refused)}
 
 
 def _litert(flex: list[Finding], ids: str) -> Verdict:
@@ -260,9 +263,16 @@ def _flex(flex: list[Finding], ids: str, runtime: RuntimeChoice | None) -> Verdi
     return Verdict(None, "not tried; give --flex-python")
 
 
-def _browser(litert: Verdict, refused: list[str]) -> Verdict:
+def _browser(litert: Verdict, refused: str) -> Verdict:
     if not litert.trains:
         return Verdict(False, "it does not train on LiteRT")
-    if refused:
-        return Verdict(False, f"types at the border of {', '.join(refused)}, see D204")
-    return Verdict(True, "by its types; odt-sim phone FILE tries it")
+    return Verdict(not refused, refused or "by its declarations; odt-sim phone FILE tries it")
+
+
+def _refusal(model: TrainableModel) -> str:
+    """Return why browsers cannot train a model; empty if nothing is known."""
+    try:
+        check_for_browsers(model)
+    except ModelError as error:
+        return str(error).removeprefix(f"{model.where}: ")
+    return ""

@@ -12,13 +12,11 @@ from odt_sim.doctor.findings import Finding
 from odt_sim.doctor.places import places
 from odt_sim.doctor.subject import Roles
 from odt_sim.errors import ModelError
+from odt_sim.model.browsers import TYPES
 from odt_sim.model.graph import Graph, Op, Tensor
 
 NEEDED = ("train", "infer", "embed", "parameters", "restore")
 """The roles that a simulation needs."""
-
-IN_BROWSER = ("float32", "int32", "uint8")
-"""The types that LiteRT.js passes at the border of signatures."""
 
 MOST = 12
 """How many places a finding names."""
@@ -93,7 +91,7 @@ def _browser(graph: Graph) -> Iterator[Finding]:
         refused = [
             f"{key} is {tensors[i].dtype}"
             for key, i in {**entry.inputs, **entry.outputs}.items()
-            if tensors[i].dtype not in IN_BROWSER
+            if tensors[i].dtype not in TYPES
         ]
         if refused:
             yield Finding(kinds.NO_BROWSER_TYPE, name, _few(refused))

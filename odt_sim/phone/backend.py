@@ -8,14 +8,12 @@ from typing import Literal
 
 from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime
-from odt_sim.errors import ConfigurationError, ModelError, SimulationError, StrategyError
+from odt_sim.errors import ConfigurationError, SimulationError, StrategyError
 from odt_sim.extras import check_extra
+from odt_sim.model.browsers import check_for_browsers
 from odt_sim.model.tensors import read_only
-from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.storage import check_writable
-from odt_sim.phone.frames import DTYPES
 from odt_sim.phone.phones import Phones
-from odt_sim.phone.subject import check_for_page
 from odt_sim.phone.worker import PhoneWorker
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job, Task, Trained
@@ -162,33 +160,6 @@ def _wait_for(connected: Phones, purpose: str, count: int, devices: Collection[i
         _tell(f"waiting for phones {purpose}: {here} of {count} connected")
 
     connected.wait_for(count, devices, waiting)
-
-
-def check_for_browsers(model: TrainableModel) -> None:
-    """Check what the page and LiteRT.js are known to refuse.
-
-    Raises:
-        ModelError: The page cannot train the model, or the file takes any number of rows, or passes other types than
-            float32, int32 and uint8.
-    """
-    check_for_page(model)
-    if model.train_inputs:
-        raise ModelError(
-            f"{model.where}: its steps take {', '.join(model.train_inputs)}, which phones do not pass; export it "
-            "without terms"
-        )
-    if not model.fixed_batch:
-        raise ModelError(
-            f"{model.where}: takes any number of rows, which LiteRT.js cannot run; export it with a batch size "
-            "(model.batch_size=16)"
-        )
-    for name, signature in model.signatures.items():
-        for tensor in (*signature.inputs.values(), *signature.outputs.values()):
-            if tensor.dtype not in DTYPES:
-                raise ModelError(
-                    f"{model.where}: signature {name!r} has {tensor.name} of {tensor.dtype}, where LiteRT.js has "
-                    f"{', '.join(DTYPES)}; export the file again"
-                )
 
 
 def largest_message(job: Job) -> int:

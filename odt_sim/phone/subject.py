@@ -10,10 +10,9 @@ from odt_sim.data.columns import only
 from odt_sim.device.batches import Batch, batches
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import own_learning_rate
-from odt_sim.errors import ModelError
+from odt_sim.model.browsers import check_for_browsers
 from odt_sim.model.flatbuffer import TensorInfo
-from odt_sim.model.manifest import LOSSES, REGRESSIONS
-from odt_sim.model.names import full
+from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.model.trainable import TrainableModel
 
 Array = NDArray[Any]
@@ -57,9 +56,9 @@ class Subject:
 
         Raises:
             DataError: The examples do not fit the model.
-            ModelError: The page cannot train the model.
+            ModelError: Browsers cannot train the model.
         """
-        check_for_page(model)
+        check_for_browsers(model)
         examples = Examples.checked(model, x, y, origin)
         rows = np.arange(STEPS * model.batch_size) % len(examples)
         taken = tuple(batches(model, *examples.take(rows)))
@@ -70,9 +69,9 @@ class Subject:
         """Return a subject with random examples of the model's shapes and range of labels.
 
         Raises:
-            ModelError: The page cannot train the model.
+            ModelError: Browsers cannot train the model.
         """
-        check_for_page(model)
+        check_for_browsers(model)
         random, rows = np.random.default_rng(0), STEPS * model.batch_size
         x, y = random_inputs(model.x, rows, random), random_targets(model, rows, random)
         return cls(model, tuple(batches(model, x, y)), "random examples", False, numbered(model))
@@ -108,28 +107,6 @@ def source_of(x: TensorInfo) -> Source:
     if len(shape) == 3 and shape[2] == 1 and shape[0] == shape[1] <= LARGEST_DRAWING:
         return "drawing"
     return "motion" if len(shape) == 2 and min(shape) in MOTION_CHANNELS and min(shape) < max(shape) else "rows"
-
-
-def check_for_page(model: TrainableModel) -> None:
-    """Check that the page can train a model and compute its figures.
-
-    Raises:
-        ModelError: It has several inputs or outputs, a mask, or a loss that the page has no formula for.
-    """
-    if len(model.inputs) > 1 or len(model.targets) > 1 or len(model.answers) > 1:
-        names = ", ".join(f"{full('x', name)}" for name in model.inputs)
-        names += " and " + ", ".join(f"{full('y', name)}" for name in model.targets)
-        found = f"takes {names}"
-    elif model.masks:
-        found = "returns a mask"
-    elif model.returns_losses and model.loss not in LOSSES:
-        found = f"has the loss {model.loss or 'of its own function'}"
-    else:
-        return
-    raise ModelError(
-        f"{model.where}: {found}; the page for phones trains models with one input, one output without a mask and a loss "
-        f"of {', '.join(LOSSES)}; simulate it with backend=serial or backend=ray"
-    )
 
 
 def numbered(model: TrainableModel) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from odt_sim.device.examples import Examples
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ModelError
 from odt_sim.model.adaptation import adapted
+from odt_sim.model.browsers import check_for_browsers
 from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.head_file import head_file
@@ -66,6 +67,7 @@ def test_count_of_steps_passes_as_int32(name: str, count: str, average: str) -> 
         count: ((), "int32"),
         average: ((), "float32"),
     }
+    check_for_browsers(model)
     x, y = batch(dialect)
     for engine in (CompiledEngine(model.content, name), InterpreterEngine(model.content, name)):
         engine.call("restore_optimizer_state", **{count: np.int32(7), average: np.float32(0.25)})

@@ -18,6 +18,7 @@ def test_page_says_where_the_file_trains(capsys: pytest.CaptureFixture[str], tmp
     assert main(["doctor", str(tmp_path / "app.tflite")]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "trains on bare LiteRT yes tried here" in out
+    assert "trains in a browser (LiteRT.js) no takes any number of rows, which LiteRT.js cannot run; fix them" in out
     assert "D303 no signature returns the weights read only by infer" in out
     assert "do: Export a signature that returns every weight." in out
 
@@ -41,6 +42,7 @@ def test_own_exports_with_slots_are_sound(
     assert main(["doctor", "--json", str(tmp_path / "app.tflite")]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["roles"] == {role: role for role in ("train", "infer", "parameters", "restore")}
+    assert found["verdicts"]["browser"]["trains"]
     assert found["measured"]["loss"].startswith("sparse_categorical_crossentropy")
     assert main(["inspect", str(tmp_path / "app.tflite"), "--html", str(tmp_path / "page.html")]) == 0
     assert "does not run here" not in (tmp_path / "page.html").read_text()

@@ -9,14 +9,14 @@ from odt_sim.doctor.diagnosis import diagnose
 
 
 @pytest.mark.parametrize(
-    ("name", "loss"),
+    ("name", "loss", "takes"),
     [
-        ("recommender", "sparse_categorical_crossentropy"),
-        ("heads", "sparse_categorical_crossentropy + mean_squared_error"),
+        ("recommender", "sparse_categorical_crossentropy", "x_user, x_item and y"),
+        ("heads", "sparse_categorical_crossentropy + mean_squared_error", "x and y_kind, y_size"),
     ],
 )
-def test_files_with_several_inputs_or_outputs_train(
-    name: str, loss: str, request: pytest.FixtureRequest, tmp_path: Path
+def test_files_with_several_inputs_or_outputs_train_here_but_in_no_browser(
+    name: str, loss: str, takes: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     model: TrainableModel = request.getfixturevalue(name)
     path = tmp_path / f"{name}.tflite"
@@ -24,4 +24,6 @@ def test_files_with_several_inputs_or_outputs_train(
     found = diagnose(path)
     assert found.verdicts["litert"].trains
     assert not found.prevented
+    assert not found.verdicts["browser"].trains
+    assert found.verdicts["browser"].reason.startswith(f"takes {takes}; the page for phones trains")
     assert (found.measured["rows"], found.measured["loss"]) == (8, loss)

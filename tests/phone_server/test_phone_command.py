@@ -146,6 +146,26 @@ def test_unusable_arguments_are_refused_in_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "any_rows",
+            "takes any number of rows, which LiteRT.js cannot run; fix them: export it with model.batch_size=16, or rewrite "
+            "a file with Flex ops by odt-sim deflex IN OUT --batch-size 16",
+        ),
+        ("recommender", "takes x_user, x_item and y; the page for phones trains models with one input"),
+    ],
+)
+def test_file_that_browsers_cannot_train_is_refused_in_the_terminal(
+    name: str, message: str, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "app.tflite"
+    path.write_bytes(request.getfixturevalue(name).content)
+    assert main(["phone", str(path)]) == 1
+    assert capsys.readouterr().err.startswith(f"error: {path}: {message}")
+
+
 def test_busy_port_is_one_line(softmax: TrainableModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "softmax.tflite").write_bytes(softmax.content)
     with socket.create_server(("127.0.0.1", 0)) as busy:
