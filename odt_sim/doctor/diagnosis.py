@@ -224,7 +224,8 @@ class _Examination:
         if runtime.runs_flex:
             figures.pop("bytes", None)  # that of this side of the pipe
         if self._several and self._manifest is not None:
-            return {**figures, "loss": " + ".join(output.loss or "its own" for output in self._manifest.outputs)}
+            losses = ({"loss": output.loss, "from_logits": output.from_logits} for output in self._manifest.outputs)
+            return {**figures, "loss": " + ".join(loss_text(loss) or "its own" for loss in losses)}
         named = self._manifest.loss if self._own and self._manifest is not None else None
         return {**figures, "loss": (loss_text(loss) if loss else None) or named}
 

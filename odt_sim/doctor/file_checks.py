@@ -14,6 +14,7 @@ from odt_sim.doctor.subject import Roles
 from odt_sim.errors import ModelError
 from odt_sim.model.browsers import TYPES
 from odt_sim.model.graph import Graph, Op, Tensor
+from odt_sim.model.names import parts
 
 NEEDED = ("train", "infer", "embed", "parameters", "restore")
 """The roles that a simulation needs."""
@@ -163,7 +164,7 @@ def _uninitialized(graph: Graph, signature: str) -> Iterator[Finding]:
 def _batch(graph: Graph, roles: Roles) -> Iterator[Finding]:
     own: Mapping[str, str] = roles["train"]
     entry = graph.signatures[own["name"]]
-    x = entry.inputs.get(own.get("x", "x"))
+    x = next(iter(parts(entry.inputs, own.get("x", "x")).values()), None)
     tensor = graph.subgraphs[entry.subgraph].tensors[x] if x is not None else None
     if tensor is not None and tensor.shape_signature and tensor.shape_signature[0] > 0:
         rows = tensor.shape_signature[0]
