@@ -193,6 +193,11 @@ def objective_of(
     if kind in REFUSED:
         raise ExportError(f"loss {kind}: cannot be exported, because {REFUSED[kind]}")
     settings = _settings(function)
+    if PROBABILITIES.get(kind or "") == "Softmax" and output[settings.get("axis", -1)] == 1:
+        raise ExportError(
+            f"loss {kind}: expected at least two classes for each example, found {[*output[1:]]}, for which it is always 0; "
+            "use binary_crossentropy, or end in a layer with a value for each class, such as Dense(2)"
+        )
     target, rank = _probed(function, kind, output, example)
     if output[0] is not None and kind is None and _mixes_rows(function, target, output):
         raise ExportError(

@@ -123,6 +123,14 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"loss": ["mse", "mse"]}, r"loss: expected one for each of 1 outputs, found 2"),
     ({"loss_weights": "half"}, r"loss_weights: expected numbers, found 'half'"),
     ({"loss": keras.losses.MeanSquaredError(reduction=None)}, r"loss mean_squared_error: .*as reduction, found None"),
+    *(
+        (
+            {"model": lambda: keras.Sequential([layers.Input((2,)), layers.Dense(1)]), "loss": loss},
+            rf"loss {loss}: expected at least two classes for each example, found \[1\], for which it is always 0; "
+            r"use binary_crossentropy, or end in a layer with a value for each class, such as Dense\(2\)",
+        )
+        for loss in ("sparse_categorical_crossentropy", "categorical_crossentropy")
+    ),
     ({"loss": "ctc"}, r"loss ctc: cannot be exported, because .*use a loss per frame"),
     (
         {"model": lambda: ended(layers.Softmax(), layers.Rescaling(0.5)), "loss": "categorical_crossentropy"},
