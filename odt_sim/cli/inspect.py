@@ -181,7 +181,8 @@ def _loss(output: Output) -> str:
     """Return a loss in words, such as `0.5 mean_squared_error of outputs (size)`."""
     weight = "" if output.loss_weight == 1 else f"{output.loss_weight:g} "
     name = f" ({output.name})" if output.name else ""
-    return f"{weight}{output.loss or 'a loss of its own'} of {'logits' if output.from_logits else 'outputs'}{name}"
+    ignored = "" if output.ignore_class is None else f" without label {output.ignore_class}"
+    return f"{weight}{output.loss or 'a loss of its own'} of {'logits' if output.from_logits else 'outputs'}{ignored}{name}"
 
 
 def _shape(tensor: TensorInfo) -> str:

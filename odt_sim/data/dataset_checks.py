@@ -15,6 +15,10 @@ from odt_sim.model.flatbuffer import TensorInfo
 
 _INT32 = np.iinfo(np.int32)
 OTHER_TYPE = "choose a model for this data or convert it"
+OTHER_CLASSES = "choose a model with an output for each class"
+
+VOID = (-1, -100, 255)
+"""The labels that usually mark positions to ignore, such as padding: in Keras, in PyTorch, and in images."""
 
 
 class Examples(Protocol):
@@ -196,23 +200,53 @@ def _targets(where: str, key: str, y: Array, classes: int | None) -> tuple[Array
         y,
         classes,
         f"count classes from 0, or store {key} as float32 for regression",
+        VOID if y.ndim > 1 else (),  # whether these count, the model's loss says
     )
     return y, classes
 
 
-def check_labels(where: str, y: Array, classes: int, advice: str) -> None:
-    """Check that integer labels are in 0..classes-1.
+def check_labels(
+    where: str, y: Array, classes: int, advice: str, ignored: Sequence[int] = (), dtype: DTypeLike = np.float32
+) -> None:
+    """Check that integer labels are in 0..classes-1, or ignored.
+
+    Args:
+        where: The name of the data for errors.
+        y: `[examples, ...]`.
+        classes: The number of classes.
+        advice: What to do about a label out of range.
+        ignored: Labels that need not be classes.
+        dtype: What the model takes; integers are the numbers of classes.
 
     Raises:
         DataError: A label is out of range.
     """
-    wrong = (y < 0) | (y >= classes)
+    wrong = ((y < 0) | (y >= classes)) & ~np.isin(y, ignored)
     if wrong.any():
         first = np.argwhere(wrong)[0]
         raise DataError(
             f"{where}: {np.count_nonzero(wrong)} labels are out of range, the first is {y[tuple(first)]} in example "
-            f"{first[0]}; expected 0..{classes - 1} for {classes} classes; {advice}"
+            f"{first[0]}; expected 0..{classes - 1} for {classes} classes; "
+            + label_advice(y, dtype, y[tuple(first)], advice)
         )
+
+
+def counted_labels(y: Array, ignored: int | None) -> Array:
+    """Return the labels that are not ignored, `[labels]`; `y` itself if none is."""
+    return y if ignored is None else y[y != ignored]
+
+
+def label_advice(labels: Array, dtype: DTypeLike, label: int, advice: str) -> str:
+    """Return what to do about a label out of range: one that usually marks positions to ignore needs a loss that does.
+
+    Args:
+        labels: `[examples, ...]`.
+        dtype: What the model takes; integers are the numbers of classes.
+        label: The one out of range.
+        advice: What to do about others.
+    """
+    void = label in VOID and labels.ndim > 1 and np.dtype(dtype).kind == "i"
+    return f"export the model with ignore_class={label} in its loss, or {advice}" if void else advice
 
 
 def as_targets(y: Array, shape: Sequence[int], dtype: DTypeLike, classes: int | None = None) -> Array:
@@ -271,6 +305,7 @@ def check_all_against(
     inputs: Mapping[str, TensorInfo],
     targets: Mapping[str, TensorInfo],
     classes: Mapping[str, int | None],
+    ignored: Mapping[str, int | None] | None = None,
 ) -> None:
     """Check that a model can train on data, after the conversion of targets by `as_targets`.
 
@@ -279,6 +314,7 @@ def check_all_against(
         inputs: The model's inputs by name; a single one has the empty name.
         targets: The model's targets by name.
         classes: The number of classes of each target; None for regression.
+        ignored: The label of each target that need not be a class; None for none.
 
     Raises:
         DataError: A name, shape or dtype differs, or a label is out of range.
@@ -293,7 +329,7 @@ def check_all_against(
     for name, x in arrays_of(data.x).items():
         _check_fit(data.name, _key("x", name), x, inputs[name].shape[1:], inputs[name].dtype)
     for name, y in arrays_of(data.y).items():
-        _check_target(data.name, _key("y", name), y, targets[name], classes[name])
+        _check_target(data.name, _key("y", name), y, targets[name], classes[name], (ignored or {}).get(name))
 
 
 def _described(arrays: Mapping[str, Array]) -> str:
@@ -304,11 +340,11 @@ def _named(key: str, expected: Mapping[str, TensorInfo]) -> str:
     return f"a single {key}" if [*expected] == [""] else f"{', '.join(expected)} as {key}"
 
 
-def _check_target(name: str, key: str, y: Array, tensor: TensorInfo, classes: int | None) -> None:
+def _check_target(name: str, key: str, y: Array, tensor: TensorInfo, classes: int | None, ignored: int | None) -> None:
     shape, where = tensor.shape[1:], f"data {name}" if key == "y" else f"data {name}: {key}"
     labels = classes is not None and np.issubdtype(y.dtype, np.integer)
     if labels and tuple(shape) == (classes,):  # before their conversion to one-hot rows
-        check_labels(where, y, classes or 0, "choose a model with an output for each class")
+        check_labels(where, y, classes or 0, OTHER_CLASSES)
     converted, advice = as_targets(y, shape, tensor.dtype, classes), OTHER_TYPE
     if converted.dtype.kind in "iu" and np.dtype(tensor.dtype).kind == "f":
         advice = (
@@ -316,7 +352,7 @@ def _check_target(name: str, key: str, y: Array, tensor: TensorInfo, classes: in
         )
     _check_fit(name, key, converted, shape, tensor.dtype, advice)
     if labels:
-        check_labels(where, y, classes or 0, "choose a model with an output for each class")
+        check_labels(where, y, classes or 0, OTHER_CLASSES, () if ignored is None else (ignored,), tensor.dtype)
 
 
 def _check_fit(

@@ -17,6 +17,7 @@ from odt_sim.device.inference import losses_of
 from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import Runtime, inputs_of
 from odt_sim.errors import ModelError
+from odt_sim.metrics.counting import counting
 from odt_sim.metrics.device import model_figures
 from odt_sim.model.names import parts
 from odt_sim.model.trainable import TrainableModel
@@ -75,7 +76,8 @@ def _figures(model: TrainableModel, x: Rows, y: Rows, returned: Mapping[str, NDA
     outputs = rows_of({name: returned[own] for name, own in model.main_outputs("infer").items()})
     masks = parts(returned, "mask")
     losses = losses_of(Runtime(model), x, y, outputs, masks) if model.returns_losses else {}
-    return model_figures(model, arrays_of(outputs), arrays_of(y), losses=losses, masks=masks)
+    targets = arrays_of(y)
+    return model_figures(model, arrays_of(outputs), targets, losses=losses, masks=counting(model, targets, masks))
 
 
 def _run(infer: SignatureRunner, batches: list[dict[str, NDArray[Any]]]) -> tuple[dict[str, NDArray[Any]], list[float]]:

@@ -25,6 +25,7 @@ from odt_sim.device.runtime_pool import ModelState, RuntimePool
 from odt_sim.device.stacked_batches import StackedBatches, stacked_batches
 from odt_sim.device.training_step import GradientOffset, Step, run_step, run_steps, step_for, steps_at_once
 from odt_sim.errors import ConfigurationError, DataError, ModelError
+from odt_sim.metrics.counting import counting
 from odt_sim.metrics.device import model_example_losses, model_figures, model_loss
 from odt_sim.metrics.own import OwnMetric, own_figures
 from odt_sim.model.trainable import TrainableModel
@@ -458,7 +459,7 @@ class Device:
         losses = {}
         if self.model.returns_losses:
             losses = self._inference.losses(examples.take()[0], y, outputs, masks)
-        return {"answers": arrays_of(outputs), "y": arrays_of(y), "losses": losses, "masks": masks}
+        return self._counted(outputs, y, losses, masks)
 
     def _predicted(self, predictor: Predictor, examples: Examples) -> dict[str, Any]:
         x, y = examples.take()
@@ -468,7 +469,14 @@ class Device:
         finally:
             self.predictor = predictor
         losses = self._inference.losses(x, y, outputs, {}) if self.model.returns_losses else {}
-        return {"answers": arrays_of(outputs), "y": arrays_of(y), "losses": losses, "masks": {}}
+        return self._counted(outputs, y, losses, {})
+
+    def _counted(
+        self, outputs: Rows, y: Rows, losses: Mapping[str, Array], masks: Mapping[str, Array]
+    ) -> dict[str, Any]:
+        targets = arrays_of(y)
+        counts = counting(self.model, targets, masks)
+        return {"answers": arrays_of(outputs), "y": targets, "losses": losses, "masks": counts}
 
     def _split(self, split: str) -> Examples:
         splits = {"test": self.test_examples, "validation": self.validation_examples, "train": self.train_examples}

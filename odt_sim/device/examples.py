@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.data.columns import Array, Columns, Rows, arrays_of, read_only, rows_at, rows_of, several
+from odt_sim.data.dataset_checks import counted_labels, label_advice
 from odt_sim.device.batches import targets_of
 from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
@@ -113,7 +114,7 @@ def _check_no_one_hot(model: TrainableModel, y: Rows, what: str) -> None:
 
 
 def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
-    """Check that the targets of a classifier are its classes, or probabilities in 0..1.
+    """Check that the targets of a classifier are its classes, an ignored one included, or probabilities in 0..1.
 
     Args:
         model: The model.
@@ -129,12 +130,15 @@ def check_ranges(model: TrainableModel, y: Rows, what: str) -> None:
         if task_of(loss) != "classification" or not classes or not array.size or array.dtype.kind not in "iuf":
             continue
         is_label = loss == "sparse_categorical_crossentropy" or array.shape[1:] != model.targets[name].shape[1:]
-        least, most = array.min(), array.max()
+        counted = counted_labels(array, model.ignored_classes[name])
+        least, most = counted.min(initial=0), counted.max(initial=0)
         if least < 0 or most > (classes - 1 if is_label else 1) + ROUNDING:
             wrong, target = least if least < 0 else most, _name(what, name)
             raise DataError(
                 f"{target}: label {wrong} is out of range, {model.name} has the classes 0..{classes - 1}; "
-                "renumber the labels or choose a model with more outputs"
+                + label_advice(
+                    array, model.targets[name].dtype, wrong, "renumber the labels or choose a model with more outputs"
+                )
                 if is_label or array.dtype.kind in "iu"
                 else f"{target}: {wrong} is out of range, {loss} takes 0..1; renumber the labels or rescale the targets"
             )

@@ -80,13 +80,14 @@ class Objective:
     @property
     def on_host(self) -> bool:
         """Whether evaluation has a formula of this loss; a file with another one gets the signature `loss`."""
-        settings = _settings(self.function)
-        return (
-            self.name in LOSSES
-            and not self.masked
-            and settings.get("axis", -1) == -1
-            and settings.get("ignore_class") is None
-        )
+        last_axis = _settings(self.function).get("axis", -1) == -1
+        return self.name in LOSSES and not self.masked and last_axis and self.ignore_class is None
+
+    @property
+    def ignore_class(self) -> int | None:
+        """The label that the loss leaves out; None for none."""
+        given = _settings(self.function).get("ignore_class")
+        return None if given is None else int(given)
 
     def task(self, output: tf.TensorShape) -> str:
         """Return what the manifest calls the task of an output `[batch, ...]`."""
@@ -107,7 +108,7 @@ class Objective:
             weight = tf.nn.relu(weight - NEARLY_NONE)  # a batch without weight has the loss 0
         if self.rank == 0 and self.name in OVERLAPS:
             y, output = (tf.cast(t, tf.float32) * _per_row(real, len(t.shape)) for t in (y, output))
-        if self.masked or _settings(self.function).get("ignore_class") is not None:
+        if self.masked or self.ignore_class is not None:
             values = self.function.call(tf.cast(y, tf.float32), output)
             mask = self._mask(values, getattr(output, "_keras_mask", None))
             return _reduced(values, mask, weight, real, self.function.reduction)

@@ -89,7 +89,7 @@ def outputs_of(
         if tasks[i] not in (None, *TASKS):
             raise ExportError(f"task: expected {', '.join(TASKS)} or none, found {tasks[i]!r}")
         output = Output(names[i], own.name, own.from_logits, own.delta, own.weight, mask=own.masked)
-        output = replace(output, task=tasks[i] or own.task(shapes[i]))
+        output = replace(output, task=tasks[i] or own.task(shapes[i]), ignore_class=own.ignore_class)
         kind, shape = task_of_output(output, shapes[i]), shapes[i]
         try:
             output_metrics(kind, shape, named[i])

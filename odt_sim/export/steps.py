@@ -74,8 +74,8 @@ class Training:
         weights = [tf.reshape(sample_weight, rows + [1] * (objective.rank - 1)) for objective in self.objectives]
         if factors is None:
             return weights
-        given = zip(weights, targets, outputs, strict=True)
-        return [weight * tf.gather(factors, _classes(y, output)) for weight, y, output in given]
+        given = zip(weights, targets, outputs, self.objectives, strict=True)
+        return [weight * tf.gather(factors, _counted(_classes(y, output), own)) for weight, y, output, own in given]
 
     def loss(
         self,
@@ -155,6 +155,12 @@ class Training:
         factor = self.optimizer.scale_loss(tf.ones([]))
         named = [(gradient, self.gradient_names.get(id(weight))) for gradient, weight in gradients]
         return {name: tf.convert_to_tensor(gradient) / factor for gradient, name in named if name is not None}
+
+
+def _counted(classes: tf.Tensor, objective: Objective) -> tf.Tensor:
+    """Return classes with 0 in place of the ignored one, which may have no factor, such as -1."""
+    ignored = objective.ignore_class
+    return classes if ignored is None else tf.where(tf.equal(classes, ignored), 0, classes)
 
 
 def _classes(y: tf.Tensor, output: tf.TensorShape) -> tf.Tensor:

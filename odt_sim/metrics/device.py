@@ -37,7 +37,7 @@ def mean_loss(
         losses = example_losses(outputs, y, loss, from_logits, delta, mask)
     if mask is None:
         return float(losses.mean())
-    counts = np.count_nonzero(mask, axis=1)
+    counts = np.count_nonzero(mask.reshape(len(mask), -1), axis=1)
     return float((losses * counts).sum() / max(counts.sum(), 1))
 
 
@@ -67,7 +67,7 @@ def output_figures(
         y: The labels or targets.
         losses: `[examples]`, the mean loss of each example, or of its positions that count; None to compute it by the
             host's formula.
-        mask: `[examples, positions]`, 1 where a position counts; None if all do.
+        mask: `[examples, ...]`, 1 where a position counts; None if all do.
 
     Returns:
         `examples`, and the metrics that `odt_sim.metrics.tasks.output_metrics` names. Undefined figures are absent, such as
@@ -104,7 +104,7 @@ def model_figures(
         y: The targets by name.
         losses: `[examples]` by name, as of the signature `loss`; None to compute them by the host's formulas. Of several
             outputs, `""` alone is a loss that is no sum over outputs.
-        masks: `[examples, positions]` by name, for the outputs that have a mask.
+        masks: `[examples, ...]` by name, 1 where a position counts, as `odt_sim.metrics.counting` returns them.
 
     Returns:
         Those of `output_figures`. With several outputs, `loss` is the weighted sum of their losses, and the others have
@@ -185,8 +185,8 @@ def _answers(task: str, outputs: Array, y: Array, from_logits: bool, mask: Array
     if task == "other":
         return None
     if mask is not None:
-        counts = mask.reshape(mask.shape[:2]) != 0
-        outputs, y = outputs[counts], y.reshape(*counts.shape, *y.shape[2:])[counts]
+        counts = mask != 0
+        outputs, y = outputs[counts], y.reshape(*counts.shape, *y.shape[counts.ndim :])[counts]
     if not len(outputs):
         return None
     if task in ("classification", "segmentation") and outputs.shape[-1] == 1:

@@ -37,7 +37,7 @@ def example_losses(
         loss: One of `odt_sim.model.manifest.LOSSES`.
         from_logits: Whether the outputs are logits rather than probabilities.
         delta: The error at which Huber's loss turns from quadratic to linear.
-        mask: `[examples, positions]`, 1 where a position counts; None if all do.
+        mask: `[examples, ...]`, 1 where a position counts; None if all do.
 
     Returns:
         `[examples]` float64: the mean over the positions that count, 0 without any.
@@ -54,8 +54,9 @@ def example_losses(
     losses = _losses(outputs, y, loss, from_logits, delta)
     if mask is None:
         return losses if losses.ndim == 1 else np.asarray(losses.reshape(len(y), -1).mean(axis=1))
-    by_position = losses.reshape(*mask.shape, -1).mean(axis=-1)
-    return np.asarray((by_position * (mask != 0)).sum(axis=1) / np.maximum(np.count_nonzero(mask, axis=1), 1))
+    counts = mask.reshape(len(mask), -1) != 0
+    by_position = losses.reshape(*counts.shape, -1).mean(axis=-1)
+    return np.asarray((by_position * counts).sum(axis=1) / np.maximum(np.count_nonzero(counts, axis=1), 1))
 
 
 def _losses(outputs: Array, y: Array, loss: str, from_logits: bool, delta: float) -> Array:

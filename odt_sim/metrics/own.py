@@ -23,7 +23,7 @@ class OwnMetric(NamedTuple):
         name: Its name in records and reports: that of the function.
         function: Takes the outputs of `infer`, `[examples, ...]`, and the targets, and returns a number; None or NaN where
             the examples leave it undefined. With several outputs it takes two mappings by the outputs' names. Of an output
-            with a mask it receives the positions that count, `[positions, ...]`.
+            with a mask or an ignored class it receives the positions that count, `[positions, ...]`.
         higher_is_better: The function's attribute of that name; True without one.
     """
 
@@ -62,7 +62,7 @@ def own_figures(
         metrics: The metrics.
         answers: The outputs of `infer` by name, `{"": outputs}` for one.
         y: The targets by name.
-        masks: `[examples, positions]` by name, for the outputs that have a mask.
+        masks: `[examples, ...]` by name, 1 where a position counts; outputs of which all count are absent.
         device: The device's id, for errors.
 
     Raises:
@@ -90,5 +90,5 @@ def _value(metric: OwnMetric, arguments: Sequence[Any], device: int) -> float | 
 def _counted(outputs: Array, y: Array, mask: Array | None) -> tuple[Array, Array]:
     if mask is None:
         return outputs, y
-    counts = mask.reshape(mask.shape[:2]) != 0
-    return outputs[counts], y.reshape(*counts.shape, *y.shape[2:])[counts]
+    counts = mask != 0
+    return outputs[counts], y.reshape(*counts.shape, *y.shape[counts.ndim :])[counts]

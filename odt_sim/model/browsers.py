@@ -13,7 +13,7 @@ def check_for_browsers(model: TrainableModel) -> None:
     """Check that browsers can train a model and compute its figures.
 
     Raises:
-        ModelError: It has several inputs or outputs, a mask, a loss that the page has no formula for, or further inputs of
+        ModelError: It has several inputs or outputs, a mask, an ignored class, a loss that the page has no formula for, or further inputs of
             steps; or the file takes any number of rows, or passes other types than `TYPES`.
     """
     _check_form(model)
@@ -42,6 +42,8 @@ def _check_form(model: TrainableModel) -> None:
         found = f"takes {inputs} and {', '.join(full('y', name) for name in model.targets)}"
     elif model.masks:
         found = "returns a mask"
+    elif (ignored := model.outputs[0].ignore_class) is not None:
+        found = f"leaves the label {ignored} out of its loss and figures"
     elif model.returns_losses and model.loss not in LOSSES:
         found = f"has the loss {model.loss or 'of its own function'}"
     else:

@@ -9,7 +9,7 @@ from odt_sim.errors import ModelError
 from odt_sim.model.train_inputs import TrainInput, read_train_inputs
 
 METADATA_NAME = "odt_sim.manifest"
-FORMAT_VERSION = 3  # a file is written as the oldest version that describes it
+FORMAT_VERSION = 4  # a file is written as the oldest version that describes it
 DEFAULT_BATCH_SIZE = 32  # for a file of another tool that takes any number of rows
 ROLES = ("trainable", "statistic", "frozen")
 GROUPS = ("body", "head", "norm")
@@ -81,6 +81,7 @@ class Output:
         task: One of `TASKS`; `other` if its loss is the only figure.
         metrics: The names of additional metrics.
         mask: Whether `infer` also returns `mask`, or `mask_<name>`: 1 where a position counts.
+        ignore_class: The label whose positions count neither in training nor in evaluation; None for none.
     """
 
     name: str = ""
@@ -91,6 +92,7 @@ class Output:
     task: str = "other"
     metrics: tuple[str, ...] = ()
     mask: bool = False
+    ignore_class: int | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,8 @@ class Manifest:
     @property
     def version(self) -> int:
         """The oldest format version that describes this model."""
+        if any(output.ignore_class is not None for output in self.outputs):
+            return 4
         if self.train_inputs:
             return 3
         known = self.loss is None or self.loss in LOSSES
@@ -157,6 +161,9 @@ class Manifest:
             del fields["inputs"], fields["outputs"]
         if self.version < 3:
             del fields["train_inputs"]
+        if self.version < 4:
+            for output in fields.get("outputs", ()):
+                del output["ignore_class"]
         return json.dumps(fields, sort_keys=True)
 
     @classmethod
@@ -235,6 +242,10 @@ class Manifest:
             if not isinstance(output.loss, str | None) or not isinstance(output.loss_weight, float | int):
                 raise ValueError(
                     f"its output {output.name!r} has loss {output.loss!r} of weight {output.loss_weight!r}"
+                )
+            if not isinstance(output.ignore_class, int | None):
+                raise ValueError(
+                    f"its output {output.name!r} has ignore_class {output.ignore_class!r}, expected an int"
                 )
 
 

@@ -286,6 +286,12 @@ class TrainableModel:
         return {name: known.get(name) for name in self.targets}
 
     @cached_property
+    def ignored_classes(self) -> dict[str, int | None]:
+        """The label of each target whose positions do not count; None for none."""
+        known = {output.name: output.ignore_class for output in self.outputs}
+        return {name: known.get(name) for name in self.targets}
+
+    @cached_property
     def slots(self) -> tuple[TensorInfo, ...]:
         """The optimizer's slots `s0..sM`; empty if it has none."""
         signature = self.signatures.get("optimizer_state")

@@ -159,7 +159,7 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
         raise ConfigurationError(
             f"train.learning_rate: expected a number above 0, since {model.where} names no learning rate, found null"
         )
-    check_all_against(data, model.inputs, model.targets, model.classes_by_target)
+    check_all_against(data, model.inputs, model.targets, model.classes_by_target, model.ignored_classes)
     check_ids(model, data.x, f"data {data.name}: x")
     check_ranges(model, data.y, f"data {data.name}: y")
     for column, split in ((0, "training"), (2, "test")):

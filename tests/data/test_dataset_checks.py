@@ -131,6 +131,15 @@ def test_unusable_data_is_refused_in_one_line(dataset, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("void", [-1, -100, 255])
+def test_labels_of_positions_may_be_void(void):
+    y = np.array([[0, void], [1, 1], [2, void]])
+    assert check(Dataset("d", X, y, classes=3)).y.tolist() == y.tolist()
+    y[1, 1] = -2
+    with pytest.raises(DataError, match="1 labels are out of range, the first is -2 in example 1"):
+        check(Dataset("d", X, y, classes=3))
+
+
 def test_fitting_data_passes():
     check_against(check(Dataset("d", X, Y)), [2], np.float32, [], "int32", 3)
     check_against(check(Dataset("d", X, np.float32(Y))), (2,), np.float32, (), np.float32, None)

@@ -124,6 +124,14 @@ def test_another_loss_is_version_2() -> None:
     assert manifest.version == 2
 
 
+def test_an_ignored_class_is_version_4_and_others_have_no_such_key() -> None:
+    first = replace(SEVERAL.outputs[0], ignore_class=-1)
+    manifest = replace(SEVERAL, outputs=(first, SEVERAL.outputs[1]))
+    assert Manifest.from_json(manifest.to_json(), "m.tflite") == manifest
+    assert manifest.version == 4
+    assert "ignore_class" not in SEVERAL.to_json()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -134,7 +142,7 @@ def test_another_loss_is_version_2() -> None:
         (without("loss"), "loss"),
         (without("format_version"), "format_version"),
         (changed(surplus=1), "surplus"),
-        (changed(format_version=4), "format version 4, this odt_sim reads up to 3; upgrade"),
+        (changed(format_version=5), "format version 5, this odt_sim reads up to 4; upgrade"),
         (changed(loss="hinge"), "its loss is 'hinge', expected one of sparse_categorical_crossentropy"),
         (changed(batch_size="4"), "batch_size is '4', expected a int"),
         (changed(batch_size=0), "its batch_size is 0, expected at least 1"),
@@ -151,6 +159,7 @@ def test_another_loss_is_version_2() -> None:
             "its loss is 'sparse_categorical_crossentropy', that of its first output 'hinge'",
         ),
         (changed_outputs(metrics=1), "damaged"),
+        (changed_outputs(ignore_class="0"), "its output 'rating' has ignore_class '0', expected an int"),
     ],
 )
 def test_other_json_is_refused(text: str | bytes, message: str) -> None:

@@ -114,6 +114,12 @@ def apply(
             f"terms: {wrong[0]} needs a model with one output [batch, classes] and a cross-entropy, found outputs of shape "
             f"{shape} and loss {objectives[0].name}; leave it out"
         )
+    ignored = objectives[0].ignore_class
+    if ignored is not None and any(each.classifies for each in terms):
+        raise ExportError(
+            f"terms: expected a loss that counts every label, found ignore_class={ignored}; leave it out, and these "
+            "examples out of the data"
+        )
     body, head = split_before_head(model, groups) if any(each.embeds for each in terms) else (None, None)
     if body is not None and len(body.output.shape) != 2:
         raise ExportError(

@@ -1,0 +1,28 @@
+"""The positions of a model's outputs that count: by Keras' masks, and by labels that a loss ignores."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from odt_sim.model.trainable import TrainableModel
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def counting(model: TrainableModel, y: Arrays, masks: Arrays) -> dict[str, NDArray[Any]]:
+    """Return by the name of the output 1 where a position counts, as its labels are; outputs of which all count are absent.
+
+    Args:
+        model: The model.
+        y: The targets by name.
+        masks: `[examples, positions]` by name, as `infer` returns them.
+    """
+    found: dict[str, NDArray[Any]] = {name: mask.reshape(mask.shape[:2]) for name, mask in masks.items()}
+    for name, ignored in model.ignored_classes.items():
+        if ignored is not None:
+            labels = y[name].reshape(len(y[name]), *model.targets[name].shape[1:])
+            counts = labels != ignored
+            own = found.get(name)
+            found[name] = counts if own is None else counts & (own.reshape(*own.shape, *[1] * (counts.ndim - 2)) != 0)
+    return found
