@@ -32,6 +32,7 @@ from odt_sim.export.parameters import (
 )
 from odt_sim.export.pytorch.module import is_module
 from odt_sim.export.quantization import quantized, with_int8_constants
+from odt_sim.export.row_mixing import check_rows_alone
 from odt_sim.export.signatures import Program, emit_signatures, handle
 from odt_sim.export.sources import model_of
 from odt_sim.export.split_model import check_not_random, split_before_head
@@ -147,6 +148,7 @@ def export_model(
     )
     optimizer.build(model.trainable_variables)
     infer = trace_infer(model, interface, batch_size, masks_too=True)
+    check_rows_alone(model, infer, batch_size)
     objectives = objectives_of(compiled, interface, endings_of(infer), batch_size, targets, own=overrides_loss(model))
     objectives = masked(objectives, interface, infer)
     offsets = {id(v): tf.Variable(tf.zeros(v.shape)) for v in model.weights if v.trainable} if gradient_offset else {}

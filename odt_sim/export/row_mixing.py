@@ -1,0 +1,99 @@
+"""Find models of which an example's output depends on the others of its batch, such as minibatch statistics of one's own."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from odt_sim.errors import ExportError
+from odt_sim.export.lowering import Trace
+from odt_sim.export.lowering.calls import LOOPS
+from odt_sim.export.parameters import all_layers
+
+KNOWN = ("keras.", "odt_sim.")
+"""Packages of which each layer treats the rows of a batch alone, or is exported so; Lambda runs a function of the user's."""
+
+TRIALS = 3
+
+
+def check_rows_alone(model: keras.Model, infer: Trace, batch_size: int | None) -> None:
+    """Check that rows which pad a partial batch change no other row's output.
+
+    Only models with code of the user's are run: own layers, Lambda, functions of `keras.ops`, an own `call`.
+
+    Args:
+        model: The model.
+        infer: Its traced inference.
+        batch_size: The rows of a batch; None if there is no padding.
+    """
+    suspects = list(_suspects(model)) if batch_size not in (None, 1) else []
+    if suspects and not _may_run_on(infer.concrete) and _mixes(infer.concrete):
+        where = suspects[0] if len(suspects) == 1 else f"model {model.name!r}, in one of {', '.join(suspects)}"
+        raise ExportError(
+            f"{where}: an example's output depends on the others of its batch, so the rows that pad a partial batch would "
+            "count; export with batch_size=None, which needs no padding"
+        )
+
+
+def _suspects(model: keras.Model) -> Iterator[str]:
+    """Yield in words what the user wrote: layers, models and operations."""
+    for layer in all_layers(model):
+        if not type(layer).__module__.startswith(KNOWN) or isinstance(layer, keras.layers.Lambda):
+            yield f"{'model' if isinstance(layer, keras.Model) else 'layer'} {layer.name!r}"
+        for operation in getattr(layer, "operations", ()):
+            if not isinstance(operation, keras.layers.Layer):
+                yield f"operation {operation.name!r}"
+
+
+def _may_run_on(function: Any) -> bool:
+    """Return whether a function has a loop that data end, and random data may not."""
+    return any(op.type in LOOPS for op in function.graph.get_operations())
+
+
+def _mixes(function: Any) -> bool:
+    """Return whether the first row's outputs change with the other rows, on random batches."""
+    random = np.random.default_rng(0)
+    states = _states(function)
+
+    def first(arguments: Any) -> list[Any]:
+        for handle, value in states:
+            tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+        positional, named = arguments
+        return [output[0] for output in tf.nest.flatten(function(*positional, **named))]
+
+    def batch() -> Any:
+        return tf.nest.map_structure(lambda spec: _drawn(spec, random), function.structured_input_signature)
+
+    try:
+        for _ in range(TRIALS):
+            one, other = batch(), batch()
+            mixed = tf.nest.map_structure(lambda a, b: tf.concat([a[:1], b[1:]], 0), one, other)
+            pairs = zip(first(one), first(mixed), strict=True)
+            if not all(np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True) for a, b in pairs):
+                return True
+    except tf.errors.OpError:  # its inputs have a range that random ones exceed
+        return False
+    finally:
+        for handle, value in states:
+            tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+    return False
+
+
+def _states(function: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Return the handles and values of the variables that a call may change: weights, counts and states of random ops."""
+    handles = [outer for outer, _ in function.graph.captures if outer.dtype == tf.resource]
+    kinds = [(handle, handle._handle_data.shape_and_type) for handle in handles if handle._handle_data]
+    return [
+        (handle, tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(kind[0].dtype)))
+        for handle, kind in kinds
+        if kind
+    ]
+
+
+def _drawn(spec: tf.TensorSpec, random: np.random.Generator) -> tf.Tensor:
+    """Return random values; integers are 0 or 1, which every vocabulary has."""
+    if spec.dtype.is_floating:
+        return tf.constant(random.normal(size=spec.shape), spec.dtype)
+    return tf.cast(random.integers(0, 2, spec.shape), spec.dtype)
