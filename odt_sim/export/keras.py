@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from odt_sim.errors import ExportError
 from odt_sim.export.compiled import settings_of_model
 from odt_sim.export.convert import convert
 from odt_sim.export.flex import checkpoint_of, flex_signatures
+from odt_sim.export.initial_slots import check_initial_slots
 from odt_sim.export.interface import Interface, data_of, interface_of
 from odt_sim.export.lean_tracing import lean_tracing
 from odt_sim.export.lowering import Trace
@@ -142,11 +144,10 @@ def export_model(
             f"embed: {type(model).__name__} has its own {own_method(model)}, which takes x; leave embed out"
         )
     compiled = settings_of_model(model, loss, loss_weights, optimizer)
-    schedule, optimizer = (
-        schedule_of(compiled.optimizer),
-        optimizer_of(compiled.optimizer, scales_loss=flavour == "flex"),
-    )
+    schedule, made = schedule_of(compiled.optimizer), partial(optimizer_of, scales_loss=flavour == "flex")
+    optimizer = made(compiled.optimizer)
     optimizer.build(model.trainable_variables)
+    check_initial_slots(optimizer, model.trainable_variables, partial(made, compiled.optimizer))
     infer = trace_infer(model, interface, batch_size, masks_too=True)
     check_rows_alone(model, infer, batch_size)
     objectives = objectives_of(compiled, interface, endings_of(infer), batch_size, targets, own=overrides_loss(model))

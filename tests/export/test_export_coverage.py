@@ -21,7 +21,7 @@ def test_docs_table_matches_the_cases() -> None:
 
 def test_every_keras_optimizer_is_covered() -> None:
     optimizers = {name for name, kind in vars(keras.optimizers).items() if inspect.isclass(kind)}
-    assert optimizers - WRAPPERS <= COVERED
+    assert optimizers - WRAPPERS - {"ScheduleFreeAdamW"} <= COVERED  # its slots copy the weights
 
 
 def test_every_keras_activation_is_covered() -> None:

@@ -50,7 +50,6 @@ OPTIMIZERS = Family(
         sparse("Lamb", "Lamb", lambda: optimizers.Lamb(weight_decay=0.1)),
         sparse("Muon", "Muon", lambda: optimizers.Muon()),
         sparse("Adafactor", "Adafactor", lambda: optimizers.Adafactor()),
-        sparse("ScheduleFreeAdamW", "ScheduleFreeAdamW", lambda: optimizers.ScheduleFreeAdamW()),
     ),
 )
 
