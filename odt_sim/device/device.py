@@ -50,7 +50,7 @@ class Device:
         validation_examples: The examples for model selection; may be empty.
         test_examples: The examples for reported results; may be empty.
         state: What a strategy keeps on this device between rounds.
-        records: Figures of the strategy for the device's line in `devices.jsonl`.
+        records: Figures of the strategy for the device's line in `devices.jsonl`, which `deploy` sets.
         calls: The number of model calls.
         correction: A strategy's function of embeddings and outputs, `[rows, ...]` each, that returns corrected outputs;
             None for no correction.

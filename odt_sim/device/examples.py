@@ -177,7 +177,9 @@ def _name(what: str, name: str) -> str:
 
 
 def checked_rows(values: Any, tensor: TensorInfo, what: str) -> Array:
-    """Return `values` as an array that fits the input `tensor`; convert only between integers and between floats.
+    """Return `values` as an array that fits the input `tensor`.
+
+    Only integers and floats become others of their kind, and booleans integers.
 
     Raises:
         DataError: A row's shape or the dtype does not fit, or a value is too large, NaN or infinite.
@@ -213,6 +215,8 @@ def _converted(array: Array, wanted: np.dtype[Any]) -> Array:
     if array.dtype.kind == wanted.kind == "f":
         with np.errstate(over="ignore"):  # overflow becomes infinite and is refused later
             return array.astype(wanted)
+    if array.dtype.kind == "b" and wanted.kind in "iu":  # boolean inputs of a model are integers in its file
+        return array.astype(wanted)
     if array.dtype.kind not in "iu" or wanted.kind not in "iu":
         raise ValueError(f"expected {wanted}, found {array.dtype}; convert it")
     limits = np.iinfo(wanted)

@@ -46,7 +46,7 @@ class FurtherInputs:
 
         Raises:
             ModelError: The model has no such input.
-            DataError: A value has another shape or dtype.
+            DataError: A value has another shape or dtype, or a weight is negative, NaN or infinite.
         """
         values = {name: _checked(model, name, value, rows, what) for name, value in (given or {}).items()}
         of_rows = {name: value for name, value in values.items() if _declared(model, name).of_rows}
@@ -80,7 +80,8 @@ def _declared(model: TrainableModel, name: str) -> TrainInput:
 
 def _checked(model: TrainableModel, name: str, value: Any, rows: int, what: str) -> NDArray[Any]:
     if name not in model.train_inputs and not (name == SAMPLE_WEIGHT and name in model.capabilities):
-        known = ", ".join(model.train_inputs) or "none"
+        weights = [SAMPLE_WEIGHT] if SAMPLE_WEIGHT in model.capabilities else []
+        known = ", ".join([*model.train_inputs, *weights]) or "none"
         raise ModelError(
             f"{what}: {model.where} has no training input {name!r}, found {known}; export it with a term that takes it "
             "(terms=[...])"
@@ -93,10 +94,22 @@ def _checked(model: TrainableModel, name: str, value: Any, rows: int, what: str)
             f"{what}: training input {name!r}: expected {declared.dtype} {list(shape)}, found {array.dtype} "
             f"{list(array.shape)}" + ("; give a row for each example" if declared.of_rows else "")
         )
+    if name == SAMPLE_WEIGHT:
+        _check_weights(array, what)
     array = array.astype(
         declared.dtype, copy=False
     )  # NaN of a diverged model makes NaN losses, which exclude the device
     return np.where(array == 0, np.float32(LEAST_WEIGHT), array) if name == SAMPLE_WEIGHT else array
+
+
+def _check_weights(weights: NDArray[Any], what: str) -> None:
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(
+            f"{what}: training input {SAMPLE_WEIGHT!r}: expected finite numbers of at least 0, found {weights[row]} for "
+            f"example {row}; correct it"
+        )
 
 
 def _shape(declared: TrainInput, rows: int) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from odt_sim.export.initial_slots import check_initial_slots
 from odt_sim.export.interface import Interface, data_of, interface_of
 from odt_sim.export.lean_tracing import lean_tracing
 from odt_sim.export.lowering import Trace
-from odt_sim.export.model_checks import check_flavour, check_groups, check_interface, check_model
+from odt_sim.export.model_checks import check_captures, check_flavour, check_groups, check_interface, check_model
 from odt_sim.export.native_inference import native_inference
 from odt_sim.export.objective import class_weight_of, masked, objectives_of, outputs_of
 from odt_sim.export.optimizers import is_linear, optimizer_of, schedule_of, settings_of
@@ -164,6 +164,7 @@ def export_model(
     traces |= trace_options(model, optimizer, schedule)
     if len(objectives) > 1 or not objectives[0].on_host or overrides_loss(model):
         traces["loss"] = trace_losses(model, interface, training, batch_size)
+    check_captures(traces)
     program = _program(model, training, traces)
     signatures = (
         flex_signatures(program, checkpoint_of(model, optimizer, program.generators))

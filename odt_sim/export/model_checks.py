@@ -8,6 +8,7 @@ import keras
 from odt_sim.errors import ExportError
 from odt_sim.export import OTHER_BACKEND
 from odt_sim.export.interface import Interface
+from odt_sim.export.lowering import Trace
 from odt_sim.export.parameters import leaf_layers
 from odt_sim.export.precision import MIXED, warn_of_mixed
 from odt_sim.export.quantization import quantized
@@ -38,6 +39,18 @@ def check_interface(model: keras.Model, interface: Interface) -> None:
         _check_input(tensor, where, f" {name!r}" if name else "")
     if not model.trainable_weights:
         raise ExportError(f"{where}: nothing to train; it needs a layer with trainable weights")
+
+
+def check_captures(traces: Mapping[str, Trace]) -> None:
+    """Check that no step reads a symbolic tensor, which a layer kept from the time when Keras built it."""
+    for name, trace in traces.items():
+        kept = [outer for outer, _ in trace.concrete.graph.captures if not hasattr(outer, "numpy")]
+        if kept:
+            raise ExportError(
+                f"{trace.where(kept[0].op)}: `{name}` reads a tensor that a layer kept from the time when Keras built it, "
+                "such as the factor of a regularizer that `build` made of the name 'l1'; make it in `__init__`, such as by "
+                "keras.regularizers.L1(0.01)"
+            )
 
 
 def check_batch_size(batch_size: int | None) -> None:

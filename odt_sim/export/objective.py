@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from odt_sim.errors import ExportError, ModelError
 from odt_sim.export.compiled import Compiled, metric_names
-from odt_sim.export.interface import Interface, per_output
+from odt_sim.export.interface import Interface, identifier, per_output
 from odt_sim.export.losses import CLASSIFIERS, Objective, objective_of, unknown_objective
 from odt_sim.export.lowering import Trace
 from odt_sim.metrics.tasks import is_computed, output_metrics, task_of_output
@@ -43,7 +43,7 @@ def objectives_of(
     names = interface.output_names
     if targets is not None and len(targets) != len(names):
         raise ExportError(f"example: expected targets for {len(names)} outputs, found {len(targets)}")
-    losses = per_output("loss", compiled.loss, names)
+    losses = _losses(compiled.loss, names, own=own)
     weights = per_output("loss_weights", 1.0 if compiled.loss_weights is None else compiled.loss_weights, names)
     metrics = metric_names(compiled, interface)
     ends = [None] * len(names) if compiled.by_keras else endings
@@ -56,6 +56,20 @@ def objectives_of(
             objective = objective_of(losses[i], ends[i], shapes[i], name=full("y", name), example=examples[i])
         objectives.append(replace(objective, weight=_weight(weights[i]), metrics=metrics[i]))
     return tuple(objectives)
+
+
+def _losses(given: Any, names: Sequence[str], *, own: bool) -> list[Any]:
+    """Return the loss of each output; Keras trains a model with an output that has none."""
+    if isinstance(given, Mapping) and "name" not in given and len(names) > 1:
+        given = {**dict.fromkeys(names), **{identifier(name): loss for name, loss in given.items()}}
+    losses = per_output("loss", given, names)
+    missing = [name for name, loss in zip(names, losses, strict=True) if loss is None]
+    if missing and not own and len(missing) < len(names):
+        raise ExportError(
+            f"loss: expected one for each output, found none for {missing[0]!r}; give it one, with a factor of 0 in "
+            "loss_weights if it shall not train, or export a keras.Model without this output"
+        )
+    return losses
 
 
 def _weight(given: Any) -> float:

@@ -174,6 +174,11 @@ class Worker:
                 raise TypeError(f"local returned {type(update).__name__}, expected an Update")
             if not isinstance(update.losses, np.ndarray):
                 raise TypeError(f"the update's losses are a {type(update.losses).__name__}, expected a numpy array")
+            if device.records:
+                raise ValueError(
+                    f"device.records[{next(iter(device.records))!r}] is set in local, which has no line in devices.jsonl; "
+                    "set it in deploy, from device.state if local computes it"
+                )
             check_tensors(update.tensors, "the update's")
             check_tensors(device.state, "device.state's")
             return check_update(update, device.state, self._job.fleet.largest_update) or update

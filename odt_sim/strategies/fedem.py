@@ -69,7 +69,10 @@ class FedEM(Strategy):
         for i, model in enumerate(models):
             device.begin_again()
             device.restore(model)
-            losses.append(device.train(inputs={"sample_weight": np.maximum(shares[:, i], LEAST).astype(np.float32)}))
+            weights = np.nan_to_num(
+                np.maximum(shares[:, i], LEAST), nan=1.0
+            )  # NaN losses of a diverged model exclude it
+            losses.append(device.train(inputs={"sample_weight": weights.astype(np.float32)}))
             changes[_name(i)] = device.weights.select(model.layout) - model
         device.state[MIXTURE] = shares.mean(axis=0)
         return Update(changes, len(device.train_examples), np.sum(losses, axis=0, dtype=np.float32))

@@ -44,6 +44,11 @@ def test_integers_and_floats_are_converted() -> None:
     assert (values.dtype, values.tolist()) == (np.float32, [[0.5, 1]])
 
 
+def test_booleans_are_the_integers_0_and_1() -> None:
+    found = checked_rows([True, False], LABELS, "x")
+    assert (found.dtype, found.tolist()) == (np.int32, [1, 0])
+
+
 def test_fitting_rows_are_not_copied() -> None:
     x = np.zeros((3, 2), np.float32)
     assert checked_rows(x, FLOATS, "x") is x
@@ -55,7 +60,6 @@ def test_fitting_rows_are_not_copied() -> None:
         ([[1, 2]], FLOATS, "what: expected float32, found int64; convert it"),
         ([[True, False]], FLOATS, "what: expected float32, found bool"),
         ([0.0, 1.0], LABELS, "what: expected int32, found float64"),
-        ([True, False], LABELS, "what: expected int32, found bool"),
         (["a", "b"], LABELS, "what: expected int32, found <U1"),
         ([2**32, 1], LABELS, rf"what: expected int32, found the integers 1\.\.{2**32}; renumber them"),
         ([[0.0, 1.0], [2.0]], FLOATS, "what: .*inhomogeneous"),

@@ -211,6 +211,19 @@ def test_example_of_weight_0_is_a_row_as_in_keras(tmp_path: Path, reduction: str
     np.testing.assert_array_equal(trained.parameters().select(layout).vector, before.vector)
 
 
+@pytest.mark.parametrize("weight", [np.nan, np.inf, -0.5])
+def test_weights_out_of_range_are_refused(small_mlp: TrainableModel, weight: float) -> None:
+    weights = np.ones(ROWS)
+    weights[4] = weight
+    with pytest.raises(DataError, match=rf"'sample_weight': expected .* at least 0, found {weight} for example 4"):
+        Device(small_mlp, (X, Y)).train(inputs={"sample_weight": weights})
+
+
+def test_misspelt_weights_are_named(small_mlp: TrainableModel) -> None:
+    with pytest.raises(ModelError, match="no training input 'sample_weights', found sample_weight;"):
+        Device(small_mlp, (X, Y)).train(inputs={"sample_weights": np.ones(ROWS)})
+
+
 def test_weights_of_the_wrong_shape_are_refused(small_mlp: TrainableModel) -> None:
     device = Device(small_mlp, (X, Y))
     with pytest.raises(

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
@@ -55,6 +56,34 @@ def in_python(x: Any) -> Any:
     return tf.ensure_shape(tf.py_function(lambda v: 2.0 * v, [x], tf.float32), x.shape)
 
 
+class Scaled(layers.Layer):  # type: ignore[misc]
+    def build(self, shape: Any) -> None:
+        self.scale = self.add_weight(shape=(3,), regularizer="l1", name="scale")
+
+    def call(self, x: Any) -> Any:
+        return x * self.scale
+
+
+class Lazy(keras.Model):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.scaled = Scaled(name="scaled")
+
+    def call(self, x: Any) -> Any:
+        return self.scaled(x)
+
+
+def lazily_built() -> Any:
+    lazy = Lazy()
+    lazy(np.zeros((1, 3), np.float32))
+    return lazy
+
+
+def two_outputs() -> Any:
+    x = layers.Input((4,))
+    return keras.Model(x, {"kind": layers.Dense(3)(x), "size": layers.Dense(1)(x)})
+
+
 def look_up() -> Any:
     x = layers.Input((), dtype="string")
     number = layers.StringLookup(vocabulary=["yes", "no"])(x)
@@ -89,6 +118,7 @@ REFUSED: list[tuple[Any, str]] = [
     (stateful, r"layer 'memory': keeps its state between batches"),
     (with_variable, r"layer 'double': reads a variable that is not a weight"),
     (masked, r"layer 'bn': BatchNormalization of masked sequences"),
+    (lazily_built, r"^layer 'scaled': `train` reads a tensor that a layer kept .*; make it in `__init__`"),
     (rows_merged, r"layer 'bn': BatchNormalization expects the batch as its first axis"),
     (
         lambda: model(layers.Dense(2, dtype="float64", name="double")),
@@ -121,6 +151,14 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"loss": 3}, r"loss: expected a name, a Keras loss or a function \(y_true, y_pred\), found 3"),
     ({"loss": ["mse", "mse"]}, r"loss: expected one for each of 1 outputs, found 2"),
+    (
+        {"model": two_outputs, "loss": {"kind": "mse"}},
+        r"loss: expected one for each output, found none for 'size'; give it one, with a factor of 0 in loss_weights",
+    ),
+    (
+        {"model": two_outputs, "loss": [None, "mse"]},
+        r"found none for 'kind'; .* or export a keras\.Model without this output$",
+    ),
     ({"loss_weights": "half"}, r"loss_weights: expected numbers, found 'half'"),
     ({"loss": keras.losses.MeanSquaredError(reduction=None)}, r"loss mean_squared_error: .*as reduction, found None"),
     *(

@@ -12,6 +12,7 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 from numpy.typing import NDArray
 
+from odt_sim import Device
 from odt_sim.export import export_model
 from odt_sim.model.trainable import TrainableModel
 
@@ -72,6 +73,13 @@ def translator() -> Any:
         layers.Embedding(6, 3, name="of_words")(words), initial_state=state
     )
     return keras.Model([source, words], [layers.Dense(6, name="next")(h), layers.Dense(1, name="length")(state)])
+
+
+def of_booleans() -> Any:
+    """Return a class by numbers, of which a boolean says whether they are known."""
+    x, known = layers.Input((4,), name="x"), layers.Input((4,), dtype="bool", name="known")
+    given = keras.ops.where(known, x, 0.0)
+    return keras.Model([x, known], layers.Dense(3)(given))
 
 
 def of_pairs(random: np.random.Generator, rows: int) -> Arrays:
@@ -197,3 +205,12 @@ def _embeds(call: Any, several: Several) -> None:
     found = call("head_infer", **call("embed", x=batch["x"]))
     for name, value in call("infer", x=batch["x"]).items():
         np.testing.assert_allclose(found[name], value, atol=1e-6)
+
+
+def test_boolean_inputs_take_booleans(tmp_path: Path) -> None:
+    model, random = of_booleans(), np.random.default_rng(0)
+    x, known = random.normal(size=(5, 4)).astype(np.float32), random.random((5, 4)) < 0.5
+    path = export_model(model, tmp_path / "m.tflite", loss="sparse_categorical_crossentropy", optimizer="sgd")
+    device = Device(TrainableModel.load(path), ({"x": x, "known": known}, np.arange(5) % 3))
+    np.testing.assert_allclose(device.infer({"x": x, "known": known}), model.predict([x, known], verbose=0), atol=1e-6)
+    device.train()

@@ -223,6 +223,20 @@ def test_evaluation_keeps_no_state(job, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_records_of_local_are_refused(job):
+    class Records(FedAvg):
+        def local(self, device, broadcast):
+            device.records["rounds_done"] = 1
+            return super().local(device, broadcast)
+
+    job = job(Records())
+    broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
+    with pytest.raises(
+        SimulationError, match=r"device\.records\['rounds_done'\] is set in local, .*; set it in deploy"
+    ):
+        Worker(job).train(Task("train", 1, (0,)), broadcast)
+
+
 def test_final_evaluation_adds_the_global_model(job):
     initial = alone(job(FedAvg()), 0, 0).parameters()
     metrics = {"accuracy", "loss", "balanced_accuracy"}  # without AUC: these examples are of one class

@@ -28,7 +28,7 @@ class Halfway(Strategy):
 
     def local(self, device: Device, broadcast: Tensors) -> Update:
         update = super().local(device, broadcast)
-        device.records["largest_loss"] = float(update.losses.max())
+        device.state["largest_loss"] = np.array([update.losses.max()])
         return update
 
     def aggregate(self, state: ServerState, updates: Updates) -> ServerState:
@@ -37,6 +37,8 @@ class Halfway(Strategy):
         return server
 
     def deploy(self, device: Device, broadcast: Tensors) -> Weights:
+        if "largest_loss" in device.state:  # not on devices that never trained
+            device.records["largest_loss"] = float(array_of(device.state["largest_loss"])[0])
         shared: Weights = receive(device, broadcast)
         device.train(epochs=1)
         return self.share * device.parameters() + (1 - self.share) * shared
