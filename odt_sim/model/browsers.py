@@ -13,8 +13,8 @@ def check_for_browsers(model: TrainableModel) -> None:
     """Check that browsers can train a model and compute its figures.
 
     Raises:
-        ModelError: It has several inputs or outputs, a mask, an ignored class, a loss that the page has no formula for, or further inputs of
-            steps; or the file takes any number of rows, or passes other types than `TYPES`.
+        ModelError: It has several inputs or outputs, a mask, an ignored class, a loss that the page has no formula for, or
+            further inputs of steps; or the file takes any number of rows, or passes other types than `TYPES`.
     """
     _check_form(model)
     if model.train_inputs:
