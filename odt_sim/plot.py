@@ -161,6 +161,8 @@ def _new(draw: "Callable[[Figure, Comparison], None]", comparison: "Comparison")
 
     from odt_sim.report.style import LIGHT
 
+    # Chooses the backend, of which a notebook's sets rcParams["interactive"]: the context would set that back.
+    pyplot.draw_if_interactive()  # type: ignore[no-untyped-call]
     with matplotlib.rc_context(LIGHT.settings()):
         figure = pyplot.figure(layout="constrained")
         draw(figure, comparison)

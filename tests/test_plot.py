@@ -1,8 +1,10 @@
 import matplotlib
+import nbformat
 import numpy as np
 import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
+from nbclient import NotebookClient
 from written_runs import write_run
 
 import odt_sim
@@ -82,6 +84,16 @@ def test_plots_are_the_pictures_of_the_report(sweep, tmp_path, draw, name):
     ours, theirs = (pyplot.imread(tmp_path / f"{each}.png") for each in ("plot", "report"))
     assert ours.shape == theirs.shape
     assert np.abs(ours - theirs).mean() < 0.01
+
+
+def test_notebook_shows_plots_of_every_cell(sweep, monkeypatch):
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel's own
+    cells = ["import odt_sim", *[f"odt_sim.plot.{name}({str(sweep)!r})" for name in ("rounds", "devices")]]
+    cells.append("import matplotlib.pyplot as plt; plt.plot([1, 2])")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    NotebookClient(notebook, timeout=60).execute()
+    shown = [[output.output_type for output in cell.outputs] for cell in notebook.cells]
+    assert shown == [[], *3 * [["execute_result", "display_data"]]]
 
 
 def test_what_cannot_be_drawn_is_one_line(sweep, tmp_path):
