@@ -18,6 +18,7 @@ from odt_sim.benchmark.processes import run_cells
 from odt_sim.benchmark.results import read_results, write_command
 from odt_sim.cli.build import add_working_folder, check, federated, model
 from odt_sim.cli.overrides import check_keys, composed
+from odt_sim.cli.places import warn
 from odt_sim.cli.settings import COMPONENTS
 from odt_sim.cli.tune import DEFAULT_RATE, fixed_overrides, resumable, split_arguments, whole_number
 from odt_sim.control_groups import cores
@@ -26,6 +27,7 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.files import write_file
 from odt_sim.metrics.units import duration
 from odt_sim.settings import ConfiguredFleet
+from odt_sim.simulation.submitted import lost
 from odt_sim.tuning.claim import claim
 from odt_sim.tuning.plan import Plan
 
@@ -93,6 +95,7 @@ def _benchmark(asked: Asked, arguments: Sequence[str]) -> int:
     folder = Path(asked.given["output"])
     if not plans:
         raise ConfigurationError("task: no task has its data; give one its path, such as uci_har.data.path=PATH")
+    warn(lost(folder, "output"))
     jobs = _jobs(asked.given["jobs"])
     deciding = [each for each in arguments if not each.startswith(("markdown=", "jobs="))]
     write_command(folder, f"odt-sim benchmark {shlex.join(deciding)}".rstrip(), jobs)

@@ -29,6 +29,7 @@ from odt_sim.persistence.lock import locked
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.summary import Summary
 from odt_sim.simulation.start import holds_results
+from odt_sim.simulation.submitted import is_submitted
 from odt_sim.trackers.base import Tracker
 from odt_sim.trackers.flat import settings_of
 
@@ -182,8 +183,10 @@ def _hint_of_run(folder: Path, start: Path, overrides: Sequence[str]) -> str:
 
 def resume_hint(folder: Path, start: Path, overrides: Sequence[str] = ()) -> str:
     """Return how to resume a run or a sweep from the folder in which the command started."""
-    relative = os.path.relpath(folder, start)
-    return f"resume with: odt-sim run {shlex.join([f'run.resume={relative}', *overrides])}"
+    path = start / folder
+    if path.is_relative_to(start) and not is_submitted():
+        path = path.relative_to(start)
+    return f"resume with: odt-sim run {shlex.join([f'run.resume={path}', *overrides])}"
 
 
 def _print(message: str) -> None:

@@ -57,6 +57,7 @@ def print_comparison(
     from odt_sim.report.comparison_csv import comparison_csv
     from odt_sim.report.latex import latex as latex_tables
     from odt_sim.report.page import page_path, write_report
+    from odt_sim.simulation.submitted import is_submitted
 
     comparison = compare(folders, **options)
     page = output or page_path(folders)
@@ -66,7 +67,8 @@ def print_comparison(
             write_file(path, write(comparison).encode())
     console = Console()
     print_tables(comparison, console)
-    written = ", ".join(str(path) for path in (page, csv, latex) if path is not None)
+    paths = [path for path in (page, csv, latex) if path is not None]
+    written = ", ".join(str(path.absolute() if is_submitted() else path) for path in paths)
     console.print(f"\nreport: {written}", soft_wrap=True, highlight=False, markup=False)
     return comparison
 

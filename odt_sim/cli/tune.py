@@ -11,11 +11,13 @@ from rich.console import Console
 
 from odt_sim.cli.build import add_working_folder, model
 from odt_sim.cli.overrides import check_keys, composed
+from odt_sim.cli.places import warn
 from odt_sim.cli.report import print_comparison
 from odt_sim.cli.settings import COMPONENTS, GROUPS
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
 from odt_sim.hyperparameters import checked_count
+from odt_sim.simulation.submitted import lost
 from odt_sim.tuning.claim import claim
 from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, folder_of
 from odt_sim.tuning.processes import LOG, Sweep, run_sweeps
@@ -50,6 +52,7 @@ def tune(arguments: Sequence[str]) -> int:
 
 
 def _tune(plan: Plan, jobs: int) -> int:
+    warn(lost(plan.folder, "output"))
     claim(plan, "a tuning")
     console = Console(stderr=True)
     console.print(f"tuning in {plan.folder}, {plan.sweeper} search", highlight=False, soft_wrap=True)

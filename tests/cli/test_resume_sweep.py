@@ -2,10 +2,15 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from command_process import kill_once
 from commands import FEW, lines, runs
+from omegaconf import OmegaConf
+
+from odt_sim.cli.job import resume_hint
+from odt_sim.cli.places import Places
 
 SWEEP = ["-m", *FEW, "strategy=fedavg,fedper", "hydra.sweep.dir=sweep"]
 RESUME = "run.resume=sweep"
@@ -92,8 +97,30 @@ def test_interrupted_sweep_says_how_to_resume(odt_sim, folder):
 def test_sweep_interrupted_outside_of_its_jobs_says_how_to_resume(odt_sim, folder):
     between = ["+hydra.callbacks.mine._target_=mine.InterruptsBetweenJobs", *FEW, "hydra.sweep.dir=sweep"]
     code, _, error = odt_sim("run", "-m", "seed=0,1", *between)
-    assert code == 130
-    assert error.splitlines()[-1] == "interrupted; resume with: odt-sim run run.resume=sweep"
+    assert (code, error) == (130, "interrupted; resume with: odt-sim run run.resume=sweep\n")
+
+
+def test_submitted_sweep_warns_of_lost_results_and_prints_absolute_paths(odt_sim, folder, monkeypatch):
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", '{"runtime_env": {"working_dir": "gcs://_ray_pkg.zip"}}')
+    between = ["+hydra.callbacks.mine._target_=mine.InterruptsBetweenJobs", *FEW, "hydra.sweep.dir=sweep"]
+    _, _, error = odt_sim("run", "-m", "seed=0,1", *between, "hydra.run.dir=out")
+    copy = "results go to Ray's temporary copy of your folder; name a folder that lasts: hydra.sweep.dir=/shared/..."
+    assert error.splitlines() == [
+        "warning hydra.run.dir is ignored with -m; name the sweep's folder by hydra.sweep.dir",
+        f"warning {copy}",
+        f"interrupted; resume with: odt-sim run run.resume={folder}/sweep",
+    ]
+
+
+@pytest.mark.parametrize(("place", "warns"), [("out", True), ("/shared/out", False)])
+def test_submitted_run_warns_of_lost_results(capsys, monkeypatch, place, warns):
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", '{"runtime_env": {"working_dir": "gcs://_ray_pkg.zip"}}')
+    Places().on_run_start(OmegaConf.create({"hydra": {"run": {"dir": place}}}))
+    assert ("lasts: hydra.run.dir=/shared/..." in capsys.readouterr().err) is warns
+
+
+def test_resume_hint_is_absolute_outside_of_the_first_folder():
+    assert resume_hint(Path("/a/run"), Path("/a/b")) == "resume with: odt-sim run run.resume=/a/run"
 
 
 @pytest.mark.slow

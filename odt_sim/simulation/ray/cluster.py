@@ -21,6 +21,7 @@ from odt_sim.device.native_output import quiet
 from odt_sim.errors import SimulationError
 from odt_sim.memory import share_arenas
 from odt_sim.simulation.ray.call_errors import one_line
+from odt_sim.simulation.submitted import JOB_CONFIG
 
 SYSTEM = {
     # The backend starts actors in waves itself; Ray would warn of many actors, whether they start at once or not.
@@ -47,9 +48,6 @@ except Exception as error:
     sys.exit(f"{type(error).__name__}: {error}")
 os._exit(0)
 """
-
-JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""The variable by which `ray job submit` hands a job's runtime environment to the driver."""
 
 _joined: dict[str, tuple[str, Mapping[str, Any]]] = {}  # by Ray session: the address and the runtime environment
 

@@ -1,0 +1,32 @@
+"""Warnings about where the results of `odt-sim run` go, before the first job."""
+
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.markup import escape
+
+from odt_sim.simulation.submitted import is_submitted, lost
+
+
+class Places(Callback):
+    """Warns of results that Ray deletes, and of `hydra.run.dir` where Hydra ignores it."""
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        """Warn about a run."""
+        if is_submitted():
+            warn(lost(Path(config.hydra.run.dir), "hydra.run.dir"))
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Warn about a sweep."""
+        if any(override.startswith("hydra.run.dir=") for override in config.hydra.overrides.hydra):
+            warn("hydra.run.dir is ignored with -m; name the sweep's folder by hydra.sweep.dir")
+        warn(lost(Path(config.hydra.sweep.dir), "hydra.sweep.dir"))
+
+
+def warn(message: str | None) -> None:
+    """Print a warning, unless there is none."""
+    if message:
+        Console(stderr=True).print(f"[yellow]warning[/yellow] {escape(message)}", highlight=False, soft_wrap=True)
