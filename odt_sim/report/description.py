@@ -86,6 +86,17 @@ def not_evaluated(comparison: Comparison) -> str | None:
     return f"Not evaluated: {listed}." if listed else None
 
 
+def never_trained(comparison: Comparison) -> str | None:
+    """Return how many seen devices had not trained by the reported round, and so trained at deployment, or None."""
+    counts = {row.label: _untrained(row) for row in comparison.rows}
+    listed = ", ".join(f"{label} {count}" for label, count in counts.items() if count)
+    if not listed:
+        return None
+    return (
+        f"Seen devices that had not trained by the reported round, and trained unseen_epochs at deployment: {listed}."
+    )
+
+
 def improving(comparison: Comparison) -> str | None:
     """Return which configurations still improved when they ended; None if none did."""
     listed = ", ".join(row.label for row in comparison.rows if row.improving)
@@ -251,6 +262,14 @@ def _not_evaluated(row: Configuration) -> str | None:
     devices = by_reason((record.device, record.not_evaluated) for record in records if record.not_evaluated)
     listed = "; ".join(f"{reason}: {named}" for reason, named in devices.items())
     return f"{row.label} ({listed})" if listed else None
+
+
+def _untrained(row: Configuration) -> str | None:
+    """Return how many seen devices trained when they were deployed to, where strategies do so for new devices only."""
+    runs = [run for run in row.runs if "strategy.unseen_epochs" in (run.settings or {})]
+    seen = [record for run in runs for record in run.devices if record.seen]
+    count = sum(bool(record.deploy_train_calls) for record in seen)
+    return f"{count} of {len(seen)}" if count else None
 
 
 def _ranked(comparison: Comparison) -> list[tuple[Configuration, Spread]]:

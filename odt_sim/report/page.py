@@ -99,6 +99,7 @@ def sections(comparison: Comparison) -> list[Section]:
     if not comparison.rows:
         return []
     described = (
+        description.never_trained,
         description.improving,
         description.pruned,
         description.excluded,

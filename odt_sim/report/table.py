@@ -8,7 +8,16 @@ from rich.text import Text
 from odt_sim.metrics.names import is_percent
 from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.comparison_columns import Column
-from odt_sim.report.description import against, fewest, hurt_by_one, optimism, pairs_unit, privacy, tested_over
+from odt_sim.report.description import (
+    against,
+    fewest,
+    hurt_by_one,
+    never_trained,
+    optimism,
+    pairs_unit,
+    privacy,
+    tested_over,
+)
 from odt_sim.report.formatting import after, cell, metric_name, probability, score, signed, signed_range
 from odt_sim.report.pairing import Paired
 from odt_sim.report.provenance import differences
@@ -208,7 +217,7 @@ def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
     if comparison.target is not None and any(column.key == "rounds_to_target" for column in shown):
         target = score(comparison.target, comparison.metric)
         lines.append(f"rounds to a mean of {target}; – if a seed does not reach it")
-    lines += [line for describe in (hurt_by_one, optimism, privacy) if (line := describe(comparison))]
+    lines += [line for describe in (never_trained, hurt_by_one, optimism, privacy) if (line := describe(comparison))]
     lines.append("the page has more columns")
     return Text("\n").join([Text("\n".join(lines), style="dim"), *_failures(comparison)])
 

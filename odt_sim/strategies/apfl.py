@@ -60,7 +60,8 @@ class APFL(Strategy):
 
         Args:
             alpha: Initial weight of the personal model, 0 to 1.
-            unseen_epochs: Epochs for which a device without a personal model trains one before deployment.
+            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a personal model before
+                deployment.
             averaging: Settings of `Averaging`.
         """
         super().__init__(**averaging)

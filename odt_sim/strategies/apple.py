@@ -85,7 +85,8 @@ class APPLE(Strategy):
             relation_rate: Step size of the relations, 0 to 1.
             regularization: Factor of the proximal term of the relations, at least 0.
             decay_rounds: Rounds over which the proximal term falls to 0, at least 1.
-            unseen_epochs: Epochs for which an unseen device trains the sum of all core models.
+            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains the sum of all core
+                models.
         """
         self.relation_rate = checked("relation_rate", relation_rate, 0, 1)
         self.regularization = checked("regularization", regularization, 0)

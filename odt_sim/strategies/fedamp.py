@@ -47,7 +47,8 @@ class FedAMP(Strategy):
             sigma: Squared distance at which an influence falls to 1/e, above 0.
             alpha: Step size of the server, above 0, at most sigma.
             regularization: Factor of the proximal term towards the received mixture, at least 0.
-            unseen_epochs: Epochs for which a device without a personal model trains one before deployment.
+            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a personal model before
+                deployment.
         """
         self.sigma = checked("sigma", sigma, 0, above=True)
         self.alpha = checked("alpha", alpha, 0, self.sigma, above=True)

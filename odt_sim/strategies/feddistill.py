@@ -48,7 +48,8 @@ class FedDistill(Strategy):
 
         Args:
             gamma: Factor of the distillation, at least 0.
-            unseen_epochs: Epochs for which an unseen device trains a model before deployment.
+            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a model before
+                deployment.
         """
         self.gamma = checked("gamma", gamma, 0)
         self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)

@@ -37,11 +37,11 @@ class FedFomo(Strategy):
     without_validation = "no device takes from another one's model"
 
     def __init__(self, models: int | None = None, unseen_epochs: int = 10) -> None:
-        """Set the number of models per device, and the training of unseen devices.
+        """Set the number of models per device, and the training of devices that never trained.
 
         Args:
             models: Maximum number of other models that a device receives in a round; None for all.
-            unseen_epochs: Epochs for which an unseen device trains the combination.
+            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains the combination.
         """
         self.models = None if models is None else checked_count("models", models, 1)
         self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)

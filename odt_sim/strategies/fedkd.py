@@ -69,7 +69,8 @@ class FedKD(Strategy):
             energy_start: Share of a matrix's energy that travels at first, above 0 to 1; with 1 in both all of it does.
             energy_end: Share that travels after `rounds` rounds, above 0 to 1.
             rounds: Rounds over which the share changes evenly.
-            unseen_epochs: Epochs for which an unseen device trains a mentor before deployment.
+            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a mentor before
+                deployment.
             averaging: Settings of `Averaging`.
         """
         super().__init__(**averaging)

@@ -59,7 +59,7 @@ class FedPAC(Strategy):
         Args:
             strength: Factor of the mean squared distance from a class's centroid, at least 0.
             head_epochs: Epochs of the head in every round, at least 1.
-            unseen_epochs: Epochs of the head on an unseen device.
+            unseen_epochs: Epochs of the head on a device that never trained, unseen or seen, before deployment.
             averaging: Settings of `Averaging`.
         """
         super().__init__(**averaging)

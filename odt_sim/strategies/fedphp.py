@@ -55,7 +55,8 @@ class FedPHP(Strategy):
             temperature: Temperature of both softmaxes, above 0.
             momentum: Largest weight of the private model in its average with the trained one, at least 0, below 1.
             participations: Rounds of a device until that weight is reached, at least 1.
-            unseen_epochs: Epochs for which a device without a private model trains one before deployment.
+            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a private model before
+                deployment.
             averaging: Settings of `Averaging`.
         """
         super().__init__(**averaging)

@@ -43,7 +43,8 @@ class FedProto(Strategy):
 
         Args:
             strength: Factor of the distance from a class's prototype, at least 0.
-            unseen_epochs: Epochs for which an unseen device trains a model before deployment.
+            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a model before
+                deployment.
         """
         self.strength = checked("strength", strength, 0)
         self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)

@@ -36,7 +36,7 @@ class FedRep(OwnPart):
 
         Args:
             head_epochs: Epochs of the head in every round, at least 1.
-            unseen_epochs: Epochs of the head on an unseen device.
+            unseen_epochs: Epochs of the head on a device that never trained, unseen or seen, before deployment.
             averaging: Settings of `Averaging`.
         """
         super().__init__(unseen_epochs, **averaging)

@@ -55,7 +55,8 @@ class GPFL(OwnPart):
         Args:
             magnitude: Factor of the distance of generic features from the class's embedding, at least 0.
             decay: Weight decay of the valve and the category embeddings, at least 0.
-            unseen_epochs: Epochs for which an unseen device trains its head; 0 keeps the exported one.
+            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains its head; 0 keeps the
+                exported one.
             averaging: Settings of `Averaging`.
         """
         super().__init__(unseen_epochs, **averaging)

@@ -31,10 +31,11 @@ class Interpolation(Strategy):
     without_validation = "users get the global model"
 
     def __init__(self, unseen_epochs: int = 10, **averaging: Unpack[Averaging]) -> None:
-        """Set the training of unseen devices.
+        """Set the training of devices that never trained.
 
         Args:
-            unseen_epochs: Epochs for which an unseen device trains a personal model before deployment.
+            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a personal model before
+                deployment.
             averaging: Settings of `Averaging`.
         """
         super().__init__(**averaging)

@@ -29,7 +29,8 @@ class HeldNear(Strategy):
 
         Args:
             regularization: Factor of the proximal term, at least 0.
-            unseen_epochs: Epochs for which a device without a personal model trains one before deployment.
+            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a personal model before
+                deployment.
             averaging: Settings of `Averaging`.
         """
         super().__init__(**averaging)

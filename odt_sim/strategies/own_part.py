@@ -26,17 +26,19 @@ class OwnPart(Strategy):
 
     Attributes:
         own: The groups that stay.
-        unseen_epochs: Epochs for which a device without an own part trains it before deployment.
+        unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains its own part before
+            deployment.
     """
 
     own: frozenset[str] = frozenset()
     unseen_epochs: int = 10
 
     def __init__(self, unseen_epochs: int = 10, **averaging: Unpack[Averaging]) -> None:
-        """Set the training of unseen devices.
+        """Set the training of devices that never trained.
 
         Args:
-            unseen_epochs: Epochs for which an unseen device trains its own part; 0 keeps the exported one.
+            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains its own part; 0 keeps
+                the exported one.
             averaging: Settings of `Averaging`.
         """
         super().__init__(**averaging)

@@ -57,7 +57,8 @@ class PFedMe(Strategy):
             regularization: Factor of the proximal term, above 0.
             inner_steps: Steps on one batch towards the personal model, at least 1.
             outer_learning_rate: Step size of the device's copy of the global model, above 0.
-            unseen_epochs: Epochs for which a device without a personal model trains one before deployment.
+            unseen_epochs: Epochs for which a device that never trained, unseen or seen, trains a personal model before
+                deployment.
             averaging: Settings of `Averaging`.
         """
         super().__init__(**averaging)

@@ -244,6 +244,21 @@ def test_page_names_devices_that_were_not_evaluated(tmp_path):
     assert "Not evaluated: fedavg (test loss not finite: device 4, 7)." in text
 
 
+@pytest.mark.parametrize(("settings", "shown"), [({}, False), ({"strategy.unseen_epochs": "10"}, True)])
+def test_reports_count_seen_devices_that_trained_at_deployment_only(tmp_path, settings, shown):
+    path = write_run(tmp_path / "run", devices=8, unseen=2, settings={"strategy": "fedavg", **settings})
+    folder = RunFolder(path)
+    calls = {1: 30, 2: 30, 3: 0, 7: 30}  # device 7 is unseen
+    rows = [{**record, "deploy_train_calls": calls.get(record.device)} for record in folder.devices()]
+    assert not rows[7]["seen"]
+    folder.write_devices(map(DeviceRecord.of, rows))
+    line = "Seen devices that had not trained by the reported round, and trained unseen_epochs at deployment: fedavg 2 of 6."
+    _, text = without_pictures([path])
+    assert (line in text) is shown
+    printed = comparison_table(compare([path])).caption.plain
+    assert (line in printed) is shown
+
+
 def test_command_names_the_folder_of_own_options(tmp_path):
     path = write_run(tmp_path / "run")
     sources = [{"path": "odt_sim.conf", "provider": "main"}, {"path": "/my/conf", "provider": "command-line"}]
