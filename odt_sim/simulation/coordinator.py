@@ -38,6 +38,7 @@ from odt_sim.simulation.cadence import Cadence
 from odt_sim.simulation.callbacks import Function, as_observers, text_of_callbacks
 from odt_sim.simulation.checks import check_metrics, check_types, checked_job, promised, without_validation
 from odt_sim.simulation.clock.kinds import check_clock, clock_of
+from odt_sim.simulation.code import record_code
 from odt_sim.simulation.commits import Commits, Write
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.finish import write_model, write_results
@@ -181,6 +182,7 @@ class Simulation:
             commit, self._evaluated = start(
                 self._job, self._folder, self._checkpoint, self._rounds, group.on_warning, self._initial
             )
+            record_code(self._job, self.directory, commit.round, group.on_warning)
             self._spending = Spending(self._spending.budget).after(self._evaluated)
             store_calibration(self._conditions, self.directory)
             if message := without_validation(self._job):

@@ -19,6 +19,7 @@ from odt_sim.persistence.commit import CommitFile
 from odt_sim.persistence.lock import LOCK
 from odt_sim.persistence.object_store import ObjectStore
 from odt_sim.persistence.storage import Folder
+from odt_sim.simulation.code import code_digest
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.fedavg import FedAvg
@@ -340,6 +341,31 @@ def test_resume_with_other_attributes_is_refused(simulation, tmp_path, name, one
         simulation(strategies[0], tmp_path).run(observers=[DiesAfterRound(2)])
     with pytest.raises(CheckpointError, match=r"with strategy\.scales .+, this one has "):
         simulation(strategies[1], tmp_path).run(resume=True)
+
+
+def redefined(line):
+    """Return a strategy of a class as a notebook defines it again, with a line of its own."""
+    names = {"__name__": "__main__", "FedAvg": FedAvg}
+    method = f"    def local(self, device, broadcast):\n        {line}\n        return super().local(device, broadcast)"
+    exec(f"class Mine(FedAvg):\n{method}", names)
+    return names["Mine"]()
+
+
+@pytest.mark.parametrize(("line", "warns"), [("pass  # nothing", False), ("device.train(2)", True)])
+def test_resume_with_changed_code_of_a_strategy_warns(simulation, tmp_path, line, warns):
+    with pytest.raises(DeathError):
+        simulation(redefined("pass"), tmp_path).run(observers=[DiesAfterRound(2)])
+    recorder = Recorder()
+    simulation(redefined(line), tmp_path).run(resume=True, observers=[recorder])
+    message = (
+        "strategy Mine: its code has changed since round 2; for results of one code, start a new run in another folder"
+    )
+    assert recorder.warnings == [message] * warns
+
+
+def test_code_of_odt_sim_has_no_digest():
+    assert code_digest(FedAvgFineTune(2)) is None
+    assert code_digest(redefined("pass")) is not None
 
 
 # --- storage by URI ----------------------------------------------------------------------------------------------------

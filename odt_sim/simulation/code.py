@@ -1,0 +1,83 @@
+"""Whether the code of a user's own strategy and aggregator is that of the rounds before."""
+
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from odt_sim.aggregators.base import Aggregator
+from odt_sim.files import write_file
+from odt_sim.simulation.job import Job
+from odt_sim.simulation.run_settings import text_of
+from odt_sim.strategies.base import Strategy
+
+FILE = "code.json"
+"""A file in the run's folder with digests of code outside of odt_sim; absent without such code."""
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def record_code(job: Job, directory: Path, committed: int, warn: Callable[[str], None]) -> None:
+    """Write digests of the user's classes into the run's folder, after a warning about those that have changed.
+
+    Args:
+        job: The run's job.
+        directory: The run's folder.
+        committed: The last round of earlier code; 0 for none.
+        warn: Receives a line for each change.
+
+    Raises:
+        FileError: The file cannot be written.
+    """
+    owners: dict[str, Strategy | Aggregator] = {"strategy": job.strategy, "aggregator": job.aggregator}
+    digests = {key: digest for key, owner in owners.items() if (digest := code_digest(owner))}
+    if not digests:
+        return
+    path = directory / FILE
+    before = _read(path) if committed else {}
+    for key, digest in digests.items():
+        if before.get("python") == PYTHON and before.get(key, digest) != digest:
+            warn(
+                f"{key} {owners[key].name}: its code has changed since round {committed}; "
+                "for results of one code, start a new run in another folder"
+            )
+    write_file(path, json.dumps({"python": PYTHON, **digests}).encode())
+
+
+def code_digest(owner: Any) -> str | None:
+    """Return a digest of the methods and constants of an object's classes outside of odt_sim; None without such a class.
+
+    It is of the bytecode, which notebooks have too, and which comments do not change; other versions of Python have another.
+    """
+    known = {"odt_sim", *sys.stdlib_module_names}
+    classes = [kind for kind in type(owner).__mro__ if kind.__module__.partition(".")[0] not in known]
+    text = "\n".join(line for kind in classes for line in _described(kind))
+    return sha256(text.encode()).hexdigest()[:12] if text else None
+
+
+def _described(kind: type) -> Iterator[str]:
+    for name, member in sorted(vars(kind).items()):
+        function = inspect.unwrap(getattr(member, "fget", None) or getattr(member, "__func__", member))
+        code = getattr(function, "__code__", None)
+        text = _text(code) if code else None if name.startswith("__") else text_of(member)
+        if text is not None:
+            yield f"{kind.__qualname__}.{name} {text}"
+
+
+def _text(constant: Any) -> str:
+    """Return a constant of bytecode as text that is the same in every process."""
+    if isinstance(constant, CodeType):
+        constants = ", ".join(map(_text, constant.co_consts))
+        return f"{constant.co_code.hex()} {constant.co_names} [{constants}]"
+    return str(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return {}  # none yet, or damaged: only the warning is lost
