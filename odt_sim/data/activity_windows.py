@@ -38,6 +38,8 @@ def uci_har(path: str | os.PathLike[str]) -> Dataset:
         DataError: A file is missing or damaged, or its values do not fit.
     """
     path = Path(path).expanduser()
+    if not path.exists():
+        raise DataError(f"data {path}: does not exist; give the unpacked folder 'UCI HAR Dataset', or an .npz file")
     x, y, subject = _from_folder(path) if path.is_dir() else _from_npz(path)
     dataset = check(Dataset("uci_har", x, y, subject, len(ACTIVITIES)))
     if x.ndim != 3 or x.shape[1] != len(SIGNALS):

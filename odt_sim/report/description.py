@@ -1,7 +1,7 @@
 """A comparison in words: its setting, its result, its costs in devices and privacy, and how to read the pairs."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from odt_sim.metrics.names import higher_is_better, is_percent
@@ -17,6 +17,7 @@ from odt_sim.report.provenance import machines, versions
 from odt_sim.report.significance import FEWEST, Unit
 
 _LEVEL = 0.05
+_NAMED = 3  # failed runs that are listed for an error
 
 
 def title(comparison: Comparison) -> str:
@@ -72,6 +73,14 @@ def result(comparison: Comparison) -> str:
         f"{best.label} has the {superlative} mean test {metric} of the seen devices, {value}, weighted by test examples; "
         f"{_runner_up(figure, *ranked[1], comparison)}. {_worst(best, comparison)}"
     )
+
+
+def failures(comparison: Comparison) -> list[tuple[str, str]]:
+    """Return the failed runs and why: those with the same error, such as a missing file of data, together."""
+    labels: dict[str, list[str]] = {}
+    for failure in comparison.failures:
+        labels.setdefault(failure.error, []).append(failure.label)
+    return [(_some(named), error) for error, named in labels.items()]
 
 
 def excluded(comparison: Comparison) -> str | None:
@@ -239,6 +248,11 @@ _METHODS: Mapping[Unit, str] = {
 
 def _is_gain(row: Paired, metric: str) -> bool:
     return row.difference is not None and (row.difference > 0) == higher_is_better(metric)
+
+
+def _some(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
+    return ", ".join(labels[:_NAMED]) + more
 
 
 def _excluded(row: Configuration) -> str | None:

@@ -85,7 +85,7 @@ def page_html(comparison: Comparison, drawn: Sequence[Picture]) -> str:
         result=description.result(comparison),
         settings=description.settings(comparison),
         sections=sections(comparison),
-        failures=comparison.failures,
+        failures=description.failures(comparison),
         pictures=drawn,
         devices={row.label: devices_table(row) for row in comparison.rows},
         commands=[_command(run) for run in runs] if commanded else [],

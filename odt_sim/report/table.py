@@ -10,6 +10,7 @@ from odt_sim.report.comparison import Comparison, Configuration
 from odt_sim.report.comparison_columns import Column
 from odt_sim.report.description import (
     against,
+    failures,
     fewest,
     hurt_by_one,
     never_trained,
@@ -223,6 +224,4 @@ def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
 
 
 def _failures(comparison: Comparison) -> list[Text]:
-    return [
-        Text.assemble(("failed  ", "bold red"), f"{failure.label}: {failure.error}") for failure in comparison.failures
-    ]
+    return [Text.assemble(("failed  ", "bold red"), f"{label}: {error}") for label, error in failures(comparison)]

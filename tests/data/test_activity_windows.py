@@ -61,6 +61,11 @@ def test_missing_file_is_named(folder):
         uci_har(folder)
 
 
+def test_missing_folder_is_named(tmp_path):
+    with pytest.raises(DataError, match="har: does not exist; give the unpacked folder 'UCI HAR Dataset'"):
+        uci_har(tmp_path / "har")
+
+
 def test_damaged_file_is_named(folder):
     (folder / "train" / "Inertial Signals" / "body_acc_x_train.txt").write_text("1 2\n3 x\n")
     with pytest.raises(DataError, match=r"body_acc_x_train\.txt: cannot be read .*download it again") as caught:

@@ -100,11 +100,17 @@ def test_narrow_terminal_keeps_names_and_the_main_columns(tmp_path, width):
     assert re.search(r"^fedavg_finetune ", text, re.MULTILINE)
 
 
-def test_failures_alone_are_listed(tmp_path):
-    for name in ("local", "fedavg"):
+def test_failures_alone_are_listed_once_for_each_error(tmp_path):
+    failed = {
+        "local": "no memory",
+        "fedavg": "no file",
+        **dict.fromkeys(("ditto", "fedper", "ifca", "moon"), "no file"),
+    }
+    for name, error in failed.items():
         (tmp_path / name).mkdir()
-        RunFolder(tmp_path / name).write_failure("no memory", [f"strategy={name}"])
-    assert render(tmp_path) == "failed  fedavg: no memory\nfailed  local: no memory\n"
+        RunFolder(tmp_path / name).write_failure(error, [f"strategy={name}"])
+    lines = ["failed  ditto, fedavg, fedper and 2 more: no file", "failed  local: no memory"]
+    assert render(tmp_path).splitlines() == lines
 
 
 def test_pairs_show_the_figures_of_the_comparison(sweep):
