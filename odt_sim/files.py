@@ -11,7 +11,7 @@ from pathlib import Path
 
 from odt_sim.errors import CheckpointError, FileError
 
-FORBIDDING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)
+FORBIDDING = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)
 """Errors of writing that room does not mend."""
 
 
@@ -106,10 +106,11 @@ def cache_folder(name: str) -> Path:
         raise FileError(f"cache: {error}; set ODT_SIM_CACHE to a writable folder") from error
 
 
-def unwritable(path: Path, error: OSError) -> FileError:
-    """Return the error for a file that the system refused to write."""
+def unwritable(path: Path, error: OSError, setting: str | None = None) -> FileError:
+    """Return the error for a file that the system refused to write; a setting may name its place."""
     advice = "choose another place" if error.errno in FORBIDDING else "make room there or choose another place"
-    return FileError(f"{path}: cannot write it ({error.strerror}); {advice}")
+    where = f"{setting}: {path}" if setting else str(path)
+    return FileError(f"{where}: cannot write it ({error.strerror}); {advice}")
 
 
 def missing(where: str) -> CheckpointError:

@@ -236,6 +236,8 @@ class Fleet(Settings, group="fleet"):
     availability: Availability = setting(Availability(), "when devices are available")  # noqa: RUF009
     schedule: Schedule = setting(Schedule(), "when the server starts devices and updates its model")  # noqa: RUF009
 
+    __repr__ = Settings.__repr__  # a dataclass would list all defaults
+
     def check_size(self, devices: int) -> None:
         """Check the settings that depend on the number of devices.
 

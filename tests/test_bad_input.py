@@ -200,7 +200,7 @@ CASES = {
     "another run's checkpoint": (["run.storage=earlier/checkpoint"], r"\S+checkpoint/server\.2\.safetensors: a run is s"),
     "a file instead of a storage folder": (
         ["run.storage=notes.tflite/below"],
-        r"\S+notes\.tflite/below/\.lock: cannot write it \(Not a directory\); choose another place",
+        r"run\.storage: \S+notes\.tflite/below/\.lock: cannot write it \(Not a directory\); choose another place",
     ),
     "resuming with another strategy": (["run.resume=earlier", "strategy=local"], r"\S+: of a run with strategy fedavg, this"),
     "resuming without a run": (["run.resume=nowhere"], r"run\.resume: nowhere is not the folder of a run or a sweep"),

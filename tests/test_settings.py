@@ -13,6 +13,11 @@ from odt_sim.export.cache import OPTIONS
 from odt_sim.settings import Availability, ExportedModel, General, Profiles, Run, Schedule, Split
 
 
+def test_fleet_shows_what_is_not_the_default():
+    assert repr(Fleet(unseen=4, cohort=2)) == "Fleet(cohort=2, unseen=4)"
+    assert repr(Fleet()) == "Fleet()"
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "message"),
     [

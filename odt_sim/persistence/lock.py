@@ -14,12 +14,13 @@ LOCK = ".lock"
 
 
 @contextmanager
-def locked(folder: Path, on_warning: Callable[[str], object]) -> Iterator[None]:
+def locked(folder: Path, on_warning: Callable[[str], object], setting: str | None = None) -> Iterator[None]:
     """Keep other processes from running in a folder during the block; released when the process exits.
 
     Args:
         folder: The run's folder, which is created if needed. The lock is reentrant.
         on_warning: Called with a line if the file system has no locks (flock).
+        setting: The setting that names the folder, for the error that it cannot be written.
 
     Raises:
         CheckpointError: Another process runs in the folder.
@@ -33,7 +34,7 @@ def locked(folder: Path, on_warning: Callable[[str], object]) -> Iterator[None]:
         raise CheckpointError(f"{folder}: another process runs in it now; wait until that ends, or end it") from error
     except OSError as error:
         if error.errno != errno.ENOSYS:
-            raise unwritable(folder / LOCK, error) from error
+            raise unwritable(folder / LOCK, error, setting) from error
         on_warning(f"{folder}: its file system has no locks (flock); check that no other process runs there")
     try:
         yield

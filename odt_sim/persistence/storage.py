@@ -89,7 +89,7 @@ class Folder:
 
     def locked(self, on_warning: Callable[[str], object]) -> AbstractContextManager[None]:
         """Lock the folder; create it if needed."""
-        return locked(self.path, on_warning)
+        return locked(self.path, on_warning, "run.storage")
 
     def where(self, name: str) -> str:
         """Return the file's path."""

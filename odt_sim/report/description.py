@@ -197,7 +197,10 @@ def pairs_result(comparison: Comparison) -> str:
     """Return which configurations differ from their reference by more than chance."""
     tested = [row for row in comparison.paired if row.p_holm is not None]
     if not tested:
-        return "There are too few pairs to tell a difference from chance."
+        known = [row for row in comparison.paired if row.unit]
+        few = [row for row in known if row.unit and row.units < FEWEST[row.unit]]
+        reason = f"With fewer than {fewest(few)}," if few else "Where all differences of a row are the same,"
+        return f"{reason} no difference can be told from chance."
     significant_rows = [row for row in tested if row.p_holm is not None and row.p_holm < _LEVEL]
     better = [row.label for row in significant_rows if _is_gain(row, comparison.metric)]
     worse = [row.label for row in significant_rows if not _is_gain(row, comparison.metric)]

@@ -96,7 +96,7 @@ def paired_table(comparison: Comparison) -> Table | None:
     )
     headings = ["strategy", *(["against"] if several else []), *figures]
     rows = [
-        Row(names[row.label], [*([Cell(str(row.reference))] if several else []), *_paired_cells(row, metric)])
+        Row(names[row.label], [*([_label_cell(str(row.reference))] if several else []), *_paired_cells(row, metric)])
         for row in known
     ]
     return Table(headings, rows)
@@ -192,6 +192,12 @@ def _cell(comparison: Comparison, row: Configuration, column: Column, factor: fl
     if hurt:
         deviation = "\n".join(line for line in (hurt.range or deviation, hurt.one_example) if line)
     return Cell(text, deviation, comparison.is_best(row, column))
+
+
+def _label_cell(label: str) -> Cell:
+    """Return a label with an override per line, so that it takes no width from the figures."""
+    first, *overrides = label.split(" ")
+    return Cell(first, "\n".join(overrides))
 
 
 def _paired_cells(row: Paired, metric: str) -> list[Cell]:

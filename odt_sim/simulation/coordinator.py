@@ -149,6 +149,11 @@ class Simulation:
         self._steps = Rounds(self._job, self._backend, rounds, clock, self._state)
         self._evaluated: Sequence[RoundRecord] = ()  # the records that decide which round is reported
 
+    def __repr__(self) -> str:
+        """Return what runs where, in one line."""
+        parts = f"{self._job.strategy!r}, {self.data.devices} devices, {self._rounds} rounds, seed {self._job.seed}"
+        return f"Simulation({parts}, {str(self.directory)!r})"
+
     @property
     def model(self) -> TrainableModel:
         """The model that all devices train, with its initial weights."""

@@ -8,6 +8,7 @@ McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Dece
 `w <- w + sum_i n_i (w_i - w) / sum_i n_i`, where `w_i` is `w` after the local epochs on the device's `n_i` examples.
 """
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Unpack
@@ -117,6 +118,11 @@ class Strategy:
         given = checked_averaging(type(self).__name__, averaging)
         self.server_learning_rate = given.get("server_learning_rate", self.server_learning_rate)
         self.weighting = given.get("weighting", self.weighting)
+
+    def __repr__(self) -> str:
+        """Return the class with its settings, in one line."""
+        settings = [f"{name}={reprlib.repr(value)}" for name, value in vars(self).items() if not name.startswith("_")]
+        return f"{type(self).__name__}({', '.join(settings)})"
 
     @property
     def name(self) -> str:

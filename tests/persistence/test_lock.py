@@ -11,6 +11,7 @@ from odt_sim.cli import build as configuration
 from odt_sim.cli.overrides import composed
 from odt_sim.errors import CheckpointError, FileError
 from odt_sim.persistence.lock import locked
+from odt_sim.persistence.storage import storage_at
 
 HOLDS = """
 import sys
@@ -66,6 +67,12 @@ def test_impossible_folder_is_refused_in_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match=r"file/run/\.lock: cannot write it \(Not a directory\); choose another place"):
         locked(tmp_path / "file" / "run", pytest.fail).__enter__()
+
+
+def test_impossible_storage_is_refused_with_its_setting():
+    message = r"run\.storage: /proc/none/\.lock: cannot write it \(No such file or directory\); choose another place"
+    with pytest.raises(FileError, match=message):
+        storage_at("/proc/none").locked(pytest.fail).__enter__()
 
 
 def test_file_system_without_locks_warns(tmp_path, monkeypatch):

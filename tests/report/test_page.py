@@ -1,6 +1,7 @@
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,15 @@ def test_unpaired_configurations_are_named_with_the_reason(tmp_path):
     alone = " ".join(without_pictures([tmp_path], against="fedper data=mnist")[0].text)
     assert "No configuration could be paired." in alone
     assert "data is digits, not mnist" in alone
+
+
+def test_pairs_of_two_seeds_on_two_data_sets(tmp_path):
+    for data, name, seed in product(("digits", "mnist"), ("fedavg", "fedper"), (0, 1)):
+        settings = {"strategy": name, "data": data}
+        write_run(tmp_path / f"{data}{name}{seed}", name, seed, overrides=[f"data={data}"], settings=settings)
+    parsed, text = without_pictures([tmp_path])
+    assert "With fewer than 3 seeds, no difference can be told from chance." in " ".join(parsed.text)
+    assert "<td>fedavg<small>data=mnist</small></td>" in text  # in two lines, so that the figures keep their width
 
 
 @pytest.fixture

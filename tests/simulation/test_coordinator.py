@@ -19,6 +19,12 @@ from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.fedper import FedPer
 from odt_sim.strategies.local import Local
 
+
+def test_simulation_shows_what_runs_where(simulation):
+    shown = repr(simulation(Local(), "runs/a"))
+    assert shown == f"Simulation({Local()!r}, 7 devices, 3 rounds, seed 0, 'runs/a')"
+
+
 COLUMNS = [
     *(
         "round",

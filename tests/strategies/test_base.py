@@ -25,6 +25,10 @@ def weights(*numbers: float) -> Weights:
     return Weights(LAYOUT, np.array(numbers, np.float32))
 
 
+def test_strategy_shows_its_settings() -> None:
+    assert repr(FedPer(3)) == "FedPer(server_learning_rate=1.0, weighting='by_examples', unseen_epochs=3)"
+
+
 class Demanding(Strategy):
     needs = frozenset({"set_gradient_offset", "train", "embed"})
 

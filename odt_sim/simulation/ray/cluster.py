@@ -195,7 +195,10 @@ def _refusal(address: str) -> str | None:
     try:
         trial = subprocess.run(command, capture_output=True, text=True, timeout=TRIAL_SECONDS, env=environment)
     except subprocess.TimeoutExpired:
-        return f"no answer from Ray within {TRIAL_SECONDS} s; start a cluster (ray start --head), or use local"
+        return (
+            f"no answer from Ray within {TRIAL_SECONDS} s; try again if the cluster is busy (ray status shows it), or "
+            "correct the address"
+        )
     return _explained(trial.stderr) if trial.returncode else None
 
 
