@@ -1,6 +1,7 @@
 """Runs on a cluster: sent by `ray job submit`, and with a node that joins. One file, so that one cluster runs at a time."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -43,6 +44,12 @@ def test_submitted_run_equals_the_serial_one(
     assert done.returncode == 0, done.stdout + done.stderr
     assert "succeeded" in done.stdout
     assert outcome(tmp_path / "submitted") == outcome(tmp_path / "serial")
+    assert "temporary copy" not in done.stdout
+    lost = ["--multirun", *GIVEN, "run.rounds=1", "seed=0", "backend.address=auto", f"hydra.run.dir={tmp_path}/ignored"]
+    done = submitted([*command, *lost], {**os.environ, **head.environment})
+    assert "warning hydra.run.dir is ignored with -m; name the sweep's folder by hydra.sweep.dir" in done.stdout
+    assert "warning results go to Ray's temporary copy of your folder; name a folder that lasts" in done.stdout
+    assert re.search(r"^report: /\S+/working_dir_files/\S+/report\.html$", done.stdout, re.MULTILINE)
 
 
 def submitted(command: list[Any], environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
