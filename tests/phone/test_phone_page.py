@@ -338,6 +338,24 @@ def test_training_that_diverges_sets_the_weights_back(
         np.testing.assert_array_equal(array, before[name])
 
 
+def test_kept_weights_that_are_not_finite_are_not_restored(
+    opened: Callable[..., tuple[Any, Site]], regression: TrainableModel
+) -> None:
+    page, _ = opened(Subject.random(regression))
+    page.click("#tab-personalize")
+    initial = downloaded(page)
+    body = """async (fingerprint) => {
+      const { Store } = await import('./store.js');
+      const state = { weights: { a0: Float32Array.of(NaN) }, slots: null };
+      await new Store(fingerprint).set('weights', { state, history: [], saved: 'Monday' });
+    }"""
+    page.evaluate(body, regression.fingerprint)
+    page.reload()
+    page.wait_for_selector('#personalize .notice.failed:has-text("The kept weights are not finite;")')
+    for name, array in downloaded(page).items():
+        np.testing.assert_array_equal(array, initial[name])
+
+
 def test_examples_with_several_labels_are_rows(
     opened: Callable[..., tuple[Any, Site]], several_labels: TrainableModel
 ) -> None:

@@ -69,6 +69,7 @@ class Personal {
       /** @type {Kept | undefined} */
       const kept = await this.store.get("weights");
       if (!kept) return;
+      if (!finite(kept.state)) throw new Error("The kept weights are not finite; the model has the server's weights instead.");
       await this.trainer.restore(kept.state);
       this.history = kept.history;
       const seconds = Math.round(kept.history.at(-1)?.seconds ?? 0);
@@ -278,9 +279,10 @@ class Personal {
     const [file] = chooser.files ?? [];
     if (!file) return;
     chooser.value = "";
-    this.idle();
+    const content = new Uint8Array(await file.arrayBuffer());
+    this.idle(); // a training may have started while the file was read
     try {
-      const weights = weightsOf(new Uint8Array(await file.arrayBuffer()), this.trainer.description.parameters);
+      const weights = weightsOf(content, this.trainer.description.parameters);
       const state = { weights, slots: this.initial?.slots ?? null };
       if (!finite(state)) throw new Error("holds a weight that is not finite; choose another file.");
       await this.trainer.restore(state);
