@@ -80,7 +80,7 @@ def read_weights(path: Path, model: TrainableModel) -> Weights | None:
         if not isinstance(header, dict) or "__metadata__" in header:
             return None
         tensors = load(content)
-    except (SafetensorError, ValueError, RecursionError):
+    except (SafetensorError, ValueError, KeyError, RecursionError):  # KeyError: a dtype that numpy lacks, such as BF16
         return None
     if set(tensors) != set(model.layout.names):
         raise CheckpointError(

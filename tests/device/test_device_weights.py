@@ -1,5 +1,6 @@
 """Reading, setting, saving and restoring a device's weights and optimizer slots."""
 
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -204,6 +205,15 @@ def test_file_of_another_models_weights_is_refused(softmax: TrainableModel, rows
     save_file({"kernel": np.zeros(3, np.float32)}, tmp_path / "w.safetensors")
     expected = r"w\.safetensors: belongs to another model than .+: expected .+, found kernel; use weights of this model"
     with pytest.raises(CheckpointError, match=expected):
+        Device(softmax, rows(softmax, 2)).restore(tmp_path / "w.safetensors")
+
+
+def test_file_of_weights_that_numpy_has_no_type_for_is_refused(
+    softmax: TrainableModel, rows: Draw, tmp_path: Path
+) -> None:
+    header = json.dumps({"kernel": {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]}}).encode()
+    (tmp_path / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    with pytest.raises(CheckpointError, match=r"w\.safetensors: damaged or not a checkpoint"):
         Device(softmax, rows(softmax, 2)).restore(tmp_path / "w.safetensors")
 
 
