@@ -1,4 +1,4 @@
-"""Checkpoints of devices: atomically written files with a checksum. And files of weights alone."""
+"""Checkpoints of devices, which are atomically written files with a checksum; and files of weights alone."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -307,7 +307,7 @@ def test_rows_of_a_file_personalize_a_regression(
     page.wait_for_selector('#personalize :text("Kept 30 examples of rows.csv.")')
 
 
-def test_training_that_diverges_sets_the_weights_back(
+def test_training_that_diverges_restores_the_weights(
     opened: Callable[..., tuple[Any, Site]], regression: TrainableModel
 ) -> None:
     page, _ = opened(Subject.random(regression))
@@ -326,7 +326,7 @@ def test_training_that_diverges_sets_the_weights_back(
     press(page, "Train")
     sentence = page.wait_for_selector("#personalize .notice.failed").inner_text()
     assert re.fullmatch(
-        r"The loss of step \d+ is (NaN|Infinity)\. The weights of before are set back; scale .*", sentence
+        r"The loss of step \d+ is (NaN|Infinity)\. The weights from before are restored; scale .*", sentence
     )
     page.wait_for_selector('button:text-is("Train")')
     for name, array in downloaded(page).items():
@@ -369,7 +369,7 @@ def test_examples_with_several_labels_are_rows(
     assert cells(page, "personalize") == [["all", "60", "20"]]
     figures = train(page, 1.5)[1:]
     assert int(figures[-1][3].removesuffix("% of 20")) > 75
-    assert "Right labels of held-out examples" in page.locator("#personalize th").all_inner_texts()
+    assert "Correct labels of held-out examples" in page.locator("#personalize th").all_inner_texts()
 
 
 @pytest.mark.parametrize(

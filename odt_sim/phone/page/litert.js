@@ -57,14 +57,14 @@ export function load({ assets = null } = {}) {
 let loading = null;
 
 /**
- * The errors that LiteRT wrote. Its `run` resolves although an op failed, with outputs that hold any values.
+ * The errors that LiteRT printed. Its `run` resolves even if an op fails; the outputs then hold arbitrary values.
  *
  * @type {string[]}
  */
 const errors = [];
 
-/** Hear what LiteRT writes; `loadLiteRt` gives this `Module` to Emscripten. */
-function hearErrors() {
+/** Collect the errors that LiteRT prints; `loadLiteRt` passes this `Module` to Emscripten. */
+function collectErrors() {
   const printErr = (/** @type {string} */ line) => {
     console.error(line);
     if (FAILURE.test(line)) errors.push(line.replace(FAILURE, "").replace(/\.$/, ""));
@@ -87,7 +87,7 @@ async function loadFrom(base) {
   }
   try {
     const library = await import(`${base}dist/index.js`);
-    hearErrors();
+    collectErrors();
     await library.loadLiteRt(`${base}wasm/`);
     return new LiteRt(library);
   } catch (error) {

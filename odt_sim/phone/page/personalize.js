@@ -31,7 +31,7 @@ import { Trainer } from "./training.js";
 
 const INTERVALS = [10, 30, 60]; // seconds of training between two figures
 const SHOWN_PICTURES = 60;
-const REMEDY = "The weights of before are set back; scale the inputs, or export the model with a lower learning rate.";
+const REMEDY = "The weights from before are restored; scale the inputs, or export the model with a lower learning rate.";
 
 /** @param {Subject} subject */
 export async function personalizeSection(subject) {
@@ -113,7 +113,7 @@ class Personal {
     });
     const take = action(this.keeping, () => this.take(chooser));
     const chooser = element("input", { type: "file", id: "weights", accept: ".safetensors", onchange: take });
-    return [buttons[0], element("label", { class: "file" }, "Take weights", chooser), ...buttons.slice(1)];
+    return [buttons[0], element("label", { class: "file" }, "Load weights", chooser), ...buttons.slice(1)];
   }
 
   show() {
@@ -158,7 +158,7 @@ class Personal {
   get scoreName() {
     const { classes, several_labels } = this.trainer.description;
     if (classes === null) return "Mean squared error on held-out examples";
-    return several_labels ? "Right labels of held-out examples" : "Accuracy on held-out examples";
+    return several_labels ? "Correct labels of held-out examples" : "Accuracy on held-out examples";
   }
 
   async changed() {
@@ -208,7 +208,7 @@ class Personal {
 
   /**
    * @param {number} interval Seconds.
-   * @throws {Error} If a call fails, or a loss or weight is not finite; the weights are those of before then.
+   * @throws {Error} If a call fails, or a loss or weight is not finite; the weights are then those from before.
    */
   async part(interval) {
     const before = await this.trainer.state();
