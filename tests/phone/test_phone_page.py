@@ -257,11 +257,22 @@ def test_weights_of_another_model_are_refused(
     tensors: Any, sentence: str, harness: Any, softmax: TrainableModel
 ) -> None:
     content = save_tensors(tensors) if tensors else b"weights"
-    given = {"content": list(content), "parameters": [{"name": p.name, "shape": p.shape} for p in softmax.parameters]}
+    assert re.fullmatch(sentence, refusal(harness, content, softmax))
+
+
+def test_cut_file_of_weights_is_refused(harness: Any, softmax: TrainableModel) -> None:
+    content = save_tensors({p.name: np.zeros(p.shape, np.float32) for p in softmax.parameters})
+    assert re.fullmatch(r"cut within \S+; save the weights again\.", refusal(harness, content[:-1], softmax))
+
+
+def refusal(page: Any, content: bytes, model: TrainableModel) -> str:
+    """Return the page's error for a file of weights."""
+    given = {"content": list(content), "parameters": [{"name": p.name, "shape": p.shape} for p in model.parameters]}
     body = """
       try { m.weightsOf(Uint8Array.from(given.content), given.parameters) } catch (error) { return error.message }
     """
-    assert re.fullmatch(sentence, module(harness, "safetensors", body, given))
+    message: str = module(page, "safetensors", body, given)
+    return message
 
 
 def regression_rows() -> np.ndarray[Any, Any]:

@@ -4,6 +4,8 @@
  * @module
  */
 
+import { product } from "./frames.js";
+
 /**
  * @param {readonly { name: string, shape: readonly number[] }[]} parameters In the order `a0..aN`.
  * @param {Record<string, import("./litert.js").Numbers>} weights `a0..aN`.
@@ -42,8 +44,9 @@ export function weightsOf(content, parameters) {
       const instead = found ? `${found.dtype} [${found.shape}]` : `only ${Object.keys(header).slice(0, 5).join(", ")}`;
       throw new Error(`expected ${name} of F32 [${shape}], found ${instead}; choose weights of this model.`);
     }
-    const [start, end] = found.data_offsets;
-    weights[`a${index}`] = /** @type {Float32Array<ArrayBuffer>} */ (new Float32Array(values.slice(start, end)));
+    const own = values.slice(...found.data_offsets);
+    if (own.byteLength !== 4 * product(shape)) throw new Error(`cut within ${name}; save the weights again.`);
+    weights[`a${index}`] = /** @type {Float32Array<ArrayBuffer>} */ (new Float32Array(own));
   }
   return weights;
 }
