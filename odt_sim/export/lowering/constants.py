@@ -35,8 +35,9 @@ def reshaped(x: tf.Tensor, sizes: Sequence[int]) -> tf.Tensor:
     """Return a tensor with other sizes, of which one may be -1; of a reshaped tensor, that which was reshaped."""
     if x.shape.rank == len(sizes) and all(size in (-1, own) for own, size in zip(x.shape, sizes, strict=True)):
         return x
-    source = x.op.inputs[0] if x.op.type == "Reshape" else x
-    if source.shape.is_fully_defined() or not x.shape.is_fully_defined():  # else only `x` knows all sizes
-        x = source
+    if x.op.type == "Reshape":
+        source = x.op.inputs[0]
+        if source.shape.is_fully_defined() or not x.shape.is_fully_defined():  # else only `x` knows all sizes
+            return reshaped(source, sizes)
     attributes = {"T": type_attribute(x.dtype), "Tshape": type_attribute(tf.int32)}
     return created("Reshape", [x, integers(sizes)], [x.dtype], attributes)[0]
