@@ -18,7 +18,7 @@ from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.errors import DataError, ModelError
 from odt_sim.export import export_model
-from odt_sim.phone.subject import check_for_page
+from odt_sim.model.browsers import check_for_browsers
 from odt_sim.simulation.checks import check_fit
 
 ROWS, POSITIONS, CLASSES, BATCH, RATE = 10, 5, 3, 4, 0.5
@@ -94,7 +94,7 @@ def test_data_with_the_ignored_label_fits(exported: tuple[Any, Any, Path, int]) 
 
 def test_the_page_for_phones_refuses_the_file(exported: tuple[Any, Any, Path, int]) -> None:
     with pytest.raises(ModelError, match=f": leaves the label {exported[3]} out of its loss and figures; the page for"):
-        check_for_page(TrainableModel.load(exported[2]))
+        check_for_browsers(TrainableModel.load(exported[2]))
 
 
 def test_refused_labels_say_how_to_ignore_them(tmp_path: Path) -> None:

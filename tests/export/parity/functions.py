@@ -44,7 +44,7 @@ def functions(x: Any) -> list[Any]:
         lambda x: ops.rfft(x)[0],
         lambda x: ops.irfft(tuple(0.5 * part for part in ops.rfft(x))),
         lambda x: ops.triu(ops.einsum("bi,bj->bij", x, x)),
-        lambda x: ops.switch(ops.cast(ops.sum(x[:2]) > 0.0, "int32"), [lambda v: v, lambda v: v * v], x),
+        lambda x: ops.switch(ops.cast(ops.sum(x[:1]) > 0.0, "int32"), [lambda v: v, lambda v: v * v], x),
     ]
     return [layers.Lambda(function)(x) for function in found]
 
