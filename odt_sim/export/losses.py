@@ -47,7 +47,6 @@ REFUSED = {
 """Losses that cannot be exported, why, and what to do."""
 
 REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight", "sum")
-NEARLY_NONE = 1e-16  # more than a device writes for a given weight of 0, and less than the rounding of others
 PROBE = 5  # the rows of a batch that the shapes of a loss are probed with
 
 
@@ -104,8 +103,6 @@ class Objective:
             weight: The weight of each value, `[batch, ...]`; those of a padded batch are 0 and `batch / real rows`.
             real: 1 for real rows and 0 for padding, `[batch]`.
         """
-        if self.function.reduction == "mean_with_sample_weight":
-            weight = tf.nn.relu(weight - NEARLY_NONE)  # a batch without weight has the loss 0
         if self.rank == 0 and self.name in OVERLAPS:
             y, output = (tf.cast(t, tf.float32) * _per_row(real, len(t.shape)) for t in (y, output))
         if self.masked or self.ignore_class is not None:

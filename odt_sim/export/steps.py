@@ -34,6 +34,7 @@ from odt_sim.export.tracing import traced, unrolled
 from odt_sim.model.names import full, is_one_of
 
 PRODUCTS = {"MatMul", "BatchMatMulV2", "Einsum", "Conv2D", "DepthwiseConv2dNative", "Conv2DBackpropInput"}
+NEARLY_NONE = 1e-16  # more than a device writes for a given weight of 0, and less than the rounding of others
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,12 @@ class Training:
     ) -> list[tf.Tensor]:
         """Return the weight of each value of each output's loss, per example or per position."""
         factors, rows = self.class_weight, [-1]
-        weights = [tf.reshape(sample_weight, rows + [1] * (objective.rank - 1)) for objective in self.objectives]
+        given = tf.nn.relu(tf.cast(sample_weight, tf.float32) - NEARLY_NONE)
+        weights = [tf.reshape(given, rows + [1] * (objective.rank - 1)) for objective in self.objectives]
         if factors is None:
             return weights
-        given = zip(weights, targets, outputs, self.objectives, strict=True)
-        return [weight * tf.gather(factors, _counted(_classes(y, output), own)) for weight, y, output, own in given]
+        each = zip(weights, targets, outputs, self.objectives, strict=True)
+        return [weight * tf.gather(factors, _counted(_classes(y, output), own)) for weight, y, output, own in each]
 
     def loss(
         self,

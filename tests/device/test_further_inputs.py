@@ -211,6 +211,23 @@ def test_example_of_weight_0_is_a_row_as_in_keras(tmp_path: Path, reduction: str
     np.testing.assert_array_equal(trained.parameters().select(layout).vector, before.vector)
 
 
+@pytest.mark.parametrize("optimizer", ["Lion", "Lamb"])
+def test_examples_of_weight_0_move_nothing_under_optimizers_without_scale(tmp_path: Path, optimizer: str) -> None:
+    """Lion takes the sign of a gradient, and Lamb its direction, however small it is."""
+    import keras
+
+    from odt_sim.export import export_model
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    network = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, bias_initializer="ones")])
+    path = tmp_path / "weighted.tflite"
+    export_model(network, path, loss=loss, optimizer=getattr(keras.optimizers, optimizer)(RATE), batch_size=4)
+    trained = Device(TrainableModel.load(path), (X[:3], Y[:3]))
+    before = trained.weights.vector.copy()
+    trained.train(inputs={"sample_weight": np.zeros(3)})
+    np.testing.assert_array_equal(trained.weights.vector, before)
+
+
 @pytest.mark.parametrize("weight", [np.nan, np.inf, -0.5])
 def test_weights_out_of_range_are_refused(small_mlp: TrainableModel, weight: float) -> None:
     weights = np.ones(ROWS)
