@@ -151,7 +151,7 @@ def order_accesses(function: Any) -> None:
     since = {argument.name: list[str]() for argument in function.signature.input_arg if argument.type == DT_RESOURCE}
     last = dict[str, str]()
     for node in function.node_def:
-        for handle in {source for source in node.input if source in since}:
+        for handle in dict.fromkeys(source for source in node.input if source in since):
             if node.op in READS:
                 before = [last[handle]] if handle in last else []
                 since[handle].append(node.name)
