@@ -94,12 +94,13 @@ def _checked(model: TrainableModel, name: str, value: Any, rows: int, what: str)
             f"{what}: training input {name!r}: expected {declared.dtype} {list(shape)}, found {array.dtype} "
             f"{list(array.shape)}" + ("; give a row for each example" if declared.of_rows else "")
         )
-    if name == SAMPLE_WEIGHT:
-        _check_weights(array, what)
-    array = array.astype(
-        declared.dtype, copy=False
-    )  # NaN of a diverged model makes NaN losses, which exclude the device
-    return np.where(array == 0, np.float32(LEAST_WEIGHT), array) if name == SAMPLE_WEIGHT else array
+    # NaN of a diverged model makes NaN losses, which exclude the device.
+    with np.errstate(over="ignore"):  # a weight becomes infinite and is refused
+        array = array.astype(declared.dtype, copy=False)
+    if name != SAMPLE_WEIGHT:
+        return array
+    _check_weights(array, what)
+    return np.where(array == 0, np.float32(LEAST_WEIGHT), array)
 
 
 def _check_weights(weights: NDArray[Any], what: str) -> None:

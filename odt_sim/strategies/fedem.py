@@ -7,8 +7,8 @@ model. A device's user gets the mean of the models' answers, weighted by pi: of 
 Travels: all models down and up, BatchNorm statistics included.
 Stays: pi. Optimizer slots start fresh for each model and round, and Dropout draws as in FedAvg.
 Deviations: the paper starts from different random models. Here all start as exported, and each device draws its first pi,
-uniform on the simplex, so that the first averages differ. Weights in training are at least 1e-6, since BatchNorm leaves out
-examples of weight 0.
+uniform on the simplex, so that the first averages differ. Weights in training are at least 1e-6, since tiny float32
+numbers make steps slow.
 Unseen devices find pi by E-steps, which leave the models as they are.
 Hyper-parameters: `components`, 1 or more, default 3 (M, as in the paper). The gradients of a model are those of FedAvg times
 q, so that `train.learning_rate` may be higher.
@@ -69,9 +69,8 @@ class FedEM(Strategy):
         for i, model in enumerate(models):
             device.begin_again()
             device.restore(model)
-            weights = np.nan_to_num(
-                np.maximum(shares[:, i], LEAST), nan=1.0
-            )  # NaN losses of a diverged model exclude it
+            # Shares of a diverged model are NaN, which no weight may be; its NaN losses exclude the device.
+            weights = np.nan_to_num(np.maximum(shares[:, i], LEAST), nan=1.0)
             losses.append(device.train(inputs={"sample_weight": weights.astype(np.float32)}))
             changes[_name(i)] = device.weights.select(model.layout) - model
         device.state[MIXTURE] = shares.mean(axis=0)

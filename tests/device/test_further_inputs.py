@@ -228,11 +228,11 @@ def test_examples_of_weight_0_move_nothing_under_optimizers_without_scale(tmp_pa
     np.testing.assert_array_equal(trained.weights.vector, before)
 
 
-@pytest.mark.parametrize("weight", [np.nan, np.inf, -0.5])
-def test_weights_out_of_range_are_refused(small_mlp: TrainableModel, weight: float) -> None:
+@pytest.mark.parametrize(("weight", "found"), [(np.nan, "nan"), (np.inf, "inf"), (-0.5, "-0.5"), (1e300, "inf")])
+def test_weights_out_of_range_are_refused(small_mlp: TrainableModel, weight: float, found: str) -> None:
     weights = np.ones(ROWS)
     weights[4] = weight
-    with pytest.raises(DataError, match=rf"'sample_weight': expected .* at least 0, found {weight} for example 4"):
+    with pytest.raises(DataError, match=rf"'sample_weight': expected .* at least 0, found {found} for example 4"):
         Device(small_mlp, (X, Y)).train(inputs={"sample_weight": weights})
 
 
