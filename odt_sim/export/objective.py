@@ -60,14 +60,14 @@ def objectives_of(
 
 def _losses(given: Any, names: Sequence[str], *, own: bool) -> list[Any]:
     """Return the loss of each output; Keras trains a model with an output that has none."""
-    if isinstance(given, Mapping) and "name" not in given and len(names) > 1:
+    if isinstance(given, Mapping) and "name" not in given and {identifier(name) for name in given} < set(names):
         given = {**dict.fromkeys(names), **{identifier(name): loss for name, loss in given.items()}}
     losses = per_output("loss", given, names)
     missing = [name for name, loss in zip(names, losses, strict=True) if loss is None]
     if missing and not own and len(missing) < len(names):
         raise ExportError(
             f"loss: expected one for each output, found none for {missing[0]!r}; give it one, with a factor of 0 in "
-            "loss_weights if it shall not train, or export a keras.Model without this output"
+            "loss_weights if it should not train, or export a keras.Model without this output"
         )
     return losses
 
