@@ -139,13 +139,6 @@ class Settings:
         ]
         cls.__doc__ = "\n".join([f"{cls.__doc__}\n\nAttributes:", *lines])
 
-    def __repr__(self) -> str:
-        """Return one line with the settings that are not the defaults."""
-        given = {field.name: vars(self)[field.name] for field in fields(self)}  # type: ignore[arg-type]
-        defaults = {field.name: field.default for field in fields(self)}  # type: ignore[arg-type]
-        changed = [f"{name}={value!r}" for name, value in given.items() if value != defaults[name]]
-        return f"{type(self).__name__}({', '.join(changed)})"
-
     @classmethod
     def hints(cls) -> dict[str, Any]:
         """Return the settings' types by key, such as `fleet.cohort`, those of groups within it included."""

@@ -236,7 +236,10 @@ class Fleet(Settings, group="fleet"):
     availability: Availability = setting(Availability(), "when devices are available")  # noqa: RUF009
     schedule: Schedule = setting(Schedule(), "when the server starts devices and updates its model")  # noqa: RUF009
 
-    __repr__ = Settings.__repr__  # a dataclass would list all defaults
+    def __repr__(self) -> str:
+        """Return one line with the settings that are not the defaults."""
+        given = ((each, getattr(self, each.name)) for each in fields(self))
+        return f"Fleet({', '.join(f'{each.name}={value!r}' for each, value in given if value != each.default)})"
 
     def check_size(self, devices: int) -> None:
         """Check the settings that depend on the number of devices.
