@@ -1,4 +1,4 @@
-"""Find models of which an example's output depends on the others of its batch, such as minibatch statistics of one's own."""
+"""Find models in which an example's output depends on the others of its batch, such as through a mean over the batch."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ from odt_sim.export.lowering.calls import LOOPS
 from odt_sim.export.parameters import all_layers
 
 KNOWN = ("keras.", "odt_sim.")
-"""Packages of which each layer treats the rows of a batch alone, or is exported so; Lambda runs a function of the user's."""
+"""Packages whose layers treat each row of a batch alone, or are exported so; Lambda runs a function of the user's."""
 
 TRIALS = 3
 

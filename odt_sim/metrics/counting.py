@@ -11,7 +11,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def counting(model: TrainableModel, y: Arrays, masks: Arrays) -> dict[str, NDArray[Any]]:
-    """Return by the name of the output 1 where a position counts, as its labels are; outputs of which all count are absent.
+    """Return for each output, in the shape of its labels, 1 where a position counts; outputs of which all count are absent.
 
     Args:
         model: The model.
