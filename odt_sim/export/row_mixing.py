@@ -11,9 +11,7 @@ from odt_sim.errors import ExportError
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.calls import LOOPS
 from odt_sim.export.parameters import all_layers
-
-KNOWN = ("keras.", "odt_sim.")
-"""Packages whose layers treat each row of a batch alone, or are exported so; Lambda runs a function of the user's."""
+from odt_sim.export.pytorch.module import Module
 
 TRIALS = 3
 
@@ -21,7 +19,8 @@ TRIALS = 3
 def check_rows_alone(model: keras.Model, infer: Trace, batch_size: int | None) -> None:
     """Check that rows which pad a partial batch change no other row's output.
 
-    Only models with code of the user's are run: own layers, Lambda, functions of `keras.ops`, an own `call`.
+    Only models with code of the user's are run: own layers, Lambda, functions of `keras.ops`, an own `call`, PyTorch modules
+    and SavedModels.
 
     Args:
         model: The model.
@@ -31,20 +30,32 @@ def check_rows_alone(model: keras.Model, infer: Trace, batch_size: int | None) -
     suspects = list(_suspects(model)) if batch_size not in (None, 1) else []
     if suspects and not _may_run_on(infer.concrete) and _mixes(infer.concrete):
         where = suspects[0] if len(suspects) == 1 else f"model {model.name!r}, in one of {', '.join(suspects)}"
+        fixed = any(isinstance(layer, Module) for layer in all_layers(model))  # the graphs of PyTorch fix the rows
+        advice = (
+            "compute it from each example alone" if fixed else "export with batch_size=None, which needs no padding"
+        )
         raise ExportError(
             f"{where}: an example's output depends on the others of its batch, so the rows that pad a partial batch would "
-            "count; export with batch_size=None, which needs no padding"
+            f"count; {advice}"
         )
 
 
 def _suspects(model: keras.Model) -> Iterator[str]:
     """Yield in words what the user wrote: layers, models and operations."""
     for layer in all_layers(model):
-        if not type(layer).__module__.startswith(KNOWN) or isinstance(layer, keras.layers.Lambda):
+        if _runs_own_code(layer):
             yield f"{'model' if isinstance(layer, keras.Model) else 'layer'} {layer.name!r}"
         for operation in getattr(layer, "operations", ()):
             if not isinstance(operation, keras.layers.Layer):
                 yield f"operation {operation.name!r}"
+
+
+def _runs_own_code(layer: keras.layers.Layer) -> bool:
+    """Return whether a layer runs code of the user's: all others treat each row alone, or are exported so."""
+    package = type(layer).__module__.partition(".")[0]
+    if package == "odt_sim":
+        return isinstance(layer, keras.Model)  # a PyTorch module or a SavedModel
+    return package != "keras" or isinstance(layer, keras.layers.Lambda)
 
 
 def _may_run_on(function: Any) -> bool:

@@ -14,6 +14,7 @@ from odt_sim.errors import ExportError
 from odt_sim.export import export_model
 from odt_sim.export.interface import interface_of
 from odt_sim.export.row_mixing import check_rows_alone
+from odt_sim.export.sources import model_of
 from odt_sim.export.steps import trace_infer
 
 BATCH = 8
@@ -90,6 +91,12 @@ def test_other_code_passes_and_leaves_the_model_unchanged(build: Any) -> None:
     checked(model)
     for variable, value in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
+
+
+def test_saved_model_that_mixes_rows_is_refused(tmp_path: Path) -> None:
+    sequential(Centring()).export(tmp_path / "saved", verbose=False)
+    with pytest.raises(ExportError, match=r"^model 'saved_model': an example's output depends on the others"):
+        checked(model_of(tmp_path / "saved"))
 
 
 def test_any_number_of_rows_needs_no_padding(tmp_path: Path) -> None:

@@ -230,6 +230,18 @@ def test_view_that_is_changed_in_place_is_refused() -> None:
         keras_model(Doubles(4, 3), torch.zeros(2, 4), 2)
 
 
+def test_module_that_mixes_rows_is_refused(tmp_path: Path) -> None:
+    class Centring(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x - x.mean(0))
+
+    settings = {"example": torch.zeros(2, 3), "loss": "mean_squared_error", "optimizer": "SGD"}
+    with pytest.raises(
+        ExportError, match=r"^model 'centring': an example's output .*; compute it from each example alone$"
+    ):
+        export_model(Centring(3, 2), tmp_path / "m.tflite", **settings, batch_size=2)
+
+
 def test_roles_and_groups_follow_the_module() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
     module[0].weight.requires_grad = False
