@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
 
-test: .venv/.dev-installed  ## run the fast tests on all cores: every feature, in about ten minutes
+test: .venv/.dev-installed  ## run the fast tests on all cores: every feature, in about a quarter of an hour
 	$(BIN)/pytest --numprocesses auto --dist loadfile -m "not slow and not phone"
 
 test-slow: .venv/.dev-installed  ## run the slow tests: kills, clusters, fuzzing, every shipped model
