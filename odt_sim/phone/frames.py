@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.errors import DataError
+from odt_sim.model.browsers import TYPES
 
 Array = NDArray[Any]
 
 MAGIC = b"odt1"
-DTYPES = ("float32", "int32", "uint8")
 LONGEST_HEADER = 1 << 20
 MOST_AXES = 8
 
@@ -45,8 +45,8 @@ def encode(message: Message) -> bytes:
     """
     arrays = {name: np.ascontiguousarray(array) for name, array in message.tensors.items()}
     for name, array in arrays.items():
-        if array.dtype.name not in DTYPES:
-            raise DataError(f"tensor {name} for a phone: expected {', '.join(DTYPES)}, found {array.dtype.name}")
+        if array.dtype.name not in TYPES:
+            raise DataError(f"tensor {name} for a phone: expected {', '.join(TYPES)}, found {array.dtype.name}")
     declared = [
         {"name": name, "dtype": array.dtype.name, "shape": list(np.shape(message.tensors[name]))}
         for name, array in arrays.items()
@@ -99,7 +99,7 @@ def _header(text: bytes) -> dict[str, Any]:
 
 
 def _declared(name: str, dtype: str, shape: list[int]) -> tuple[str, np.dtype[Any], tuple[int, ...]]:
-    if not isinstance(name, str) or dtype not in DTYPES or len(shape) > MOST_AXES:
+    if not isinstance(name, str) or dtype not in TYPES or len(shape) > MOST_AXES:
         raise ValueError(f"tensor {name!r} of {dtype!r}")
     if not all(type(size) is int and 0 <= size < 1 << 31 for size in shape):
         raise ValueError(f"tensor {name!r} of shape {shape}")

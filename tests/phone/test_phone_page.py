@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -174,6 +174,12 @@ def downloaded(page: Any) -> dict[str, np.ndarray[Any, Any]]:
     return load_file(saved(page))
 
 
+def assert_downloaded(page: Any, expected: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Assert that the page's weights are the expected ones, to the bit."""
+    for name, array in downloaded(page).items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
 def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
     opened: Callable[..., tuple[Any, Site]], softmax: TrainableModel, tmp_path: Path
 ) -> None:
@@ -216,8 +222,7 @@ def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
     assert cells(page, "personalize") == rows
     draw(page, "7", 0.01)
     page.wait_for_selector('#reading:has-text("The model reads 7")')
-    for name, array in downloaded(page).items():
-        np.testing.assert_array_equal(array, trained[name])
+    assert_downloaded(page, trained)
 
     press(page, "Forget the weights")
     page.wait_for_selector('#personalize .notice:has-text("The weights are forgotten")')
@@ -234,8 +239,7 @@ def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
     ready(page, site.address + "#personalize")
     page.reload()
     page.wait_for_selector('#personalize .notice.good:has-text("Restored your weights of")')
-    for name, array in downloaded(page).items():
-        np.testing.assert_array_equal(array, trained[name])
+    assert_downloaded(page, trained)
 
     sent = [request for request in requests if not request.url.startswith(("blob:", "data:"))]
     assert sent
@@ -340,13 +344,11 @@ def test_training_that_diverges_restores_the_weights(
         r"The loss of step \d+ is (NaN|Infinity)\. The weights from before are restored; scale .*", sentence
     )
     page.wait_for_selector('button:text-is("Train")')
-    for name, array in downloaded(page).items():
-        np.testing.assert_array_equal(array, before[name])
+    assert_downloaded(page, before)
     page.reload()
     page.wait_for_selector('#personalize .notice.good:has-text("Restored your weights of")')
     assert cells(page, "personalize")[-1] == trained
-    for name, array in downloaded(page).items():
-        np.testing.assert_array_equal(array, before[name])
+    assert_downloaded(page, before)
 
 
 def test_kept_weights_that_are_not_finite_are_not_restored(
@@ -363,8 +365,7 @@ def test_kept_weights_that_are_not_finite_are_not_restored(
     page.evaluate(body, regression.fingerprint)
     page.reload()
     page.wait_for_selector('#personalize .notice.failed:has-text("The kept weights are not finite;")')
-    for name, array in downloaded(page).items():
-        np.testing.assert_array_equal(array, initial[name])
+    assert_downloaded(page, initial)
 
 
 def test_examples_with_several_labels_are_rows(

@@ -7,7 +7,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from odt_sim.export.lowering.constants import shared
-from odt_sim.export.lowering.creation import created
+from odt_sim.export.lowering.creation import created, type_attribute
 from odt_sim.export.lowering.registry import Refusal, Value
 
 FOLDED = (tf.int32, tf.int64, tf.bool)  # types of shapes; a random generator's key is uint64
@@ -40,7 +40,7 @@ def copied(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
 def copied_as_real(op: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
     """Add a traced op on complex numbers to the current graph, on real ones."""
     attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
-    real = tf.compat.v1.AttrValue(type=tf.float32.as_datatype_enum)
+    real = type_attribute(tf.float32)
     attributes = {
         name: real if value.type == tf.complex64.as_datatype_enum else value for name, value in attributes.items()
     }
