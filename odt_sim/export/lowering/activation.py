@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from odt_sim.export.lowering.image_rows import elementwise
 from odt_sim.export.lowering.late import recomputed, zero_after
 from odt_sim.export.lowering.pooling import positive
 from odt_sim.export.lowering.registry import Memo, Value, computes, lowers
@@ -11,9 +12,9 @@ from odt_sim.export.lowering.registry import Memo, Value, computes, lowers
 def relu6_grad(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute dX = dY if 0 < Y < 6, that is Y (6 - Y) > 0, else 0."""
     gradient, y = inputs
-    y = y if op.inputs[1].op.type == "Relu6" else tf.nn.relu6(y)
+    y = y if op.inputs[1].op.type == "Relu6" else elementwise(tf.nn.relu6, y)
     y = recomputed(y, gradient, memo)
-    return [gradient * positive(y * (zero_after(gradient) + 6.0 - y))]
+    return [elementwise(lambda dy, y, six: dy * positive(y * (six - y)), gradient, y, zero_after(gradient) + 6.0)]
 
 
 @lowers("LeakyReluGrad")

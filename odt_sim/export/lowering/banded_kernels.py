@@ -44,6 +44,12 @@ class Band:
         """The input blocks that an output block depends on, relative to its number."""
         return sorted({m // self.inputs for _, _, m in self.taps})
 
+    @cached_property
+    def used(self) -> dict[int, tuple[int, int]]:
+        """The first position of an input block that matters to an output block, and the one after the last, by offset."""
+        within = {k: [m % self.inputs for _, _, m in self.taps if m // self.inputs == k] for k in self.offsets}
+        return {k: (min(own), max(own) + 1) for k, own in within.items()}
+
     @property
     def bare(self) -> bool:
         """Whether the zeros around the input can be omitted: blocks are single positions, and each tap reaches the input."""
@@ -56,11 +62,18 @@ class Band:
 
     @cached_property
     def placement(self) -> NDArray[np.float32]:
-        """A matrix of 1 per tap, else 0: `[offsets * inputs * outputs, kernel]`."""
+        """A matrix of 1 per tap, else 0: `[used inputs * outputs, kernel]`."""
         found = np.zeros((len(self.offsets), self.inputs, self.outputs, self.kernel), np.float32)
         for o, j, m in self.taps:
             found[self.offsets.index(m // self.inputs), m % self.inputs, o, j] = 1.0
-        return found.reshape(-1, self.kernel)
+        return np.concatenate([found[i, slice(*own)] for i, own in enumerate(self.used.values())]).reshape(
+            -1, self.kernel
+        )
+
+    @property
+    def trivial(self) -> bool:
+        """Whether the banded kernel is the kernel itself."""
+        return np.array_equal(self.placement, np.eye(self.kernel))
 
 
 def forward(windows: Windows, axis: int, block: int) -> Band:

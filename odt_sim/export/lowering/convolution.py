@@ -8,15 +8,10 @@ import tensorflow as tf
 
 from odt_sim.export.lowering.banded_kernels import backward, forward
 from odt_sim.export.lowering.constants import reshaped
-from odt_sim.export.lowering.convolution_products import (
-    SPARE,
-    Bands,
-    convolved,
-    filter_gradient,
-    filter_gradient_of_joined,
-    is_joined,
-)
+from odt_sim.export.lowering.convolution_products import SPARE, convolved
+from odt_sim.export.lowering.filter_gradients import filter_gradient, filter_gradient_of_joined
 from odt_sim.export.lowering.grey_images import Layout, UnpooledGrey
+from odt_sim.export.lowering.joined_columns import Bands, is_joined
 from odt_sim.export.lowering.late import late
 from odt_sim.export.lowering.pooling import (
     BeforePooling,

@@ -4,12 +4,14 @@ TFLite's own kernel accepts variable weights and is the fastest for the forward 
 of the output gradient with the flipped kernel; with strides it would multiply mostly zeros, and sums of slices are faster.
 """
 
+import operator
 from itertools import product
 
 import tensorflow as tf
 
 from odt_sim.export.lowering.banded_kernels import backward
 from odt_sim.export.lowering.constants import reshaped
+from odt_sim.export.lowering.image_rows import elementwise
 from odt_sim.export.lowering.late import late
 from odt_sim.export.lowering.reduction import sum_over
 from odt_sim.export.lowering.registry import Memo, Value, lowers
@@ -36,7 +38,7 @@ def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo)
     kernel = op.outputs[0].shape
     windows = _windows(op, x.shape, kernel)
     image = padded(_repeated(late(x, gradient, memo), kernel[3]), windows)
-    sums = [sum_over(x * gradient, {0, 1, 2}) for x in elements(image, windows)]
+    sums = [sum_over(elementwise(operator.mul, x, gradient), {0, 1, 2}) for x in elements(image, windows)]
     rows = [
         tf.concat(sums[i : i + kernel[1]], 0) for i in range(0, len(sums), kernel[1])
     ]  # XNNPACK concatenates few at once
@@ -88,7 +90,8 @@ def _input_by_slices(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windows) -
 
     def place(row: int, column: int) -> tf.Tensor:
         taps = product((tap for tap in rows.taps if tap[0] == row), (tap for tap in columns.taps if tap[0] == column))
-        return sum_of([slices[m, n] * weights[i * windows.size[1] + j] for (_, i, m), (_, j, n) in taps])
+        weighted = ((slices[m, n], weights[i * windows.size[1] + j]) for (_, i, m), (_, j, n) in taps)
+        return sum_of(elementwise(operator.mul, *pair) for pair in weighted)
 
     lines = [tf.concat([place(row, column) for column in range(columns.outputs)], -1) for row in range(rows.outputs)]
     lines = [reshaped(line, [-1, rows.blocks, 1, columns.blocks * line.shape[3]]) for line in lines]

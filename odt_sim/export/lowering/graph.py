@@ -12,6 +12,7 @@ from odt_sim.errors import ExportError
 from odt_sim.export.lowering.calls import LOOPS, bodies, needed, written
 from odt_sim.export.lowering.complex_numbers import complex_values, is_complex
 from odt_sim.export.lowering.constant_folding import copied, copied_as_real, evaluated, folded
+from odt_sim.export.lowering.image_rows import ELEMENTWISE, elementwise
 from odt_sim.export.lowering.open_batch import Probed, Probes
 from odt_sim.export.lowering.registry import (
     KEPT,
@@ -249,6 +250,8 @@ def _values(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[V
         raise unknown(op)
     if other is not None:
         raise Refusal(f"the op {op.type} computes in {other.name}, expected float32; cast to that, or set the dtype")
+    if op.type in ELEMENTWISE:
+        return [elementwise(lambda *own: copied(op, list(own))[0], *inputs)]
     return copied(op, inputs)
 
 

@@ -5,10 +5,13 @@ activations only, such as a mask, would run in the forward pass and keep its mem
 from a gradient delays it, unless it is small: the ops that make the zero then cost more time than the memory is worth.
 """
 
+import operator
+
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import copied
 from odt_sim.export.lowering.constants import integers, reshaped
+from odt_sim.export.lowering.image_rows import elementwise, is_image, rows_of
 from odt_sim.export.lowering.registry import Memo
 
 RELUS = ("Relu", "Relu6")
@@ -26,8 +29,9 @@ def zero_after(gradient: tf.Tensor) -> tf.Tensor | float:
     if _is_small(gradient):
         return 0.0
     rank = len(gradient.shape)
-    first = tf.slice(gradient, integers([0] * rank), integers([1] * rank))
-    return tf.minimum(tf.abs(first), 0.0)
+    source = rows_of(gradient) if is_image(gradient) else gradient
+    first = tf.slice(source, integers([0] * len(source.shape)), integers([1] * len(source.shape)))
+    return reshaped(tf.minimum(tf.abs(first), 0.0), [1] * rank)
 
 
 def _is_small(gradient: tf.Tensor) -> bool:
@@ -37,7 +41,7 @@ def _is_small(gradient: tf.Tensor) -> bool:
 def late(x: tf.Tensor, gradient: tf.Tensor, memo: Memo) -> tf.Tensor:
     """Return `x` as a value that exists only after a gradient with as many axes."""
     again = recomputed(x, gradient, memo)
-    return again if again is not x or _is_small(gradient) else x + zero_after(gradient)
+    return again if again is not x or _is_small(gradient) else elementwise(operator.add, x, zero_after(gradient))
 
 
 def recomputed(x: tf.Tensor, gradient: tf.Tensor, memo: Memo) -> tf.Tensor:

@@ -9,6 +9,7 @@ from itertools import groupby
 import tensorflow as tf
 
 from odt_sim.export.lowering.constants import integers, reshaped
+from odt_sim.export.lowering.image_rows import elementwise, is_image, rows_of
 from odt_sim.export.lowering.registry import Refusal
 
 ALL = slice(None)
@@ -119,6 +120,17 @@ def part(x: tf.Tensor, rows: slice = ALL, columns: slice = ALL) -> tf.Tensor:
     ranges = [range(*own.indices(size)) for own, size in zip((rows, columns), x.shape[1:3], strict=True)]
     if [len(own) for own in ranges] == x.shape[1:3]:
         return x
+    if not (is_image(x) and x.op.type == "Reshape" and all(own.step == 1 for own in ranges)):
+        return cut(x, *ranges, range(x.shape[3]))
+    own, across = ranges
+    lines = cut(rows_of(x), own, range(across.start * x.shape[3], across.stop * x.shape[3]))
+    return reshaped(lines, [-1 if x.shape[0] is None else x.shape[0], len(own), len(across), x.shape[3]])
+
+
+def cut(x: tf.Tensor, *ranges: range) -> tf.Tensor:
+    """Return a range of each axis after the first; the tensor itself, without a copy, if these are all."""
+    if [len(own) for own in ranges] == x.shape[1:]:
+        return x
     begin, end, step = ([getattr(own, name) for own in ranges] for name in ("start", "stop", "step"))
     return tf.strided_slice(
         x, integers([0, *begin]), integers([0, *end]), integers([1, *step]), begin_mask=1, end_mask=1
@@ -228,4 +240,4 @@ def dilated(x: tf.Tensor, down: int, right: int) -> tf.Tensor:
 
 def sum_of(parts: Iterable[tf.Tensor]) -> tf.Tensor:
     """Return the sum of tensors of one shape, added one by one: ADD is faster than ADD_N."""
-    return reduce(operator.add, parts)
+    return reduce(lambda a, b: elementwise(operator.add, a, b), parts)
