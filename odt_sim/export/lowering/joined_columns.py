@@ -17,6 +17,7 @@ Bands = tuple[Band, Band]
 """The bands of rows and columns."""
 
 PART = 256  # numbers in one sum
+FEW = 4  # tensors that XNNPACK concatenates at once
 ONE_SUM = range(PART, 4 * PART + 1)  # positions per example that fit one sum
 
 
@@ -78,10 +79,11 @@ def _columns(phases: tf.Tensor, phase: int, columns: Band, taken: range) -> list
     _, height, rows, numbers = phases.shape
     step = numbers // columns.input_blocks
     one = range(phase, phase + 1)
+    at_once = len(taken) == height and set(columns.used.values()) != {(0, columns.inputs)}
     parts = []
     for k, (first, last) in columns.used.items():
         used = range(first * step // columns.inputs, last * step // columns.inputs)
-        if len(taken) == height and len(used) < step:  # one slice for rows, columns and numbers
+        if at_once:  # one slice for rows, columns and numbers
             own = cut(reshaped(phases, [-1, rows, columns.input_blocks, step]), one, range(k, k + columns.blocks), used)
         else:
             across = range(k * step, (k + columns.blocks) * step)
@@ -128,5 +130,8 @@ def lines_from(x: tf.Tensor, first: int, height: int) -> tf.Tensor:
 
 
 def concatenated(parts: list[tf.Tensor], axis: int) -> tf.Tensor:
-    """Return tensors side by side along an axis."""
-    return tf.concat(parts, axis) if len(parts) > 1 else parts[0]
+    """Return tensors side by side along an axis, a few at once: XNNPACK takes no more."""
+    if len(parts) == 1:
+        return parts[0]
+    groups = [tf.concat(parts[i : i + FEW], axis) for i in range(0, len(parts), FEW)] if len(parts) > FEW else parts
+    return tf.concat(groups, axis)
