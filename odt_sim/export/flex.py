@@ -123,6 +123,7 @@ def copied_graph(
             replaced[op.outputs[0].name] = new.capture(argument(trace, op, inputs, variables, constants))
     definition = graph.as_graph_def()
     _replace_erfc(definition)
+    _separate_activations(definition)
     for node in definition.node:
         node.attr.pop("_gradient_op_type", None)  # names a Python function of the traced graph
     outputs = trace.concrete.structured_outputs
@@ -148,3 +149,31 @@ def _replace_erfc(definition: Any) -> None:
         one.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(1, tf.as_dtype(node.attr["T"].type)))
         node.op = "Sub"
         node.input[:] = [one.name, erf.name]
+
+
+ACTIVATIONS = ("Relu", "Relu6", "Maximum", "Minimum")  # the last two are the bounds of hard_tanh
+
+
+def _separate_activations(definition: Any) -> None:
+    """Compute a product that goes into an activation at rank 3, in a `GraphDef`.
+
+    The converter makes the activation a part of a product at rank 2, and loses it if no bias is between them and the
+    weights are variables.
+    """
+    activated = {name for node in definition.node if node.op in ACTIVATIONS for name in node.input}
+    for node in [node for node in definition.node if node.op == "MatMul" and node.name in activated]:
+        axis, product = definition.node.add(name=f"{node.name}/axis", op="Const"), definition.node.add()
+        axis.attr["dtype"].type = tf.int32.as_datatype_enum
+        axis.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(0, tf.int32))
+        raised = [definition.node.add(name=f"{node.name}/{side}", op="ExpandDims") for side in "ab"]
+        for operand, name in zip(raised, node.input, strict=True):
+            operand.input[:] = [name, axis.name]
+            operand.attr["T"].CopyFrom(node.attr["T"])
+        product.name, product.op, product.input[:] = f"{node.name}/product", "BatchMatMulV2", [o.name for o in raised]
+        product.attr["T"].CopyFrom(node.attr["T"])
+        product.attr["adj_x"].CopyFrom(node.attr["transpose_a"])
+        product.attr["adj_y"].CopyFrom(node.attr["transpose_b"])
+        for key in set(node.attr) - {"T"}:
+            del node.attr[key]
+        node.op, node.input[:] = "Squeeze", [product.name]
+        node.attr["squeeze_dims"].list.i[:] = [0]

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
+from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
 from odt_sim.cli.main import main
@@ -56,6 +58,16 @@ def test_flex_file_is_refused_by_litert(path: Path, capsys: pytest.CaptureFixtur
     assert main(["inspect", str(path)]) == 0
     verdict = REFUSAL.replace(": ", ": does not train here: ", 1)
     assert re.search(verdict, capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("activation", ["relu", "relu6", "hard_tanh"])
+def test_activations_after_products_without_bias_are_kept(activation: str, tmp_path: Path) -> None:
+    hidden = layers.Dense(6, activation, use_bias=False, kernel_initializer=keras.initializers.RandomNormal(seed=1))
+    model = keras.Sequential([layers.Input((4,)), hidden, layers.Dense(3)])
+    path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=2, flavour="flex")
+    x = np.array([[9, -9, 9, 9], [-9, 9, -9, -9]], np.float32)
+    logits = Interpreter(str(path)).get_signature_runner("infer")(x=x)["logits"]
+    np.testing.assert_allclose(logits, model(x), rtol=1e-5)
 
 
 REFUSED = [

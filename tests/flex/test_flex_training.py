@@ -30,9 +30,16 @@ def attentive() -> Any:
     return keras.Model(x, layers.Dense(3)(layers.GlobalAveragePooling1D()(hidden)), name="attentive")
 
 
+def without_biases() -> Any:
+    keras.utils.set_random_seed(3)
+    hidden = [layers.Dense(6, activation, use_bias=False) for activation in ("relu", "relu6", "hard_tanh")]
+    return keras.Sequential([layers.Input((4,)), *hidden, layers.Dense(3)], name="without_biases")
+
+
 CASES: list[tuple[Callable[[], Any], Any]] = [
     (small_cnn, keras.optimizers.Adam()),
     (attentive, keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=8, dynamic_growth_steps=2)),
+    (without_biases, keras.optimizers.SGD()),
     (recurrent, keras.optimizers.SGD(momentum=0.9, clipnorm=0.1)),
     (recurrent, keras.optimizers.SGD(gradient_accumulation_steps=2)),
 ]
