@@ -14,7 +14,7 @@ from odt_sim.errors import ExportError
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.graph import argument
 from odt_sim.export.parameters import parameter_names, unique, weights_of
-from odt_sim.export.signatures import Program, Signatures, Variable, copies, handle, reader, writer
+from odt_sim.export.signatures import Program, Signatures, Variable, copies, handle, numbered, reader, writer
 from odt_sim.export.tracing import Function, named
 
 CHECKPOINT_PATH = tf.TensorSpec([], tf.string, "checkpoint_path")
@@ -46,9 +46,10 @@ def flex_signatures(program: Program, checkpoint: Mapping[str, Variable]) -> Sig
     variables = {**weights, **states, **offsets, **inputs}
     names = {handle(v): name for name, v in program.inputs.items()}
     functions = {key: _copied(trace, variables, names) for key, trace in program.traces.items()}
-    functions["parameters"], functions["set_parameters"] = reader(weights, "a"), writer(weights, "a")
+    arrays = program.weight_names
+    functions["parameters"], functions["set_parameters"] = reader(weights, arrays), writer(weights, arrays)
     if offsets:
-        functions["set_gradient_offset"] = writer(offsets, "b")
+        functions["set_gradient_offset"] = writer(offsets, numbered("b", offsets))
     saved = {name: variables[handle(v)] for name, v in checkpoint.items()}
     functions["save"], functions["restore"] = _save(saved), _restore(saved)
     module = tf.Module()

@@ -18,9 +18,10 @@ from odt_sim.export.importing.checkpoints import is_checkpointing, saved_variabl
 from odt_sim.export.inlining import inlined
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.calls import READS, written
+from odt_sim.export.parameters import unique
 from odt_sim.export.signatures import Program as Traced
-from odt_sim.export.signatures import emit_signatures, handle, reader
-from odt_sim.export.user_parameters import is_generator, parameters_of
+from odt_sim.export.signatures import emit_signatures, handle, numbered, reader
+from odt_sim.export.user_parameters import is_generator, parameters_of, variable_of
 from odt_sim.files import write_file
 from odt_sim.model.adaptation import adapted
 from odt_sim.model.contract import check_signatures
@@ -136,7 +137,8 @@ def _rewritten(graph: Graph, name: str, batch_size: int | None) -> bytes:
     others = [*program.variables.values(), *program.random_states.values()]
     states = [v for v in others if handle(v) not in ids]
     generators = [v for v in states if is_generator(v)]
-    signatures = emit_signatures(Traced(traces, weights, states, generators, named=True))
+    names = _names(program, traces, weights)
+    signatures = emit_signatures(Traced(traces, weights, states, generators, named=True, weight_names=names))
     rows = _rows([traces[key] for key, own in accesses.items() if own.trains])
     manifest = _manifest(graph, name, tuple(own.parameter for own in described), rows)
     return _described(convert(signatures), replace(manifest, random_states=signatures.random_states))
@@ -203,6 +205,18 @@ def _weights(
     return [variables[key] for key in dict.fromkeys([*(key for key in first if key in used), *used])]
 
 
+def _names(program: Program, traces: Mapping[str, Trace], weights: Sequence[tf.Variable]) -> list[str]:
+    """Return the weights' names in an added `restore`: those of the file's own `parameters`, else `a0..aN`."""
+    names = dict(zip(map(handle, weights), numbered("a", weights), strict=True))
+    if "parameters" in traces:
+        trace, variables = traces["parameters"], {handle(v): v for v in program.variables.values()}
+        for name, output in trace.concrete.structured_outputs.items():
+            shown = variable_of(trace, output, variables)
+            if shown is not None and handle(shown) in names:
+                names[handle(shown)] = name
+    return unique(list(names.values()))
+
+
 def _describing(
     traces: Mapping[str, Trace], accesses: Mapping[str, Accesses], weights: Sequence[tf.Variable]
 ) -> dict[str, Trace]:
@@ -210,7 +224,7 @@ def _describing(
     if not weights:
         raise ExportError("no signature reads a float32 variable, so it has no weights to train")
     steps = {f"train_{key}": traces[key] for key, own in accesses.items() if own.trains}
-    return {**steps, "parameters": Trace(reader({handle(v): v for v in weights}, "a"), [])}
+    return {**steps, "parameters": Trace(reader({handle(v): v for v in weights}, numbered("a", weights)), [])}
 
 
 def _rows(steps: Sequence[Trace]) -> int | None:

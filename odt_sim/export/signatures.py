@@ -32,6 +32,7 @@ class Program:
         offsets: The variables of `set_gradient_offset`, in the order `b0..bK`.
         inputs: Variables that become an input of each signature that reads them, by the input's name.
         named: Whether the file's variables keep their names, for a file without a manifest; else they are `a0`, `s0`, ...
+        weight_names: The weights' names in `parameters` and `restore`; by default `a0..aN`.
     """
 
     traces: Mapping[str, Trace]
@@ -41,6 +42,11 @@ class Program:
     offsets: Sequence[Variable] = ()
     inputs: Mapping[str, Variable] = field(default_factory=dict)
     named: bool = False
+    weight_names: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Name the weights a0..aN unless names are given."""
+        object.__setattr__(self, "weight_names", self.weight_names or numbered("a", self.weights))
 
 
 @dataclass(frozen=True)
@@ -80,11 +86,12 @@ def emit_signatures(program: Program) -> Signatures:
     functions = {key: emitted(key, trace, operations[key], values, inputs) for key, trace in traces.items()}
     for key, function in (("parameters", reader), ("restore", writer)):
         if key not in functions and weights:
-            functions[key] = function(weights, "a")
+            functions[key] = function(weights, program.weight_names)
     if slots:
-        functions["optimizer_state"], functions["restore_optimizer_state"] = reader(slots, "s"), writer(slots, "s")
+        names = numbered("s", slots)
+        functions["optimizer_state"], functions["restore_optimizer_state"] = reader(slots, names), writer(slots, names)
     if offsets:
-        functions["set_gradient_offset"] = writer(offsets, "b")
+        functions["set_gradient_offset"] = writer(offsets, numbered("b", offsets))
     module = tf.Module()
     module.variables_of_model = list(variables.values())
     random = {handle(v) for v in program.generators}
@@ -151,24 +158,28 @@ def emitted(
     return bordered(function, [*trace.arguments.values(), *replaced.values()])
 
 
-def reader(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
-    """Return a function that returns the variables as `<prefix>0`, `<prefix>1`, ..."""
+def numbered(prefix: str, variables: Collection[Any]) -> list[str]:
+    """Return the names `<prefix>0`, `<prefix>1`, ... of variables."""
+    return [f"{prefix}{i}" for i in range(len(variables))]
+
+
+def reader(variables: Mapping[int, tf.Variable], names: Sequence[str]) -> Function:
+    """Return a function that returns the variables under these names."""
 
     def read() -> dict[str, tf.Tensor]:
         reads = (creation.read(v.handle, v.dtype) for v in variables.values())
-        return {f"{prefix}{i}": value for i, value in enumerate(reads)}
+        return dict(zip(names, reads, strict=True))
 
     return bordered(read, [])
 
 
-def writer(variables: Mapping[int, tf.Variable], prefix: str) -> Function:
+def writer(variables: Mapping[int, tf.Variable], names: Sequence[str]) -> Function:
     """Return a function that assigns the variables; its output only keeps the converter from removing it."""
+    named = dict(zip(names, variables.values(), strict=True))
 
     def restore(**values: tf.Tensor) -> dict[str, tf.Tensor]:
-        for i, variable in enumerate(variables.values()):
-            creation.assign(variable.handle, values[f"{prefix}{i}"])
-        return {"count": tf.constant(len(variables))}
+        for name, variable in named.items():
+            creation.assign(variable.handle, values[name])
+        return {"count": tf.constant(len(named))}
 
-    return bordered(
-        restore, [tf.TensorSpec(v.shape, v.dtype, f"{prefix}{i}") for i, v in enumerate(variables.values())]
-    )
+    return bordered(restore, [tf.TensorSpec(v.shape, v.dtype, name) for name, v in named.items()])

@@ -35,7 +35,7 @@ def parameters_of(traces: Mapping[str, Trace], variables: Mapping[int, tf.Variab
     """
     outputs = traces["parameters"].concrete.structured_outputs
     names = names_of_weights(outputs)
-    shown = [_variable_of(traces["parameters"], outputs[name], variables) for name in names]
+    shown = [variable_of(traces["parameters"], outputs[name], variables) for name in names]
     paths = unique([name if v is None else v.name.partition(":")[0] for name, v in zip(names, shown, strict=True)])
     trained = {key for name, trace in traces.items() if name.startswith("train") for key in _changed(trace)}
     roles = ["trainable" if v is None else _role(v, trained) for v in shown]
@@ -61,7 +61,8 @@ def is_generator(variable: tf.Variable) -> bool:
     return GENERATOR in variable.name and variable.shape == [2] and variable.dtype == tf.int64
 
 
-def _variable_of(trace: Trace, output: tf.Tensor, variables: Mapping[int, tf.Variable]) -> tf.Variable | None:
+def variable_of(trace: Trace, output: tf.Tensor, variables: Mapping[int, tf.Variable]) -> tf.Variable | None:
+    """Return the variable that an output depends on; None if there are none or several."""
     variable_ids, pending = set(), [output.op]
     while pending:
         op = pending.pop()

@@ -234,3 +234,15 @@ def test_sharded_checkpoint_gives_way_to_parameters(tmp_path: Path) -> None:
     np.testing.assert_array_equal(lite.get_signature_runner("parameters")()["a0"], np.full((6, 3), 2))
     outputs = lite.get_signature_runner("infer")(x=np.ones((4, 6), np.float32))
     np.testing.assert_array_equal(outputs["y"], np.full((4, 3), 12))
+
+
+def test_added_restore_takes_what_the_own_parameters_return(tmp_path: Path) -> None:
+    from dialects.models import Taped, convert, function, infer, of_x, of_y, reads, train
+
+    model, path = Taped(), tmp_path / "flex.tflite"
+    signatures = {"train": function(train(model), x=of_x(), y=of_y()), "infer": function(infer(model), x=of_x())}
+    convert(model, {**signatures, "parameters": function(reads(model, lambda i: f"p{3 - i}"))}, path, flex=True)
+    call = Interpreter(str(deflex(path, tmp_path / "out.tflite")), num_threads=1).get_signature_runner
+    changed = {name: value + 1 for name, value in call("parameters")().items()}
+    call("restore")(**changed)
+    np.testing.assert_equal(call("parameters")(), changed)
