@@ -9,6 +9,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from odt_sim.doctor import findings as kinds
 from odt_sim.doctor.findings import Finding
+from odt_sim.doctor.lost_activations import lost_activations
 from odt_sim.doctor.places import places
 from odt_sim.doctor.subject import Roles
 from odt_sim.errors import ModelError
@@ -38,6 +39,9 @@ def check_file(graph: Graph, roles: Roles, missing: str) -> Iterator[Finding]:
     elif "infer" not in roles:
         yield Finding(kinds.NO_INFER, "", missing or "no signature infers")
     yield from _ops(graph, roles)
+    for name in needed_signatures(roles):
+        if lost := list(lost_activations(graph, name)):
+            yield Finding(kinds.LOST_ACTIVATION, name, _few(lost))
     yield from _browser(graph)
     yield from _weights(graph)
     if "train" in roles:

@@ -148,6 +148,15 @@ NO_BROWSER_TYPE = _kind(
     "the graph any type is fine.",
     "Cast inside of the signature: take labels as int32 and return int32. odt_sim's own exports do.",
 )
+LOST_ACTIVATION = _kind(
+    "D205",
+    "an activation was lost in the conversion",
+    "TensorFlow's converter drops relu, relu6 and clipping to -1..1 right after a product without a bias whose weights a "
+    "signature assigns. The file computes something else than the model that was converted.",
+    "Export the model by odt_sim.export (export_model or convert_saved_model), which keeps activations, or add a variable as "
+    "bias before the activation and convert again.",
+    prevents=True,
+)
 
 NOT_FINITE = _kind(
     "D301",

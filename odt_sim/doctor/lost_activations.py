@@ -1,0 +1,29 @@
+"""Find activations that TensorFlow's converter dropped.
+
+The converter makes `relu(x @ w)` one op, FULLY_CONNECTED with an activation, and names its output after both. If a signature
+assigns w and no bias is added, it then makes that op BATCH_MATMUL, which has no activation. Only the name is left of it.
+"""
+
+import re
+from collections.abc import Iterator
+
+from odt_sim.model.graph import Graph, Subgraph
+
+ACTIVATION = r"(.*/)?(Relu|Relu6|Minimum|Maximum)[_\d]*"
+KEPT = ("RELU", "RELU6", "RELU_N1_TO_1", "MINIMUM", "MAXIMUM")
+
+
+def lost_activations(graph: Graph, signature: str) -> Iterator[str]:
+    """Yield the outputs of products in a signature that are named after an activation, which no op computes."""
+    for index in graph.reachable(graph.signatures[signature].subgraph):
+        yield from _lost(graph.subgraphs[index])
+
+
+def _lost(subgraph: Subgraph) -> Iterator[str]:
+    activated = {i for op in subgraph.ops if op.kind in KEPT for i in op.inputs}
+    for op in subgraph.ops:
+        if op.kind == "BATCH_MATMUL" and op.outputs[0] not in activated:
+            tensor = subgraph.tensors[op.outputs[0]]
+            _, *fused = tensor.name.split(";")
+            if len(tensor.shape) == 2 and any(re.fullmatch(ACTIVATION, name) for name in fused):
+                yield tensor.name
