@@ -8,6 +8,7 @@ from typing import Any, Literal
 from odt_sim.errors import ModelError
 from odt_sim.model.dataflow import Flow, flow_of
 from odt_sim.model.graph import Graph, Handle, Tensor
+from odt_sim.model.names import parts
 
 Certainty = Literal["certain", "likely", "a guess", "given"]
 Corrections = Mapping[str, str | Mapping[str, str]]
@@ -123,7 +124,7 @@ class _Finder:
         if "train" not in self._found:
             missing = self._why_not_trained()
         elif "infer" not in self._found:
-            missing = f"no signature infers with what {self._found['train'].signature!r} trains"
+            missing = self._why_not_inferred()
         else:
             self._choose("embed", self._embeds, "it returns what the training step takes")
             self._name_train()
@@ -311,6 +312,16 @@ class _Finder:
             return "inference only: it has no variables"
         return "inference only: no signature updates a variable from its inputs and its old value"
 
+    def _why_not_inferred(self) -> str:
+        trained = set(self._trained())
+        several = [
+            f"{name!r} takes {', '.join(flow.entry.inputs)}"
+            for name, flow in self._flows.items()
+            if len(flow.entry.inputs) > 1 and not flow.assigned and trained & set(self._graph.read_by(name))
+        ]
+        why = f"; in a file of another tool inference takes one input, and {' and '.join(several)}" if several else ""
+        return f"no signature infers with what {self._found['train'].signature!r} trains{why}"
+
 
 def _checked(graph: Graph, where: str, corrections: Corrections) -> dict[str, dict[str, str]]:
     """Return the corrections as mappings, checked."""
@@ -330,6 +341,11 @@ def _checked(graph: Graph, where: str, corrections: Corrections) -> dict[str, di
         if len(entry.inputs) < LEAST.get(role, 0):
             found = ", ".join(entry.inputs) or "none"
             raise ModelError(f"{key}: {signature!r} takes too few inputs ({found}); name another signature")
+        if role in ("infer", "embed") and len(parts(entry.inputs, "x")) < len(entry.inputs) > 1:
+            found = ", ".join(entry.inputs)
+            raise ModelError(
+                f"{key}: {signature!r} takes several inputs ({found}), expected one; name another signature"
+            )
         for canonical, own in names.items():
             if canonical != "name":
                 allowed = TAKEN.get(role, ())

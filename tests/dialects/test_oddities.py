@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from odt_sim.data.dataset import Dataset
 from odt_sim.errors import ModelError
 from odt_sim.model.editing import packed, unpacked
 from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.roles import find_roles
 from odt_sim.strategies.base import Strategy
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
@@ -156,10 +158,21 @@ def test_corrections_name_signatures_inputs_and_outputs() -> None:
             r"signatures\.infer: 'initialize' takes too few inputs \(none\); name another signature",
         ),
         ({"embed": "initialize"}, r"signatures\.embed: 'initialize' takes too few inputs \(none\)"),
+        (
+            {"infer": "train_epoch"},
+            r"signatures\.infer: 'train_epoch' takes several inputs \(x, y\), expected one; name another signature",
+        ),
         ({"train": "eval"}, r"signatures\.train: 'eval' takes too few inputs \(x\)"),
     ):
         with pytest.raises(ModelError, match=message):
             TrainableModel.load(path, signatures=given)
+
+
+def test_inference_with_several_inputs_is_named() -> None:
+    graph = read_graph(generated("train_epoch").path.read_bytes(), "app")
+    kept = {name: entry for name, entry in graph.signatures.items() if name in ("train_epoch", "compute_loss")}
+    missing = find_roles(replace(graph, signatures=kept), "app").missing
+    assert missing.endswith("in a file of another tool inference takes one input, and 'compute_loss' takes x, y")
 
 
 @pytest.mark.parametrize("head", ["hidden", [0, 1], [-4, "hidden/bias"], "a0"])
