@@ -74,3 +74,21 @@ def test_files_of_several_inputs_or_outputs_score_alike(name, request):
         found = measured(content, model, examples, format).figures
         assert found.keys() == expected.keys()
         assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6 if format == "float32" else 0.05)
+
+
+def test_spectrograms_are_quantized(tmp_path) -> None:
+    import keras
+
+    from odt_sim.export import export_model
+
+    settings = {"fft_length": 32, "sequence_stride": 16, "sequence_length": 32, "num_mel_bins": 4}
+    x = keras.Input((64,))
+    mels = keras.layers.MelSpectrogram(**settings, sampling_rate=64, min_freq=1, max_freq=32)(x)
+    network = keras.Model(x, keras.layers.Dense(2)(keras.layers.Flatten()(mels)))
+    path = export_model(network, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=2)
+    model = TrainableModel.load(path)
+    waves = rows(model, 0, 8)
+    content = inference_files(model, ["int8"], Examples(waves, np.zeros((8, 2), np.float32)))["int8"]
+    found = Interpreter(model_content=content, num_threads=1).get_signature_runner("infer")(x=waves[:2])["logits"]
+    expected = Runtime(model).infer(waves[:2])
+    np.testing.assert_allclose(found, expected, atol=0.1 * np.abs(expected).max())

@@ -1,6 +1,7 @@
 """Static quantization to 8-bit integers, by the package `ai-edge-quantizer`."""
 
 import io
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -14,6 +15,7 @@ from odt_sim.device.native_output import quiet
 from odt_sim.device.runtime import inputs_of
 from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.model.fully_connected import with_fully_connected
+from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.trainable import TrainableModel
 
 CALIBRATED = 256
@@ -53,8 +55,12 @@ def quantized(content: bytes, model: TrainableModel, examples: Examples) -> byte
     from ai_edge_quantizer.quantizer import Quantizer
 
     batches = [inputs_of(model, "infer", x) for x in _batches(model, examples)]
+    content = with_fully_connected(content)
     with _silent():
-        quantizer = Quantizer(with_fully_connected(content), recipe.static_wi8_ai8())
+        quantizer = Quantizer(content, recipe.static_wi8_ai8())
+        for name in _joined_to_constants(content, model.where):
+            joined = TFLOperationName.CONCATENATION
+            quantizer.update_quantization_recipe(re.escape(name), joined, None, AlgorithmName.NO_QUANTIZE)
         for name in FLOAT:
             quantizer.update_quantization_recipe(".*", TFLOperationName(name), None, AlgorithmName.NO_QUANTIZE)
         try:
@@ -68,6 +74,19 @@ def quantized(content: bytes, model: TrainableModel, examples: Examples) -> byte
                 f"{model.where}: cannot be quantized to int8 ({reason}); leave it out: --format float32 float16"
             ) from error
     return bytes(result.quantized_model)
+
+
+def _joined_to_constants(content: bytes, where: str) -> list[str]:
+    """Return the outputs of concatenations with a constant, such as the padding of a Fourier transform.
+
+    The package gives the constant the scale of what the output becomes, and fails if that has more axes.
+    """
+    return [
+        part.tensors[op.outputs[0]].name
+        for part in read_graph(content, where).subgraphs
+        for op in part.ops
+        if op.kind == "CONCATENATION" and any(part.tensors[i].constant for i in op.inputs)
+    ]
 
 
 def check_installed() -> None:
