@@ -248,14 +248,20 @@ def promised(job: Job, rounds: int) -> Mapping[str, Any] | None:
 
     Raises:
         ConfigurationError: The aggregator lacks a setting.
+        StrategyError: It makes one, and the strategy chooses its cohorts.
         SimulationError: The aggregator failed, or its promise is invalid.
     """
-    aggregator = job.effective_aggregator
+    aggregator, strategy = job.effective_aggregator, job.strategy
     with job.aggregator_errors("in privacy", passes=ConfigurationError):
         promise = aggregator.privacy(rounds, job.cohort, job.participants)
         if promise is not None:
             _check_promise(promise)
-        return promise
+    if promise is not None and type(strategy).cohort is not Strategy.cohort:
+        raise StrategyError(
+            f"strategy {strategy.name}: chooses its cohorts, and aggregator {aggregator.name} promises privacy for cohorts "
+            "of fleet.cohort devices drawn uniformly; leave its cohort out, or choose another aggregator"
+        )
+    return promise
 
 
 def _check_promise(promise: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from odt_sim import Fleet
+from odt_sim.aggregators import DifferentialPrivacy
 from odt_sim.deploy.models import device_model
 from odt_sim.device.predictor import Ensemble
 from odt_sim.errors import SimulationError, StrategyError
@@ -47,6 +48,12 @@ def test_impossible_cohort_is_refused(simulation: Any, tmp_path: Path, chosen: A
         SimulationError, match=f"failed in cohort in round 1 with ValueError: it chose {found}, expected"
     ):
         simulation(TakesTurns(chosen), tmp_path).run()
+
+
+def test_chosen_cohorts_are_refused_where_privacy_is_promised(simulation: Any, tmp_path: Path) -> None:
+    """Epsilon and the denominator of the mean are those of `fleet.cohort` devices drawn uniformly."""
+    with pytest.raises(StrategyError, match="TakesTurns: chooses its cohorts, and aggregator differential_privacy"):
+        simulation(TakesTurns(), tmp_path, fleet=Fleet(cohort=2), aggregator=DifferentialPrivacy())
 
 
 def test_ensemble_is_evaluated(simulation: Any, fleet_data: Any, momentum: Any, tmp_path: Path) -> None:
