@@ -178,7 +178,7 @@ class Spent:
         return batteries.after(self.ids, self.begins, self.stops - self.begins, self.joules)
 
     def line(self, round: int, start: float, end: float, eligible: int | None) -> TimelineRecord:
-        """Return the line of `timeline.jsonl`, with times and energies in thousandths."""
+        """Return the line of `timeline.jsonl`, with times and energies in billionths, for small models."""
         return TimelineRecord(
             round=round,
             start=start,
@@ -186,9 +186,9 @@ class Spent:
             eligible=eligible,
             devices=self.ids.tolist(),
             outcomes=self.outcomes.tolist(),
-            begins=np.round(self.begins, 3).tolist(),
-            stops=np.round(self.stops, 3).tolist(),
-            joules=np.round(self.joules, 3).tolist(),
+            begins=np.round(self.begins, 9).tolist(),
+            stops=np.round(self.stops, 9).tolist(),
+            joules=np.round(self.joules, 9).tolist(),
             bytes_down=self.bytes_down.astype(np.int64).tolist(),
             bytes_up=self.bytes_up.astype(np.int64).tolist(),
             wifi=self.wifi.astype(np.int64).tolist(),

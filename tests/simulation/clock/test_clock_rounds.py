@@ -49,7 +49,7 @@ def test_energy_is_the_sum_over_rounds_devices_and_timeline(simulation, on_clock
     for name in ("joules", "bytes_wifi", "bytes_cellular"):
         total = sum(row[name] for row in rounds)
         assert summary[name] == pytest.approx(total)
-        assert sum(row[name] for row in devices) == pytest.approx(total, rel=1e-3)
+        assert sum(row[name] for row in devices) == pytest.approx(total, rel=1e-6)
     assert sum(row["selected"] for row in devices) == sum(row["selected"] for row in rounds) == 4 * 6
     assert [row["reported"] + row["late"] + row["left"] for row in rounds] == [row["selected"] for row in rounds]
     assert [sum(line["bytes_down"]) for line in lines] == [row["bytes_down"] for row in rounds]

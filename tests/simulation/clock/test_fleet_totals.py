@@ -32,7 +32,7 @@ def test_totals_are_those_of_the_timeline(run):
     assert sum(each["selected"] for each in totals["classes"].values()) == sum(len(line.devices) for line in timeline)
     joules = sum(each["joules"] for each in totals["classes"].values())
     assert joules == pytest.approx(sum(sum(line.joules) for line in timeline))
-    assert joules == pytest.approx(sum(record.joules for record in folder.rounds()), rel=1e-3)  # lines are rounded
+    assert joules == pytest.approx(sum(record.joules for record in folder.rounds()), rel=1e-6)
     reported = np.array([record.reported for record in folder.devices() if record.seen])
     assert totals["participation_gini"] == pytest.approx(gini(reported))
     assert totals["never_reached"] == np.count_nonzero(reported == 0)

@@ -188,7 +188,7 @@ def test_energy_is_the_sum_over_rounds_and_devices(simulation, on_clock, momentu
     summary = simulation(FedAvg(), tmp_path, fleet=on_clock(momentum, SCHEDULES[1], AWAY), rounds=10).run()
     rounds, devices, lines = (read_lines(tmp_path / f"{name}.jsonl") for name in ("rounds", "devices", "timeline"))
     assert summary["joules"] == pytest.approx(sum(row["joules"] for row in rounds))
-    assert sum(row["joules"] for row in devices) == pytest.approx(summary["joules"], rel=1e-3)
+    assert sum(row["joules"] for row in devices) == pytest.approx(summary["joules"], rel=1e-6)
     assert sum(row["selected"] for row in devices) == sum(len(line["devices"]) for line in lines)
     assert all(row["reported"] == 1 == row["devices"] for row in rounds)
 
