@@ -46,8 +46,11 @@ def rounds(runs: Runs, ax: "Axes | None" = None) -> "Axes":
     from odt_sim.report.rounds_plot import draw_rounds, rounds_on
 
     comparison = _comparison(runs)
-    if not any(comparison.metric in record for run in comparison.runs for record in run.rounds):
-        raise ConfigurationError("odt_sim.plot.rounds: no run has evaluated rounds; choose complete runs")
+    if not any(record.get(comparison.metric) is not None for run in comparison.runs for record in run.rounds):
+        raise ConfigurationError(
+            f"odt_sim.plot.rounds: no evaluated round has a value of {comparison.metric}, which the test examples may leave "
+            "undefined; choose other runs, or run them with another run.metric"
+        )
     return _single(draw_rounds, rounds_on, comparison, ax)
 
 

@@ -38,7 +38,8 @@ def period_of(column: str) -> int:
 def by_period(rounds: Sequence[Mapping[str, Any]], metric: str) -> NDArray[np.float64]:
     """Return `[periods, periods]`: entry `[t, j]` is the metric on period j's examples at the end of period t.
 
-    A round belongs to the last period that it has a column of; a period's last evaluated round counts. NaN is unknown.
+    A round belongs to the last period that it has a column of; a period's last evaluated round counts. NaN is unknown, or
+    undefined.
 
     Args:
         rounds: The lines of `rounds.jsonl`, ascending.
@@ -49,12 +50,14 @@ def by_period(rounds: Sequence[Mapping[str, Any]], metric: str) -> NDArray[np.fl
     table = np.full((periods, periods), np.nan)
     for own in found:
         for period, value in own.items():
-            table[max(own) - 1, period - 1] = value
+            table[max(own) - 1, period - 1] = np.nan if value is None else value
     return table
 
 
 def continual_figures(rounds: Sequence[Mapping[str, Any]], metric: str) -> dict[str, float] | None:
-    """Return `FIGURES` of a run; None if its examples do not arrive over time. `forgetting` needs two periods.
+    """Return `FIGURES` of a run; None if its examples do not arrive over time.
+
+    Those are absent that no period leaves defined; `forgetting` needs two periods.
 
     Args:
         rounds: The lines of `rounds.jsonl`, ascending.
@@ -64,9 +67,15 @@ def continual_figures(rounds: Sequence[Mapping[str, Any]], metric: str) -> dict[
     if not table.size:
         return None
     last, new = table[-1], np.diag(table)
-    figures = {"now": new[-1], "average": np.nanmean(last), "plasticity": np.nanmean(new)}
+    figures = {"now": new[-1], "average": _mean(last), "plasticity": _mean(new)}
     earlier = table[:-1, :-1] if higher_is_better(metric) else -table[:-1, :-1]
     if earlier.size:
         lost = np.fmax.reduce(earlier, axis=0) - (last[:-1] if higher_is_better(metric) else -last[:-1])
-        figures["forgetting"] = np.nanmean(lost)
-    return {name: float(value) for name, value in figures.items()}
+        figures["forgetting"] = _mean(lost)
+    return {name: float(value) for name, value in figures.items() if np.isfinite(value)}
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """Return the mean of the known values; NaN without any."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else float("nan")

@@ -83,7 +83,7 @@ def fraction_hurt(gained: NDArray[np.float64]) -> float | None:
     return float(np.mean(known < 0)) if known.size else None
 
 
-def evaluation_columns(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str, float]:
+def evaluation_columns(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str, float | None]:
     """Return the columns of a round's record on a round that was evaluated.
 
     Args:
@@ -94,12 +94,13 @@ def evaluation_columns(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str,
     Returns:
         For each metric m: `m` (example-weighted mean over seen devices), `m_unweighted`, `m_unseen` (unweighted mean over
         unseen devices), and `validation_m` (mean over seen devices, weighted by their validation examples). A column is
-        absent if no device has a finite value. `validation_devices` counts the devices in the mean of the first metric on
+        absent if no device has a finite value; but `m` and `validation_m` of the first metric are None where only others
+        have one, so that no other takes its place. `validation_devices` counts the devices in the mean of the first metric on
         validation examples. Where examples arrive over time, `period_1_m`, `period_2_m`, ... for the first metric.
     """
     seen, unseen = split_seen(rows)
     validated = [measured_as(row, "validation", metrics, "validation_examples") for row in seen]
-    columns: dict[str, float] = {}
+    columns: dict[str, float | None] = {}
     for metric in metrics:
         if figures := fleet_figures(seen, metric):
             columns |= {metric: figures.weighted_mean, f"{metric}_unweighted": figures.mean}
@@ -109,17 +110,27 @@ def evaluation_columns(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str,
             columns[f"validation_{metric}"] = figures.weighted_mean
     if figures := fleet_figures(validated, metrics[0]):
         columns["validation_devices"] = figures.devices
-    return {**columns, **_period_columns(seen, metrics[0])}
+    undefined = {name: None for prefix in ("", "validation_") for name in _undefined(columns, metrics, prefix)}
+    return {**undefined, **columns, **_period_columns(seen, metrics[0])}
 
 
-def _period_columns(seen: Sequence[Row], metric: str) -> dict[str, float]:
-    """Return the mean of each period's column over the devices that have it, weighted by their test examples."""
+def _undefined(columns: Mapping[str, Any], metrics: Sequence[str], prefix: str) -> list[str]:
+    """Return the column of the first metric under a prefix, if only others have a value."""
+    first, *others = (f"{prefix}{metric}" for metric in metrics)
+    return [first] if first not in columns and any(other in columns for other in others) else []
+
+
+def _period_columns(seen: Sequence[Row], metric: str) -> dict[str, float | None]:
+    """Return the mean of each period's column over the devices that have it, weighted by their test examples.
+
+    It is None where the metric is undefined on all of them: the round is of that period nevertheless.
+    """
     columns = sorted({name for row in seen for name in row if is_period(name, metric)}, key=period_of)
     means = {
         name: fleet_figures([{"examples": row.get("examples", 0), metric: row.get(name)} for row in seen], metric)
         for name in columns
     }
-    return {name: figures.weighted_mean for name, figures in means.items() if figures}
+    return {name: figures.weighted_mean if figures else None for name, figures in means.items()}
 
 
 def measured_as(row: Row, prefix: str, metrics: Sequence[str], examples: str = "examples") -> Row:

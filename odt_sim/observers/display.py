@@ -66,8 +66,9 @@ class Display(Observer):
     def on_round(self, record: RoundRecord) -> None:
         """Show a round's figures, and name newly quarantined devices."""
         self._count(record)
-        if (metric := first_metric(record.figures)) is not None and metric in record:
-            self._metric = [f"{metric} {record[metric]:.3f}"]
+        if (metric := first_metric(record.figures)) is not None:
+            value = record.figures[metric]
+            self._metric = [f"{metric} –" if value is None else f"{metric} {value:.3f}"]
         excluded = [f"[red]{record.excluded} excluded[/red]"] if record.excluded else []
         loss = [f"train loss {record.train_loss:.4g}"] if record.train_loss is not None else []
         clock = [_clock(record.simulated_end / 3600)] if record.simulated_end is not None else []

@@ -53,6 +53,8 @@ class EarlyStopping(Observer):
                 raise ConfigurationError("early stopping: no validation examples; set split.validation above 0")
             return False
         value, sign = record.figures[f"validation_{metric}"], 1 if higher_is_better(metric) else -1
+        if value is None:  # undefined in this round
+            return False
         if self._target is not None:
             stop, why = sign * value >= sign * self._target, f"reached {self._target:g} ({value:.4g})"
         else:

@@ -165,7 +165,7 @@ def optimism(comparison: Comparison) -> str | None:
 def _chosen(comparison: Comparison) -> str:
     """Return what was chosen on validation examples, of what the records show."""
     column = f"validation_{comparison.metric}"
-    several = any(sum(column in record for record in run.rounds) > 1 for run in comparison.runs)
+    several = any(sum(record.get(column) is not None for record in run.rounds) > 1 for run in comparison.runs)
     arriving = any(run.complete.get("over_time") for run in comparison.runs)
     chosen = ["the reported round"] if several and not arriving else []
     chosen += ["among configurations"] if any(row.selection.candidates > 1 for row in comparison.rows) else []

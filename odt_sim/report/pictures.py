@@ -45,7 +45,7 @@ def pictures(comparison: Comparison) -> list[Picture]:
     """Return the pictures for which the runs have data: the metric by round, by device and by cost, and gains."""
     metric = metric_name(comparison.metric)
     drawn: list[Picture] = []
-    if any(comparison.metric in record for run in comparison.runs for record in run.rounds):
+    if any(record.get(comparison.metric) is not None for run in comparison.runs for record in run.rounds):
         drawn.append(
             _picture("rounds", f"Test {metric} by round", _rounds_caption(comparison), draw_rounds, comparison)
         )

@@ -103,7 +103,7 @@ class Evaluation:
             rows = arrival.of_period(self._data.test(device.id), period)
             if len(rows):
                 device.test_examples = Examples(self._data.x, self._data.y, rows)
-                row[f"period_{period + 1}_{metric}"] = device.evaluate()[metric]
+                row[f"period_{period + 1}_{metric}"] = device.evaluate().get(metric)
         device.test_examples = own
         return row
 

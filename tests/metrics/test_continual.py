@@ -38,3 +38,9 @@ def test_an_error_that_grows_is_forgetting():
 def test_one_period_forgets_nothing_and_others_have_no_figures():
     assert "forgetting" not in continual_figures(ROUNDS[:2], "accuracy")
     assert continual_figures([{"accuracy": 1.0}], "accuracy") is None
+
+
+def test_an_undefined_period_is_left_out_of_means():
+    rounds = [{"period_1_auc": 0.5}, {"period_1_auc": 0.75, "period_2_auc": None}]
+    assert continual_figures(rounds, "auc") == {"average": 0.75, "plasticity": 0.5, "forgetting": -0.25}
+    assert continual_figures([{"period_1_auc": None}], "auc") == {}

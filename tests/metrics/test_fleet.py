@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odt_sim.metrics.fleet import evaluation_columns, fleet_figures, fraction_hurt, gains
+from odt_sim.metrics.names import first_metric
 from odt_sim.metrics.tasks import TASK_METRICS
 
 NAN = float("nan")
@@ -117,3 +118,13 @@ def test_columns_of_unseen_devices_are_absent_without_any():
     )
     assert set(columns) == {"mse", "mse_unweighted", "mae", "mae_unweighted", "loss", "loss_unweighted"}
     json.dumps(columns, allow_nan=False)
+
+
+def test_undefined_first_metric_has_no_substitute():
+    """A run by AUC must not be judged by accuracy in a round whose AUC no device defines."""
+    table = [{"seen": True, "examples": 2, "accuracy": 0.5, "validation_examples": 2, "validation_accuracy": 1.0}]
+    columns = evaluation_columns(table, ("auc", "accuracy"))
+    assert (columns["auc"], columns["validation_auc"]) == (None, None)
+    assert first_metric(columns) == first_metric(columns, "validation_") == "auc"
+    without = evaluation_columns([{"seen": True, "examples": 2, "accuracy": 0.5}], ("auc", "accuracy"))
+    assert "validation_auc" not in without

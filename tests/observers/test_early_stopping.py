@@ -79,3 +79,10 @@ def test_evaluation_without_validation_examples_is_refused() -> None:
 def test_invalid_condition_is_refused(arguments: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{message}"):
         EarlyStopping(**arguments)
+
+
+@pytest.mark.parametrize("stopping", [EarlyStopping("target", target=0.3), EarlyStopping("plateau", patience=1)])
+def test_a_round_that_leaves_the_metric_undefined_decides_nothing(stopping: EarlyStopping) -> None:
+    """Another metric of the round must not stop the run."""
+    undefined = {"validation_auc": None, "validation_accuracy": 0.9}
+    assert not any(stopping.on_round(round_record(number, **undefined)) for number in (1, 2, 3))

@@ -1,5 +1,8 @@
 """Runs whose examples arrive over time."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from odt_sim.data import federate, iid
@@ -37,3 +40,13 @@ def test_ray_and_one_process_agree(results, arriving, tmp_path):
         for name, backend in (("one", None), ("ray", RayBackend(actors=2)))
     )
     one.assert_same_bits(ray)
+
+
+def test_a_metric_may_be_undefined_on_a_period(results, arriving, tmp_path):
+    """The examples of one class have no AUC."""
+    data = replace(arriving, y=np.zeros_like(arriving.y))
+    settings = {"rounds": 4, "evaluate_every": None, "fleet": None, "metric": "auc"}
+    found = results(FedAvg(), tmp_path / "run", data=data, **settings)
+    assert found.rounds[3]["period_2_auc"] is found.rounds[3]["auc"] is None
+    assert found.rounds[3]["accuracy"] > 0.5
+    assert found.summary["over_time"] == {}
