@@ -12,7 +12,7 @@ from odt_sim.cli import optuna_study
 from odt_sim.cli.optuna_pruning import PRUNED
 from odt_sim.cli.optuna_study import FILE, check_optuna, opened
 from odt_sim.cli.search_space import Choice, Interval, Space
-from odt_sim.cli.search_sweeper import Best, SearchSweeper
+from odt_sim.cli.search_sweeper import Best, SearchSweeper, best_trial
 from odt_sim.errors import CheckpointError, ConfigurationError
 
 IRRELEVANT = ("backend", "tracker", "run.resume=", "run.storage=")
@@ -66,7 +66,7 @@ class OptunaSweeper(SearchSweeper):
                 for number, figure in zip(drawn, self.run_trials(drawn, fixed), strict=True):
                     _tell(study, number, figure)
                 trials = []
-            return _best(study, space)
+            return _best(study, space, folder, maximize)
 
     def _ask(self, study: Any) -> list[Any]:
         """Ask for the next trials to run together."""
@@ -126,10 +126,11 @@ def _tell(study: Any, number: int, figure: float) -> None:
         study.tell(number, state=TrialState.FAIL)
 
 
-def _best(study: Any, space: Space) -> Best | None:
+def _best(study: Any, space: Space, folder: Path, maximize: bool) -> Best | None:
     from optuna.trial import TrialState
 
-    if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+    complete = {each.number: each for each in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))}
+    if not complete:
         return None
-    best = study.best_trial
+    best = complete[best_trial({number: each.value for number, each in complete.items()}, folder, maximize)]
     return Best(best.number, best.value, _overrides(best.params, space))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from odt_sim.cli.search_space import Choice, Interval, Space
-from odt_sim.cli.search_sweeper import Best, SearchSweeper
+from odt_sim.cli.search_sweeper import Best, SearchSweeper, best_trial
 
 
 class RandomSweeper(SearchSweeper):
@@ -23,7 +23,7 @@ class RandomSweeper(SearchSweeper):
         known = {number: value for number, value in figures.items() if math.isfinite(value)}
         if not known:
             return None
-        best = (max if maximize else min)(known, key=known.__getitem__)
+        best = best_trial(known, folder, maximize)
         return Best(best, known[best], trials[best])
 
 

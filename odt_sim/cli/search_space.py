@@ -1,6 +1,6 @@
 """The space that a search draws from, in Hydra's syntax: choice(), range(), interval(), tag(log, interval())."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hydra.core.config_loader import ConfigLoader
@@ -50,6 +50,28 @@ Space = Mapping[str, Choice | Interval]
 """What is drawn, by the key of its override."""
 
 
+DATA_KEYS = ("seed", "data", "fleet.devices", "fleet.unseen", "fleet.evaluated")
+DATA_GROUPS = ("partition", "drift", "arrival", "split")
+"""What decides the devices and their examples: single keys, and groups with all of their settings."""
+
+
+def check_searched(keys: Iterable[str]) -> None:
+    """Check that a search keeps the devices and their examples: figures on others do not compare.
+
+    Args:
+        keys: The keys of the overrides that a search draws.
+
+    Raises:
+        ConfigurationError: One decides which examples devices have.
+    """
+    for key in (each.lstrip("+") for each in keys):
+        if key in DATA_KEYS or key.split(".")[0] in DATA_GROUPS:
+            advice = "odt-sim tune runs the winner with several seeds" if key == "seed" else "search once for each"
+            raise ConfigurationError(
+                f"{key}: expected one value in a search, which would choose the easiest examples, found several; {advice}"
+            )
+
+
 def parsed_space(arguments: Sequence[str], loader: ConfigLoader | None = None) -> tuple[Space, list[str]]:
     """Return the search space of overrides, and the overrides that all trials share; the last of a key decides.
 
@@ -58,11 +80,12 @@ def parsed_space(arguments: Sequence[str], loader: ConfigLoader | None = None) -
         loader: Lists the options of a group for `glob()`.
 
     Raises:
-        ConfigurationError: An interval is empty, or logarithmic from 0 or below.
+        ConfigurationError: An interval is empty, or logarithmic from 0 or below, or a key decides the examples.
     """
     overrides = OverridesParser.create(loader).parse_overrides(list(arguments))
     last = {override.get_key_element(): override for override in overrides}
     space = {key: _dimension(key, override, loader) for key, override in last.items() if override.is_sweep_override()}
+    check_searched(space)
     fixed = {key: override for key, override in last.items() if key not in space}
     return space, [f"{key}={override.get_value_element_as_str()}" for key, override in fixed.items()]
 

@@ -19,7 +19,7 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.files import write_file
 from odt_sim.hyperparameters import checked_count
 from odt_sim.persistence.lock import locked
-from odt_sim.persistence.run_folder import BEST, SWEEP, document
+from odt_sim.persistence.run_folder import BEST, SWEEP, RunFolder, document
 
 GROUP = "hydra.sweeper"
 
@@ -122,6 +122,28 @@ class SearchSweeper(Sweeper):
         jobs = [[*fixed, *overrides] for overrides in drawn.values()]
         returned = self._launcher.launch(jobs, initial_job_idx=min(drawn))
         return [float(job.return_value) for job in returned]
+
+
+def best_trial(figures: Mapping[int, float], folder: Path, maximize: bool) -> int:
+    """Return the trial that validates best, the first of equal ones.
+
+    As in reports, more devices with a finite figure come first: a trial must not win because diverged devices drop out of
+    its mean.
+
+    Args:
+        figures: The finite validation figure of each trial, at least one.
+        folder: The sweep's folder.
+        maximize: Whether a larger figure is better.
+    """
+    sign = 1 if maximize else -1
+    return max(sorted(figures), key=lambda number: (_devices(folder / str(number)), sign * figures[number]))
+
+
+def _devices(folder: Path) -> int:
+    """Return the number of devices behind the validation figure of a trial; 0 if its summary is gone."""
+    summary = RunFolder(folder).summary()
+    figures = next(iter((summary.metrics_validation or {}).values()), None) if summary else None
+    return figures["devices"] if figures else 0
 
 
 def _first(dimension: Choice | Interval) -> Any:

@@ -13,6 +13,7 @@ from odt_sim.cli.build import add_working_folder, model
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.places import warn
 from odt_sim.cli.report import print_comparison
+from odt_sim.cli.search_space import check_searched
 from odt_sim.cli.settings import COMPONENTS, GROUPS
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
@@ -151,9 +152,15 @@ def whole_number(command: str, name: str, value: str, low: int = 0) -> int:
 
 
 def fixed_overrides(overrides: Sequence[str]) -> list[str]:
-    """Return the overrides that all trials of a search share."""
-    fixed = [each for each in overrides if "interval(" not in each and not each.startswith(OF_THE_SEARCH)]
-    return [each for each in fixed if "," not in each or "=[" in each or "={" in each]
+    """Return the overrides that all trials of a search share.
+
+    Raises:
+        ConfigurationError: Another one gives several values to what decides the examples.
+    """
+    own = [each for each in overrides if not each.startswith(OF_THE_SEARCH)]
+    fixed = [each for each in own if "interval(" not in each and ("," not in each or "=[" in each or "={" in each)]
+    check_searched(each.partition("=")[0] for each in own if each not in fixed)
+    return fixed
 
 
 def _rate(strategies: Sequence[str], overrides: Sequence[str]) -> float:

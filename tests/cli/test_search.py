@@ -6,10 +6,12 @@ import re
 import pytest
 from command_process import kill_once
 from commands import FEW, lines, runs
+from written_runs import write_run
 
 from odt_sim.cli.optuna_study import opened
 from odt_sim.cli.random_sweeper import draw
 from odt_sim.cli.search_space import Choice, Interval, parsed_space
+from odt_sim.cli.search_sweeper import best_trial
 from odt_sim.errors import ConfigurationError
 
 SPACE = ["train.learning_rate=tag(log,interval(0.001,1))", "train.epochs=int(interval(1,3))", "strategy=fedavg,fedper"]
@@ -164,9 +166,19 @@ def test_search_follows_the_direction_of_the_chosen_metric(run, folder):
     summaries = [json.loads((path / "summary.json").read_text()) for path in runs(folder / "out")]
     found = [summary["metrics_validation"]["wrong"]["weighted_mean"] for summary in summaries]
     assert best_of(folder / "out")["validation"] == min(found) < max(found)
-    code, error = run(*given, "run.metric=no", "seed=choice(0,1)")
+    code, error = run(*given, "run.metric=no", "train.epochs=choice(1,2)")
     assert code == 1
     assert "error: run.metric: expected a metric of the model or of metrics, found no; correct it" in error
+
+
+def test_a_trial_does_not_win_by_the_devices_that_it_loses(tmp_path):
+    """Trial 1 has the better mean, over fewer devices."""
+    for number, devices in enumerate((6, 5, 6)):
+        path = write_run(tmp_path / str(number), rounds=1, hydra=False) / "summary.json"
+        summary = json.loads(path.read_text()) | {"metrics_validation": {"accuracy": {"devices": devices}}}
+        path.write_text(json.dumps(summary))
+    assert best_trial({0: 0.5, 1: 0.9, 2: 0.6}, tmp_path, maximize=True) == 2
+    assert best_trial({0: 0.5, 1: 0.1, 2: 0.6}, tmp_path, maximize=False) == 0
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -176,16 +188,21 @@ def test_search_follows_the_direction_of_the_chosen_metric(run, folder):
     ("given", "message"),
     [
         (["seed=1"], r"hydra/sweeper: nothing to search; give a key several values, such as 'train\.learning_rate="),
-        (["seed=1,2", "hydra.sweeper.sampler=no"], r"hydra\.sweeper\.sampler: expected one of tpe, random, found 'no'"),
         (
-            ["seed=1,2", "hydra.sweeper.pruner=no"],
+            ["train.steps=1,2", "hydra.sweeper.sampler=no"],
+            r"hydra\.sweeper\.sampler: expected one of tpe, random, found",
+        ),
+        (
+            ["train.epochs=1,2", "hydra.sweeper.pruner=no"],
             r"hydra\.sweeper\.pruner: expected one of none, median, .*found 'no'",
         ),
         (
-            ["seed=1,2", "hydra.sweeper.n_trials=0"],
+            ["train.epochs=1,2", "hydra.sweeper.n_trials=0"],
             r"hydra\.sweeper\.n_trials: expected a whole number, at least 1, found",
         ),
-        (["seed=1,2", "hydra.sweeper.n_trial=3"], r".*n_trial"),
+        (["train.epochs=1,2", "hydra.sweeper.n_trial=3"], r".*n_trial"),
+        (["train.epochs=1,2", "seed=0,1"], r"seed: expected one value in a search, .*; odt-sim tune runs the winner"),
+        (["partition.alpha=interval(0.1,1)"], r"partition\.alpha: expected one value in a search, which would choose"),
     ],
 )
 def test_mistake_is_reported_in_one_line(run, folder, given, message):

@@ -92,6 +92,7 @@ def test_interrupted_command_says_how_to_resume():
         ),
         (["strategy=fedavg,no"], "Could not find 'strategy/no'; choose one of "),
         (["strategy=fedavg", "run.round=3"], "run.round: "),
+        (["strategy=fedavg", "partition=iid,dirichlet"], "partition: expected one value in a search"),
     ],
 )
 def test_mistake_is_reported_before_anything_runs(given, message, tmp_path, monkeypatch, capsys):
