@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.fleet import Row
-from odt_sim.metrics.names import higher_is_better, kind_of
+from odt_sim.metrics.names import higher_is_better, is_own, kind_of
 
 
 def reported_round(rounds: Sequence[Row], metric: str) -> int | None:
@@ -66,6 +66,8 @@ def check_target(target: float | None, metric: str, name: str) -> None:
     Raises:
         ConfigurationError: The target is out of range.
     """
+    if is_own(metric) and target is not None and math.isfinite(target):
+        return
     bounded = kind_of(metric).bounded
     if target is not None and not (math.isfinite(target) and 0 <= target <= (1.0 if bounded else math.inf)):
         article = "an" if metric[0] in "aeiou" else "a"

@@ -8,6 +8,7 @@ import pytest
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.metrics.names import higher_is_better, is_metric, is_percent, title_of
 from odt_sim.metrics.own import own_figures, own_metrics
+from odt_sim.metrics.rounds import check_target
 
 OUTPUTS = np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]], np.float32)
 LABELS = np.array([1, 1, 1])
@@ -122,3 +123,11 @@ def test_partial_has_the_name_that_it_is_given():
     named = functools.partial(share_right)
     named.__name__ = "share"
     assert own_metrics([named])[0].name == "share"
+
+
+def test_target_of_a_metric_of_the_user_may_be_negative():
+    def minus_cost(outputs, targets):
+        return -1.0
+
+    own_metrics([minus_cost])
+    check_target(-0.5, "minus_cost", "run.target")
