@@ -20,7 +20,7 @@ from odt_sim.errors import ConfigurationError
 from odt_sim.hyperparameters import checked_count
 from odt_sim.simulation.submitted import lost
 from odt_sim.tuning.claim import claim
-from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, folder_of
+from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, folder_of, is_fixed
 from odt_sim.tuning.processes import LOG, Sweep, run_sweeps
 from odt_sim.tuning.winners import Winner, winner, winners_table, write_choice
 
@@ -158,9 +158,8 @@ def fixed_overrides(overrides: Sequence[str]) -> list[str]:
         ConfigurationError: Another one gives several values to what decides the examples.
     """
     own = [each for each in overrides if not each.startswith(OF_THE_SEARCH)]
-    fixed = [each for each in own if "interval(" not in each and ("," not in each or "=[" in each or "={" in each)]
-    check_searched(each.partition("=")[0] for each in own if each not in fixed)
-    return fixed
+    check_searched(each.partition("=")[0] for each in own if not is_fixed(each))
+    return [each for each in own if is_fixed(each)]
 
 
 def _rate(strategies: Sequence[str], overrides: Sequence[str]) -> float:

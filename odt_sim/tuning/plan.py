@@ -13,6 +13,11 @@ IRRELEVANT = ("backend", "tracker", "hydra/launcher", "hydra.launcher.")
 OF_THE_SEARCH = ("hydra.sweeper.",)
 
 
+def is_fixed(override: str) -> bool:
+    """Return whether an override gives its key one value, which may be a list or a mapping."""
+    return "interval(" not in override and ("," not in override or "=[" in override or "={" in override)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A tuning of several strategies.
@@ -53,6 +58,14 @@ class Plan:
             "train.epochs": "int(interval(1,5))",
         }
         return {**shared, **{f"strategy.{name}": each for name, each in RANGES.get(strategy, {}).items()}}
+
+    def searched(self, strategy: str) -> Mapping[str, str]:
+        """Return what is searched for a strategy, by key: the space as the overrides leave it."""
+        given = {key: values for key, _, values in (each.partition("=") for each in self.overrides)}
+        drawn = {each.partition("=")[0] for each in self.overrides if not is_fixed(each)}
+        drawn = {key for key in drawn if not key.startswith(OF_THE_SEARCH)}
+        space = {key: values for key, values in self.space(strategy).items() if key not in given}
+        return {**space, **{key: given[key] for key in given if key in drawn}}
 
     def search(self, strategy: str) -> list[str]:
         """Return the arguments of `odt-sim run` that search for a strategy's settings."""

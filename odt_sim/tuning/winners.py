@@ -59,7 +59,7 @@ def write_choice(plan: Plan, winners: Sequence[Winner]) -> None:
     Raises:
         FileError: It cannot be written.
     """
-    searched = {strategy: dict(plan.space(strategy)) for strategy in plan.strategies}
+    searched = {strategy: dict(plan.searched(strategy)) for strategy in plan.strategies}
     content = {
         "budget": plan.budget,
         "sweeper": plan.sweeper,

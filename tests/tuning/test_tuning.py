@@ -44,6 +44,11 @@ def test_overrides_replace_what_is_searched():
     assert [each for each in arguments if each.startswith("train.")] == ["train.learning_rate=0.5", "train.epochs=1,2"]
 
 
+def test_record_of_what_is_searched_has_the_overrides():
+    tuned = plan("train.learning_rate=tag(log,interval(0.1,1))", "train.epochs=2", "hydra.sweeper.n_jobs=2")
+    assert tuned.searched("fedavg") == {"train.learning_rate": "tag(log,interval(0.1,1))"}
+
+
 def test_report_runs_the_winner_on_its_own_seeds():
     searched = plan("train.epochs=1,2", "run.rounds=7", "hydra.sweeper.pruner=median")
     settings = ["train.learning_rate=0.1", "train.epochs=2"]
