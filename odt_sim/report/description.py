@@ -92,7 +92,7 @@ def excluded(comparison: Comparison) -> str | None:
 def not_evaluated(comparison: Comparison) -> str | None:
     """Return which devices were not evaluated, and why; None if all were."""
     listed = ", ".join(text for row in comparison.rows if (text := _not_evaluated(row)))
-    return f"Not evaluated: {listed}." if listed else None
+    return f"Not evaluated, and in no mean of their row: {listed}." if listed else None
 
 
 def never_trained(comparison: Comparison) -> str | None:

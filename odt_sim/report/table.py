@@ -14,6 +14,7 @@ from odt_sim.report.description import (
     fewest,
     hurt_by_one,
     never_trained,
+    not_evaluated,
     optimism,
     pairs_unit,
     privacy,
@@ -218,7 +219,8 @@ def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
     if comparison.target is not None and any(column.key == "rounds_to_target" for column in shown):
         target = score(comparison.target, comparison.metric)
         lines.append(f"rounds to a mean of {target}; – if a seed does not reach it")
-    lines += [line for describe in (never_trained, hurt_by_one, optimism, privacy) if (line := describe(comparison))]
+    described = (not_evaluated, never_trained, hurt_by_one, optimism, privacy)
+    lines += [line for describe in described if (line := describe(comparison))]
     lines.append("the page has more columns")
     return Text("\n").join([Text("\n".join(lines), style="dim"), *_failures(comparison)])
 

@@ -1,11 +1,13 @@
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from io import StringIO
 from itertools import product
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from rich.console import Console
 from written_runs import write_run
 
 from odt_sim.errors import FileError
@@ -243,7 +245,7 @@ def test_unwritable_output_is_one_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_page_names_devices_that_were_not_evaluated(tmp_path):
+def test_reports_name_devices_that_were_not_evaluated(tmp_path):
     path = write_run(tmp_path / "run")
     folder = RunFolder(path)
     rows = [dict(record) for record in folder.devices()]
@@ -251,7 +253,11 @@ def test_page_names_devices_that_were_not_evaluated(tmp_path):
         rows[device]["not_evaluated"] = "test loss not finite"
     folder.write_devices(map(DeviceRecord.of, rows))
     _, text = without_pictures([path])
-    assert "Not evaluated: fedavg (test loss not finite: device 4, 7)." in text
+    sentence = "Not evaluated, and in no mean of their row: fedavg (test loss not finite: device 4, 7)."
+    assert sentence in text
+    console = Console(file=StringIO(), width=100)
+    console.print(comparison_table(compare([path])))
+    assert sentence in " ".join(console.file.getvalue().split())
 
 
 @pytest.mark.parametrize(("settings", "shown"), [({}, False), ({"strategy.unseen_epochs": "10"}, True)])
