@@ -28,6 +28,7 @@ from odt_sim.observers.early_stopping import EarlyStopping
 from odt_sim.persistence.lock import locked
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.persistence.summary import Summary
+from odt_sim.simulation.checks import check_validates
 from odt_sim.simulation.start import holds_results
 from odt_sim.simulation.submitted import is_submitted
 from odt_sim.trackers.base import Tracker
@@ -136,12 +137,21 @@ def _simulate(config: DictConfig, folder: Path, overrides: Sequence[str], observ
     with closing(Display()) as display:
         display.show(title, config.run.rounds)
         simulation = configuration.simulation(config, folder)
+        if decides := _deciding(config):
+            check_validates(simulation.data, decides)
         if message := find_leakage(simulation.data).message:
             display.on_warning(message)
         group = Observers(
             [*observers, display, *_early_stopping(config), *pruning(), tracker], name=title, settings=settings
         )
         return simulation.run(resume=config.run.resume is not None, observers=[group])
+
+
+def _deciding(config: DictConfig) -> str | None:
+    """Return the setting that decides by validation figures, if any: early stopping, or a search over trials."""
+    settings = HydraConfig.get()
+    searched = settings.mode == RunMode.MULTIRUN and settings.sweeper._target_.startswith("hydra_plugins.odt_sim.")
+    return "hydra/sweeper" if searched else "run.until" if config.run.until else None
 
 
 def _early_stopping(config: DictConfig) -> list[EarlyStopping]:

@@ -185,6 +185,27 @@ def check_metrics(job: Job) -> None:
         raise ConfigurationError(f"run.metric: expected one of {', '.join(known)}, found {job.metric}")
 
 
+def check_validates(data: FederatedData, setting: str) -> None:
+    """Check that rounds have figures on validation examples, by which a setting decides.
+
+    Args:
+        data: The devices' examples.
+        setting: The setting, for the error.
+
+    Raises:
+        ConfigurationError: No device has validation examples, or they arrive over time.
+    """
+    if data.arrival is not None:
+        raise ConfigurationError(
+            f"{setting}: decides by figures on validation examples, of which runs with arrival have none, since rounds of "
+            "different examples do not compare; leave one of the two out"
+        )
+    if not np.any(data.offsets[:, 2] > data.offsets[:, 1]):
+        raise ConfigurationError(
+            f"{setting}: decides by validation examples, and no device has any; set split.validation above 0"
+        )
+
+
 def without_validation(job: Job) -> str | None:
     """Return a warning of a strategy that chooses on validation examples where no device has any; None for all others."""
     consequence = job.strategy.without_validation

@@ -54,6 +54,29 @@ def test_runs_of_the_same_second_have_their_own_folders(run, folder):
     assert len(runs(folder)) == 2
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            ["run.until=plateau", "split.validation=0"],
+            r"^error: run\.until: decides by validation examples, and no device",
+        ),
+        (
+            ["run.until=plateau", "arrival=in_order"],
+            r"^error: run\.until: decides by .*, of which runs with arrival have none",
+        ),
+        (
+            ["-m", "hydra/sweeper=random", "hydra.sweeper.n_trials=1", "train.epochs=1,2", "split.validation=0"],
+            r"^failed .*: hydra/sweeper: decides by validation examples, and no device",
+        ),
+    ],
+)
+def test_what_decides_by_validation_is_refused_without_it(run, folder, given, message):
+    code, err = run("strategy=local", *FEW, *given)
+    assert code == 1
+    assert re.search(message, err, re.M), err
+
+
 def test_folder_of_a_run_is_refused_and_stays_as_it_is(run, folder):
     assert run("strategy=local", *FEW, "hydra.run.dir=here")[0] == 0
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
