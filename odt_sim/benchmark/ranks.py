@@ -32,17 +32,23 @@ class Friedman:
     p: float
 
 
-def ranks(values: Sequence[float], *, higher_is_better: bool) -> Array:
+def ranks(values: Sequence[float], *, higher_is_better: bool, devices: Sequence[int] | None = None) -> Array:
     """Return `[strategies]` the rank of each on one task: 1 is best, equal values share the mean of their ranks.
 
     Args:
         values: A figure of each; NaN, of a strategy that failed, is worse than any other.
         higher_is_better: Whether larger values are better.
+        devices: The number of devices behind each figure, of which more come first: a strategy must not win by a mean over
+            the devices that did not diverge. None for equal ones.
     """
     from scipy.stats import rankdata
 
     costs = -np.array(values, np.float64) if higher_is_better else np.array(values, np.float64)
-    found: Array = rankdata(np.where(np.isnan(costs), np.inf, costs))
+    missing = np.zeros(len(costs)) if devices is None else -np.array(devices, np.float64)
+    failed = np.isnan(costs)
+    pairs = np.stack([np.where(failed, np.inf, missing), np.where(failed, np.inf, costs)], axis=1)
+    _, places = np.unique(pairs, axis=0, return_inverse=True)  # sorted by the devices first
+    found: Array = rankdata(places.reshape(-1))
     return found
 
 

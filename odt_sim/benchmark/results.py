@@ -13,6 +13,7 @@ from odt_sim.benchmark.ranks import Array, Friedman, critical_difference, friedm
 from odt_sim.errors import CheckpointError
 from odt_sim.files import write_file
 from odt_sim.metrics.names import higher_is_better
+from odt_sim.persistence.run import Run
 from odt_sim.persistence.run_folder import document
 from odt_sim.report.comparison import Comparison, Configuration, compare
 from odt_sim.report.comparison_columns import comparison_columns
@@ -58,6 +59,10 @@ class TaskResult:
         spread = self.rows[strategy].values.get(key) if strategy in self.rows else None
         return None if spread is None else spread.mean
 
+    def devices(self, strategy: str, key: str) -> int:
+        """Return over how many devices a figure of a strategy is, over all seeds; 0 if it did not run."""
+        return sum(_devices(run, key) for run in self.rows[strategy].runs) if strategy in self.rows else 0
+
     def cost(self, strategy: str, key: str) -> float | None:
         """Return a cost of `odt_sim.report.costs`, its mean over seeds; None if unknown, or if the strategy did not run."""
         of_run = next(cost.of_run for cost in COSTS if cost.key == key)
@@ -96,9 +101,11 @@ class TaskResult:
         return 1 if (found.difference > 0) == higher_is_better(self.metric) else -1
 
     def best(self, key: str) -> str | None:
-        """Return the strategy with the best value of a column; None if it is unknown of all."""
-        known = {name: value for name in self.rows if (value := self.value(name, key)) is not None}
-        return (max if self.higher(key) else min)(known, key=known.__getitem__, default=None)
+        """Return the strategy with the best value of a column over most devices; None if it is unknown of all."""
+        sign = 1 if self.higher(key) else -1
+        values = ((name, self.value(name, key)) for name in self.rows)
+        known = {name: (self.devices(name, key), sign * value) for name, value in values if value is not None}
+        return max(known, key=known.__getitem__, default=None)
 
     def cheapest(self, key: str, among: Sequence[str]) -> str | None:
         """Return the strategy with the least cost; None if it is unknown of all."""
@@ -158,7 +165,11 @@ class Results:
         values = [(task, [task.value(each, key) for each in strategies]) for task in self.tasks]
         return np.array(
             [
-                ranks([np.nan if value is None else value for value in of_task], higher_is_better=task.higher(key))
+                ranks(
+                    [np.nan if value is None else value for value in of_task],
+                    higher_is_better=task.higher(key),
+                    devices=[task.devices(each, key) for each in strategies],
+                )
                 for task, of_task in values
                 if any(value is not None for value in of_task)
             ]
@@ -170,7 +181,12 @@ class Results:
         found = [
             [
                 ranks(
-                    [_of_seed(task, each, seed) for each in self.ranked_strategies], higher_is_better=task.higher(MEAN)
+                    [_of_seed(task, each, seed) for each in self.ranked_strategies],
+                    higher_is_better=task.higher(MEAN),
+                    devices=[
+                        _devices(task.rows[each].runs[seed], MEAN) if each in task.rows else 0
+                        for each in self.ranked_strategies
+                    ],
                 )
                 for task in self.tasks
             ]
@@ -263,6 +279,13 @@ def _pairs(rows: Mapping[str, Configuration], against: str | None = None) -> Seq
 def _counts(record: Mapping[str, object], metric: str) -> bool:
     value = record.get(metric)
     return bool(record["seen"]) and isinstance(value, int | float) and bool(np.isfinite(value))
+
+
+def _devices(run: Run, key: str) -> int:
+    """Return the number of devices behind a column's figure of a run."""
+    part = {"unseen": "metrics_unseen", "unseen_adapted": "metrics_unseen_adapted"}.get(key, "metrics")
+    figures = (run.complete.get(part) or {}).get(run.metrics[0])
+    return int(figures.get("devices", 0)) if figures else 0
 
 
 def _of_seed(task: TaskResult, strategy: str, seed: int) -> float:

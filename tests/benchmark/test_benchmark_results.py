@@ -178,3 +178,18 @@ def test_counts_of_one_are_singular_and_short_times_in_seconds(root):
     assert finding(alone) == "There is nothing to compare."
     assert facts(alone)["time"] == "60 s in 1 process"
     assert list(table(alone, RANKS)) == ["fedavg"]
+
+
+def test_a_strategy_does_not_win_by_the_devices_that_it_loses(results):
+    pictures = results.tasks[0]
+    best = pictures.best("mean")
+    row = pictures.rows[best]
+    figures = {name: {**figure, "devices": 15} for name, figure in row.runs[0].complete.metrics.items()}
+    run = replace(row.runs[0], summary=replace(row.runs[0].summary, metrics=figures))
+    comparison = replace(
+        pictures.comparison,
+        rows=[replace(each, runs=(run, *row.runs[1:])) if each is row else each for each in pictures.comparison.rows],
+    )
+    fewer = replace(results, tasks=[replace(pictures, comparison=comparison)])
+    assert fewer.tasks[0].best("mean") != best
+    assert fewer.ranked_strategies[-1] == best
