@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from odt_sim.errors import CheckpointError, ConfigurationError
-from odt_sim.metrics.names import know
+from odt_sim.metrics.names import is_metric, know
 from odt_sim.metrics.tasks import TASK_METRICS
 from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.run_folder import RunFolder, is_run_folder
@@ -89,7 +89,8 @@ def load_run(path: Path) -> Run:
     folder = RunFolder(path)
     summary, failure = folder.summary(), folder.failure() or {}
     unfinished = None if summary else "ended early: there is no summary.json; run it again or resume it"
-    know((summary and summary.own_metrics) or {})
+    config = _read_yaml(path / ".hydra" / "config.yaml") or {}
+    know(summary.own_metrics or {} if summary else _configured_metrics(config))
     runtime = (_read_yaml(path / ".hydra" / "hydra.yaml") or {}).get("hydra", {}).get("runtime", {})
     sources = {source["provider"]: source["path"] for source in runtime.get("config_sources", ())}
     return Run(
@@ -99,10 +100,16 @@ def load_run(path: Path) -> Run:
         summary=summary,
         error=failure.get("error", unfinished),
         overrides=tuple(_read_yaml(path / ".hydra" / "overrides.yaml") or failure.get("overrides", ())),
-        config=_read_yaml(path / ".hydra" / "config.yaml") or {},
+        config=config,
         choices=runtime.get("choices", {}),
         config_folder=sources.get("command-line"),
     )
+
+
+def _configured_metrics(config: Mapping[str, Any]) -> dict[str, bool]:
+    """Return the metrics of the user that a run will have; which values are better is unknown before its summary."""
+    names = (str(path).rpartition(".")[2] for path in config.get("metrics") or ())
+    return {name: True for name in names if not is_metric(name)}
 
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:

@@ -48,16 +48,16 @@ class Job:
 
     def read(self) -> bool:
         """Read what is new, and return whether the job ended, failed, began again or was configured."""
-        self._rounds.read()
         versions = [_changed(self.path / name) for name in FILES]
-        if versions == self._versions:
-            return False
-        self._versions, self._error = versions, None
-        try:
-            self.run = load_run(self.path)
-        except CheckpointError as error:
-            self._error = str(error)
-        return True
+        changed = versions != self._versions
+        if changed:
+            self._versions, self._error = versions, None
+            try:
+                self.run = load_run(self.path)  # before the rounds, whose metrics of the user it makes known
+            except CheckpointError as error:
+                self._error = str(error)
+        self._rounds.read()
+        return changed
 
     def shown(self, label: str, colour: str, identity: str) -> dict[str, Any]:
         """Return what the page shows, which JSON can hold.

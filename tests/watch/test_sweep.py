@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 from written_runs import round_record, write_hydra, write_run
 
 from odt_sim.files import write_file
@@ -33,6 +34,16 @@ def shown(path: Path) -> dict[str, Any]:
     job = Job(path)
     job.read()
     return job.shown("", "#000000", "0")
+
+
+def test_running_job_shows_the_metric_of_the_user_that_decides(tmp_path: Path) -> None:
+    """Its name is known before the summary, from the configuration."""
+    path = tmp_path / "0"
+    write_hydra(path, ("strategy=fedavg", "run.metric=early_hits"))
+    config = OmegaConf.load(path / ".hydra" / "config.yaml")
+    OmegaConf.save({**config, "metrics": ["mine.early_hits"]}, path / ".hydra" / "config.yaml")
+    RunFolder(path).append_rounds(round_record(1, early_hits=0.25, early_hits_unweighted=0.5, accuracy=0.75))
+    assert (shown(path)["metric"], shown(path)["score"]) == ("early hits", "0.250")
 
 
 def test_rounds_are_read_as_they_are_appended(started: Callable[..., Path]) -> None:
