@@ -51,16 +51,10 @@ SMALL = {"loss": "sparse_categorical_crossentropy", "batch_size": 4, "seed": 0}
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_exporter() -> Iterator[None]:
-    """Export all shipped models in one process; models built by a test are exported as usual."""
-    alone = cache._export
+def forked_exports() -> Iterator[None]:
+    """Export each model in a fork of one process, which imports TensorFlow once."""
     with pytest.MonkeyPatch.context() as patch, closing(Exporter()) as exporter:
-
-        def export(spec: Mapping[str, Any], path: Path) -> None:
-            harmless = spec["build"]["_target_"].startswith(("odt_sim.", "several."))
-            (exporter.export if harmless else alone)(spec, path)
-
-        patch.setattr(cache, "_export", export)
+        patch.setattr(cache, "run", exporter.run)
         yield
 
 

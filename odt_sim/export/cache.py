@@ -205,21 +205,26 @@ def in_process(spec: Mapping[str, Any], advice: str) -> bytes:
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.tflite"
-        child = subprocess.run(
-            [sys.executable, "-m", "odt_sim.export", str(file)],
-            input=json.dumps(spec),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=environment({**QUIET, "TMPDIR": folder}),
-            check=False,
-        )
+        child = run(spec, file)
         if child.returncode != 0:
             raise ExportError(_failure(spec["name"], child.returncode, child.stderr, advice))
         for line in child.stderr.splitlines():
             if line.startswith(WARNING_MARK):
                 warnings.warn(line.removeprefix(WARNING_MARK), ExportWarning, stacklevel=2)
         return file.read_bytes()
+
+
+def run(spec: Mapping[str, Any], path: Path) -> "subprocess.CompletedProcess[str]":
+    """Run the subprocess, which writes a file, and leaves temporary files beside it if it is killed."""
+    return subprocess.run(
+        [sys.executable, "-m", "odt_sim.export", str(path)],
+        input=json.dumps(spec),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=environment({**QUIET, "TMPDIR": str(path.parent)}),
+        check=False,
+    )
 
 
 def _failure(name: str, code: int, errors: str, advice: str) -> str:

@@ -13,7 +13,7 @@ from ai_edge_litert.interpreter import Interpreter
 from odt_sim.errors import ConfigurationError, ExportError
 from odt_sim.export import cache
 from odt_sim.export.__main__ import UNUSED, _build
-from odt_sim.export.cache import exported
+from odt_sim.export.cache import exported, run
 from odt_sim.model.trainable import TrainableModel
 
 BUILD = """
@@ -56,6 +56,12 @@ def spec(tmp_path: Path) -> dict[str, Any]:
     }
 
 
+@pytest.fixture
+def own_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Export in a process that starts for it, as outside of the tests, and not in a fork."""
+    monkeypatch.setattr(cache, "run", run)
+
+
 @pytest.mark.slow
 def test_concurrent_processes_share_one_export(spec: dict[str, Any], tmp_path: Path, monkeypatch: Any) -> None:
     """As two runs do that are started together on a new machine."""
@@ -78,6 +84,7 @@ def test_concurrent_processes_share_one_export(spec: dict[str, Any], tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_process")
 def test_build_function_may_import_what_is_hidden_from_keras(spec: dict[str, Any], tmp_path: Path) -> None:
     imports = "".join(f"import {name}\n" for name in ("matplotlib.pyplot", "sklearn.base"))
     assert {"matplotlib", "sklearn"} <= {*UNUSED}
@@ -138,6 +145,7 @@ def crash():
 """
 
 
+@pytest.mark.usefixtures("own_process")
 def test_crash_of_the_export_names_signal_and_last_line(spec: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "dying_models.py").write_text(DYING)
     crashing = {**spec, "build": {"_target_": "dying_models.crash"}}
@@ -190,6 +198,7 @@ def test_batch_larger_than_the_memory_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.tflite"))
 
 
+@pytest.mark.usefixtures("own_process")
 def test_missing_tensorflow_names_the_pip_command(spec: dict[str, Any], tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "keras.py").write_text("raise ModuleNotFoundError(\"No module named 'tensorflow'\", name='tensorflow')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
