@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from exporter import Exporter
 from filelock import FileLock
+from fork_server import ForkServer
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
@@ -26,6 +27,7 @@ from odt_sim.cli.overrides import composed
 from odt_sim.export import cache
 from odt_sim.export.cache import QUIET, default_directory, exported
 from odt_sim.export.needs import TERM_NAMES, VALVED
+from odt_sim.model import verification
 
 settings.register_profile(
     "odt_sim", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -55,6 +57,14 @@ def forked_exports() -> Iterator[None]:
     """Export each model in a fork of one process, which imports TensorFlow once."""
     with pytest.MonkeyPatch.context() as patch, closing(Exporter()) as exporter:
         patch.setattr(cache, "run", exporter.run)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_verifications() -> Iterator[None]:
+    """Verify each file in a fork of one process, which imports LiteRT once."""
+    with pytest.MonkeyPatch.context() as patch, closing(ForkServer()) as server:
+        patch.setattr(verification, "run", server.run)
         yield
 
 

@@ -3,11 +3,9 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fork_server import ForkServer
 from outcomes import Outcomes, note
 
 from odt_sim.files import cache_folder
@@ -37,11 +35,8 @@ def outcomes(tmp_path: Path, capfd: pytest.CaptureFixture[str], request: pytest.
 
 
 @pytest.fixture
-def forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
-    """Verify each file in a fork of one server process, with an empty cache of verified files."""
+def unverified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verify each file, with an empty cache of verified ones."""
     monkeypatch.setenv("ODT_SIM_CACHE", str(tmp_path / "cache"))
-    with closing(ForkServer()) as server:
-        monkeypatch.setattr(verification, "run", server.run)
-        monkeypatch.setattr(verification, "_verified", set())
-        monkeypatch.setattr(verification, "SECONDS", 10.0)  # far more than these small files need
-        yield server
+    monkeypatch.setattr(verification, "_verified", set())
+    monkeypatch.setattr(verification, "SECONDS", 10.0)  # far more than these small files need

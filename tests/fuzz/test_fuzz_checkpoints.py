@@ -44,7 +44,7 @@ def died(simulation, tmp_path_factory):
     return folder
 
 
-@pytest.mark.usefixtures("forks")
+@pytest.mark.usefixtures("unverified")
 def test_damaged_checkpoint_resumes_or_is_refused(simulation, whole, died, many, outcomes, tmp_path):
     names = sorted(path.relative_to(died) for path in (died / "checkpoint").rglob("*.safetensors"))
     files = [(died / name).read_bytes() for name in names]
@@ -67,7 +67,7 @@ def test_damaged_checkpoint_resumes_or_is_refused(simulation, whole, died, many,
         shutil.rmtree(folder)
 
 
-@pytest.mark.usefixtures("forks")
+@pytest.mark.usefixtures("unverified")
 def test_damaged_records_are_refused_or_equal(simulation, whole, died, many, outcomes, tmp_path):
     content, folder = (died / "rounds.jsonl").read_bytes(), tmp_path / "run"
 

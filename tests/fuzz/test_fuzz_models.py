@@ -31,7 +31,7 @@ def data_for(model):
     return federate(Dataset("made", x, y, classes=model.classes or 0), iid, 2, seed=0)
 
 
-@pytest.mark.usefixtures("forks")
+@pytest.mark.usefixtures("unverified")
 def test_damaged_model_never_ends_the_process(files, many, outcomes, tmp_path, capfd):
     path = tmp_path / "damaged.tflite"
 

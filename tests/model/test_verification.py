@@ -17,7 +17,14 @@ from odt_sim.cli.main import main
 from odt_sim.data import Dataset, federate, iid
 from odt_sim.errors import ModelError
 from odt_sim.model import verification
+from odt_sim.model.verification import run
 from odt_sim.strategies import FedAvg
+
+
+@pytest.fixture(autouse=True)
+def own_process(monkeypatch) -> None:
+    """Verify in a process that starts for it, as outside of the tests, and not in a fork."""
+    monkeypatch.setattr(verification, "run", run)
 
 
 @pytest.fixture

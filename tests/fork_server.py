@@ -24,7 +24,8 @@ class ForkServer:
         """Replace `odt_sim.model.verification.run`."""
         if self._child is None:
             pipe = subprocess.PIPE
-            self._child = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe)
+            variables = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # no threads, which forks lack
+            self._child = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe, env=variables)
         header = json.dumps([where, seconds, len(content)]).encode()
         self._child.stdin.write(header + b"\n" + content)
         self._child.stdin.flush()
