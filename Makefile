@@ -3,6 +3,7 @@ BIN := .venv/bin
 FLEX_BIN := .venv-flex/bin
 FLOWER_BIN := .venv-flower/bin
 
+# Modules are compiled at their first import, so --no-compile: pip takes 48 s for all of them, of which few are used.
 # Where an image sets it, each pytest, command and Ray worker compiles all modules again: 15 s and 0.5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -58,19 +59,19 @@ benchmarks: .venv/.dev-installed  ## measure; see benchmarks/README.md
 	$(PYTHON) -m venv .venv
 
 .venv/.demo-installed: pyproject.toml constraints.txt | .venv/bin/pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[export]'
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[export]'
 	touch $@
 
 .venv/.dev-installed: pyproject.toml constraints.txt | .venv/bin/pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $@ .venv/.demo-installed
 
 .venv/.torch-installed: .venv/.dev-installed
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,torch]'
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,torch]'
 	touch $@
 
 .venv/.cluster-installed: .venv/.dev-installed
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,cluster,wandb]' 'moto[s3,server]' s3fs
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,cluster,wandb]' 'moto[s3,server]' s3fs
 	touch $@
 
 .venv-flex/bin/pip:

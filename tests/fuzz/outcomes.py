@@ -14,7 +14,10 @@ _seen: list[str] = []  # what Python has unpickled, and which files it has opene
 
 
 def note(event: str, given: tuple[object, ...]) -> None:
-    """Record unpickling and files opened for writing; an audit hook, which Python never removes."""
+    """Record unpickling and files opened for writing; an audit hook, which Python never removes.
+
+    Python may compile a module that a case imports first.
+    """
     if event == "pickle.find_class":
         _seen.append(f"unpickles {given}")
     if (
@@ -22,6 +25,7 @@ def note(event: str, given: tuple[object, ...]) -> None:
         and isinstance(given[0], str)
         and isinstance(given[2], int)
         and given[2] & (os.O_WRONLY | os.O_RDWR)
+        and Path(given[0]).parent.name != "__pycache__"
     ):
         _seen.append(given[0])
 
