@@ -7,7 +7,7 @@ FLOWER_BIN := .venv-flower/bin
 # Where an image sets it, each pytest, command and Ray worker compiles all modules again: 15 s and 0.5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs test test-slow test-flex test-flower test-torch test-phone test-cluster test-all fuzz torture check benchmarks clean
+.PHONY: demo docs test test-slow test-both test-flex test-flower test-torch test-phone test-cluster test-all fuzz torture check benchmarks clean
 
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
@@ -18,7 +18,10 @@ test: .venv/.dev-installed  ## run the fast tests on all cores: every feature, i
 test-slow: .venv/.dev-installed  ## run the slow tests: kills, clusters, fuzzing, every shipped model
 	$(BIN)/pytest --numprocesses auto --dist loadfile -m "slow and not phone"
 
-test-all: test test-slow test-flex test-flower test-torch test-phone test-cluster  ## run all tests
+test-both: .venv/.dev-installed  ## run the fast and the slow tests at once: they share the start of TensorFlow, of Ray and of pytest
+	$(BIN)/pytest --numprocesses auto --dist loadfile -m "not phone"
+
+test-all: test-both test-flex test-flower test-torch test-phone test-cluster  ## run all tests
 
 fuzz: .venv/.dev-installed  ## 2,000 damaged models, 500 checkpoints, 500 configurations: some minutes
 	FUZZ=long $(BIN)/pytest tests/fuzz
