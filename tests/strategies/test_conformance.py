@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from odt_sim.device.engines import RuntimeChoice
 from odt_sim.errors import SimulationError
 from odt_sim.strategies import FedAvg, FedPer
 from odt_sim.strategies.base import weights_of
-from odt_sim.testing import StrategyConformance, random_data
+from odt_sim.testing import StrategyConformance, assert_same, random_data
 
 FAST = {"FedAvg", "Scaffold"}
 """A plain mean, and an own state; an own part runs on other models below. The others are slow."""
@@ -26,6 +26,8 @@ SHIPPED = [
 class TestShipped(StrategyConformance):
     """The suite on a network with BatchNormalization and Dropout; on one with terms for those that need them."""
 
+    known: ClassVar[dict[type[Strategy], dict[str, Any]]] = {}
+
     @pytest.fixture(autouse=True, params=SHIPPED)
     def given(self, request: pytest.FixtureRequest, model_for: Callable[[Strategy], TrainableModel]) -> None:
         self.kind = request.param
@@ -36,6 +38,17 @@ class TestShipped(StrategyConformance):
 
     def model(self) -> TrainableModel:
         return self.network
+
+    def run(self, directory: Path, **settings: Any) -> dict[str, Any]:
+        """Run the strategy; with the default settings once for all tests, which compare it with other runs."""
+        if settings not in ({}, {"evaluate_every": 1}):
+            return super().run(directory, **settings)
+        if self.kind not in self.known:
+            self.known[self.kind] = super().run(directory)
+        return dict(self.known[self.kind])
+
+    def test_equal_seeds_give_equal_bits(self, tmp_path: Path) -> None:
+        assert_same(self.run(tmp_path / "one"), super().run(tmp_path / "other"))
 
 
 class TestOnTheDefaultModel(StrategyConformance):
