@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from exporter import Exporter
+from exporter import EXPORTER
 from filelock import FileLock
 from fork_server import ForkServer
 from hypothesis import HealthCheck, settings
@@ -25,7 +24,7 @@ from odt_sim import Strategy, TrainableModel
 from odt_sim.cli.build import model_file
 from odt_sim.cli.overrides import composed
 from odt_sim.export import cache
-from odt_sim.export.cache import QUIET, default_directory, exported
+from odt_sim.export.cache import default_directory, exported
 from odt_sim.export.needs import TERM_NAMES, VALVED
 from odt_sim.model import verification
 
@@ -55,8 +54,8 @@ SMALL = {"loss": "sparse_categorical_crossentropy", "batch_size": 4, "seed": 0}
 @pytest.fixture(scope="session", autouse=True)
 def forked_exports() -> Iterator[None]:
     """Export each model in a fork of one process, which imports TensorFlow once."""
-    with pytest.MonkeyPatch.context() as patch, closing(Exporter()) as exporter:
-        patch.setattr(cache, "run", exporter.run)
+    with pytest.MonkeyPatch.context() as patch, closing(EXPORTER):
+        patch.setattr(cache, "run", EXPORTER.run)
         yield
 
 
@@ -272,8 +271,7 @@ def foreign() -> Path:
     with FileLock(folder.with_suffix(".lock")):
         if not folder.exists():
             temporary = Path(tempfile.mkdtemp(dir=folder.parent))
-            command = [sys.executable, FOREIGN, temporary]
-            subprocess.run(command, check=True, env={**os.environ, **QUIET}, capture_output=True)
+            EXPORTER.program(FOREIGN, temporary)
             temporary.rename(folder)
     return folder
 

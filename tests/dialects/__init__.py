@@ -5,9 +5,6 @@ Every file of `files/` writes one or several models with a function `write_all`.
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -15,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from exporter import EXPORTER
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from odt_sim.export.cache import QUIET, default_directory
+from odt_sim.export.cache import default_directory
 
 FOLDER = Path(__file__).parent
 FOUR = tuple(f"four_files_{part}" for part in ("initialize", "bottleneck", "train_head", "optimizer"))
@@ -105,11 +103,7 @@ def _write(files: list[str]) -> None:
     if not files:
         return
     with tempfile.TemporaryDirectory(dir=default_directory()) as temporary:
-        command = [sys.executable, "-m", "dialects", temporary, *files]
-        environment = {**os.environ, **QUIET, "PYTHONPATH": str(FOLDER.parent)}
-        child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if child.returncode != 0:
-            raise RuntimeError(child.stderr)
+        EXPORTER.program(FOLDER / "__main__.py", temporary, *files)
         for file in files:
             (Path(temporary) / file).rename(_folder(file))
 

@@ -1,17 +1,15 @@
 """The file with one fault in each signature, written once and cached."""
 
 import hashlib
-import os
-import subprocess
-import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from exporter import EXPORTER
 from filelock import FileLock
 
-from odt_sim.export.cache import QUIET, default_directory
+from odt_sim.export.cache import default_directory
 
 HERE = Path(__file__).parent
 SOURCES = (HERE / "patients.py", HERE.parent / "dialects" / "models.py")
@@ -25,7 +23,6 @@ def patient() -> Path:
     with FileLock(default_directory() / "doctor.lock"):
         if not file.exists():
             with tempfile.TemporaryDirectory(dir=default_directory()) as temporary:
-                environment = {**os.environ, **QUIET, "PYTHONPATH": str(HERE.parent)}
-                subprocess.run([sys.executable, str(SOURCES[0]), temporary], env=environment, check=True)
+                EXPORTER.program(SOURCES[0], temporary)
                 (Path(temporary) / "patient.tflite").rename(file)
     return file
