@@ -3,13 +3,12 @@
 import importlib.util
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from exporter import EXPORTER
 from omegaconf import DictConfig
 from runs import CONF, FEW, Run, given, ran
 from test_conf_data import DATA, OF_USERS
@@ -21,7 +20,6 @@ from odt_sim.cli.build import build, check, model
 from odt_sim.cli.overrides import composed
 from odt_sim.cli.run import launch
 from odt_sim.errors import ConfigurationError
-from odt_sim.export.cache import QUIET
 
 FILES = {path.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml")}
 
@@ -216,8 +214,8 @@ ELSEWHERE = (
 )
 def test_model_has_the_parameters_of_its_summary(name, folder):
     if name in SAVED:
-        environment = {**os.environ, **QUIET, "PYTHONPATH": str(folder)}
-        subprocess.run([sys.executable, "-c", SAVED[name]], check=True, env=environment)
+        (folder / "saving.py").write_text(SAVED[name])
+        EXPORTER.program(folder / "saving.py")
     chosen = {"model": name, **MODELS[name]}
     config = composed(given(chosen))
     write_examples(folder / "fitting.npz", model(config))

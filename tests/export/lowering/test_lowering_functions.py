@@ -72,9 +72,14 @@ class Packed:
         return Trace(tf.function(function, input_signature=specs, autograph=False).get_concrete_function(), layers=())
 
     @cached_property
+    def inlined(self) -> Trace:
+        """The trace without calls of functions."""
+        return inlined(self.trace)
+
+    @cached_property
     def results(self) -> tuple[Outputs, Outputs]:
         """The outputs of TensorFlow and of LiteRT."""
-        content = convert(emit_signatures(Program({"calls": inlined(self.trace)}, [])))
+        content = convert(emit_signatures(Program({"calls": self.inlined}, [])))
         runner = Interpreter(model_content=content, num_threads=1).get_signature_runner("calls")
         taken = {name: details["dtype"] for name, details in runner.get_input_details().items()}
         expected = self.trace.concrete(*map(tf.constant, self.inputs.values()))
@@ -106,7 +111,7 @@ def test_function_equals_tensorflow(family: str, name: str) -> None:
 
 @pytest.mark.slow
 def test_every_lowering_is_covered() -> None:
-    graphs = [inlined(PACKED[title].trace).concrete.graph for title in FAMILIES]
+    graphs = [PACKED[title].inlined.concrete.graph for title in FAMILIES]
     covered = {op.type for graph in graphs for op in graph.get_operations()}
     assert set(LOWERINGS) - covered - set(OPS) == set()
 
@@ -116,5 +121,5 @@ def test_every_lowering_is_covered() -> None:
 def test_function_is_refused(name: str) -> None:
     call, reason = keras_calls.REFUSED[name]
     with pytest.raises(ExportError, match=reason) as error:
-        emit_signatures(Program({"calls": inlined(Packed({name: call}).trace)}, []))
+        emit_signatures(Program({"calls": Packed({name: call}).inlined}, []))
     assert "\n" not in str(error.value)
