@@ -57,6 +57,11 @@ class Checkpoint:
         return self._file(max(self._rounds)).where
 
     @property
+    def last(self) -> Commit:
+        """The last commit, or the state before the first round."""
+        return self._last
+
+    @property
     def reported(self) -> Commit:
         """The commit of the round to report: the one that validates best, or the last."""
         return self._reported or self._last

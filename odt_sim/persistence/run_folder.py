@@ -178,9 +178,9 @@ def is_run_folder(path: Path) -> bool:
     return any((path / name).is_file() for name in (SUMMARY, FAILURE, ROUNDS))
 
 
-def checksum(record: Mapping[str, Any], before: int = 0) -> int:
-    """Return the CRC-32 of a round's record without its time, continued from that of the earlier rounds."""
-    return zlib.crc32(_line({name: value for name, value in record.items() if name != "seconds"}), before)
+def checksum(records: Iterable[Mapping[str, Any]], before: int = 0) -> int:
+    """Return the CRC-32 of rounds' records without their times, continued from that of the earlier rounds."""
+    return zlib.crc32(_lines({n: value for n, value in record.items() if n != "seconds"} for record in records), before)
 
 
 def document(content: Mapping[str, Any]) -> bytes:

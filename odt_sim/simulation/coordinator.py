@@ -331,7 +331,6 @@ class Simulation:
         following = self._begin(after)
         rows = list(evaluation)
         record = self._steps.evaluated(record, rows, time.perf_counter() - started)
-        after = replace(after, records=checksum(record, commit.records))
         if rows:
             self._evaluated = [*self._evaluated, record]
             hand_back()  # the allocator keeps what rounds free, which looks like a leak
@@ -346,4 +345,4 @@ class Simulation:
         if line:
             self._folder.append_timeline(line)
         self._folder.append_rounds(*records)
-        self._checkpoint.write(commit, best=best)
+        self._checkpoint.write(replace(commit, records=checksum(records, self._checkpoint.last.records)), best=best)

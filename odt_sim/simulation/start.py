@@ -1,7 +1,6 @@
 """The start of a run: in an unused folder, or after the last commit of an interrupted run."""
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 from pathlib import Path
 
 from odt_sim.device.engines import LITERT, RuntimeChoice
@@ -156,7 +155,7 @@ def _check_recorded(
             f"{directory / ROUNDS}: has {len(numbers)} rounds, the checkpoint in {checkpoint.rstrip('/')} has "
             f"{commit.round}; {advice}"
         )
-    if reduce(lambda before, record: checksum(record, before), recorded[: commit.round], 0) != commit.records:
+    if checksum(recorded[: commit.round]) != commit.records:
         raise CheckpointError(
             f"{directory / ROUNDS}: damaged, its lines up to round {commit.round} are not those that were committed; "
             "start a new run in another folder"

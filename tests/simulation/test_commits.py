@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import nullcontext
 from threading import Event
 
 import pytest
@@ -26,15 +27,22 @@ class Trains(FedAvg):
     """FedAvg that says when the devices of round 3 train."""
 
     name = "fedavg"
+    watched = 3
 
     def __init__(self):
         super().__init__()
         self._begun = Event()
 
     def local(self, device, broadcast):
-        if device.round == 3:
+        if device.round == self.watched:
             self._begun.set()
         return super().local(device, broadcast)
+
+
+class TrainsLater(Trains):
+    """The same of round 5."""
+
+    watched = 5
 
 
 @pytest.mark.parametrize("error", [DeathError(), FileError("no room")])
@@ -218,3 +226,28 @@ def test_rounds_that_wait_are_committed_if_the_next_one_fails(committed, simulat
         simulation(FailsIn(6), tmp_path, rounds=9, evaluate_every=9).run(observers=[recorder])
     assert committed[0] == [1, 5]
     assert recorder.rounds == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("error", [None, FileError("no room")])
+def test_short_rounds_do_not_wait_for_a_slow_commit(error, results, simulation, tmp_path, monkeypatch):
+    """The commit of rounds 2 and 3 ends once round 5 trains; if it fails, no later round is on disk."""
+    monkeypatch.setattr(commits, "MOST", 2)
+    settings = {"rounds": 9, "evaluate_every": 9}
+    whole, strategy = results(FedAvg(), tmp_path / "whole", **settings), TrainsLater()
+    write, recorder, again = CommitFile.write, Follows(), Follows()
+
+    def slow(file, commit):
+        if file.round == 3:
+            assert strategy._begun.wait(20)
+            if error:
+                raise error
+        write(file, commit)
+
+    with monkeypatch.context() as patch, pytest.raises(FileError) if error else nullcontext():
+        patch.setattr(CommitFile, "write", slow)
+        simulation(strategy, tmp_path / "run", **settings).run(observers=[recorder])
+    if error:
+        assert recorder.rounds == [1]
+        simulation(FedAvg(), tmp_path / "run", **settings).run(resume=True, observers=[again])
+    assert recorder.rounds + again.rounds == list(range(1, 10))
+    type(whole).read(tmp_path / "run").assert_same_bits(whole)
