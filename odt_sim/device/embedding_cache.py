@@ -4,9 +4,8 @@ import hashlib
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,25 +20,39 @@ LIMIT = 256 << 20
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False)
-class _Entry:
-    """Embeddings and what they were computed from.
+class Embedded(NamedTuple):
+    """The embeddings of a device's split, and what they were computed from, but for the array with the embedded rows.
 
     Attributes:
-        x: A weak reference to the array with the embedded rows, compared by identity.
-        index: The bytes of the embedded rows' positions, which are compared at once; None for all rows.
+        device: The device's id.
+        split: The split's name.
+        rows: The bytes of the embedded rows' positions, which are compared at once; None for all rows.
         body: The digest of the body's parameters.
         embeddings: `[examples, ...]`.
     """
 
-    x: "weakref.ref[Rows]"
-    index: bytes | None
+    device: int
+    split: str
+    rows: bytes | None
     body: str
     embeddings: Array
 
+
+class _Entry(NamedTuple):
+    """An entry of a cache.
+
+    Attributes:
+        x: A weak reference to the array with the embedded rows, compared by identity.
+        embedded: What was computed.
+    """
+
+    x: "weakref.ref[Rows]"
+    embedded: Embedded
+
     def matches(self, examples: Examples, body: str) -> bool:
         """Whether the entry belongs to these examples and this body."""
-        return self.body == body and self.x() is examples.x and self.index == _bytes_of(examples.index)
+        own = self.embedded
+        return own.body == body and self.x() is examples.x and own.rows == _bytes_of(examples.index)
 
 
 def _bytes_of(index: NDArray[np.int64] | None) -> bytes | None:
@@ -50,6 +63,9 @@ class EmbeddingCache:
     """Embeddings by device and split, with least-recently-used eviction, for any number of threads.
 
     An entry holds a whole split in its own order, so a cached result equals a computed one.
+
+    Attributes:
+        on_computed: Called with the embeddings that were not in the cache, to add them to the caches of other processes.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
@@ -58,6 +74,14 @@ class EmbeddingCache:
         self._bytes = 0
         self._entries: OrderedDict[tuple[int, str], _Entry] = OrderedDict()
         self._lock = Lock()
+        self.on_computed: Callable[[Embedded], None] | None = None
+
+    def copy(self) -> "EmbeddingCache":
+        """Return a cache with the same embeddings, for a fork of this process."""
+        copy = EmbeddingCache(self._limit)
+        with self._lock:
+            copy._bytes, copy._entries = self._bytes, self._entries.copy()
+        return copy
 
     def get(self, device: int, split: str, examples: Examples, body: str, embed: Callable[[], Array]) -> Array:
         """Return the embeddings `[examples, ...]` of a device's split; compute them on a miss.
@@ -74,17 +98,22 @@ class EmbeddingCache:
             entry = self._entries.get(key)
             if entry is not None and entry.matches(examples, body):
                 self._entries.move_to_end(key)
-                return entry.embeddings
-        embeddings = embed()
+                return entry.embedded.embeddings
+        computed = Embedded(device, split, _bytes_of(examples.index), body, embed())
+        self.add(computed, examples.x)
+        if self.on_computed:
+            self.on_computed(computed)
+        return computed.embeddings
+
+    def add(self, embedded: Embedded, x: Rows) -> None:
+        """Keep embeddings of some rows of `x`, in place of others of this device and split."""
+        key, size = (embedded.device, embedded.split), embedded.embeddings.nbytes
         with self._lock:
             self._drop(key)
-            self._keep(key, _Entry(weakref.ref(examples.x), _bytes_of(examples.index), body, embeddings))
-        return embeddings
+            if size <= self._limit:
+                self._keep(key, _Entry(weakref.ref(x), embedded), size)
 
-    def _keep(self, key: tuple[int, str], entry: _Entry) -> None:
-        size = entry.embeddings.nbytes
-        if size > self._limit:
-            return
+    def _keep(self, key: tuple[int, str], entry: _Entry, size: int) -> None:
         while self._bytes + size > self._limit:
             self._drop(next(iter(self._entries)))
         self._entries[key] = entry
@@ -93,7 +122,7 @@ class EmbeddingCache:
     def _drop(self, key: tuple[int, str]) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
-            self._bytes -= entry.embeddings.nbytes
+            self._bytes -= entry.embedded.embeddings.nbytes
 
 
 _DIGESTS = weakref.WeakKeyDictionary[Weights, str]()

@@ -1,6 +1,6 @@
 """The work of one block of devices, the same on every backend."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from odt_sim.data.dataset import Indices
 from odt_sim.device.device import Device
-from odt_sim.device.embedding_cache import EmbeddingCache
+from odt_sim.device.embedding_cache import Embedded, EmbeddingCache
 from odt_sim.device.examples import Examples
 from odt_sim.device.inference import Calls
 from odt_sim.device.runtime_pool import RuntimePool
@@ -28,20 +28,30 @@ Result = TypeVar("Result")
 
 
 class Worker:
-    """Processes blocks of a job, one device after the other, in shared interpreters."""
+    """Processes blocks of a job, one device after the other, in shared interpreters.
 
-    def __init__(self, job: Job, *, replaceable: bool = False) -> None:
+    Attributes:
+        embeddings: The embeddings of the devices' examples.
+    """
+
+    def __init__(self, job: Job, *, replaceable: bool = False, embeddings: EmbeddingCache | None = None) -> None:
         """Prepare for a job; interpreters start later.
 
         Args:
             job: The job.
             replaceable: Whether this process may end if a device hangs in native code; another one takes its place.
+            embeddings: Embeddings of an earlier worker; none by default.
         """
         self._job, self._replaceable = job, replaceable
-        self._embeddings = EmbeddingCache()
+        self.embeddings = embeddings or EmbeddingCache()
         self._pool = self._new_pool()
         self._store = DeviceStore(job.storage, job.model)
         self._evaluation = Evaluation(job)
+
+    def learn(self, embeddings: Iterable[Embedded]) -> None:
+        """Keep embeddings that workers of other processes computed."""
+        for each in embeddings:
+            self.embeddings.add(each, self._job.data.x)
 
     def train(self, task: Task, broadcast: Tensors) -> Trained:
         """Train the devices of a block and return their sum.
@@ -113,7 +123,7 @@ class Worker:
             return Excluded(TIMED_OUT) if isinstance(error, OutOfTime) else litert_failure(error)
 
     def _new_pool(self) -> RuntimePool:
-        return RuntimePool(self._job.model, start=self._job.runtime, embeddings=self._embeddings)
+        return RuntimePool(self._job.model, start=self._job.runtime, embeddings=self.embeddings)
 
     def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
         final, received = task.kind == "final", task.received(device.id, broadcast)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from odt_sim import Device, TrainableModel, Weights
 from odt_sim.data.dataset import read_only
-from odt_sim.device.embedding_cache import EmbeddingCache, digest_of_body
+from odt_sim.device.embedding_cache import Embedded, EmbeddingCache, digest_of_body
 from odt_sim.device.examples import Examples
 from odt_sim.device.plan import TrainingPlan
 from odt_sim.device.runtime import Runtime
@@ -182,6 +182,20 @@ def test_least_recently_used_embeddings_are_evicted() -> None:
     ask(9, size=75)
     ask(1)
     assert ask.computed == [0, 1, 2, 3, 1, 9, 1]
+
+
+def test_cache_takes_what_another_one_computed() -> None:
+    """A copy has the entries of before, not those of later."""
+    ask, other, computed = RecordingCache(limit=300), RecordingCache(limit=300), list[Embedded]()
+    ask(0)
+    other.cache, other.examples = ask.cache.copy(), ask.examples
+    ask.cache.on_computed = computed.append
+    for device in (1, 0, 2, 1):
+        ask(device)
+    other.cache.add(computed[0], other.examples.x)
+    for device in (0, 1, 2):
+        other(device)
+    assert ([each.device for each in computed], other.computed) == ([1, 2], [2])
 
 
 def test_cache_keeps_one_body_per_device() -> None:

@@ -11,10 +11,24 @@ from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+import numpy as np
+
+from odt_sim.device.embedding_cache import Embedded
 from odt_sim.errors import SimulationError
 from odt_sim.model.tensors import read_only
 from odt_sim.simulation.job import Job, Task
-from odt_sim.simulation.processes.helper import FAILED, Batch, Block, Done, Method, Result, Shared, run_helper, wait
+from odt_sim.simulation.processes.helper import (
+    FAILED,
+    Batch,
+    Block,
+    Done,
+    Method,
+    Result,
+    Shared,
+    carried,
+    run_helper,
+    wait,
+)
 from odt_sim.simulation.processes.queue import ROOM
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
@@ -66,6 +80,7 @@ class Crew:
         self._in_flight = 0  # blocks that were sent and whose results were not taken
         self._batches = 0
         self._broadcast: tuple[int, int, Tensors] = (0, 0, {})  # the last one's number, place and tensors
+        self._embeddings = list[Embedded]()  # computed since the last batch
         self._helpers: list[BaseProcess] = []
         try:
             self._shared = Shared(helpers)
@@ -73,6 +88,7 @@ class Crew:
             self._events.register(self._shared.done.reader, select.POLLIN)
             for number in range(helpers):
                 self._start(number)
+            worker.embeddings.on_computed = self._embeddings.append
         except (OSError, AssertionError) as error:  # the latter in a daemonic process of the user's
             self.close()
             raise SimulationError(
@@ -84,7 +100,7 @@ class Crew:
             raise
 
     def _start(self, number: int) -> None:
-        arguments = number, self._job, self._shared, os.getpid()
+        arguments = number, self._job, self._worker.embeddings.copy(), self._shared, os.getpid()
         context = multiprocessing.get_context("fork")
         helper = context.Process(target=run_helper, args=arguments, name="odt_sim helper", daemon=True)
         with warnings.catch_warnings():  # Python warns of forks beside other threads; a helper needs none of them
@@ -103,7 +119,8 @@ class Crew:
         """
         place = _lowest_free({sent.place for sent in self._sent.values()})
         self._batches += 1
-        batch = Batch(self._batches, method, tasks, *self._placed(broadcast))
+        batch = Batch(self._batches, method, tasks, *self._placed(broadcast), carried(self._embeddings))
+        self._embeddings.clear()
         sent = self._sent[batch.id] = Sent(batch, place, read_only(broadcast), len(tasks))
         self._shared.batches.write(place, batch)
         self._unsent.extend(Block(batch.id, place, position) for position in range(len(tasks)))
@@ -129,6 +146,7 @@ class Crew:
             for text, file in ((result.out, sys.stdout), (result.err, sys.stderr)):
                 if text and file:
                     file.write(text)
+            self._learn(result.embeddings)
             yield result.value
             self._free(number)
         self._in_flight -= 1
@@ -148,6 +166,7 @@ class Crew:
     def close(self) -> None:
         """End the helpers, whatever they do, and drop all blocks."""
         self._end_helpers()
+        self._worker.embeddings.on_computed = None
         self._sent = {}
         if hasattr(self, "_shared"):
             self._shared.close()
@@ -234,6 +253,13 @@ class Crew:
         """Do a block here and return its result."""
         batch = sent.batch
         return getattr(self._worker, batch.method)(batch.tasks[position], sent.received)
+
+    def _learn(self, embeddings: Sequence[Embedded]) -> None:
+        """Keep embeddings of a helper's result, which may be views, and send them to other helpers with the next batch."""
+        copies = [each._replace(embeddings=np.array(each.embeddings)) for each in embeddings]
+        self._worker.learn(copies)
+        if len(self._helpers) > 1:
+            self._embeddings += copies
 
     def _free(self, result: int) -> None:
         """Give the memory of a helper's result back to it."""

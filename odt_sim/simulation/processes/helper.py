@@ -11,9 +11,11 @@ from contextlib import redirect_stderr, redirect_stdout
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from io import StringIO
+from itertools import accumulate
 from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
+from odt_sim.device.embedding_cache import Embedded, EmbeddingCache
 from odt_sim.model.tensors import read_only
 from odt_sim.simulation.job import Job, Task
 from odt_sim.simulation.processes.mailbox import Mailbox
@@ -29,6 +31,9 @@ FAILED = -1
 AWAKE = 0.002
 """The seconds for which an idle process stays awake; a round of tiny devices begins a millisecond after the last one."""
 
+MOST_EMBEDDED = 16 << 20
+"""Bytes of embeddings that a message carries at most; other processes compute the rest themselves."""
+
 PR_SET_PDEATHSIG = 1  # https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html
 
 
@@ -42,6 +47,7 @@ class Batch:
         tasks: The blocks.
         broadcast: A number that no other broadcast of the job has.
         broadcast_place: The number of the broadcast in its mailbox.
+        embeddings: Those that processes computed since the batch before.
     """
 
     id: int
@@ -49,6 +55,7 @@ class Batch:
     tasks: Sequence[Task]
     broadcast: int
     broadcast_place: int
+    embeddings: Sequence[Embedded] = ()
 
 
 class Block(NamedTuple):
@@ -68,14 +75,16 @@ class Done(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a block returned in a helper, and what it printed, which the run's process prints in the order of blocks.
+    """What a block returned in a helper, what it printed, and the embeddings that it computed.
 
-    A helper does not print itself: it would tear a progress display, whose locks a thread may have held at the fork.
+    The run's process prints the text in the order of blocks. A helper does not print itself: it would tear a progress
+    display, whose locks a thread may have held at the fork.
     """
 
     value: Any
     out: str
     err: str
+    embeddings: Sequence[Embedded]
 
 
 class Shared:
@@ -102,6 +111,12 @@ class Shared:
             each.close()
 
 
+def carried(embeddings: Sequence[Embedded]) -> tuple[Embedded, ...]:
+    """Return the first embeddings, as many as a message carries."""
+    sizes = accumulate(each.embeddings.nbytes for each in embeddings)
+    return tuple(each for each, size in zip(embeddings, sizes, strict=True) if size <= MOST_EMBEDDED)
+
+
 def wait(events: select.poll) -> list[tuple[int, int]]:
     """Return the events of a poll once there are some: at once while a round ends, as a process that sleeps wakes late."""
     end = perf_counter() + AWAKE
@@ -111,12 +126,13 @@ def wait(events: select.poll) -> list[tuple[int, int]]:
     return events.poll()
 
 
-def run_helper(helper: int, job: Job, shared: Shared, parent: int) -> None:
+def run_helper(helper: int, job: Job, embeddings: EmbeddingCache, shared: Shared, parent: int) -> None:
     """Do blocks in this process, a fork, until its parent ends or kills it.
 
     Args:
         helper: The helper's number.
         job: The job of the blocks.
+        embeddings: Those that the parent has.
         shared: What the parent made before the fork.
         parent: The parent's process id.
     """
@@ -128,7 +144,8 @@ def run_helper(helper: int, job: Job, shared: Shared, parent: int) -> None:
     gc.freeze()  # a collection would copy the pages that the processes share
     os.close(shared.blocks.writer)
     # Interpreters and connections of the parent must not be used from two processes.
-    _Helper(helper, Worker(replace(job, storage=deepcopy(job.storage))), shared).run()
+    worker = Worker(replace(job, storage=deepcopy(job.storage)), embeddings=embeddings)
+    _Helper(helper, worker, shared).run()
 
 
 class _Helper:
@@ -136,6 +153,8 @@ class _Helper:
         self._own, self._worker, self._shared = number * ROOM, worker, shared
         self._batch = Batch(-1, "train", (), -1, 0)
         self._broadcast: tuple[int, Tensors] = (-1, {})
+        self._computed = list[Embedded]()  # embeddings that the parent does not have
+        worker.embeddings.on_computed = self._computed.append
 
     def run(self) -> None:
         """Do blocks."""
@@ -160,16 +179,19 @@ class _Helper:
             with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
                 value = getattr(self._worker, batch.method)(batch.tasks[block.position], received)
             number = self._shared.taken.find(b"\0", self._own, self._own + ROOM)
-            self._shared.results.write(number, Result(value, out.getvalue(), err.getvalue()))
+            result = Result(value, out.getvalue(), err.getvalue(), carried(self._computed))
+            self._shared.results.write(number, result)
         except Exception:  # the parent does the block again, and raises what it raises there
             return FAILED
         self._shared.taken[number] = 1
+        self._computed.clear()
         return number
 
     def _batch_of(self, block: Block) -> Batch:
         if self._batch.id != block.batch:
             self._batch = self._shared.batches.read(block.place)
             assert self._batch.id == block.batch  # else it was dropped, and its place used again
+            self._worker.learn(self._batch.embeddings)
         return self._batch
 
     def _received(self, batch: Batch) -> Tensors:

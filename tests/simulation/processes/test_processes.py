@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odt_sim import Fleet, TrainingPlan
+from odt_sim.device.inference import Inference
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.model.tensors import ServerState
@@ -30,6 +31,7 @@ from odt_sim.simulation.serial import SerialBackend
 from odt_sim.simulation.sums import join
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.head_only import HeadOnly
 from odt_sim.strategies.local import Local
 
 
@@ -106,6 +108,43 @@ class Elsewhere(FedAvg):
         if os.getpid() != self._process:
             self._act(device)
         return super().local(device, broadcast)
+
+
+class HeadsInTwo(HeadOnly):
+    """Trains devices in both of two processes in the first two rounds."""
+
+    name = "head_only"
+
+    def __init__(self):
+        self._barrier = multiprocessing.get_context("fork").Barrier(2)
+
+    def local(self, device, broadcast):
+        if device.round <= 2:
+            self._barrier.wait(timeout=60)
+        return super().local(device, broadcast)
+
+
+@pytest.mark.usefixtures("single_blocks")
+def test_no_process_computes_embeddings_that_another_one_has(grouped, results, tmp_path, monkeypatch):
+    """Neither those of training examples nor those that only the evaluations need."""
+    compute, file = Inference._embeddings, tmp_path / "computed"
+
+    def recorded(inference, x):
+        with file.open("a") as lines:
+            lines.write(f"{inference._device}: {len(x)} examples\n")
+        return compute(inference, x)
+
+    def found(strategy, folder, **settings):
+        ran = results(strategy, folder, model=grouped, rounds=4, evaluate_every=4, **settings)
+        computed = sorted(file.read_text().splitlines())
+        file.unlink()
+        return ran, computed
+
+    monkeypatch.setattr(Inference, "_embeddings", recorded)
+    serial, expected = found(HeadOnly(), tmp_path / "serial")
+    run, computed = found(HeadsInTwo(), tmp_path / "processes", backend=ProcessesBackend(2))
+    run.assert_same_bits(serial)
+    assert computed == expected
 
 
 def dies(device):
@@ -282,15 +321,21 @@ def test_stop_drops_the_round_begun_ahead(simulation, tmp_path):
 HELPERS = """
 import os, time
 from types import SimpleNamespace
+from odt_sim.device.embedding_cache import EmbeddingCache
 from odt_sim.simulation.processes import helper
 from odt_sim.simulation.processes.crew import Crew
 
 class Worker:
+    embeddings = EmbeddingCache()
+
+    def learn(self, embeddings):
+        pass
+
     def train(self, task, received):
         os.write(1, f"{os.getpid()}\\n".encode())
         time.sleep(60)
 
-helper.Worker, helper.replace = lambda job: Worker(), lambda job, **_: job
+helper.Worker, helper.replace = lambda job, embeddings: Worker(), lambda job, **_: job
 crew = Crew(SimpleNamespace(storage=None), Worker(), 2)
 crew.send("train", [0, 1], {})
 time.sleep(60)
