@@ -12,7 +12,7 @@ from odt_sim.device.engines import LITERT, StartEngine
 from odt_sim.device.stacked_batches import StackedBatches
 from odt_sim.metrics.device import mean_loss
 from odt_sim.model.engine_file import EngineFile, own_file
-from odt_sim.model.repeated import STEPS, repeated_name
+from odt_sim.model.repeated import repeated_name
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 
@@ -105,7 +105,7 @@ class Runtime:
 
     def steps_at_once(self, signature: str) -> tuple[int, ...]:
         """Return the numbers of steps that `train_at_once` takes, the largest first; none if steps run one by one."""
-        return STEPS if signature in self.file.several else ()
+        return self.file.several.get(signature, ())
 
     def train_at_once(
         self,

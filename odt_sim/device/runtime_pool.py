@@ -38,6 +38,7 @@ class RuntimePool:
         *,
         edits: bool = True,
         embeddings: EmbeddingCache | None = None,
+        usual_steps: int | None = None,
     ) -> None:
         """Create an empty pool; interpreters start on demand.
 
@@ -48,8 +49,10 @@ class RuntimePool:
             edits: Whether engines may run files that are made of the model's own, see `odt_sim.model.repeated` and
                 `odt_sim.model.head_file`.
             embeddings: The cache to share with other pools; a new one by default.
+            usual_steps: The steps of a usual training, which small models run in few calls; None if there is none.
         """
         self.model = model
+        self._usual_steps = usual_steps
         self._start = start
         self._edits = edits
         self.embeddings = embeddings or EmbeddingCache()
@@ -71,7 +74,7 @@ class RuntimePool:
     def head(self) -> "RuntimePool":
         """The pool of interpreters with the head's own file; this pool if there is none."""
         one_engine = getattr(self._start, "runs_flex", False)  # a second one is a process with TensorFlow
-        file = head_file(self.model) if self._edits and not one_engine else None
+        file = head_file(self.model, self._usual_steps) if self._edits and not one_engine else None
         return HeadPool(self.first, file, self._capacity, self._start) if file else self
 
     def scheduled_rate(self, step: int) -> float:
@@ -97,7 +100,7 @@ class RuntimePool:
             self._free.append(runtime)
 
     def _started(self) -> Runtime:
-        return Runtime(self.model, self._start, repeated(self.model) if self._edits else None)
+        return Runtime(self.model, self._start, repeated(self.model, self._usual_steps) if self._edits else None)
 
     def _vacant(self) -> Runtime:
         if self._free or self._first is None:

@@ -1,6 +1,7 @@
 """The file that an engine runs: a model's own one, or one that is made of it in memory."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout
@@ -15,15 +16,15 @@ class EngineFile:
         layout: The parameters `a0..aN` of its signatures `parameters` and `restore`.
         slots: The numbers of the optimizer's slots of its signatures `optimizer_state` and `restore_optimizer_state`.
         offset: The parameters of its signature `set_gradient_offset`; empty if it has none.
-        several: The training signatures that are there for several steps, too, see `odt_sim.model.repeated`. Those take
-            and return what the single step does, with the steps as a further first axis.
+        several: The numbers of steps, the largest first, for which a training signature is there, too, see
+            `odt_sim.model.repeated`. Those take and return what the single step does, with the steps as a further first axis.
     """
 
     content: bytes
     layout: Layout
     slots: tuple[int, ...]
     offset: Layout
-    several: frozenset[str] = frozenset()
+    several: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def own_file(model: TrainableModel) -> EngineFile:

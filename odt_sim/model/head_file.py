@@ -15,7 +15,7 @@ from odt_sim.model.editing import packed
 from odt_sim.model.engine_file import EngineFile
 from odt_sim.model.graph import CONTROL, Handle
 from odt_sim.model.graph_reader import damaged
-from odt_sim.model.repeated import add_repeated, is_small
+from odt_sim.model.repeated import add_repeated, is_small, steps_of_calls
 from odt_sim.model.surgery import OPS, NewSubgraph, empty
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout
@@ -27,8 +27,12 @@ WRITERS = {"restore": "a", "restore_optimizer_state": "s", "set_gradient_offset"
 
 
 @lru_cache(4)
-def head_file(model: TrainableModel) -> EngineFile | None:
+def head_file(model: TrainableModel, usual: int | None = None) -> EngineFile | None:
     """Return the file of a model's head, with `head_train` and `head_infer`.
+
+    Args:
+        model: The model.
+        usual: The steps of a usual training, see `odt_sim.model.repeated.steps_of_calls`.
 
     Returns:
         None if the model has no such signatures, or they use control flow or variables that no signature sets.
@@ -39,12 +43,12 @@ def head_file(model: TrainableModel) -> EngineFile | None:
     if not model.embeds or any(model.operators[name].keys() & CONTROL for name in HEAD):
         return None
     try:
-        return _head_file(model)
+        return _head_file(model, steps_of_calls(usual))
     except Exception as error:  # what the declarations do not show may be damaged, and causes any exception
         raise damaged(model.where, error) from error
 
 
-def _head_file(model: TrainableModel) -> EngineFile | None:
+def _head_file(model: TrainableModel, counts: tuple[int, ...]) -> EngineFile | None:
     source = _Source(model.content)
     used = {handle for name in HEAD for handle in source.functions[name].handles.values()}
     written = {name: _of_head(source, name, prefix, used) for name, prefix in WRITERS.items()}
@@ -62,9 +66,9 @@ def _head_file(model: TrainableModel) -> EngineFile | None:
         source.copy_reader(name, READERS[name], numbers)
     for name, numbers in written.items():
         source.copy_writer(name, WRITERS[name], numbers)
-    several = frozenset({TRAIN}) if is_small(model, TRAIN, layout.size) else frozenset()
+    several = {TRAIN: counts} if is_small(model, TRAIN, layout.size) else {}
     for signature in several:
-        add_repeated(source.made, signature)
+        add_repeated(source.made, signature, counts)
     return EngineFile(packed(source.made), layout, tuple(slots), Layout(tuple(trainable[i] for i in offset)), several)
 
 

@@ -1,12 +1,13 @@
 """Several training steps in one call: a copy of a file, in memory, whose steps are also there many times in a row.
 
 A small model's step takes less time than the call around it. Each added signature runs the ops of the file's own step, in
-their order, as often as its number of `STEPS` says, so that weights and losses are those of single calls, to the bit.
+their order, as often as its number of steps says, so that weights and losses are those of single calls, to the bit.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,25 @@ DTYPES = frozenset({"float32", "int32", "int16", "int8", "uint8", "bool"})
 """Types of inputs that LiteRT's UNPACK takes."""
 
 
-def repeated(model: TrainableModel) -> EngineFile:
+def steps_of_calls(usual: int | None) -> tuple[int, ...]:
+    """Return the numbers of steps of a call, the largest first, so that usual trainings take few calls.
+
+    Args:
+        usual: The steps of a usual training, such as 10, which one call takes, or 30, which two of 15 take; None if there is
+            none.
+    """
+    if usual is None or usual < 2:
+        return STEPS
+    largest = ceil(usual / ceil(usual / STEPS[0]))
+    return largest, *(size for size in STEPS if size < largest)
+
+
+def repeated(model: TrainableModel, usual: int | None = None) -> EngineFile:
     """Return a model's file with signatures of several steps if its training step is small.
+
+    Args:
+        model: The model.
+        usual: The steps of a usual training, see `steps_of_calls`.
 
     Raises:
         ModelError: The file is damaged.
@@ -49,15 +67,16 @@ def repeated(model: TrainableModel) -> EngineFile:
     ops = sum(sum(kinds.values()) for kinds in model.operators.values())
     if ops > MOST_OPS_OF_FILE or not is_small(model, "train", model.trainable_layout.size):
         return own
-    return replace(own, content=_with_steps(model.content, model.where), several=frozenset({"train"}))
+    counts = steps_of_calls(usual)
+    return replace(own, content=_with_steps(model.content, counts, model.where), several={"train": counts})
 
 
 @lru_cache(4)
-def _with_steps(content: bytes, where: str) -> bytes:
+def _with_steps(content: bytes, counts: tuple[int, ...], where: str) -> bytes:
     """Return a file with the signatures, made once for all jobs of a sweep that load it."""
     try:
         file = unpacked(content)
-        add_repeated(file, "train")
+        add_repeated(file, "train", counts)
         return packed(file)
     except Exception as error:  # what the declarations do not show may be damaged, and causes any exception
         raise damaged(where, error) from error
@@ -84,15 +103,21 @@ def is_small(model: TrainableModel, signature: str, weights: int) -> bool:
     return known and fixed and few and model.batch_size * weights <= MOST_PRODUCTS
 
 
-def add_repeated(file: Any, signature: str) -> None:
-    """Add to a file, in its object form, the signatures of several steps."""
+def add_repeated(file: Any, signature: str, counts: Sequence[int]) -> None:
+    """Add to a file, in its object form, the signatures of several steps.
+
+    Args:
+        file: The file.
+        signature: The training signature.
+        counts: The steps of each added one.
+    """
     [declared] = [s for s in file.signatureDefs if s.signatureKey in (signature, signature.encode())]
     step = file.subgraphs[declared.subgraphIndex]
     flatten_products(file, step)
     inputs = {entry.tensorIndex: entry.name.decode() for entry in declared.inputs}
     [loss] = [entry.tensorIndex for entry in declared.outputs if entry.name.decode() == "loss"]
     parts = parts_of(file, step, inputs.keys(), loss)
-    for count in STEPS:
+    for count in counts:
         _Repetition(file, step, parts, NewSubgraph(file, repeated_name(signature, count)), count).add(inputs, loss)
 
 

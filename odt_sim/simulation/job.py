@@ -75,6 +75,15 @@ class Job:
         """The aggregator in use: the default for strategies that send nothing."""
         return Mean() if self.strategy.alone else self.aggregator
 
+    @property
+    def usual_steps(self) -> int | None:
+        """The steps in a round of at least half of the devices; None if they differ more."""
+        counts = np.bincount(self.data.train_sizes)  # of devices by their number of examples
+        size = int(counts.argmax())
+        if self.plan.steps is None and 2 * counts[size] < self.data.devices:
+            return None
+        return self.plan.steps_of(size, self.model.batch_size)
+
     def strategy_errors(self, where: str) -> AbstractContextManager[None]:
         """Turn what the strategy raises into a `SimulationError`, except failures of LiteRT.
 

@@ -123,7 +123,8 @@ class Worker:
             return Excluded(TIMED_OUT) if isinstance(error, OutOfTime) else litert_failure(error)
 
     def _new_pool(self) -> RuntimePool:
-        return RuntimePool(self._job.model, start=self._job.runtime, embeddings=self.embeddings)
+        job = self._job
+        return RuntimePool(job.model, start=job.runtime, embeddings=self.embeddings, usual_steps=job.usual_steps)
 
     def _evaluate(self, device: Device, task: Task, broadcast: Tensors) -> Row:
         final, received = task.kind == "final", task.received(device.id, broadcast)
