@@ -1,6 +1,8 @@
 """How fast rounds go: the seconds of whole rounds by where devices run."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Literal, NamedTuple
 
 Place = Literal["this process", "processes", "ray"]
@@ -19,28 +21,41 @@ class _Period(NamedTuple):
     evaluates: bool = False
 
 
-class _Measured(NamedTuple):
-    """Rounds together: seconds, cost, and their number."""
+@dataclass
+class _Measured:
+    """Rounds of one kind in one place, up to as many as a comparison needs.
+
+    Attributes:
+        seconds: Those of all rounds.
+        cost: That of all rounds.
+        paces: The seconds of each round for its cost.
+    """
 
     seconds: float = 0.0
     cost: float = 0.0
-    rounds: int = 0
+    paces: list[float] = field(default_factory=list)
 
     @property
     def enough(self) -> bool:
-        return self.rounds >= FEWEST_ROUNDS and self.seconds >= FEWEST_SECONDS and self.cost > 0
+        return len(self.paces) >= FEWEST_ROUNDS and self.seconds >= FEWEST_SECONDS and self.cost > 0
+
+    def add(self, seconds: float, cost: float) -> None:
+        self.seconds, self.cost = self.seconds + seconds, self.cost + cost
+        self.paces.append(seconds / cost if cost else 0.0)
 
 
 @dataclass
 class Paces:
     """The measured rounds by place, apart for rounds in which devices were evaluated.
 
+    Medians are compared: a round may wait for a disk, for embeddings or for another program.
+
     Attributes:
         total: The seconds of all rounds that were measured, forgotten ones too.
     """
 
     total: float = 0.0
-    _measured: dict[tuple[Place, bool], _Measured] = field(default_factory=dict)
+    _measured: dict[tuple[Place, bool], _Measured] = field(default_factory=lambda: defaultdict(_Measured))
     _seen: set[Place] = field(default_factory=set)
     _period: _Period | None = None
 
@@ -58,10 +73,9 @@ class Paces:
         """End the round in progress, if any."""
         if self._period and not self._period.first:
             place, since, cost, _, evaluates = self._period
-            known, self.total = self._of(place, evaluates), self.total + now - since
-            self._measured[place, evaluates] = _Measured(
-                known.seconds + now - since, known.cost + cost, known.rounds + 1
-            )
+            measured, self.total = self._measured[place, evaluates], self.total + now - since
+            if not measured.enough:
+                measured.add(now - since, cost)
         self._period = None
 
     def forget(self) -> None:
@@ -71,7 +85,7 @@ class Paces:
 
     def known(self, place: Place) -> bool:
         """Return whether enough was measured of a place."""
-        return any(self._of(place, evaluates).enough for evaluates in (False, True))
+        return any(self._measured[place, evaluates].enough for evaluates in (False, True))
 
     def seconds(self, place: Place) -> float:
         """Return the seconds of a round of average cost in a place of which enough was measured."""
@@ -85,14 +99,11 @@ class Paces:
                 return found[0], found[1]
         return None
 
-    def _of(self, place: Place, evaluates: bool) -> _Measured:
-        return self._measured.get((place, evaluates), _Measured())
-
     def _of_round(self, place: Place, evaluates: bool) -> float | None:
-        part = self._of(place, evaluates)
-        return part.seconds / part.cost * self._cost() if part.enough else None
+        part = self._measured[place, evaluates]
+        return median(part.paces) * self._cost() if part.enough else None
 
     def _cost(self) -> float:
         """Return the average cost of a round."""
         parts = self._measured.values()
-        return sum(part.cost for part in parts) / sum(part.rounds for part in parts)
+        return sum(part.cost for part in parts) / sum(len(part.paces) for part in parts)

@@ -24,6 +24,14 @@ def test_rounds_of_different_cost_are_compared_at_the_average_cost():
     assert paces.seconds("processes") == pytest.approx(1.5 * second)
 
 
+def test_single_slow_round_decides_nothing():
+    """Such as one that waits for a disk."""
+    paces, second = Paces(), FEWEST_SECONDS
+    add(paces, "processes", second / 4, 1)
+    add(paces, "processes", 9 * second, 1, rounds=1, first=False)
+    assert paces.seconds("processes") == pytest.approx(second / 4)
+
+
 def test_first_round_in_a_place_counts_not():
     paces = Paces()
     add(paces, "processes", FEWEST_SECONDS, 1, rounds=1)
