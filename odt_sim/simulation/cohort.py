@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.device.random import generator_for
 from odt_sim.errors import ConfigurationError
 
 LARGEST_BLOCK = 32
@@ -54,14 +55,14 @@ def choose_cohort(seen: NDArray[np.int64], size: int | None, seed: int, round: i
     """Return `[size]` ids, ascending, of the devices of a round, drawn from the seen ones; None is all."""
     if size is None or size == len(seen):
         return seen
-    generator = np.random.default_rng([seed, round, *b"cohort"])
+    generator = generator_for(seed, round, *b"cohort")
     return np.sort(generator.choice(seen, size, replace=False))
 
 
 def choose_stragglers(cohort: Sequence[int], fraction: float, seed: int, round: int) -> set[int]:
     """Return the ids of the devices of a cohort that are too slow, the same for every strategy."""
     count = straggler_count(len(cohort), fraction)
-    generator = np.random.default_rng([seed, round, *b"stragglers"])
+    generator = generator_for(seed, round, *b"stragglers")
     return set(generator.choice(cohort, count, replace=False).tolist())
 
 

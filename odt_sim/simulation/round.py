@@ -48,6 +48,7 @@ class RoundInFlight:
         dropped: The number of stragglers that the round does without.
         parts: The results of its blocks, as they come.
         messages: What its devices receive.
+        random: The aggregator's generator, made while devices train.
         appointment: The round on the clock; None without a clock.
     """
 
@@ -58,6 +59,7 @@ class RoundInFlight:
     dropped: int
     parts: Iterator[Trained]
     messages: Messages
+    random: np.random.Generator
     appointment: Appointment | None = None
 
     def missing(self, trained: Trained) -> str:
@@ -132,7 +134,8 @@ class Rounds:
         invited = [id for id in cohort if id not in quarantine]
         stragglers = len(slow - quarantine)
         dropped = 0 if partial else stragglers
-        return RoundInFlight(round, invited, len(cohort) - len(invited), stragglers, dropped, parts, messages)
+        absent = len(cohort) - len(invited)
+        return RoundInFlight(round, invited, absent, stragglers, dropped, parts, messages, self._random(round))
 
     def last(self, commit: Commit) -> bool:
         """Return whether no round follows a commit."""
@@ -151,8 +154,9 @@ class Rounds:
             for group in appointment.groups
         ]
         invited = [id for group in appointment.groups for id in group.ids]
-        messages = Messages(self._job, commit.state)
-        return RoundInFlight(commit.round + 1, invited, 0, 0, 0, chain.from_iterable(parts), messages, appointment)
+        messages, round = Messages(self._job, commit.state), commit.round + 1
+        trained = chain.from_iterable(parts)
+        return RoundInFlight(round, invited, 0, 0, 0, trained, messages, self._random(round), appointment)
 
     def _state(self, version: int) -> ServerState:
         """Return what the server sent after an earlier round, from the checkpoint after resuming."""
@@ -287,6 +291,9 @@ class Rounds:
     def _quarantined(self, commit: Commit) -> set[int]:
         return quarantined(commit.failures, self._job.fleet.quarantine_after)
 
+    def _random(self, round: int) -> np.random.Generator:
+        return generator_for(self._job.seed, round, "aggregator")
+
     def _combined(self, flight: RoundInFlight, trained: Trained) -> Updates:
         """Return what the aggregator makes of a round's updates; single ones only if the strategy asks for them."""
         job, round = self._job, flight.round
@@ -295,8 +302,7 @@ class Rounds:
         except ConfigurationError as error:
             raise SimulationError(f"round {round}: {error}; {flight.missing(trained)}") from error
         with job.aggregator_errors(f"in round {round}"):
-            random = generator_for(job.seed, round, "aggregator")
-            updates = job.effective_aggregator.combine(mean(trained, job.participants), job.cohort, random)
+            updates = job.effective_aggregator.combine(mean(trained, job.participants), job.cohort, flight.random)
             check_finite(updates.mean, "the combined update's")
         return updates if job.strategy.keeps_updates else replace(updates, each={})
 

@@ -23,6 +23,14 @@ def large_blocks():
     """Restore the shipped number of blocks."""
 
 
+@given(seed=SEEDS, round=st.integers(1, 2**40))
+def test_draws_of_a_round_have_the_bits_of_numpy(seed, round):
+    ids = np.arange(3, 15)
+    drawn, slow = (np.random.default_rng([seed, round, *purpose]) for purpose in (b"cohort", b"stragglers"))
+    assert choose_cohort(ids, 5, seed, round).tolist() == sorted(drawn.choice(ids, 5, replace=False))
+    assert choose_stragglers(ids.tolist(), 0.25, seed, round) == set(slow.choice(ids, 3, replace=False))
+
+
 @given(ids=st.lists(st.integers(0, 10**6), unique=True, max_size=2000).map(sorted))
 def test_blocks_partition_the_cohort_in_order(ids):
     cut = blocks(ids)
