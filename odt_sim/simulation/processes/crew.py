@@ -1,5 +1,6 @@
 """A process and its forks, which do blocks together."""
 
+import gc
 import multiprocessing
 import os
 import select
@@ -86,6 +87,7 @@ class Crew:
             self._shared = Shared(helpers)
             self._events = select.poll()
             self._events.register(self._shared.done.reader, select.POLLIN)
+            gc.freeze()  # a full collection would copy the pages that the processes share, which takes some 50 ms
             for number in range(helpers):
                 self._start(number)
             worker.embeddings.on_computed = self._embeddings.append
@@ -166,6 +168,7 @@ class Crew:
     def close(self) -> None:
         """End the helpers, whatever they do, and drop all blocks."""
         self._end_helpers()
+        gc.unfreeze()
         self._worker.embeddings.on_computed = None
         self._sent = {}
         if hasattr(self, "_shared"):

@@ -1,7 +1,6 @@
 """A fork of the run's process that works on blocks until that ends."""
 
 import ctypes
-import gc
 import mmap
 import os
 import select
@@ -141,7 +140,6 @@ def run_helper(helper: int, job: Job, embeddings: EmbeddingCache, shared: Shared
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return
-    gc.freeze()  # a collection would copy the pages that the processes share
     os.close(shared.blocks.writer)
     # Interpreters and connections of the parent must not be used from two processes.
     worker = Worker(replace(job, storage=deepcopy(job.storage)), embeddings=embeddings)
