@@ -9,6 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from odt_sim.errors import ExportError
+from odt_sim.export.lowering.batch_parts import BatchParts, help_training, in_parts
 from odt_sim.export.lowering.calls import LOOPS, bodies, needed, written
 from odt_sim.export.lowering.complex_numbers import complex_values, is_complex
 from odt_sim.export.lowering.constant_folding import copied, copied_as_real, evaluated, folded
@@ -115,11 +116,13 @@ class Emission:
         memo: Values shared between lowerings.
         probes: How shapes depend on the rows of the batch.
         native: Says which ops are emitted unchanged even if they have a lowering; None for none.
+        in_parts: Whether images may go through ops in parts of the batch.
     """
 
     memo: Memo
     probes: Probes
     native: Callable[[tf.Operation], bool] | None = None
+    in_parts: bool = False
 
 
 def emit(
@@ -142,7 +145,8 @@ def emit(
         The outputs by name.
     """
     constants = {placeholder.op.name: outer for outer, placeholder in trace.concrete.graph.captures}
-    emission = Emission({}, Probes.of(list(inputs.values())), native)
+    probes = Probes.of(list(inputs.values()))
+    emission = Emission({}, probes, native, in_parts=not probes.graphs and help_training(operations))
     values: dict[str, Emitted] = {}
     for op in operations:
         if op.type == "Placeholder":
@@ -227,6 +231,15 @@ def _outputs(op: tf.Operation, inputs: list[Emitted], emission: Emission) -> lis
 def _values(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[Value]:
     if is_complex(op, inputs):
         return _complex(op, inputs, emission)
+    if emission.in_parts:
+        parts = in_parts(op, inputs, emission.memo, lambda own: _lowered(op, own, emission))
+        if parts is not None:
+            return parts
+        inputs = [value.tensor() if isinstance(value, BatchParts) else value for value in inputs]
+    return _lowered(op, inputs, emission)
+
+
+def _lowered(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[Value]:
     if op.type not in TAKES_DEFERRED:
         inputs = [tensor_of(value) for value in inputs]
     if op.type == "ReadVariableOp" and inputs[0].dtype != tf.resource:

@@ -17,6 +17,9 @@ ELEMENTWISE = frozenset(
 )
 """Types of ops that may be computed on rows."""
 
+FEWEST = 4
+"""Rows of an image; a kernel has fewer at its place."""
+
 MANY = 64
 """Channels that XNNPACK takes as fast by themselves as a whole row."""
 
@@ -45,7 +48,7 @@ def rows_of(image: tf.Tensor) -> tf.Tensor:
 def is_image(x: tf.Tensor) -> bool:
     """Return whether a tensor is an image of few channels and several rows and columns, whose sizes are known."""
     known = x.shape.rank == 4 and None not in x.shape[1:]
-    return bool(known and min(x.shape[1:3]) > 1 and x.shape[3] < MANY)
+    return bool(known and x.shape[1] >= FEWEST and x.shape[2] > 1 and x.shape[3] < MANY)
 
 
 def _fits(shape: tf.TensorShape, image: tf.TensorShape) -> bool:

@@ -1,0 +1,167 @@
+"""Images of a batch in parts, each of which goes through many ops while it is in a processor's cache.
+
+An op on images of some megabytes reads them from memory and writes them there. So a training step with large convolutions
+takes a part of the batch through all ops up to the next sum over the batch, such as a mean of BatchNormalization, and
+then the next part. Sums add up those of parts.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import tensorflow as tf
+
+from odt_sim.export.lowering.constant_folding import known
+from odt_sim.export.lowering.constants import reshaped
+from odt_sim.export.lowering.image_rows import ELEMENTWISE, is_image, rows_of
+from odt_sim.export.lowering.pooling import following_pooling
+from odt_sim.export.lowering.registry import Deferred, Memo, Value, tensor_of
+from odt_sim.export.lowering.windows import sum_of
+
+PARTS = (4, 3, 2)
+"""Into how many parts a batch may be cut; the first that fits its size."""
+
+SIZES = range(1 << 18, (1 << 20) + 1)
+"""The numbers of an image batch from which parts help; parts of larger ones fit no cache."""
+
+EACH = None
+"""Stands for all inputs of an elementwise op."""
+
+MAPPED = {
+    **dict.fromkeys([*ELEMENTWISE, "AddN", "Identity", "Relu", "ReluGrad", "Relu6Grad"], EACH),
+    "BiasAdd": (0,),
+    "Conv2D": (0,),
+    "Conv2DBackpropInput": (2,),
+}
+"""Types of ops that compute an example's image from that example alone, and their inputs with a batch."""
+
+SUMMED = {"BiasAddGrad": (0,), "Conv2DBackpropFilter": (0, 2)}
+"""Types of ops that add up over the batch, and their inputs with a batch."""
+
+Lower = Callable[[list[Value]], list[Value]]
+"""Emits an op with other inputs."""
+
+
+@dataclass(eq=False)
+class BatchParts(Deferred):
+    """Images that exist in parts, `[batch / count, height, width, channels]` each.
+
+    Attributes:
+        count: The number of parts.
+        compute: Emits a part.
+    """
+
+    count: int
+    compute: Callable[[int], tf.Tensor]
+    _parts: dict[int, tf.Tensor] = field(default_factory=dict)
+
+    def part(self, i: int) -> tf.Tensor:
+        """Return a part."""
+        if i not in self._parts:
+            self._parts[i] = self.compute(i)
+        return self._parts[i]
+
+    @cached_property
+    def _whole(self) -> tf.Tensor:
+        parts = [self.part(i) for i in range(self.count)]
+        size, *sizes = parts[0].shape
+        joined = tf.concat([rows_of(own) if is_image(own) else own for own in parts], 0)
+        return reshaped(joined, [size * self.count, *sizes])
+
+    def tensor(self) -> tf.Tensor:
+        """Return the whole batch."""
+        return self._whole
+
+
+def help_training(operations: list[tf.Operation]) -> bool:
+    """Return whether parts make these ops faster: training of convolutions; with depthwise ones they gain nothing."""
+    kinds = {op.type for op in operations}
+    return "Conv2DBackpropFilter" in kinds and "DepthwiseConv2dNative" not in kinds
+
+
+def in_parts(op: tf.Operation, inputs: list[Value], memo: Memo, lower: Lower) -> list[Value] | None:
+    """Return the output of an op in parts, or a sum over parts; None for an op that takes the whole batch.
+
+    Args:
+        op: The traced op.
+        inputs: Its inputs.
+        memo: Values shared between lowerings.
+        lower: Emits the op.
+    """
+    parts = next((x for x in inputs if isinstance(x, BatchParts)), None)
+    if len(op.outputs) != 1 or any(isinstance(x, Deferred) and not isinstance(x, BatchParts) for x in inputs):
+        return None
+    if op.type in MAPPED:
+        return _mapped(op, inputs, memo, lower)
+    if parts is not None and op.type in SUMMED:
+        return [sum_of(_each(op, inputs, SUMMED[op.type], parts.count, memo, lower))]
+    if parts is not None and op.type in ("Sum", "Mean") and tf.get_static_value(inputs[1]) is not None:
+        return [_reduced(op, inputs, parts.count, memo, lower)]
+    return None
+
+
+def _mapped(op: tf.Operation, inputs: list[Value], memo: Memo, lower: Lower) -> list[Value] | None:
+    output = op.outputs[0]
+    if output.shape.rank != 4 or not output.shape.is_fully_defined() or output.dtype != tf.float32:
+        return None
+    count = next((n for n in PARTS if output.shape[0] % n == 0), 1)
+    begun = any(isinstance(x, BatchParts) for x in inputs)
+    if count == 1 or not (begun or _begins(op)):
+        return None
+    batched = MAPPED[op.type]
+
+    def compute(i: int) -> tf.Tensor:
+        own = [
+            _part(x, i, output.shape[0], count, memo) if batched is EACH or k in batched else x
+            for k, x in enumerate(inputs)
+        ]
+        return tensor_of(lower(own)[0])
+
+    made = BatchParts(count, compute)
+    if op.type == "Conv2DBackpropInput":
+        memo["input gradient", id(inputs[2])] = made
+    return [made]
+
+
+def _begins(op: tf.Operation) -> bool:
+    """Return whether an op is a convolution whose images are worth parts, and no pooling takes them whole."""
+    return op.type == "Conv2D" and op.outputs[0].shape.num_elements() in SIZES and following_pooling(op) is None
+
+
+def _each(
+    op: tf.Operation, inputs: list[Value], batched: tuple[int, ...], count: int, memo: Memo, lower: Lower
+) -> list[tf.Tensor]:
+    """Return the output of an op for each part."""
+    batch = op.inputs[batched[0]].shape[0]
+    before = memo.get(("input gradient", id(inputs[-1])))  # its joined columns serve the filter's gradient, too
+    found = []
+    for i in range(count):
+        if op.type == "Conv2DBackpropFilter" and before:
+            before.part(i)
+        own = [_part(x, i, batch, count, memo) if k in batched else x for k, x in enumerate(inputs)]
+        found.append(tensor_of(lower(own)[0]))
+    return found
+
+
+def _reduced(op: tf.Operation, inputs: list[Value], count: int, memo: Memo, lower: Lower) -> tf.Tensor:
+    """Return a sum or a mean over some axes; the batch stays an axis unless it is one of them."""
+    axes = {int(axis) % len(op.inputs[0].shape) for axis in known(inputs[1]).reshape(-1)}
+    found = _each(op, inputs, (0,), count, memo, lower)
+    if 0 not in axes:
+        return tf.concat(found, 0)
+    total = sum_of(found)
+    return total * (1.0 / count) if op.type == "Mean" else total
+
+
+def _part(x: Value, i: int, batch: int, count: int, memo: Memo) -> Value:
+    """Return a part of a value with a batch; a value that is the same for all examples as it is."""
+    if isinstance(x, BatchParts):
+        return x.part(i)
+    if x.shape.rank != 4 or x.shape[0] != batch:
+        return x
+    key = ("part", x.ref(), i, count)
+    if key not in memo:
+        rows = rows_of(x) if is_image(x) else x
+        size = batch // count
+        memo[key] = reshaped(rows[i * size : (i + 1) * size], [size, *x.shape[1:]])
+    return memo[key]

@@ -1,0 +1,146 @@
+"""Images that go through ops in parts of the batch give the numbers of the whole batch."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from odt_sim.export.lowering import batch_parts
+from odt_sim.export.lowering.batch_parts import PARTS, BatchParts
+
+RANDOM = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _small_images_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_parts, "SIZES", range(1, 1 << 20))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of parts of all values that were made in parts."""
+    counts: list[int] = []
+    initialize = BatchParts.__init__
+
+    def counted(self: BatchParts, count: int, *others: Any) -> None:
+        counts.append(count)
+        initialize(self, count, *others)
+
+    monkeypatch.setattr(BatchParts, "__init__", counted)
+    return counts
+
+
+def normal(*shape: int) -> Any:
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+def normalized(x: Any, scale: Any) -> Any:
+    mean = tf.reduce_mean(x, [0, 1, 2])
+    variance = tf.reduce_mean(tf.math.squared_difference(x, mean), [0, 1, 2])
+    return (x - mean) * tf.math.rsqrt(variance + 1e-3) * scale
+
+
+def residual(x: Any, w: Any, v: Any, scale: Any, share: Any) -> dict[str, Any]:
+    """Return loss and gradients of two convolutions with normalization, and what joins and cuts their parts again."""
+    with tf.GradientTape() as tape:
+        tape.watch([x, w, v, scale])
+        first = tf.nn.relu(normalized(tf.nn.conv2d(x, w, 1, "SAME"), scale))
+        second = tf.nn.bias_add(tf.nn.conv2d(first, v, [1, 2, 2, 1], "SAME"), scale)
+        short = tf.nn.avg_pool2d(first, 2, 2, "SAME") * share  # takes the whole batch
+        last = tf.nn.relu6(second + short)
+        within = tf.reduce_sum(last, [1, 2], keepdims=True)  # one number per channel and example
+        loss = tf.reduce_mean(tf.square(last - 0.01 * within)) + tf.reduce_sum(tf.reduce_mean(first, 0))
+    gradients = tape.gradient(loss, [x, w, v, scale])
+    return {"loss": loss, **dict(zip(("dx", "dw", "dv", "dscale"), gradients, strict=True))}
+
+
+@pytest.mark.parametrize(("batch", "parts"), [(8, 4), (6, 3), (2, 2), (10, 2)])
+def test_residual_block_equals_tensorflow(batch: int, parts: int, same: Callable[..., None], made: list[int]) -> None:
+    x, w, v = normal(batch, 6, 8, 5), 0.3 * normal(3, 3, 5, 5), 0.3 * normal(3, 3, 5, 5)
+    same(residual, x=x, w=w, v=v, scale=np.abs(normal(5)), share=normal(batch, 1, 1, 1), atol=2e-5)
+    assert set(made) == {parts}
+
+
+@pytest.mark.parametrize("batch", [1, 5, 7])
+def test_batches_of_other_sizes_stay_whole(batch: int, same: Callable[..., None], made: list[int]) -> None:
+    assert all(batch % n for n in PARTS)
+    x, w, v = normal(batch, 6, 8, 5), 0.3 * normal(3, 3, 5, 5), 0.3 * normal(3, 3, 5, 5)
+    same(residual, x=x, w=w, v=v, scale=np.abs(normal(5)), share=normal(batch, 1, 1, 1), atol=2e-5)
+    assert not made
+
+
+def test_a_kernel_as_high_as_the_batch_is_not_cut(same: Callable[..., None], made: list[int]) -> None:
+    def function(x: Any, w: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            loss = tf.reduce_sum(tf.nn.relu(tf.nn.conv2d(tf.nn.conv2d(x, w, 1, "SAME"), w, 1, "VALID")))
+        gradients = tape.gradient(loss, [x, w])
+        return {"loss": loss, "dx": gradients[0], "dw": gradients[1]}
+
+    same(function, x=normal(3, 6, 6, 3), w=normal(3, 3, 3, 3), atol=2e-3)
+    assert set(made) == {3}
+
+
+def test_pooled_convolutions_take_the_whole_batch(same: Callable[..., None], made: list[int]) -> None:
+    def function(x: Any, w: Any, v: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch([w, v])
+            y = tf.nn.relu(tf.nn.conv2d(x, w, 1, "SAME"))
+            loss = tf.reduce_sum(tf.square(tf.nn.max_pool2d(tf.nn.relu(tf.nn.conv2d(y, v, 1, "SAME")), 2, 2, "VALID")))
+        gradients = tape.gradient(loss, [w, v])
+        return {"loss": loss, "dw": gradients[0], "dv": gradients[1]}
+
+    same(function, x=normal(4, 6, 6, 3), w=0.3 * normal(3, 3, 3, 4), v=0.3 * normal(3, 3, 4, 4), atol=2e-3)
+    assert made
+
+
+def test_exported_steps_equal_keras(tmp_path: Path, made: list[int]) -> None:
+    import keras
+
+    from odt_sim import TrainableModel
+    from odt_sim.export import export_model
+
+    keras.utils.set_random_seed(1)
+    layers = keras.layers
+
+    def block(x: Any, filters: int, stride: int) -> Any:
+        short = layers.Conv2D(filters, 1, strides=stride, use_bias=False)(x)
+        x = layers.BatchNormalization()(layers.Conv2D(filters, 3, strides=stride, padding="same", use_bias=False)(x))
+        x = layers.BatchNormalization()(layers.Conv2D(filters, 3, padding="same")(layers.ReLU()(x)))
+        return layers.LeakyReLU()(layers.Add()([short, x]))
+
+    inputs = keras.Input((8, 12, 3))
+    x = block(block(inputs, 6, 1), 10, 2)
+    network = keras.Model(inputs, layers.Dense(3)(layers.GlobalAveragePooling2D()(x)))
+    examples, labels = normal(24, 8, 12, 3), RANDOM.integers(0, 3, 24)
+    path = export_model(
+        network,
+        tmp_path / "model.tflite",
+        optimizer=keras.optimizers.SGD(0.05, momentum=0.9),
+        loss="sparse_categorical_crossentropy",
+        batch_size=8,
+    )
+    assert set(made) == {4}
+    network.compile(
+        keras.optimizers.SGD(0.05, momentum=0.9), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    for i in range(0, 24, 8):
+        network.train_on_batch(examples[i : i + 8], labels[i : i + 8])
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(str(path), num_threads=1)
+    train = interpreter.get_signature_runner("train")
+    for i in range(0, 24, 8):
+        train(
+            x=examples[i : i + 8],
+            y=labels[i : i + 8].astype(train.get_input_details()["y"]["dtype"]),
+            sample_weight=np.ones(8, np.float32),
+            learning_rate=np.float32(0.05),
+        )
+    found = interpreter.get_signature_runner("parameters")()
+    expected = {w.path: w.numpy() for w in network.weights}
+    for i, parameter in enumerate(TrainableModel.load(path).parameters):
+        np.testing.assert_allclose(found[f"a{i}"], expected[parameter.name], atol=2e-5, err_msg=parameter.name)
