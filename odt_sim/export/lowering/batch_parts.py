@@ -119,7 +119,7 @@ def _mapped(op: tf.Operation, inputs: list[Value], memo: Memo, lower: Lower) -> 
 
     made = BatchParts(count, compute)
     if op.type == "Conv2DBackpropInput":
-        memo["input gradient", id(inputs[2])] = made
+        memo["input gradient", inputs[2]] = made
     return [made]
 
 
@@ -133,11 +133,12 @@ def _each(
 ) -> list[tf.Tensor]:
     """Return the output of an op for each part."""
     batch = op.inputs[batched[0]].shape[0]
-    before = memo.get(("input gradient", id(inputs[-1])))  # its joined columns serve the filter's gradient, too
+    gradient = inputs[-1]
+    before = memo.get(("input gradient", gradient)) if isinstance(gradient, BatchParts) else None
     found = []
     for i in range(count):
-        if op.type == "Conv2DBackpropFilter" and before:
-            before.part(i)
+        if before:
+            before.part(i)  # its joined columns serve the filter's gradient, too
         own = [_part(x, i, batch, count, memo) if k in batched else x for k, x in enumerate(inputs)]
         found.append(tensor_of(lower(own)[0]))
     return found
