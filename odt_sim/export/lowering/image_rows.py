@@ -46,17 +46,17 @@ def rows_of(image: tf.Tensor) -> tf.Tensor:
 
 
 def is_image(x: tf.Tensor) -> bool:
-    """Return whether a tensor is an image of few channels and several rows and columns, whose sizes are known."""
-    known = x.shape.rank == 4 and None not in x.shape[1:]
+    """Return whether a tensor is a float image of few channels and several rows and columns, whose sizes are known."""
+    known = x.dtype == tf.float32 and x.shape.rank == 4 and None not in x.shape[1:]
     return bool(known and x.shape[1] >= FEWEST and x.shape[2] > 1 and x.shape[3] < MANY)
 
 
 def _fits(shape: tf.TensorShape, image: tf.TensorShape) -> bool:
     """Return whether a tensor is such an image, or has one number per channel, per example, or in all."""
+    if shape.rank not in (0, 1, 4):  # it may be unknown
+        return False
     sizes = [1] * (4 - shape.rank) + list(shape)
-    return sizes == list(image) or (
-        sizes[1:3] == [1, 1] and sizes[0] in (1, image[0]) and sizes[3] in (1, image[3]) and shape.rank in (0, 1, 4)
-    )
+    return sizes == list(image) or (sizes[1:3] == [1, 1] and sizes[0] in (1, image[0]) and sizes[3] in (1, image[3]))
 
 
 def _on_rows(x: tf.Tensor | float, image: tf.TensorShape) -> tf.Tensor | float:

@@ -63,6 +63,20 @@ def test_other_broadcasts_stay_as_they_are(shape: Any) -> None:
     assert list(shapes[0]) == [3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64])
+def test_images_of_integers_stay_as_they_are(dtype: Any, same: Any) -> None:
+    image = np.arange(2 * 4 * 5 * 3, dtype=dtype).reshape(2, 4, 5, 3)
+    same(lambda image, mean: {"y": image - mean, "z": image * mean}, image=image, mean=np.array([1, 0, 2], dtype))
+
+
+def test_operands_of_unknown_rank_stay_as_they_are() -> None:
+    run = tf.function(
+        lambda x, a: elementwise(lambda x, a: x * a, x, a),
+        input_signature=[tf.TensorSpec([3, 4, 5, 6]), tf.TensorSpec(None)],
+    )
+    np.testing.assert_array_equal(run(X, X[:, :1]), X * X[:, :1])
+
+
 def test_images_of_many_channels_stay_as_they_are() -> None:
     @tf.function
     def run(x: tf.Tensor) -> tf.Tensor:
