@@ -208,6 +208,8 @@ def _masked(gradient: tf.Tensor, y: tf.Tensor, one: tf.Tensor) -> tf.Tensor:
 @lowers("BiasAdd", deferred=True)
 def bias_add(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute Y = X + b along the last axis."""
+    if op.get_attr("data_format") != b"NHWC" and op.inputs[0].shape.rank != 2:
+        raise Refusal("supports only channels as the last axis; use data_format channels_last")
     x, bias = inputs
     return [replace(x, bias=bias) if isinstance(x, BeforePooling) else elementwise(operator.add, x, bias)]
 
