@@ -153,6 +153,13 @@ def _replace_erfc(definition: Any) -> None:
 
 
 ACTIVATIONS = ("Relu", "Relu6", "Maximum", "Minimum")  # the last two are the bounds of hard_tanh
+LAYOUTS = frozenset(
+    """
+    BroadcastTo EnsureShape ExpandDims Identity Pack Pad PadV2 Reshape Slice Squeeze StopGradient StridedSlice Tile Transpose
+    Unpack
+    """.split()  # noqa: SIM905
+)
+SCALINGS = ("Add", "AddV2", "Mul", "RealDiv", "Sub")
 
 
 def _separate_activations(definition: Any) -> None:
@@ -161,7 +168,7 @@ def _separate_activations(definition: Any) -> None:
     The converter makes the activation a part of a product at rank 2, and loses it if no bias is between them and the
     weights are variables.
     """
-    activated = {name for node in definition.node if node.op in ACTIVATIONS for name in node.input}
+    activated = _before_activations(definition)
     for node in [node for node in definition.node if node.op == "MatMul" and node.name in activated]:
         axis, product = definition.node.add(name=f"{node.name}/axis", op="Const"), definition.node.add()
         axis.attr["dtype"].type = tf.int32.as_datatype_enum
@@ -178,3 +185,22 @@ def _separate_activations(definition: Any) -> None:
             del node.attr[key]
         node.op, node.input[:] = "Squeeze", [product.name]
         node.attr["squeeze_dims"].list.i[:] = [0]
+
+
+def _before_activations(definition: Any) -> set[str]:
+    """Return the nodes whose output goes into an activation, also through nodes that the converter may leave out.
+
+    Those move numbers, or add or multiply by a constant, which may be 0 or 1.
+    """
+    constants = {node.name for node in definition.node if node.op == "Const"}
+    sources = {}
+    for node in definition.node:
+        data = [name for name in node.input if name not in constants]
+        if data and (node.op in LAYOUTS or (node.op in SCALINGS and len(data) == 1)):
+            sources[node.name] = data[0]
+    found = {name for node in definition.node if node.op in ACTIVATIONS for name in node.input}
+    for name in list(found):
+        while name in sources:
+            name = sources[name]
+        found.add(name)
+    return found

@@ -11,9 +11,11 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 
 from odt_sim.cli.main import main
+from odt_sim.doctor.lost_activations import lost_activations
 from odt_sim.errors import ExportError, ModelError
 from odt_sim.export import export_model
 from odt_sim.model.flatbuffer import read
+from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.trainable import TrainableModel
 
 REFUSAL = (
@@ -68,6 +70,19 @@ def test_activations_after_products_without_bias_are_kept(activation: str, tmp_p
     x = np.array([[9, -9, 9, 9], [-9, 9, -9, -9]], np.float32)
     logits = Interpreter(str(path)).get_signature_runner("infer")(x=x)["logits"]
     np.testing.assert_allclose(logits, model(x), rtol=1e-5)
+
+
+def test_activations_after_reshaped_products_without_bias_are_kept(tmp_path: Path) -> None:
+    """One path for each kind of op that the converter leaves out or moves behind the activation."""
+    x = layers.Input((3, 4))
+    wide, flat = (layers.Dense(6, use_bias=False)(y) for y in (x, layers.Flatten()(x)))
+    paths = [layers.Permute((2, 1))(wide), layers.Reshape((2, 3))(flat), layers.Lambda(lambda y: 1.0 * y[:, :6])(flat)]
+    model = keras.Model(x, layers.Dense(3)(layers.Concatenate()([layers.Flatten()(layers.ReLU()(y)) for y in paths])))
+    path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=None, flavour="flex")
+    batch = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+    logits = Interpreter(str(path)).get_signature_runner("infer")(x=batch)["logits"]
+    np.testing.assert_allclose(logits, model(batch), rtol=1e-4, atol=1e-6)
+    assert not list(lost_activations(read_graph(path.read_bytes(), "m"), "train"))
 
 
 REFUSED = [
