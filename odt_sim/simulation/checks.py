@@ -200,7 +200,7 @@ def check_validates(data: FederatedData, setting: str) -> None:
             f"{setting}: decides by figures on validation examples, of which runs with arrival have none, since rounds of "
             "different examples do not compare; leave one of the two out"
         )
-    if not np.any(data.offsets[:, 2] > data.offsets[:, 1]):
+    if not _has_validation(data):
         raise ConfigurationError(
             f"{setting}: decides by validation examples, and no device has any; set split.validation above 0"
         )
@@ -209,12 +209,17 @@ def check_validates(data: FederatedData, setting: str) -> None:
 def without_validation(job: Job) -> str | None:
     """Return a warning of a strategy that chooses on validation examples where no device has any; None for all others."""
     consequence = job.strategy.without_validation
-    if consequence is None or np.any(job.data.offsets[:, 2] > job.data.offsets[:, 1]):
+    if consequence is None or _has_validation(job.data):
         return None
     return (
         f"strategy {job.strategy.name}: chooses on validation examples, and no device has any, so {consequence}; "
         "set split.validation above 0"
     )
+
+
+def _has_validation(data: FederatedData) -> bool:
+    """Return whether a device has validation examples."""
+    return bool(np.any(data.offsets[:, 2] > data.offsets[:, 1]))
 
 
 def check_accumulation(job: Job) -> None:
