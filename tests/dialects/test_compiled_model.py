@@ -141,9 +141,10 @@ def test_output_in_the_way_of_a_canonical_name_is_left_out() -> None:
 
 def test_inference_that_takes_more_than_x_is_refused() -> None:
     content, corrections = generated("counted").content, {"infer": {"name": "learn", "x": "image"}}
-    with pytest.raises(
-        ModelError, match=r"^mine: 'learn' takes 'label', which nothing here provides; export it without"
-    ):
+    expected = (
+        r"^mine: model.signatures.infer: 'learn' takes several inputs \(image, label\), expected one; name another"
+    )
+    with pytest.raises(ModelError, match=expected):
         adapted(content, "mine", signatures=corrections)
 
 

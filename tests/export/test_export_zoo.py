@@ -31,14 +31,15 @@ def test_configured_model_trains_like_keras(case: Case, twins: Any) -> None:
 def test_sensitive_model_is_as_close_to_float64_as_keras(case: Case, twins: Any) -> None:
     """Many BatchNormalization layers, and Adam on small gradients, magnify rounding, which may flip a ReLU6.
 
-    This happens in Keras as on LiteRT. So each of five steps starts from the same weights and slots, and the median counts.
+    This happens in Keras as on LiteRT, mostly in the first steps. So each of seven starts from the same weights and slots,
+    and the median counts.
     """
     keras.utils.set_random_seed(SEED)
     pair = twins(case.build(), case.loss(), case.optimizer())
     assert f"{pair.model.count_params():,} parameters" in summary(case)
     exact = in_float64(case)
     exact.set_weights(pair.model.get_weights())
-    lite, own = np.median([errors_of_a_step(pair, exact) for _ in range(5)], axis=0)
+    lite, own = np.median([errors_of_a_step(pair, exact) for _ in range(7)], axis=0)
     assert lite < 1e-5
     assert lite < 2 * own
 

@@ -263,7 +263,7 @@ def _lowered(op: tf.Operation, inputs: list[Value], emission: Emission) -> list[
         raise unknown(op)
     if other is not None:
         raise Refusal(f"the op {op.type} computes in {other.name}, expected float32; cast to that, or set the dtype")
-    if op.type in ELEMENTWISE:
+    if op.type in ELEMENTWISE and not emission.native:  # convolutions take elementwise ops into their weights
         return [elementwise(lambda *own: copied(op, list(own))[0], *inputs)]
     return copied(op, inputs)
 

@@ -51,6 +51,11 @@ def is_image(x: tf.Tensor) -> bool:
     return bool(known and x.shape[1] >= FEWEST and x.shape[2] > 1 and x.shape[3] < MANY)
 
 
+def is_reshaped(x: tf.Tensor) -> bool:
+    """Return whether a tensor is such an image, and of another shape before, as one that was computed on rows."""
+    return is_image(x) and x.op.type == "Reshape"
+
+
 def _fits(shape: tf.TensorShape, image: tf.TensorShape) -> bool:
     """Return whether a tensor is such an image, or has one number per channel, per example, or in all."""
     if shape.rank not in (0, 1, 4):  # it may be unknown

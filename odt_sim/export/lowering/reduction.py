@@ -13,7 +13,7 @@ import tensorflow as tf
 from odt_sim.export.lowering.constant_folding import known
 from odt_sim.export.lowering.constants import integers, reshaped
 from odt_sim.export.lowering.creation import created, type_attribute
-from odt_sim.export.lowering.image_rows import is_image, rows_of
+from odt_sim.export.lowering.image_rows import is_reshaped, rows_of
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
 MANY = 256  # numbers in one sum
@@ -26,7 +26,7 @@ def sum_over(x: tf.Tensor, axes: set[int]) -> tf.Tensor:
     The first leaves the most numbers side by side, so XNNPACK adds whole vectors. It sums only tensors of few axes, so short
     sums first join neighbouring axes that are both kept or both summed.
     """
-    if (prod(_size(x, axis) for axis in axes) > MANY or is_image(x)) and len(x.shape) <= 4:
+    if (prod(_size(x, axis) for axis in axes) > MANY or is_reshaped(x)) and len(x.shape) <= 4:
         for dropped, axis in enumerate(sorted(axes)):
             x = _summed_once(x, axis - dropped)
         return x
@@ -37,7 +37,7 @@ def sum_over(x: tf.Tensor, axes: set[int]) -> tf.Tensor:
 
 
 def _summed_once(x: tf.Tensor, axis: int) -> tf.Tensor:
-    if axis > 1 or not is_image(x):
+    if axis > 1 or not is_reshaped(x):
         return _summed(x, [axis])
     kept = [-1 if size is None else size for i, size in enumerate(x.shape) if i != axis]
     return reshaped(_summed(rows_of(x), [axis]), kept)
@@ -71,7 +71,7 @@ def sum_(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
         return [reduce(x, axes, keepdims=keep)]
     reduced = {int(axis) % len(x.shape) for axis in known(axes).reshape(-1)}
     count = prod(_size(x, axis) for axis in reduced)
-    if len(x.shape) <= 4 and count <= MANY and not (is_image(x) and 1 in reduced):
+    if len(x.shape) <= 4 and count <= MANY and not (is_reshaped(x) and 1 in reduced):
         return [_summed(x, sorted(reduced), mean=op.type == "Mean", keep=keep) if reduced else x]
     if op.type == "Mean" and any(x.shape[axis] is None for axis in reduced):
         return [reduce(x, sorted(reduced), keepdims=keep)]

@@ -9,7 +9,7 @@ from itertools import groupby
 import tensorflow as tf
 
 from odt_sim.export.lowering.constants import integers, reshaped
-from odt_sim.export.lowering.image_rows import elementwise, is_image, rows_of
+from odt_sim.export.lowering.image_rows import elementwise, is_reshaped, rows_of
 from odt_sim.export.lowering.registry import Refusal
 
 ALL = slice(None)
@@ -120,7 +120,7 @@ def part(x: tf.Tensor, rows: slice = ALL, columns: slice = ALL) -> tf.Tensor:
     ranges = [range(*own.indices(size)) for own, size in zip((rows, columns), x.shape[1:3], strict=True)]
     if [len(own) for own in ranges] == x.shape[1:3]:
         return x
-    if not (is_image(x) and x.op.type == "Reshape" and all(own.step == 1 for own in ranges)):
+    if not (is_reshaped(x) and all(own.step == 1 for own in ranges)):
         return cut(x, *ranges, range(x.shape[3]))
     own, across = ranges
     lines = cut(rows_of(x), own, range(across.start * x.shape[3], across.stop * x.shape[3]))
