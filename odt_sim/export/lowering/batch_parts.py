@@ -5,6 +5,7 @@ takes a part of the batch through all ops up to the next sum over the batch, suc
 then the next part. Sums add up those of parts.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +24,9 @@ PARTS = (4, 3, 2)
 
 SIZES = range(1 << 18, (1 << 20) + 1)
 """The numbers of an image batch from which parts help; parts of larger ones fit no cache."""
+
+MOST = 24
+"""Convolutions of a step in parts; of more, the export would take three times as long, too."""
 
 EACH = None
 """Stands for all inputs of an elementwise op."""
@@ -74,9 +78,9 @@ class BatchParts(Deferred):
 
 
 def help_training(operations: list[tf.Operation]) -> bool:
-    """Return whether parts make these ops faster: training of convolutions; with depthwise ones they gain nothing."""
-    kinds = {op.type for op in operations}
-    return "Conv2DBackpropFilter" in kinds and "DepthwiseConv2dNative" not in kinds
+    """Return whether parts make these ops faster: training of some convolutions; with depthwise ones they gain nothing."""
+    kinds = Counter(op.type for op in operations)
+    return 0 < kinds["Conv2DBackpropFilter"] <= MOST and not kinds["DepthwiseConv2dNative"]
 
 
 def in_parts(op: tf.Operation, inputs: list[Value], memo: Memo, lower: Lower) -> list[Value] | None:

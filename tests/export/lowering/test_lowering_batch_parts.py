@@ -72,6 +72,15 @@ def test_batches_of_other_sizes_stay_whole(batch: int, same: Callable[..., None]
     assert not made
 
 
+def test_many_convolutions_stay_whole(
+    monkeypatch: pytest.MonkeyPatch, same: Callable[..., None], made: list[int]
+) -> None:
+    monkeypatch.setattr(batch_parts, "MOST", 1)
+    x, w, v = normal(4, 6, 8, 5), 0.3 * normal(3, 3, 5, 5), 0.3 * normal(3, 3, 5, 5)
+    same(residual, x=x, w=w, v=v, scale=np.abs(normal(5)), share=normal(4, 1, 1, 1), atol=2e-5)
+    assert not made
+
+
 def test_a_kernel_as_high_as_the_batch_is_not_cut(same: Callable[..., None], made: list[int]) -> None:
     def function(x: Any, w: Any) -> dict[str, Any]:
         with tf.GradientTape() as tape:
