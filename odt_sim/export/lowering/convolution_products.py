@@ -16,7 +16,7 @@ from odt_sim.export.lowering.joined_columns import (
     joined_pixels,
     lines_from,
     matrices,
-    met,
+    rows_under,
 )
 from odt_sim.export.lowering.registry import Memo
 from odt_sim.export.lowering.windows import sum_of
@@ -73,7 +73,7 @@ def _product(joined: list[tf.Tensor], weights: tf.Tensor, m: int, bands: Bands) 
     _, taken, given = weights.shape
     x = joined[m % rows.inputs]
     late = taken > given and (x.shape[1] - rows.blocks) * SPARE <= rows.blocks
-    x = x if late else met(x, m, rows)
+    x = x if late else rows_under(x, m, rows)
     product = reshaped(tf.matmul(matrices(x), weights), [-1, x.shape[1], columns.blocks * given])
     return lines_from(product, first_row(m, rows), rows.blocks) if late else product
 

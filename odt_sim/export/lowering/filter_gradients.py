@@ -14,7 +14,7 @@ from odt_sim.export.lowering.joined_columns import (
     joined_pixels,
     lines_from,
     matrices,
-    met,
+    rows_under,
 )
 from odt_sim.export.lowering.registry import Memo
 from odt_sim.export.lowering.windows import cut, padded_by, part
@@ -38,7 +38,7 @@ def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo)
         products = _turned_products(joined_columns(x, bands, memo), gradient, rows)
     else:
         joined = joined_columns(x, bands, memo)
-        products = [_adjoint_product(met(joined[m % rows.inputs], m, rows), gradient) for _, _, m in rows.taps]
+        products = [_adjoint_product(rows_under(joined[m % rows.inputs], m, rows), gradient) for _, _, m in rows.taps]
     total = tf.concat(products, 0) if len(products) > 1 else products[0]
     if not columns.trivial:
         total = reshaped(total, [rows.kernel, -1, channels, columns.outputs, filters])

@@ -114,7 +114,7 @@ def first_row(m: int, rows: Band) -> int:
     return m // rows.inputs - (rows.before if rows.bare else 0)
 
 
-def met(joined: tf.Tensor, m: int, rows: Band) -> tf.Tensor:
+def rows_under(joined: tf.Tensor, m: int, rows: Band) -> tf.Tensor:
     """Return the input rows under a kernel row, one per output row, padded with zeros outside the image."""
     _, height, *sizes = joined.shape
     own = lines_from(reshaped(joined, [-1, height, prod(sizes)]), first_row(m, rows), rows.blocks)
