@@ -13,7 +13,7 @@ _ATTRIBUTE = "_odt_sim_constants"
 
 
 def shared(key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """Return the constant of a key in the current graph, made at its first use; equal keys mean equal constants."""
+    """Return the tensor of a key in the current graph, made at its first use; equal keys mean equal tensors."""
     graph = tf.compat.v1.get_default_graph()
     # In the graph itself, with which they end: a dictionary of graphs would keep all, as tensors refer to their graph.
     if not hasattr(graph, _ATTRIBUTE):
@@ -21,8 +21,8 @@ def shared(key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:
     known = getattr(graph, _ATTRIBUTE)
     if key not in known:
         known[key] = make()
-    constant: tf.Tensor = known[key]
-    return constant
+    tensor: tf.Tensor = known[key]
+    return tensor
 
 
 def integers(values: Sequence[int]) -> tf.Tensor:
