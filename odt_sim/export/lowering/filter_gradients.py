@@ -39,12 +39,11 @@ def filter_gradient(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo)
     else:
         joined = joined_columns(x, bands, memo)
         products = [_adjoint_product(rows_under(joined[m % rows.inputs], m, rows), gradient) for _, _, m in rows.taps]
-    total = tf.concat(products, 0) if len(products) > 1 else products[0]
+    total = concatenated(products, 0)
     if not columns.trivial:
         total = reshaped(total, [rows.kernel, -1, channels, columns.outputs, filters])
         total = reshaped(tf.transpose(total, [0, 1, 3, 2, 4]), [rows.kernel, -1, channels * filters])
-        total = tf.matmul(placement(columns, rows.kernel), total, transpose_a=True)
-    return reshaped(total, [rows.kernel, columns.kernel, channels, filters])
+    return _of_kernel(total, bands, channels, filters)
 
 
 def filter_gradient_of_joined(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, memo: Memo) -> tf.Tensor:
@@ -64,6 +63,12 @@ def filter_gradient_of_joined(x: tf.Tensor, gradient: tf.Tensor, bands: Bands, m
     total = _total(_under(phases, rows, joined.shape[1]), joined)
     total = reshaped(total, [rows.kernel, columns.outputs, channels, -1, filters])
     total = reshaped(tf.transpose(total, [0, 3, 1, 2, 4]), [rows.kernel, -1, channels * filters])
+    return _of_kernel(total, bands, channels, filters)
+
+
+def _of_kernel(total: tf.Tensor, bands: Bands, channels: int, filters: int) -> tf.Tensor:
+    """Return the kernel's gradient, `[height, width, channels, filters]`, from that of the banded kernel."""
+    rows, columns = bands
     if not columns.trivial:
         total = tf.matmul(placement(columns, rows.kernel), total, transpose_a=True)
     return reshaped(total, [rows.kernel, columns.kernel, channels, filters])
