@@ -214,7 +214,7 @@ class Device:
             return self._steps(step, self._next_batches(step, plan, further), given)
         losses = list[float]()
         for stack in self._next_stacks(step, plan, further, sizes):
-            runtime, rates = self._training_runtime(step), self._next_rates(given, len(stack.x))
+            runtime, rates = self._training_runtime(step), self._next_rates(given, len(stack.positions))
             if len(rates) > 1:
                 losses += run_steps(runtime, step, stack, rates, self._offset)
             else:

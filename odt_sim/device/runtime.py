@@ -1,6 +1,6 @@
 """Typed access to a model's signatures, in any runtime."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ from odt_sim.device.engines import LITERT, StartEngine
 from odt_sim.device.stacked_batches import StackedBatches
 from odt_sim.metrics.device import mean_loss
 from odt_sim.model.engine_file import EngineFile, own_file
-from odt_sim.model.repeated import repeated_name
+from odt_sim.model.flatbuffer import TensorInfo
+from odt_sim.model.repeated import POSITIONS, ROWS, repeated_name
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 
@@ -56,6 +57,7 @@ class Runtime:
         self.model, self.file = model, file or own_file(model)
         self._engine = start(self.file.content, model.where)
         self._views = getattr(self._engine, "views", self._engine.call)  # an engine without `views` gives copies
+        self._place = getattr(self._engine, "place", lambda *_: None)  # other engines take all inputs in the call
         self._offset: Weights | None = None
         self._weights: Weights | None = None  # the current weights, if known
         self._restore_names = [f"a{i}" for i in range(len(self.file.layout.parameters))]
@@ -121,17 +123,26 @@ class Runtime:
         self._weights = None
         steps = len(learning_rates)
         values = {
-            "x": batches.x,
-            "embedding": batches.x,
             "y": batches.y,
             "sample_weight": batches.sample_weight,
             "learning_rate": learning_rates,
             "mu": [mu] * steps,
         }
-        declared = self.model.signatures[signature].inputs
-        inputs = {name: np.asarray(values[name], tensor.dtype) for name, tensor in declared.items()}
-        losses: list[float] = self.call(repeated_name(signature, steps), **inputs)["loss"].reshape(-1).tolist()
+        declared, several = self.model.signatures[signature].inputs, repeated_name(signature, steps)
+        inputs = {name: np.asarray(values[name], tensor.dtype) for name, tensor in declared.items() if name in values}
+        inputs |= self._rows_of(several, declared, batches)
+        losses: list[float] = self.call(several, **inputs)["loss"].reshape(-1).tolist()
         return losses
+
+    def _rows_of(self, several: str, declared: Mapping[str, TensorInfo], batches: StackedBatches) -> dict[str, Array]:
+        """Put the rows of several steps in their place if the engine has one, and return the inputs to give."""
+        [name] = declared.keys() & ROWS
+        rows, inputs = batches.x, {POSITIONS: batches.positions}
+        place = self._place(several, name)
+        if place is None:
+            place = inputs[name] = np.zeros((batches.positions.size, *rows.shape[1:]), declared[name].dtype)
+        place[: len(rows)] = rows
+        return inputs
 
     def _inputs(self, batch: Batch, learning_rate: float, signature: str, mu: float) -> dict[str, Array]:
         """Return what a training signature takes."""

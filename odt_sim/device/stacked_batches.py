@@ -1,7 +1,8 @@
 """The batches of several steps in one array each, for small models, whose steps run several in a call."""
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -20,18 +21,21 @@ class StackedBatches(NamedTuple):
     """The rows of several training steps.
 
     Attributes:
-        x: `[steps, batch, ...]`.
+        x: `[rows, ...]`: all of the device's examples, or the rows that these steps take if those are fewer.
+        positions: `[steps, batch]` int32: the rows of `x` that each step takes.
         y: `[steps, batch, ...]`, as the model takes it.
         sample_weight: `[steps, batch]` float32.
     """
 
     x: Array
+    positions: NDArray[np.int32]
     y: Array
     sample_weight: NDArray[np.float32]
 
     def first(self) -> Batch:
         """Return the first batch, its padding counted as examples."""
-        return Batch(self.x[0], self.y[0], self.sample_weight[0], len(self.x[0]))
+        rows = self.positions[0]
+        return Batch(rows_at(self.x, rows), self.y[0], self.sample_weight[0], len(rows))
 
 
 def stacked_batches(
@@ -56,13 +60,25 @@ def stacked_batches(
         sample_weight = sample_weight * weights[positions]
     x, index = only(examples.x, model.where, ADVICE), examples.index
     y = only(targets_of(model, examples.y if index is None else examples.y[index]), model.where, ADVICE)
-    rows = positions if index is None else index[positions]
+    own = cache(lambda: x if index is None else rows_at(x, index))
     start = 0
     for size in sizes:
-        while start + size <= len(rows):
+        while start + size <= len(positions):
             steps = slice(start, start + size)
-            yield StackedBatches(rows_at(x, rows[steps]), rows_at(y, positions[steps]), sample_weight[steps])
-            start += size
+            some, start = positions[steps], start + size
+            if len(examples) <= some.size:
+                rows, places = own(), some.astype(np.int32)
+            else:
+                rows, places = (
+                    rows_at(x, (some if index is None else index[some]).reshape(-1)),
+                    _consecutive(some.shape),
+                )
+            yield StackedBatches(rows, places, rows_at(y, some), sample_weight[steps])
+
+
+@lru_cache(16)
+def _consecutive(shape: tuple[int, int]) -> NDArray[np.int32]:
+    return np.arange(prod(shape), dtype=np.int32).reshape(shape)
 
 
 def padded_order(model: TrainableModel, order: Positions) -> Positions:

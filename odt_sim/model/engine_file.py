@@ -17,7 +17,8 @@ class EngineFile:
         slots: The numbers of the optimizer's slots of its signatures `optimizer_state` and `restore_optimizer_state`.
         offset: The parameters of its signature `set_gradient_offset`; empty if it has none.
         several: The numbers of steps, the largest first, for which a training signature is there, too, see
-            `odt_sim.model.repeated`. Those take and return what the single step does, with the steps as a further first axis.
+            `odt_sim.model.repeated`. Those take and return what the single step does, with the steps as a further first axis,
+            but for the rows, of which each step gathers its own.
     """
 
     content: bytes

@@ -1,7 +1,8 @@
 """Several training steps in one call: a copy of a file, in memory, whose steps are also there many times in a row.
 
 A small model's step takes less time than the call around it. Each added signature runs the ops of the file's own step, in
-their order, as often as its number of steps says, so that weights and losses are those of single calls, to the bit.
+their order, as often as its number of steps says, so that weights and losses are those of single calls, to the bit. It takes
+a device's rows once, and each step gathers its own: the batches of some epochs would not fit the processor's caches.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -35,6 +36,12 @@ MOST_PRODUCTS = 1 << 21
 
 INPUTS = frozenset({"x", "embedding", "y", "sample_weight", "learning_rate", "mu"})
 """What a step may take; models of several inputs or of further ones take single steps."""
+
+ROWS = frozenset({"x", "embedding"})
+"""The inputs that take a device's rows, from which each step takes its own."""
+
+POSITIONS = "positions"
+"""The input `[steps, batch]` int32 with the rows of each step."""
 
 DTYPES = frozenset({"float32", "int32", "int16", "int8", "uint8", "bool"})
 """Types of inputs that LiteRT's UNPACK takes."""
@@ -116,7 +123,8 @@ def add_repeated(file: Any, signature: str, counts: Sequence[int]) -> None:
     flatten_products(file, step)
     inputs = {entry.tensorIndex: entry.name.decode() for entry in declared.inputs}
     [loss] = [entry.tensorIndex for entry in declared.outputs if entry.name.decode() == "loss"]
-    parts = parts_of(file, step, inputs.keys(), loss)
+    stacked = {tensor for tensor, name in inputs.items() if name not in ROWS}
+    parts = parts_of(file, step, stacked, loss)
     for count in counts:
         _Repetition(file, step, parts, NewSubgraph(file, repeated_name(signature, count)), count).add(inputs, loss)
 
@@ -141,11 +149,15 @@ class _Repetition:
             loss: The tensor that is its loss.
         """
         added, count = self._added, self._count
-        self._stacks = {i: added.stacked_input(name, self._step, i, count) for i, name in inputs.items()}
+        stacked = {i: name for i, name in inputs.items() if name not in ROWS}
+        self._stacks = {i: added.stacked_input(name, self._step, i, count) for i, name in stacked.items()}
         for operator in self._parts.before:
             self._for_all_steps(operator)
         needed = _inputs_of(self._parts.between) & self._stacks.keys()
         pieces = {i: added.pieces(self._stacks[i], self._step, i, count) for i in sorted(needed)}
+        [(tensor, name)] = inputs.items() - stacked.items()
+        positions = added.input(POSITIONS, [count, integers(self._step.tensors[tensor].shape)[0]], "int32")
+        pieces[tensor] = added.rows(name, positions, self._step, tensor)
         kept = _inputs_of(self._parts.after) & _outputs_of(self._parts.between)
         kept |= {loss} - self._stacks.keys() - _outputs_of(self._parts.after)
         for tensor, values in self._steps(pieces, kept).items():

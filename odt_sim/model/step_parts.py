@@ -58,10 +58,11 @@ def parts_of(file: Any, step: Any, inputs: Collection[int], loss: int) -> StepPa
     Args:
         file: A file in its object form.
         step: The step's subgraph.
-        inputs: The tensors that are its inputs.
+        inputs: The tensors that are its inputs with the steps as a further first axis; others are given step by step.
         loss: The tensor that is its loss.
     """
-    varying = {i for op in step.operators for i in integers(op.outputs)} | set(inputs)
+    by_step = {*integers(step.inputs)} - set(inputs)
+    varying = {i for op in step.operators for i in integers(op.outputs)} | {*integers(step.inputs)}
     stacked, before = set(inputs), dict[int, Any]()
     for operator in step.operators:
         given = varying.intersection(integers(operator.inputs))
@@ -78,7 +79,8 @@ def parts_of(file: Any, step: Any, inputs: Collection[int], loss: int) -> StepPa
         wanted = made == [loss] or any(users[i] for i in made)
         alone = wanted and all(user in after for i in made for user in users[i])
         little = all(prod(_shape(step, i)) <= MOST_NUMBERS for i in given)
-        if id(operator) not in before and given and alone and little and _takes_steps(file, step, operator, given):
+        known = bool(given) and not given & by_step
+        if id(operator) not in before and known and alone and little and _takes_steps(file, step, operator, given):
             after[id(operator)] = operator
     between = [operator for operator in step.operators if id(operator) not in before.keys() | after.keys()]
     return StepParts([*before.values()], between, [*reversed(after.values())])

@@ -5,6 +5,7 @@ Everything works on the schema's object form of a file, `schema.ModelT`.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -126,11 +127,35 @@ class NewSubgraph:
         self._subgraph.tensors.append(own)
         return len(self._subgraph.tensors) - 1
 
+    def rows(self, name: str, positions: int, subgraph: Any, tensor: int) -> list[int]:
+        """Return rows of a new input at each row of positions, as tensors of the form of another subgraph's.
+
+        The input has as many rows as there are positions, of which those at no position may be anything.
+
+        Args:
+            name: The input's name.
+            positions: A tensor `[count, rows]` int32.
+            subgraph: The other subgraph.
+            tensor: Its tensor, `[rows, ...]`.
+        """
+        own, chosen = copy(subgraph.tensors[tensor]), self._subgraph.tensors[positions]
+        own.shape, own.shapeSignature, own.buffer = [prod(chosen.shape), *integers(own.shape)[1:]], None, 0
+        self._subgraph.tensors.append(own)
+        source = self._inputs[name] = len(self._subgraph.tensors) - 1
+        count, rows = chosen.shape
+        vectors = [self._tensor("positions", [rows], "int32") for _ in range(count)]
+        results = [self.copied(subgraph, tensor) for _ in range(count)]
+        for vector, result in zip(self._unpack(positions, vectors), results, strict=True):
+            self._op(OPS.GATHER, [source, vector], [result], OPTIONS.GatherOptions)
+        return results
+
     def pieces(self, stack: int, subgraph: Any, tensor: int, count: int) -> list[int]:
         """Return a tensor cut along its first axis into `count` tensors of the form of another subgraph's."""
-        pieces = [self.copied(subgraph, tensor) for _ in range(count)]
+        return self._unpack(stack, [self.copied(subgraph, tensor) for _ in range(count)])
+
+    def _unpack(self, stack: int, pieces: list[int]) -> list[int]:
         options = schema.UnpackOptionsT()
-        options.num, options.axis = count, 0
+        options.num, options.axis = len(pieces), 0
         self._op(OPS.UNPACK, [stack], pieces, OPTIONS.UnpackOptions, options)
         return pieces
 

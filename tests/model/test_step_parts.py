@@ -61,6 +61,8 @@ def step_of(*operators: tuple[int, list[int], list[int]], shapes: dict[int, list
         step.tensors[i].shape, step.tensors[i].hasRank = shapes.get(i, []), True
         step.tensors[i].type = schema.TensorType.FLOAT32
     file.buffers = [schema.BufferT()]
+    made = {output for _, _, outputs in operators for output in outputs}
+    step.inputs = np.array([i for i in operators[0][1] if i not in made])
     return file, step
 
 
@@ -78,6 +80,14 @@ def test_an_op_that_would_broadcast_otherwise_stays_between() -> None:
     )
     add_axes(file, step, 3)
     assert [len(part) for part in vars(parts_of(file, step, {0, 1}, 4)).values()] == [0, 1, 1]
+
+
+def test_what_needs_an_input_that_is_given_step_by_step_stays_between() -> None:
+    file, step = step_of(
+        (OPS.MUL, [0, 1], [2]), (OPS.TANH, [2], [3]), (OPS.SUB, [3, 0], [4]), shapes={i: [4] for i in range(5)}
+    )
+    assert [len(part) for part in vars(parts_of(file, step, {0, 1}, 4)).values()] == [1, 1, 1]
+    assert [len(part) for part in vars(parts_of(file, step, {1}, 4)).values()] == [0, 3, 0]
 
 
 def test_large_values_are_not_kept_for_the_loss() -> None:

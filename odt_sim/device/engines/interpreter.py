@@ -32,6 +32,15 @@ class InterpreterEngine:
         """Run a signature without inputs; its outputs are valid until the next call."""
         return self._run(signature, {}, copied=False)
 
+    def place(self, signature: str, name: str) -> Array | None:
+        """Return an input of a signature to write to before its next call, which is then without it.
+
+        Returns:
+            None if the next call needs all inputs.
+        """
+        prepared = self._calls.get(signature)
+        return None if prepared is None else prepared.place(name)
+
     def _run(self, signature: str, inputs: dict[str, Array], *, copied: bool = True) -> dict[str, Array]:
         prepared = self._calls.get(signature)
         if prepared is None:
@@ -54,12 +63,20 @@ class InterpreterCall:
         """Prepare calls of a `SignatureRunner`."""
         self._runner = runner
         self._shapes: dict[str, tuple[int, ...]] | None = None
+        self._placed: dict[str, tuple[int, ...]] = {}  # inputs that were written to
         try:
             self._native, self._subgraph = runner._interpreter_wrapper, runner._subgraph_index
             self._interpreter = runner._interpreter
             self._inputs, self._outputs = runner._inputs, list(runner._outputs)
         except AttributeError:
             self._native = None
+
+    def place(self, name: str) -> Array | None:
+        """Return a view of an input; see `InterpreterEngine.place`."""
+        if self._native is None or self._shapes is None:
+            return None
+        self._placed[name] = self._shapes[name]
+        return self._view(self._inputs[name])
 
     def run(self, inputs: dict[str, Array], *, copied: bool = True) -> dict[str, Array]:
         """Run the signature; raises what LiteRT raises.
@@ -70,8 +87,8 @@ class InterpreterCall:
         """
         if self._native is None:
             return dict(self._runner(**inputs))
-        shapes, known = {name: array.shape for name, array in inputs.items()}, self._shapes
-        self._shapes = None  # a call that fails declares nothing for the next one
+        shapes, known = self._placed | {name: array.shape for name, array in inputs.items()}, self._shapes
+        self._placed, self._shapes = {}, None  # a call that fails declares nothing for the next one
         outputs = self._run(inputs, copied) if shapes == known else self._runner(**inputs)
         self._shapes = shapes
         return outputs
