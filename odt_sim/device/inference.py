@@ -1,7 +1,7 @@
 """Inference on any number of rows, and embeddings of a device's examples."""
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,8 +34,8 @@ class Calls:
 
     train: int = 0
     infer: int = 0
-    by_signature: Counter[str] = field(default_factory=Counter)
-    rows: Counter[str] = field(default_factory=Counter)
+    by_signature: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    rows: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def add_steps(self, signature: str, steps: int, rows: int) -> None:
         """Count training steps on some examples in all."""

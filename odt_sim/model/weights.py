@@ -29,10 +29,17 @@ class Layout:
 
     def __reduce__(self) -> tuple[Callable[[str], "Layout"], tuple[str]]:
         """Pickle one text: messages between processes carry the same few layouts again and again."""
-        return _layout_of, (self._text,)
+        return Layout.of, (self.text,)
+
+    @staticmethod
+    @lru_cache(64)
+    def of(text: str) -> "Layout":
+        """Return the layout of a text, the same object each time."""
+        return Layout(tuple(Parameter(name, tuple(shape), *rest) for name, shape, *rest in json.loads(text)))
 
     @cached_property
-    def _text(self) -> str:
+    def text(self) -> str:
+        """The parameters as one text."""
         return json.dumps([astuple(parameter) for parameter in self.parameters], default=int)
 
     @cached_property
@@ -59,12 +66,6 @@ class Layout:
     def select(self, keep: Callable[[Parameter], bool]) -> "Layout":
         """Return the layout of the parameters for which `keep` is true, in the same order."""
         return Layout(tuple(p for p in self.parameters if keep(p)))
-
-
-@lru_cache(64)
-def _layout_of(text: str) -> Layout:
-    """Return the layout of a text, the same object each time."""
-    return Layout(tuple(Parameter(name, tuple(shape), *rest) for name, shape, *rest in json.loads(text)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,10 +109,18 @@ class Job:
         sizes = [len(task.devices) for task in tasks]
         if tasks[0].kind == "train" and self.plan.steps is not None:
             return [float(size * (self.plan.steps * self.model.batch_size + 1)) for size in sizes]
-        begin, trained, _, end = self.data.offsets[[id for task in tasks for id in task.devices]].T
-        of_devices = (self.plan.epochs * (trained - begin) if tasks[0].kind == "train" else end - begin) + 1
-        starts = list(accumulate(sizes[:-1], initial=0))
-        return [float(cost) for cost in np.add.reduceat(of_devices, starts).tolist()]
+        of_devices = self._costs[tasks[0].kind == "train"][[id for task in tasks for id in task.devices]]
+        if len(of_devices) > len(tasks):
+            of_devices = np.add.reduceat(of_devices, [*accumulate(sizes[:-1], initial=0)])
+        return cast(list[float], of_devices.tolist())
+
+    @cached_property
+    def _costs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The costs of an evaluation and of a round's epochs, by device."""
+        begin, trained, _, end = self.data.offsets.T
+        examples = (end - begin, self.plan.epochs * (trained - begin))
+        evaluation, training = (count.astype(np.float64) + 1 for count in examples)
+        return evaluation, training
 
 
 @dataclass(frozen=True)

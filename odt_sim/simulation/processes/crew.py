@@ -24,12 +24,12 @@ from odt_sim.simulation.processes.helper import (
     Block,
     Done,
     Method,
-    Result,
     Shared,
     carried,
     run_helper,
     wait,
 )
+from odt_sim.simulation.processes.plain import plain_tasks, plain_tensors, result_of
 from odt_sim.simulation.processes.queue import ROOM
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
@@ -124,7 +124,8 @@ class Crew:
         batch = Batch(self._batches, method, tasks, *self._placed(broadcast), carried(self._embeddings))
         self._embeddings.clear()
         sent = self._sent[batch.id] = Sent(batch, place, read_only(broadcast), len(tasks))
-        self._shared.batches.write(place, batch)
+        placed = batch.broadcast, batch.broadcast_place
+        self._shared.batches.write(place, (batch.id, method, plain_tasks(tasks), *placed, batch.embeddings))
         self._unsent.extend(Block(batch.id, place, position) for position in range(len(tasks)))
         self._fill()
         return sent
@@ -144,12 +145,14 @@ class Crew:
         elif (number := sent.there[position]) == FAILED:
             yield self._do(sent, position)
         else:
-            result: Result = (self._shared.results.view if view else self._shared.results.read)(number)
-            for text, file in ((result.out, sys.stdout), (result.err, sys.stderr)):
+            (value, out, err, embeddings), arrays = (self._shared.results.view if view else self._shared.results.read)(
+                number
+            )
+            for text, file in ((out, sys.stdout), (err, sys.stderr)):
                 if text and file:
                     file.write(text)
-            self._learn(result.embeddings)
-            yield result.value
+            self._learn(embeddings)
+            yield result_of(value, arrays)
             self._free(number)
         self._in_flight -= 1
         sent.left -= 1
@@ -188,7 +191,7 @@ class Crew:
         if broadcast.keys() != last.keys() or any(broadcast[name] is not last[name] for name in last) or not number:
             number, place = number + 1, _lowest_free({sent.batch.broadcast_place for sent in self._sent.values()})
             self._broadcast = number, place, dict(broadcast)
-            self._shared.broadcasts.write(place, self._broadcast[2])
+            self._shared.broadcasts.write(place, *plain_tensors(broadcast))
         return number, place
 
     def _fill(self) -> None:

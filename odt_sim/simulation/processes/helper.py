@@ -5,19 +5,20 @@ import mmap
 import os
 import select
 import signal
+import sys
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from io import StringIO
 from itertools import accumulate
 from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from odt_sim.device.embedding_cache import Embedded, EmbeddingCache
 from odt_sim.model.tensors import read_only
 from odt_sim.simulation.job import Job, Task
 from odt_sim.simulation.processes.mailbox import Mailbox
+from odt_sim.simulation.processes.plain import plain_result, tasks_of, tensors_of
 from odt_sim.simulation.processes.queue import ROOM, Queue
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
@@ -73,19 +74,6 @@ class Done(NamedTuple):
     result: int
 
 
-class Result(NamedTuple):
-    """What a block returned in a helper, what it printed, and the embeddings that it computed.
-
-    The run's process prints the text in the order of blocks. A helper does not print itself: it would tear a progress
-    display, whose locks a thread may have held at the fork.
-    """
-
-    value: Any
-    out: str
-    err: str
-    embeddings: Sequence[Embedded]
-
-
 class Shared:
     """What the run's process shares with its helpers; each takes a block from `blocks` when it is idle.
 
@@ -94,7 +82,9 @@ class Shared:
         done: The blocks that helpers did.
         batches: The batches of these blocks.
         broadcasts: What the server sends.
-        results: The results of helpers.
+        results: The results of helpers: what a block returned in its plain form, what it printed, and the embeddings that it
+            computed. The run's process prints the text in the order of blocks. A helper does not print itself: it would tear
+            a progress display, whose locks a thread may have held at the fork.
         taken: A byte for each number of `results`, `ROOM` for each helper: 1 until the run's process has read the result.
     """
 
@@ -114,6 +104,16 @@ def carried(embeddings: Sequence[Embedded]) -> tuple[Embedded, ...]:
     """Return the first embeddings, as many as a message carries."""
     sizes = accumulate(each.embeddings.nbytes for each in embeddings)
     return tuple(each for each, size in zip(embeddings, sizes, strict=True) if size <= MOST_EMBEDDED)
+
+
+def taken(text: StringIO) -> str:
+    """Return what was written, and empty it."""
+    if not text.tell():
+        return ""
+    written = text.getvalue()
+    text.seek(0)
+    text.truncate()
+    return written
 
 
 def wait(events: select.poll) -> list[tuple[int, int]]:
@@ -152,10 +152,12 @@ class _Helper:
         self._batch = Batch(-1, "train", (), -1, 0)
         self._broadcast: tuple[int, Tensors] = (-1, {})
         self._computed = list[Embedded]()  # embeddings that the parent does not have
+        self._out, self._err = StringIO(), StringIO()
         worker.embeddings.on_computed = self._computed.append
 
     def run(self) -> None:
-        """Do blocks."""
+        """Do blocks, and keep what they print."""
+        sys.stdout, sys.stderr = self._out, self._err
         blocks, done, idle = self._shared.blocks, self._shared.done, select.poll()
         idle.register(blocks.reader, select.POLLIN)
         while True:
@@ -174,12 +176,13 @@ class _Helper:
         try:
             batch = self._batch_of(block)
             received = self._received(batch)
-            with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
-                value = getattr(self._worker, batch.method)(batch.tasks[block.position], received)
+            value = getattr(self._worker, batch.method)(batch.tasks[block.position], received)
             number = self._shared.taken.find(b"\0", self._own, self._own + ROOM)
-            result = Result(value, out.getvalue(), err.getvalue(), carried(self._computed))
-            self._shared.results.write(number, result)
-        except Exception:  # the parent does the block again, and raises what it raises there
+            content, arrays = plain_result(value)
+            result = content, taken(self._out), taken(self._err), carried(self._computed)
+            self._shared.results.write(number, result, arrays)
+        except Exception:  # the parent does the block again, and prints and raises what it does there
+            taken(self._out), taken(self._err)
             return FAILED
         self._shared.taken[number] = 1
         self._computed.clear()
@@ -187,13 +190,14 @@ class _Helper:
 
     def _batch_of(self, block: Block) -> Batch:
         if self._batch.id != block.batch:
-            self._batch = self._shared.batches.read(block.place)
+            (id, method, tasks, *rest), _ = self._shared.batches.read(block.place)
+            self._batch = Batch(id, method, tasks_of(tasks), *rest)
             assert self._batch.id == block.batch  # else it was dropped, and its place used again
             self._worker.learn(self._batch.embeddings)
         return self._batch
 
     def _received(self, batch: Batch) -> Tensors:
         if self._broadcast[0] != batch.broadcast:
-            received: dict[str, Any] = self._shared.broadcasts.read(batch.broadcast_place)
+            received = tensors_of(*self._shared.broadcasts.read(batch.broadcast_place))
             self._broadcast = batch.broadcast, read_only(received)
         return self._broadcast[1]

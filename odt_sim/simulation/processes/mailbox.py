@@ -4,8 +4,11 @@ import mmap
 import os
 import pickle
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 APART = 1 << 36
 """Bytes between two numbers; memory is used only where something was written."""
@@ -34,8 +37,13 @@ class Mailbox:
         self._file = os.memfd_create("odt_sim")
         self._mapped: dict[int, memoryview] = {}
 
-    def write(self, number: int, value: Any) -> None:
+    def write(self, number: int, value: Any, further: Sequence[NDArray[Any]] = ()) -> None:
         """Write an object in place of an earlier one of this number.
+
+        Args:
+            number: Its number.
+            value: The object.
+            further: Contiguous arrays, whose bytes the reader gets beside the object: numpy's pickling takes longer.
 
         Raises:
             OSError: There is not enough memory.
@@ -50,6 +58,7 @@ class Mailbox:
             return False
 
         head = pickle.dumps(value, protocol=5, buffer_callback=is_small)
+        arrays += [array.reshape(-1).view(np.uint8).data for array in further]
         sizes = [array.nbytes for array in arrays]
         begin, end = _head(len(head), len(sizes))
         places = _places(end, sizes)
@@ -59,12 +68,12 @@ class Mailbox:
         for array, place in zip(arrays, places, strict=True):
             mapped[place] = array
 
-    def read(self, number: int) -> Any:
-        """Return a copy of the object of a number."""
+    def read(self, number: int) -> tuple[Any, Iterator[Any]]:
+        """Return copies of the object of a number and of its further arrays' bytes, which are read one by one."""
         return self._read(number, bytearray)
 
-    def view(self, number: int) -> Any:
-        """Return the object of a number, whose large arrays are read-only and valid until the number is written again."""
+    def view(self, number: int) -> tuple[Any, Iterator[Any]]:
+        """Return the same, with large arrays that are read-only and valid until the number is written again."""
         return self._read(number, memoryview.toreadonly)
 
     def close(self) -> None:
@@ -72,16 +81,17 @@ class Mailbox:
         self._mapped.clear()
         os.close(self._file)
 
-    def _read(self, number: int, array: Callable[[memoryview], Any]) -> Any:
+    def _read(self, number: int, array: Callable[[memoryview], Any]) -> tuple[Any, Iterator[Any]]:
         mapped = self._of(number, PIECE)
         size, count = SIZES.unpack_from(mapped)
         begin, end = _head(size, count)
         mapped = self._of(number, end)
         if not count:
-            return pickle.loads(mapped[begin:end])
+            return pickle.loads(mapped[begin:end]), iter(())
         places = _places(end, struct.unpack_from(f"={count}q", mapped, SIZES.size))
         mapped = self._of(number, places[-1].stop)
-        return pickle.loads(mapped[begin:end], buffers=(array(mapped[place]) for place in places))
+        arrays = (array(mapped[place]) for place in places)
+        return pickle.loads(mapped[begin:end], buffers=arrays), arrays
 
     def _of(self, number: int, size: int, *, allocates: bool = False) -> memoryview:
         """Return at least some bytes of the memory of a number, which only the writer allocates."""

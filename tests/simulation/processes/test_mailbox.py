@@ -20,10 +20,23 @@ def test_object_comes_back_whatever_was_written_before(objects, text):
     for sizes in objects:
         given = {"text": "x" * text, "arrays": [np.arange(size, dtype=np.uint8) for size in sizes]}
         mailbox.write(3, given)
-        for found in (mailbox.read(3), mailbox.view(3)):
+        for found, _ in (mailbox.read(3), mailbox.view(3)):
             assert found["text"] == given["text"]
             for array, expected in zip(found["arrays"], given["arrays"], strict=True):
                 np.testing.assert_array_equal(array, expected, strict=True)
+    mailbox.close()
+
+
+@given(st.lists(SIZES, max_size=4), st.lists(SIZES, max_size=4))
+def test_further_arrays_come_as_bytes_beside_the_object(pickled, further):
+    mailbox = Mailbox()
+    for _ in range(2):
+        mailbox.write(0, [np.arange(size, dtype=np.uint8) for size in pickled], [np.arange(size) for size in further])
+        for value, buffers in (mailbox.read(0), mailbox.view(0)):
+            assert [len(array) for array in value] == pickled
+            found = [np.ndarray(size, np.int64, buffer) for size, buffer in zip(further, buffers, strict=True)]
+            for array, size in zip(found, further, strict=True):
+                np.testing.assert_array_equal(array, np.arange(size))
     mailbox.close()
 
 
@@ -31,9 +44,9 @@ def test_copies_stay_and_views_change():
     mailbox = Mailbox()
     mailbox.write(0, np.zeros(SMALL))
     mailbox.write(1, np.full(SMALL, 7.0))
-    copy, view = mailbox.read(0), mailbox.view(0)
+    (copy, _), (view, _) = mailbox.read(0), mailbox.view(0)
     mailbox.write(0, np.ones(SMALL))
-    assert (copy[0], view[0], mailbox.read(1)[0]) == (0.0, 1.0, 7.0)
+    assert (copy[0], view[0], mailbox.read(1)[0][0]) == (0.0, 1.0, 7.0)
     assert copy.flags.writeable
     assert not view.flags.writeable
     assert view.ctypes.data % ALIGNED == 0
@@ -42,7 +55,7 @@ def test_copies_stay_and_views_change():
 def test_long_texts_and_many_arrays_come_back():
     mailbox, given = Mailbox(), ["x" * (3 * SMALL), *(np.full(SMALL, i % 256, np.uint8) for i in range(700))]
     mailbox.write(0, given)
-    found = mailbox.read(0)
+    found, _ = mailbox.read(0)
     assert found[0] == given[0]
     assert [int(array[-1]) for array in found[1:]] == [i % 256 for i in range(700)]
 
@@ -58,14 +71,14 @@ def test_fork_reads_and_writes():
     mailbox.write(0, np.arange(SMALL))
 
     def doubles():
-        mailbox.write(1, 2 * mailbox.view(0))
+        mailbox.write(1, 2 * mailbox.view(0)[0])
         queue.put([(4, -1)])
 
     fork = in_fork(doubles)
     fork.join()
     assert queue.get() == (4, -1)
     assert queue.get() is None
-    np.testing.assert_array_equal(mailbox.read(1), 2 * np.arange(SMALL))
+    np.testing.assert_array_equal(mailbox.read(1)[0], 2 * np.arange(SMALL))
 
 
 def test_each_message_goes_to_one_reader_in_order():

@@ -341,6 +341,7 @@ HELPERS = """
 import os, time
 from types import SimpleNamespace
 from odt_sim.device.embedding_cache import EmbeddingCache
+from odt_sim.simulation.job import Task
 from odt_sim.simulation.processes import helper
 from odt_sim.simulation.processes.crew import Crew
 
@@ -356,7 +357,7 @@ class Worker:
 
 helper.Worker, helper.replace = lambda job, embeddings: Worker(), lambda job, **_: job
 crew = Crew(SimpleNamespace(storage=None), Worker(), 2)
-crew.send("train", [0, 1], {})
+crew.send("train", [Task("train", 1, (i,)) for i in range(2)], {})
 time.sleep(60)
 """
 
