@@ -13,7 +13,7 @@ from odt_sim.model.weights import Weights, is_finite
 from odt_sim.simulation.job import Trained
 from odt_sim.strategies.base import Tensors, Updates
 
-PIECE = 1 << 18  # numbers that are added at once, so that temporary arrays stay in the processor's cache
+PIECE = 1 << 16  # numbers that are added at once, so that temporary arrays stay in the processor's cache
 
 
 def join(parts: Iterable[Trained]) -> Trained:
@@ -34,13 +34,22 @@ def join(parts: Iterable[Trained]) -> Trained:
     return total
 
 
-def add(total: Trained, part: Trained) -> None:
-    """Add a device or a block to a sum, which keeps none of its arrays but those of single updates.
+def add(total: Trained, *parts: Trained) -> None:
+    """Add devices or blocks to a sum in the order given; it keeps none of their arrays but those of single updates.
+
+    Several at once have the bits of one after the other, and take half the time if the sum does not stay in the cache.
 
     Raises:
         SimulationError: Devices sent a tensor in different shapes.
     """
-    _add_tensors(total, part)
+    for name in dict.fromkeys(name for part in parts for name in part.sums):
+        _add_tensors(total, name, [part for part in parts if name in part.sums])
+    for part in parts:
+        _add_rest(total, part)
+
+
+def _add_rest(total: Trained, part: Trained) -> None:
+    """Add everything but the tensors."""
     total.layouts |= part.layouts
     total.weight += part.weight
     total.contributed += part.contributed
@@ -103,15 +112,27 @@ def check_finite(tensors: Tensors, what: str) -> None:
             raise ValueError(f"{what} {name!r} holds NaN or infinity, expected finite numbers")
 
 
-def _add_tensors(total: Trained, part: Trained) -> None:
-    for name, array in part.sums.items():
-        factor = part.weight if part.single and name not in part.unweighted else 1.0  # a factor of 1 changes no bit
-        if name in total.sums:
-            _check_shapes(name, total.sums[name].shape, array.shape, part.contributed)
-            _add_array(total.sums[name], array, factor)
-        else:
-            total.sums[name] = array.astype(np.float64, order="C")
-            total.sums[name] *= factor
+def _add_tensors(total: Trained, name: str, parts: Sequence[Trained]) -> None:
+    """Add one tensor of the parts, in float64 and piece by piece."""
+    if name not in total.sums:
+        first, *parts = parts
+        total.sums[name] = first.sums[name].astype(np.float64, order="C")
+        total.sums[name] *= _factor(first, name)
+    for part in parts:
+        _check_shapes(name, total.sums[name].shape, part.sums[name].shape, part.contributed)
+    flat = total.sums[name].reshape(-1)
+    terms = [(part.sums[name].reshape(-1), _factor(part, name)) for part in parts]
+    for start in range(0, flat.size, PIECE):
+        sums = flat[start : start + PIECE]
+        for term, factor in terms:
+            piece = term[start : start + PIECE].astype(np.float64)
+            piece *= factor
+            sums += piece
+
+
+def _factor(part: Trained, name: str) -> float:
+    """Return what to multiply a tensor with; 1, which changes no bit, if it is weighted or all devices count alike."""
+    return part.weight if part.single and name not in part.unweighted else 1.0
 
 
 def _check_shapes(name: str, expected: tuple[int, ...], found: tuple[int, ...], devices: Sequence[int]) -> None:
@@ -120,12 +141,3 @@ def _check_shapes(name: str, expected: tuple[int, ...], found: tuple[int, ...], 
             f"update {name!r}: of shape {found} from device {devices[0]}, {expected} from those before it; "
             "send the same shape from all devices"
         )
-
-
-def _add_array(total: NDArray[np.float64], array: NDArray[Any], weight: float) -> None:
-    """Add `weight * array`, in float64 and piece by piece."""
-    flat, given = total.reshape(-1), array.reshape(-1)
-    for start in range(0, flat.size, PIECE):
-        piece = given[start : start + PIECE].astype(np.float64)
-        piece *= weight
-        flat[start : start + PIECE] += piece

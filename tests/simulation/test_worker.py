@@ -53,6 +53,9 @@ def test_sum_has_the_bits_of_numpy_for_any_shape(shape):
     np.testing.assert_array_equal(join(parts).sums["v"], first + second + third)
     np.testing.assert_array_equal(join([join(parts[:1]), join(parts[1:])]).sums["v"], first + (second + third))
     assert join(parts).sums["v"].shape == shape
+    at_once = Trained()
+    add(at_once, *parts)
+    np.testing.assert_array_equal(at_once.sums["v"], join(parts).sums["v"])
 
 
 @pytest.mark.parametrize("sizes", [(3, 1), (1, 3), (PIECE, 2 * PIECE)])

@@ -1,5 +1,6 @@
 """The backend that runs blocks in this process and in forks of it, one for each further core."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -17,6 +18,9 @@ from odt_sim.simulation.sums import add
 
 AHEAD = 8
 """Blocks of a call for each process that are sent before their results are taken; so many results are kept at most."""
+
+TOGETHER = 4
+"""Results that are added at once."""
 
 
 class ProcessesBackend:
@@ -93,12 +97,13 @@ class ProcessesBackend:
         on_clock = any(task.saves is not None for task in tasks)  # such a round adds the blocks of several calls
         if keeps_updates or on_clock:
             return self._run("train", tasks, messages)
-        parts = self._run("train", tasks, messages, views=True)
+        parts = self._run("train", tasks, messages, views=TOGETHER)
 
         def total() -> Iterator[Trained]:
             total = Trained()
-            for part in parts:
-                add(total, part)
+            for left in range(len(tasks), 0, -TOGETHER):
+                add(total, *islice(parts, min(left, TOGETHER)))
+            yield from parts  # none, but it ends
             yield total
 
         return total()
@@ -119,14 +124,15 @@ class ProcessesBackend:
             raise SimulationError("backend processes: no job is open; call open first")
         return self._opened
 
-    def _run(self, method: Method, tasks: Sequence[Task], messages: Messages, *, views: bool = False) -> Iterator[Any]:
+    def _run(self, method: Method, tasks: Sequence[Task], messages: Messages, *, views: int = 0) -> Iterator[Any]:
         """Send the first blocks, and return the results of all in order.
 
         Args:
             method: The worker's method.
             tasks: The blocks.
             messages: What devices receive.
-            views: Whether the large arrays of a result are valid only until the next result is asked for.
+            views: The number of results that are kept: the large arrays of a result are valid until so many further ones are
+                asked for. 0 for copies.
         """
         job, crew = self._job()
         half = AHEAD * self.processes // 2
@@ -140,10 +146,21 @@ class ProcessesBackend:
                 sent.update((number, (batch, position)) for position, number in enumerate(numbers))
 
         def results() -> Iterator[Any]:
+            kept = deque[Iterator[Any]]()
             for number in range(len(tasks)):
-                yield from crew.result(*sent.pop(number), view=views)
+                if len(kept) == max(1, views):
+                    end(kept.popleft())
+                kept.append(crew.result(*sent.pop(number), view=views > 0))
+                yield next(kept[-1])
                 if len(sent) == half:
                     send(half)
+            for taken in kept:
+                end(taken)
+
+        def end(taken: Iterator[Any]) -> None:
+            """Free the memory of a result."""
+            for _ in taken:
+                pass
 
         send(2 * half)
         return results()
