@@ -48,7 +48,7 @@ def array_of(tensor: Weights | NDArray[Any]) -> NDArray[Any]:
 
 
 def read_only(tensors: Tensors) -> Tensors:
-    """Return views that cannot be written to."""
+    """Return views that cannot be written to; tensors that cannot be written to themselves."""
 
     def view(array: NDArray[Any]) -> NDArray[Any]:
         array = array.view()
@@ -56,6 +56,10 @@ def read_only(tensors: Tensors) -> Tensors:
         return array
 
     return {
-        name: Weights(tensor.layout, view(tensor.vector)) if isinstance(tensor, Weights) else view(tensor)
+        name: tensor
+        if not array_of(tensor).flags.writeable
+        else Weights(tensor.layout, view(tensor.vector))
+        if isinstance(tensor, Weights)
+        else view(tensor)
         for name, tensor in tensors.items()
     }

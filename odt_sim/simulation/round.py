@@ -205,15 +205,17 @@ class Rounds:
             )
         versions = commit.versions.after(round, trained.stateful)
         failures = failures_after(commit.failures, trained.contributed, trained.excluded)
-        after = Commit(round, commit.state, versions, failures, **self._clock_after(commit, flight, trained))
-        if not trained.contributed:
-            return after
+        state = self._aggregated(commit.state, flight, trained) if trained.contributed else commit.state
+        return Commit(round, state, versions, failures, **self._clock_after(commit, flight, trained))
+
+    def _aggregated(self, state: ServerState, flight: RoundInFlight, trained: Trained) -> ServerState:
+        """Return the server's state after a round to which devices contributed."""
         updates = self._combined(flight, trained)
         if flight.appointment and self._clock:
-            updates = self._clock.mixed(flight.appointment, updates, commit.state.broadcast, self._broadcast)
-        with job.strategy_errors(f"in aggregate in round {round}"):
-            before = ServerState(read_only(commit.state.broadcast), read_only(commit.state.private))
-            return replace(after, state=_checked(job.strategy.aggregate(before, updates)))
+            updates = self._clock.mixed(flight.appointment, updates, state.broadcast, self._broadcast)
+        with self._job.strategy_errors(f"in aggregate in round {flight.round}"):
+            before = ServerState(read_only(state.broadcast), read_only(state.private))
+            return _checked(self._job.strategy.aggregate(before, updates))
 
     def _clock_after(self, commit: Commit, flight: RoundInFlight, trained: Trained) -> dict[str, Any]:
         """Return the fields of a commit on the clock; none without a clock."""
@@ -304,7 +306,7 @@ class Rounds:
         with job.aggregator_errors(f"in round {round}"):
             updates = job.effective_aggregator.combine(mean(trained, job.participants), job.cohort, flight.random)
             check_finite(updates.mean, "the combined update's")
-        return updates if job.strategy.keeps_updates else replace(updates, each={})
+        return replace(updates, each={}) if updates.each and not job.strategy.keeps_updates else updates
 
 
 def _among(chosen: Sequence[int], available: Sequence[int]) -> list[int]:
@@ -321,4 +323,4 @@ def _checked(state: ServerState) -> ServerState:
         raise TypeError(f"returned {type(state).__name__}, expected a ServerState")
     check_tensors(state.broadcast, "the broadcast's")
     check_tensors(state.private, "the server's private")
-    return state
+    return ServerState(read_only(state.broadcast), read_only(state.private))
