@@ -50,18 +50,18 @@ def normalized(
     weight = tf.reshape(share * (1.0 / (height * width)), [rows, 1, 1, 1])  # of each place in the means
 
     def product(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-        return tf.nn.conv2d(x, tf.reshape(kernel, [1, 1, *kernel.shape]), 1, "VALID")
+        return tf.nn.conv2d(x, tf.reshape(kernel, [1, *kernel.shape]), 1, "VALID")
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def folded(x: tf.Tensor, kernel: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor) -> Any:
-        matrix = tf.reshape(kernel, [channels, filters])
+        matrix = tf.reshape(kernel, [1, channels, filters])  # as its products take it
         mean = tf.reduce_sum(tf.reduce_mean(x, [1, 2]) * tf.reshape(share, [rows, 1]), 0)
         centred = x - mean
         flat = tf.reshape(centred, [rows, height * width, channels])
         moments = tf.matmul(flat, flat, transpose_a=True)
-        moments = tf.reduce_sum(moments * tf.reshape(weight, [rows, 1, 1]), 0)
+        moments = tf.reduce_sum(moments * tf.reshape(weight, [rows, 1, 1]), 0, keepdims=True)
         spread = tf.matmul(moments, matrix)
-        variance = tf.reduce_sum(matrix * spread, 0)
+        variance = tf.reduce_sum(matrix * spread, [0, 1])
         root = tf.math.rsqrt(variance + layer.epsilon)
         factor = scale * root
         scaled = matrix * factor
@@ -75,8 +75,8 @@ def normalized(
                 strides=[1, 1, 1, 1],
                 padding="VALID",
             )
-            by_inputs = tf.reshape(by_inputs, [channels, filters])
-            dscale = tf.reduce_sum(matrix * by_inputs, 0) * root
+            by_inputs = tf.reshape(by_inputs, [1, channels, filters])
+            dscale = tf.reduce_sum(matrix * by_inputs, [0, 1]) * root
             slope = root * dscale
             dkernel = (by_inputs - spread * slope) * factor
             dx = tf.raw_ops.Conv2DBackpropInput(
@@ -87,12 +87,12 @@ def normalized(
                 padding="VALID",
             )
             by_variance = product(centred, tf.matmul(scaled * slope, matrix, transpose_b=True))
-            by_mean = tf.reduce_sum(scaled * doffset, 1)
+            by_mean = tf.reduce_sum(scaled * doffset, [0, 2])
             return [dx - (by_variance + by_mean) * weight, tf.reshape(dkernel, kernel.shape), dscale, doffset]
 
         return (
             product(centred, scaled) + offset,
-            tf.reduce_sum(tf.expand_dims(mean, 1) * matrix, 0),
+            tf.reduce_sum(tf.expand_dims(mean, 1) * matrix, [0, 1]),
             variance,
         ), gradient
 

@@ -12,7 +12,7 @@ from odt_sim.export.lowering.convolution_products import SPARE, convolved
 from odt_sim.export.lowering.filter_gradients import filter_gradient, filter_gradient_of_joined
 from odt_sim.export.lowering.grey_images import Layout, UnpooledGrey
 from odt_sim.export.lowering.joined_columns import Bands, is_joined
-from odt_sim.export.lowering.late import late
+from odt_sim.export.lowering.late import late, latest
 from odt_sim.export.lowering.pooling import (
     BeforePooling,
     Routed,
@@ -77,7 +77,7 @@ def product(x: tf.Tensor, kernel: tf.Tensor, windows: Windows, memo: Memo) -> tf
     if _grey(x, windows):
         flat = tf.matmul(_stacked(x, windows, memo), reshaped(kernel, [1, -1, filters]), transpose_a=True)
         return reshaped(flat, [-1, *windows.count, filters])
-    return convolved(x, kernel, _forward(windows, filters), memo)
+    return convolved(latest(x, memo), kernel, _forward(windows, filters), memo)
 
 
 def _grey(x: tf.Tensor, windows: Windows) -> bool:

@@ -38,6 +38,11 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
         `[batch, rows, columns, filters]`, possibly with extra rows and columns at the end.
     """
     rows, columns = bands
+    if {rows.kernel, *_steps(rows)} == {columns.kernel, *_steps(columns)} == {1}:
+        (joined,) = joined_columns(x, bands, memo)
+        weights = reshaped(kernel, [1, *kernel.shape[2:]])  # not transposed, which would exist since the forward pass
+        product = tf.matmul(matrices(joined), weights, transpose_b=adjoint)
+        return reshaped(product, [-1, rows.blocks, columns.blocks, product.shape[2]])
     weights = _placed(kernel, columns, adjoint=adjoint)
     width = columns.blocks * weights.shape[2]
     if joins_rows(bands, *weights.shape[1:]):
@@ -45,7 +50,7 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
         return reshaped(
             product, [-1, rows.blocks, columns.blocks * columns.outputs, weights.shape[2] // columns.outputs]
         )
-    lines = tf.split(weights, rows.kernel)
+    lines = tf.split(weights, rows.kernel) if rows.kernel > 1 else [weights]  # SPLIT into one is none of XNNPACK's ops
     joined = joined_columns(x, bands, memo)
     places = sorted({o for o, _, _ in rows.taps})
     phases: list[tf.Tensor] = []
@@ -56,6 +61,10 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
         phases.append(tf.pad(phase, [[0, 0], [0, 0], empty, [0, 0]]) if any(empty) else phase)
     shape = [-1, rows.blocks * rows.outputs, columns.blocks * columns.outputs, weights.shape[2] // columns.outputs]
     return reshaped(tf.concat(phases, 2) if len(phases) > 1 else phases[0], shape)
+
+
+def _steps(band: Band) -> tuple[int, int]:
+    return band.inputs, band.outputs
 
 
 def joins_rows(bands: Bands, taken: int, given: int) -> bool:

@@ -2,20 +2,27 @@
 
 TFLite's own kernel accepts variable weights and is the fastest for the forward pass. The input gradient is such a convolution
 of the output gradient with the flipped kernel; with strides it would multiply mostly zeros, and sums of slices are faster.
+
+The kernel's gradient takes slices of the output gradient, not of the image: the input gradient pads and slices it anyway, and
+slices of the image would exist since the forward pass.
 """
 
 import operator
-from itertools import product
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import tensorflow as tf
 
-from odt_sim.export.lowering.banded_kernels import backward
 from odt_sim.export.lowering.constants import reshaped
+from odt_sim.export.lowering.creation import FIRST
 from odt_sim.export.lowering.image_rows import elementwise
-from odt_sim.export.lowering.late import late
+from odt_sim.export.lowering.joined_columns import Bands
+from odt_sim.export.lowering.late import late, recomputed
+from odt_sim.export.lowering.padding import before_padding
 from odt_sim.export.lowering.reduction import sum_over
-from odt_sim.export.lowering.registry import Memo, Value, lowers
-from odt_sim.export.lowering.windows import Windows, dilated, elements, padded, padded_by, part, sum_of, windows_of
+from odt_sim.export.lowering.registry import Deferred, Memo, Value, lowers
+from odt_sim.export.lowering.shifted_gradients import ShiftedGradients
+from odt_sim.export.lowering.windows import Windows, dilated, padded_by, part, sum_of, windows_of
 
 
 def _windows(op: tf.Operation, image: tf.TensorShape, kernel: tf.TensorShape) -> Windows:
@@ -33,16 +40,53 @@ def depthwise_conv2d(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[
 
 @lowers("DepthwiseConv2dNativeBackpropFilter")
 def depthwise_backprop_filter(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
-    """Compute dW[p, c, k] = the sum over the windows of X[p][..., c] dY[..., c m + k]."""
+    """Compute dW[p, c, k] = the sum over X[..., c] times the gradients dY[..., c m + k] that W[p] connects with them."""
     x, _, gradient = inputs
     kernel = op.outputs[0].shape
-    windows = _windows(op, x.shape, kernel)
-    image = padded(_repeated(late(x, gradient, memo), kernel[3]), windows)
-    sums = [sum_over(elementwise(operator.mul, x, gradient), {0, 1, 2}) for x in elements(image, windows)]
+    x, windows = _without_padding(x, _windows(op, x.shape, kernel), memo)
+    gradients = ShiftedGradients(gradient, windows, memo)
+    moves = windows.stride != (1, 1) or kernel[3] > 1
+    own = (late if moves else recomputed)(x, gradients.padded, memo)
+    images = _phases(_repeated(own, kernel[3]), gradients.bands)
+    sums = [
+        sum_over(elementwise(_product, images[place], gradients.under(shift)), {0, 1, 2})
+        for place, shift in gradients.taps
+    ]
     rows = [
         tf.concat(sums[i : i + kernel[1]], 0) for i in range(0, len(sums), kernel[1])
     ]  # XNNPACK concatenates few at once
     return [reshaped(tf.concat(rows, 0), kernel)]
+
+
+def _product(x: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+    return tf.multiply(x, gradient, name=f"{FIRST}Mul")  # ahead of the input gradient
+
+
+def _without_padding(x: tf.Tensor, windows: Windows, memo: Memo) -> tuple[tf.Tensor, Windows]:
+    """Return an image before its padding with zeros, and the same windows on it."""
+    source, first = before_padding(x, memo)
+    own = windows.inside(first, (int(source.shape[1]), int(source.shape[2])))
+    return (x, windows) if own is None else (source, own)
+
+
+def _phases(x: tf.Tensor, bands: Bands) -> dict[tuple[int, int], tf.Tensor]:
+    """Return the pixels at each place of the blocks of an image."""
+    rows, columns = bands
+    down, right = rows.outputs, columns.outputs
+    if (down, right) == (1, 1):
+        return {(0, 0): x}
+    channels = x.shape[3]
+    x = padded_by(x, (0, 0), (rows.blocks * down, columns.blocks * right))
+    lines = _split(reshaped(x, [-1, down, columns.blocks * right * channels]), down, 1)
+    found = {}
+    for i, line in enumerate(lines):
+        for j, own in enumerate(_split(reshaped(line, [-1, right * channels]), right, 1)):
+            found[i, j] = reshaped(own, [-1, rows.blocks, columns.blocks, channels])
+    return found
+
+
+def _split(x: tf.Tensor, count: int, axis: int) -> list[tf.Tensor]:
+    return list(tf.split(x, count, axis)) if count > 1 else [x]
 
 
 def _repeated(x: tf.Tensor, times: int) -> tf.Tensor:
@@ -54,46 +98,76 @@ def _repeated(x: tf.Tensor, times: int) -> tf.Tensor:
     return reshaped(tf.concat([flat] * times, 2), [-1, height, width, channels * times])
 
 
+@dataclass(frozen=True)
+class InputGradient(Deferred):
+    """The gradient of a depthwise convolution's input, of which a crop may be all that is used.
+
+    Attributes:
+        kernel: The kernel.
+        gradients: The gradient of the output.
+    """
+
+    kernel: tf.Tensor
+    gradients: ShiftedGradients
+
+    @cached_property
+    def _whole(self) -> tf.Tensor:
+        windows, times = self.gradients.windows, self.kernel.shape[3]
+        apart = windows.stride != (1, 1) and windows.dilation == (1, 1) and min(windows.size) >= max(windows.stride)
+        dx = (_input_by_slices if apart else _input_by_convolution)(self.kernel, self.gradients)
+        if times == 1:
+            return dx
+        channels = self.kernel.shape[2]
+        return reshaped(tf.reduce_sum(reshaped(dx, [-1, channels, times]), -1), [-1, *windows.image, channels])
+
+    def tensor(self) -> tf.Tensor:
+        """Return the whole gradient."""
+        return self._whole
+
+    def cropped(self, first: tuple[int, int], size: tuple[int, int]) -> tf.Tensor | None:
+        """Return some rows and columns, computed alone; None if they are not computed alone."""
+        own = self.gradients.windows.inside(first, size)
+        return None if own is None else replace(self, gradients=replace(self.gradients, windows=own)).tensor()
+
+
 @lowers("DepthwiseConv2dNativeBackpropInput")
 def depthwise_backprop_input(op: tf.Operation, inputs: list[Value], memo: Memo) -> list[Value]:
     """Compute dX: the convolution of dY, dilated by the strides, with the flipped kernel."""
     _, kernel, gradient = inputs
-    _, height, width, channels = op.outputs[0].shape
-    times = kernel.shape[3]
-    windows = _windows(op, op.outputs[0].shape, kernel.shape)
-    apart = windows.stride != (1, 1) and windows.dilation == (1, 1) and min(windows.size) >= max(windows.stride)
-    dx = (_input_by_slices if apart else _input_by_convolution)(kernel, gradient, windows)
-    if times == 1:
-        return [dx]
-    return [reshaped(tf.reduce_sum(reshaped(dx, [-1, channels, times]), -1), [-1, height, width, channels])]
+    found = InputGradient(kernel, ShiftedGradients(gradient, _windows(op, op.outputs[0].shape, kernel.shape), memo))
+    cropped = [user.type for user in op.outputs[0].consumers()] == ["Slice"]
+    return [found if cropped else found.tensor()]
 
 
-def _input_by_convolution(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
-    spread = dilated(gradient, *windows.stride)
-    reach = [(size - 1) * step for size, step in zip(windows.size, windows.dilation, strict=True)]
-    before = [r - b for r, b in zip(reach, windows.before, strict=True)]
-    size = [n + r for n, r in zip(windows.image, reach, strict=True)]
-    spread = padded_by(spread, (before[0], before[1]), (size[0], size[1]))
+def _input_by_convolution(kernel: tf.Tensor, gradients: ShiftedGradients) -> tf.Tensor:
+    windows = gradients.windows
+    spread = gradients.padded if windows.stride == (1, 1) else _spread(gradients.gradient, windows)
     turned = tf.reverse(reshaped(kernel, [*windows.size, -1, 1]), [0, 1])
     return tf.nn.depthwise_conv2d(spread, turned, [1, 1, 1, 1], "VALID", dilations=windows.dilation)
 
 
-def _input_by_slices(kernel: tf.Tensor, gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
+def _spread(gradient: tf.Tensor, windows: Windows) -> tf.Tensor:
+    """Return a gradient with zeros between its rows and columns and around them."""
+    reach = [(size - 1) * step for size, step in zip(windows.size, windows.dilation, strict=True)]
+    before = [r - b for r, b in zip(reach, windows.before, strict=True)]
+    size = [n + r for n, r in zip(windows.image, reach, strict=True)]
+    return padded_by(dilated(gradient, *windows.stride), (before[0], before[1]), (size[0], size[1]))
+
+
+def _input_by_slices(kernel: tf.Tensor, gradients: ShiftedGradients) -> tf.Tensor:
     """Return the input gradient with strides: each pixel between two windows sums slices of dY times its weights."""
-    rows, columns = (backward(windows, axis, 1) for axis in (0, 1))
-    padded_gradient = padded_by(gradient, (rows.before, columns.before), (rows.input_blocks, columns.input_blocks))
+    windows, (rows, columns) = gradients.windows, gradients.bands
     flat = reshaped(kernel, [windows.size[0] * windows.size[1], -1])
     weights = [flat[i : i + 1] for i in range(flat.shape[0])]
-    slices: dict[tuple[int, int], tf.Tensor] = {}
-    for m, n in product(rows.offsets, columns.offsets):
-        slices[m, n] = part(padded_gradient, slice(m, m + rows.blocks), slice(n, n + columns.blocks))
 
-    def place(row: int, column: int) -> tf.Tensor:
-        taps = product((tap for tap in rows.taps if tap[0] == row), (tap for tap in columns.taps if tap[0] == column))
-        weighted = ((slices[m, n], weights[i * windows.size[1] + j]) for (_, i, m), (_, j, n) in taps)
-        return sum_of(elementwise(operator.mul, *pair) for pair in weighted)
+    def place(own: tuple[int, int]) -> tf.Tensor:
+        return sum_of(
+            elementwise(operator.mul, gradients.under(shift), weight)
+            for (found, shift), weight in zip(gradients.taps, weights, strict=True)
+            if found == own
+        )
 
-    lines = [tf.concat([place(row, column) for column in range(columns.outputs)], -1) for row in range(rows.outputs)]
+    lines = [tf.concat([place((row, column)) for column in range(columns.outputs)], -1) for row in range(rows.outputs)]
     lines = [reshaped(line, [-1, rows.blocks, 1, columns.blocks * line.shape[3]]) for line in lines]
-    shape = [-1, rows.blocks * rows.outputs, columns.blocks * columns.outputs, gradient.shape[3]]
+    shape = [-1, rows.blocks * rows.outputs, columns.blocks * columns.outputs, gradients.gradient.shape[3]]
     return part(reshaped(tf.concat(lines, 2), shape), slice(windows.image[0]), slice(windows.image[1]))

@@ -6,12 +6,13 @@ from a gradient delays it, unless it is small: the ops that make the zero then c
 """
 
 import operator
+from collections.abc import Hashable
 
 import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import copied
 from odt_sim.export.lowering.constants import integers, reshaped
-from odt_sim.export.lowering.image_rows import elementwise, is_image, rows_of
+from odt_sim.export.lowering.image_rows import elementwise, is_image, is_reshaped, rows_of
 from odt_sim.export.lowering.registry import Memo
 
 RELUS = ("Relu", "Relu6")
@@ -41,7 +42,21 @@ def _is_small(gradient: tf.Tensor) -> bool:
 def late(x: tf.Tensor, gradient: tf.Tensor, memo: Memo) -> tf.Tensor:
     """Return `x` as a value that exists only after a gradient with as many axes."""
     again = recomputed(x, gradient, memo)
-    return again if again is not x or _is_small(gradient) else elementwise(operator.add, x, zero_after(gradient))
+    if again is not x or _is_small(gradient):
+        return again
+    zero = zero_after(gradient)
+    # Rows of another shape would be held.
+    memo[_key(x)] = elementwise(operator.add, x, zero) if is_reshaped(x) else x + zero
+    return latest(x, memo)
+
+
+def latest(x: tf.Tensor, memo: Memo) -> tf.Tensor:
+    """Return `x` as made late before, if so: what follows then holds no other shape of it since the forward pass."""
+    return memo.get(_key(x), x)
+
+
+def _key(x: tf.Tensor) -> Hashable:
+    return "late", x.ref()
 
 
 def recomputed(x: tf.Tensor, gradient: tf.Tensor, memo: Memo) -> tf.Tensor:

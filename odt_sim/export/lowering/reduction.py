@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from odt_sim.export.lowering.constant_folding import known
 from odt_sim.export.lowering.constants import integers, reshaped
-from odt_sim.export.lowering.creation import created, type_attribute
+from odt_sim.export.lowering.creation import FIRST, created, type_attribute
 from odt_sim.export.lowering.image_rows import is_reshaped, rows_of
 from odt_sim.export.lowering.registry import Memo, Value, lowers
 
@@ -49,7 +49,8 @@ def _summed(x: tf.Tensor, axes: Sequence[int], *, mean: bool = False, keep: bool
         "Tidx": type_attribute(tf.int32),
         "keep_dims": tf.compat.v1.AttrValue(b=keep),
     }
-    return created("Mean" if mean else "Sum", [x, integers(axes)], [x.dtype], attributes)[0]
+    kind = "Mean" if mean else "Sum"
+    return created(kind, [x, integers(axes)], [x.dtype], attributes, name=f"{FIRST}{kind}")[0]
 
 
 def _size(x: tf.Tensor, axis: int) -> int:

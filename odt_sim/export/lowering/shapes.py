@@ -2,11 +2,15 @@
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from odt_sim.export.lowering.constant_folding import known
 from odt_sim.export.lowering.constants import reshaped
 from odt_sim.export.lowering.open_batch import OPEN, Sizes
 from odt_sim.export.lowering.registry import Memo, Refusal, Value, lowers, tensor_of
+
+FEW = 1 << 10
+"""The most ones in a constant that repeats a tensor."""
 
 
 @lowers("IdentityN", "StopGradient", "PreventGradient")
@@ -89,9 +93,20 @@ def _repeated(x: tf.Tensor, times: Sizes) -> tf.Tensor:
     return _tiled(x, tf.constant(fixed)) if np.any(fixed != 1) else x
 
 
+def _single(x: tf.Tensor, times: NDArray[np.int32]) -> bool:
+    """Return whether an image is repeated a few times along axes with one element, and its channels are several."""
+    fits = all(size == 1 or n == 1 for size, n in zip(x.shape, times, strict=True))
+    return bool(fits and x.shape[3] != 1 and np.prod(times) <= FEW)
+
+
 def _tiled(x: tf.Tensor, times: tf.Tensor) -> tf.Tensor:
-    """Return `x` repeated; single numbers along the last axis as X 1^T, because TILE copies them one by one."""
+    """Return `x` repeated; single numbers along the last axis as X 1^T, because TILE copies them one by one.
+
+    Along others by a product with ones, which XNNPACK runs, too.
+    """
     fixed = tf.get_static_value(times)
+    if x.dtype == tf.float32 and fixed is not None and np.size(fixed) == 4 and _single(x, fixed):
+        return x * tf.ones(fixed)
     if not x.dtype.is_floating or fixed is None or x.shape[-1:] != [1] or np.any(fixed[:-1] != 1):
         return tf.tile(x, times)
     product = tf.matmul(reshaped(x, [1, -1, 1]), tf.ones([1, 1, fixed[-1]], x.dtype))

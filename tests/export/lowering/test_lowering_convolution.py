@@ -94,6 +94,24 @@ def test_depthwise_convolution_and_gradients_equal_tensorflow(
     same(function, atol=0, x=x, w=w, weight=weight)
 
 
+@pytest.mark.parametrize("multiplier", [1, 2])
+@pytest.mark.parametrize(("stride", "padding"), [(1, "VALID"), (2, "VALID"), (3, "VALID"), (2, "SAME")])
+@pytest.mark.parametrize("pads", [((0, 1), (0, 1)), ((1, 1), (2, 0)), ((4, 0), (0, 3))], ids=str)
+def test_depthwise_convolution_of_padded_images_equals_tensorflow(
+    multiplier: int, stride: int, padding: str, pads: Any, same: Any
+) -> None:
+    def function(x: Any, w: Any, weight: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            y = tf.nn.depthwise_conv2d(tf.pad(x, [(0, 0), *pads, (0, 0)]), w, [1, stride, stride, 1], padding)
+            total = tf.reduce_sum(y * weight[:, : y.shape[1], : y.shape[2]])
+        dx, dw = tape.gradient(total, [x, w])
+        return {"y": y, "dx": dx, "dw": dw}
+
+    x, w, weight = whole(2, 8, 7, 3), whole(3, 3, 3, multiplier), whole(2, 12, 10, 3 * multiplier)
+    same(function, atol=0, x=x, w=w, weight=weight)
+
+
 @pytest.mark.parametrize("shape", [(9, 8), (5, 6)])
 @pytest.mark.parametrize("channels", [1, 6])
 @pytest.mark.parametrize(("bias", "relu"), [(True, True), (True, False), (False, True), (False, False)])

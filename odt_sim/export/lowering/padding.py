@@ -1,0 +1,24 @@
+"""Images before they were padded with zeros."""
+
+import tensorflow as tf
+
+from odt_sim.export.lowering.registry import Memo
+
+
+def keep_before_padding(padded: tf.Tensor, x: tf.Tensor, pads: list[list[int]], memo: Memo) -> None:
+    """Keep an image whose rows and columns were padded with zeros.
+
+    Args:
+        padded: The result.
+        x: The image.
+        pads: The zeros before and after it, by axis.
+        memo: Values shared between lowerings.
+    """
+    if len(pads) == 4 and pads[0] == pads[3] == [0, 0]:
+        memo["before padding", padded.ref()] = x, (pads[1][0], pads[2][0])
+
+
+def before_padding(padded: tf.Tensor, memo: Memo) -> tuple[tf.Tensor, tuple[int, int]]:
+    """Return an image before its padding, and its first row and column after that."""
+    found: tuple[tf.Tensor, tuple[int, int]] = memo.get(("before padding", padded.ref()), (padded, (0, 0)))
+    return found
