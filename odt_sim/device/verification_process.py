@@ -3,6 +3,7 @@
 It reads a `.tflite` file from standard input and calls on zeros whatever devices call. Native code may crash here.
 """
 
+import gc
 import math
 import resource
 import sys
@@ -18,6 +19,7 @@ from odt_sim.model.flatbuffer import TensorInfo
 from odt_sim.model.optional_signatures import parts_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.verification import ACCEPTED, REFUSED
+from odt_sim.subprocesses import end
 
 LEAST_MEMORY = 2 << 30
 
@@ -97,4 +99,5 @@ def main(content: bytes, where: str, seconds: float) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.stdin.buffer.read(), sys.argv[1], float(sys.argv[2])))
+    gc.disable()  # a graph of many small objects, and the process ends soon
+    end(main(sys.stdin.buffer.read(), sys.argv[1], float(sys.argv[2])))

@@ -3,6 +3,7 @@
 Standard input has a line of JSON, the request, and then the file. Each experiment begins and ends with a line of JSON.
 """
 
+import gc
 import json
 import os
 import sys
@@ -14,6 +15,7 @@ from odt_sim.doctor.experiments import run
 from odt_sim.doctor.subject import Subject
 from odt_sim.errors import OdtSimError
 from odt_sim.model import flatbuffer
+from odt_sim.subprocesses import end
 
 
 def main() -> None:
@@ -48,4 +50,6 @@ def _measured(name: str, subject: Subject, y: tuple[int, ...] | None) -> dict[st
 
 
 if __name__ == "__main__":
+    gc.disable()  # a graph of many small objects, and the process ends soon
     main()
+    end(0)

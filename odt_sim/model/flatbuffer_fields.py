@@ -1,7 +1,7 @@
 """Fields of a flatbuffer's table, read with few Python calls.
 
 The classes of the schema look up the table's layout again for each field. A file of 10,000 tensors and ops takes them most of
-a second. Slots are the positions of fields in the schema, which never change.
+a second. Many tables share a layout, which is read once. Slots are the positions of fields in the schema, which never change.
 """
 
 import struct
@@ -12,6 +12,9 @@ SUBGRAPHS, BUFFERS, METADATA = 2, 4, 6
 
 _INT, _UNSIGNED, _UNSIGNED_64, _SHORT = (struct.Struct(f"<{code}") for code in "iIQH")
 
+_FEW = tuple(struct.Struct(f"<{count}i") for count in range(8))
+"""Short vectors of integers, by their length."""
+
 
 class Fields:
     """The fields of a table; wrong offsets raise `struct.error`, or give other values of the content.
@@ -20,16 +23,20 @@ class Fields:
         position: Where the table is in the content.
     """
 
-    def __init__(self, content: bytes, position: int) -> None:
-        self._content, self.position = content, position
+    __slots__ = ("_content", "_layouts", "_offsets", "position")
+
+    def __init__(self, content: bytes, position: int, layouts: dict[int, tuple[int, ...]]) -> None:
+        self._content, self.position, self._layouts = content, position, layouts
         layout: int = position - _INT.unpack_from(content, position)[0]
-        count = max(0, (_SHORT.unpack_from(content, layout)[0] - 4) // 2)
-        self._offsets: tuple[int, ...] = struct.unpack_from(f"<{count}H", content, layout + 4)
+        if layout not in layouts:
+            count = max(0, (_SHORT.unpack_from(content, layout)[0] - 4) // 2)
+            layouts[layout] = struct.unpack_from(f"<{count}H", content, layout + 4)
+        self._offsets = layouts[layout]
 
     @classmethod
     def root(cls, content: bytes) -> "Fields":
         """Return the fields of a file's root."""
-        return cls(content, _UNSIGNED.unpack_from(content)[0])
+        return cls(content, _UNSIGNED.unpack_from(content)[0], {})
 
     def present(self, slot: int) -> bool:
         """Return whether the table has a field."""
@@ -65,7 +72,8 @@ class Fields:
     def integers(self, slot: int) -> tuple[int, ...]:
         """Return a vector of signed integers of 32 bits; empty if it is absent."""
         start, count = self.vector(slot)
-        return struct.unpack_from(f"<{count}i", self._content, start)
+        few = _FEW[count] if count < len(_FEW) else struct.Struct(f"<{count}i")
+        return few.unpack_from(self._content, start)
 
     def text(self, slot: int) -> bytes:
         """Return a string, or a vector of bytes; empty if it is absent."""
@@ -74,13 +82,13 @@ class Fields:
 
     def table(self, slot: int) -> "Fields":
         """Return the table to which a field refers, which must be present."""
-        return Fields(self._content, self.target(slot))
+        return Fields(self._content, self.target(slot), self._layouts)
 
     def tables(self, slot: int) -> Iterator["Fields"]:
         """Yield the tables of a vector; none if it is absent."""
         start, count = self.vector(slot)
         offsets = struct.unpack_from(f"<{count}I", self._content, start)
-        return (Fields(self._content, start + 4 * i + offset) for i, offset in enumerate(offsets))
+        return (Fields(self._content, start + 4 * i + offset, self._layouts) for i, offset in enumerate(offsets))
 
     def target(self, slot: int) -> int:
         """Return the position to which a field that is present refers."""
