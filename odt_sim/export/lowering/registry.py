@@ -38,7 +38,7 @@ TAKES_DEFERRED: set[str] = set()
 KEPT = frozenset(
     """
     Const Identity Squeeze ExpandDims Cast Shape ZerosLike Unpack Split SplitV ConcatV2 ConcatOffset
-    StridedSlice Slice Transpose
+    StridedSlice Transpose
     Add AddV2 Sub Mul RealDiv DivNoNan FloorMod Maximum Minimum Neg Abs Sign
     Floor Ceil Round Sin Cos Cumsum OneHot TopKV2 ScatterNd GatherNd MirrorPad Where
     BitwiseXor DepthToSpace SpaceToDepth ArgMin UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd SegmentSum
