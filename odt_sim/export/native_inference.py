@@ -13,7 +13,7 @@ from odt_sim.export.inlining import inlined
 from odt_sim.export.signatures import Program, Signatures, emitted, handle
 
 CONVOLUTIONS = frozenset({"Conv2D", "DepthwiseConv2dNative", "Conv2DBackpropInput"})
-OTHERS = frozenset({"BiasAdd", "MatMul", "Relu", "MaxPool", "AvgPool", "Pad"})
+OTHERS = frozenset({"BiasAdd", "Relu", "MaxPool", "AvgPool", "Pad"})
 
 
 def native_inference(program: Program) -> bytes | None:
@@ -38,8 +38,19 @@ def native_inference(program: Program) -> bytes | None:
 
 
 def is_native(op: tf.Operation) -> bool:
-    """Return whether TFLite has an op itself: no padding by numbers, no channels first, no dilated transposed convolution."""
+    """Return whether TFLite has an op itself: no padding by numbers, no channels first, no dilated transposed convolution.
+
+    A product of matrices is one only if it has a bias.
+    """
+    if op.type == "MatMul":
+        return _has_bias(op)
     if op.type not in CONVOLUTIONS:
         return op.type in OTHERS
     dilated = op.type == "Conv2DBackpropInput" and any(rate != 1 for rate in op.get_attr("dilations"))
     return not dilated and op.get_attr("padding") != b"EXPLICIT" and op.get_attr("data_format") == b"NHWC"
+
+
+def _has_bias(product: tf.Operation) -> bool:
+    """Return whether a variable is added to a product: the converter loses an activation of one without bias."""
+    after = product.outputs[0].consumers()
+    return bool(after) and all(op.type == "BiasAdd" and op.inputs[1].op.type == "ReadVariableOp" for op in after)

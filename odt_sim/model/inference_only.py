@@ -25,6 +25,7 @@ from odt_sim.model.editing import (
 from odt_sim.model.fully_connected import make_fully_connected
 from odt_sim.model.fused_channels import fuse_channels
 from odt_sim.model.graph import CALLS, RANDOM
+from odt_sim.model.matrix_products import flatten_products
 
 _CALLS = {getattr(OPS, name): CALLS[name] for name in ("WHILE", "IF", "CALL")}
 """Ops that call subgraphs, and the options that hold these."""
@@ -82,6 +83,7 @@ def _native(content: bytes, values: dict[bytes, bytes], where: str) -> bytes:
         subgraph.tensors[tensor].buffer = add_buffer(model, np.frombuffer(values[name], np.uint8))
     signature.inputs = [entry for entry in signature.inputs if entry.tensorIndex not in weights]
     subgraph.inputs = np.array([i for i in subgraph.inputs if i not in weights], np.int32)
+    flatten_products(model, subgraph)
     _fold(model, subgraph)
     make_fully_connected(model, subgraph)
     fuse_channels(model, subgraph)

@@ -91,6 +91,17 @@ def test_ops_are_those_of_the_converter(of: Any, rows: int | None, tmp_path: Pat
     np.testing.assert_allclose(infer(x=x)["logits"], model.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("rows", [ROWS, None])
+def test_activation_after_a_product_without_bias_is_kept(rows: int | None, tmp_path: Path) -> None:
+    keras.utils.set_random_seed(1)
+    head = [layers.Dense(8, use_bias=False, activation="relu"), layers.Dense(8, use_bias=False), layers.ReLU(0.1)]
+    model = keras.Sequential([layers.Input((6, 6, 2)), layers.Conv2D(4, 3), layers.Flatten(), *head, layers.Dense(3)])
+    path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=rows)
+    x = np.random.default_rng(2).normal(size=(ROWS, 6, 6, 2)).astype(np.float32)
+    infer = Interpreter(model_content=inference_only(path.read_bytes(), "m")).get_signature_runner("infer")
+    np.testing.assert_allclose(infer(x=x)["logits"], model.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
+
+
 def test_model_without_convolutions_keeps_its_inference(tmp_path: Path) -> None:
     model = keras.Sequential([layers.Input((5,)), layers.Dense(3)])
     path = export_model(model, tmp_path / "m.tflite", loss="mse", optimizer="sgd")
