@@ -1,10 +1,12 @@
 """The command `odt-sim deflex`: rewrite a `.tflite` file with Flex ops so that it trains on any LiteRT interpreter."""
 
 import argparse
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from odt_sim.doctor.lost_activations import lost_activations
 from odt_sim.errors import ExportError
 from odt_sim.export.cache import in_process
 from odt_sim.files import write_file
@@ -24,6 +26,12 @@ def deflex(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     before, size = rewrite(options.source, options.output, options.batch_size)
     content = options.output.read_bytes()
+    if lost := [name for name in before.signatures if next(lost_activations(before, name), None)]:
+        warnings.warn(
+            f"{options.source}: an activation was lost in {', '.join(lost)} when the file was converted, and "
+            f"{options.output} lacks it, too; see D205 of: odt-sim doctor {options.source}",
+            stacklevel=1,
+        )
     print("\n".join(described(before, read_graph(content, str(options.output)))))
     print(f"{options.output}: {len(content):,} bytes, was {size:,}")
     return 0

@@ -246,3 +246,24 @@ def test_added_restore_takes_what_the_own_parameters_return(tmp_path: Path) -> N
     changed = {name: value + 1 for name, value in call("parameters")().items()}
     call("restore")(**changed)
     np.testing.assert_equal(call("parameters")(), changed)
+
+
+def test_command_warns_of_a_lost_activation(tmp_path: Path) -> None:
+    import tensorflow as tf
+    from dialects.models import function, spec
+
+    kernel = tf.Variable(np.ones((6, 3), np.float32), name="kernel")
+
+    def load(path: tf.Tensor) -> dict[str, tf.Tensor]:
+        (value,) = tf.raw_ops.RestoreV2(
+            prefix=path, tensor_names=["kernel"], shape_and_slices=[""], dtypes=[tf.float32]
+        )
+        kernel.assign(tf.ensure_shape(value, [6, 3]))
+        return {"kernel": value}
+
+    infer = function(lambda x: {"y": tf.exp(tf.nn.relu(tf.matmul(x, kernel)))}, x=spec([4, 6]))
+    source = Odd(tmp_path).write(None, kernel, load=function(load, path=spec([], tf.string)), infer=infer)
+    output = tmp_path / "out.tflite"
+    with pytest.warns(UserWarning, match=rf"{source}: an activation was lost in infer .*; see D205 of: odt-sim doctor"):
+        assert main(["deflex", str(source), str(output)]) == 0
+    assert output.is_file()
