@@ -34,7 +34,9 @@ def over_seeds(values: Sequence[float | None]) -> Spread | None:
     known = [value for value in values if value is not None]
     if not known:
         return None
-    return Spread(float(np.mean(known)), float(np.std(known, ddof=1)) if len(known) > 1 else None)
+    if min(known) == max(known):  # the mean of equal numbers may be rounded
+        return Spread(float(known[0]), 0.0 if len(known) > 1 else None)
+    return Spread(float(np.mean(known)), float(np.std(known, ddof=1)))
 
 
 def score(value: float | None, metric: str) -> str:

@@ -1,6 +1,6 @@
 import pytest
 
-from odt_sim.report.formatting import Spread, cell, metric_name, probability, score, signed, signed_range
+from odt_sim.report.formatting import Spread, cell, metric_name, over_seeds, probability, score, signed, signed_range
 from odt_sim.report.page_tables import device_heading, device_text
 
 
@@ -62,3 +62,8 @@ def test_small_p_is_shown_as_a_bound():
 )
 def test_cells_follow_the_unit_of_their_column(mean, std, unit, text):
     assert cell(Spread(mean, std), unit) == text
+
+
+def test_equal_figures_of_seeds_do_not_spread():
+    assert over_seeds([0.08384] * 3) == Spread(0.08384, 0.0)
+    assert over_seeds([0.08384]) == Spread(0.08384, None)
