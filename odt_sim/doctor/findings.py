@@ -266,7 +266,8 @@ NO_CHANGE = _kind(
 PARTIAL_CHANGE = _kind(
     "D502",
     "a step leaves weights unchanged",
-    "Steps on random examples change some weights and not others. They may be frozen on purpose.",
+    "Steps on random examples change some weights and not others. They may be frozen on purpose, or behind a ReLU that is 0 "
+    "for random examples.",
     "If they should learn, pass them to the gradient (model.trainable_variables) and to the optimizer.",
 )
 DIVERGES = _kind(

@@ -69,12 +69,12 @@ def check_not_random(body: keras.Model, trained: Trace) -> None:
     generators = {handle(v) for v in random_states_of(body)}
     for op in trained.live_operations(weights=()):
         if trained.variables.get(op.name) in generators:
-            name = next(layer.name for layer in leaf_layers(body) if _draws(layer))
+            names = [layer.name for layer in leaf_layers(body) if _draws(layer)]
             raise ExportError(
-                f"embed: layer {name!r} of the body draws random numbers, so its features differ from step to step; "
-                "set its rate to 0, or leave embed out"
+                f"embed: the body draws random numbers, also with training=False in its call, in {', '.join(names)}; "
+                "its features differ from step to step, so set layer.rate = 0 of each, or leave embed out"
             )
 
 
 def _draws(layer: keras.layers.Layer) -> bool:
-    return bool(layer.variables) and len(layer.variables) > len(layer.weights)
+    return len(layer.variables) > len(layer.weights) and getattr(layer, "rate", 1) != 0

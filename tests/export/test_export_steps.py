@@ -235,7 +235,7 @@ def behind() -> Any:
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (nested, {"embed": True}, r"embed: the head of model .* is inside a nested model"),
-    (random_body, {"embed": True}, r"embed: layer 'drop' of the body draws random numbers"),
+    (random_body, {"embed": True}, r"embed: the body draws random numbers, also .*, in drop; its features"),
     (skipped, {"embed": True}, r"embed: a path bypasses layer 'head'"),
     (behind, {"embed": True}, r"embed: layer 'after' follows the head"),
     (skipped, {"train_groups": "head"}, r"train_groups: expected a list of groups, found 'head'"),
