@@ -1,6 +1,8 @@
 """Parquet files larger than memory: converted once, row group by row group, to memory-mapped arrays."""
 
+import json
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -97,9 +99,9 @@ class _Files:
         return cls(where, paths, dataset)
 
     def features(self, others: Sequence[str]) -> list[str] | str:
-        """Return the columns of numbers but for some; if there are none, the only column that is left."""
+        """Return the columns of numbers but for some and pandas' index; if there are none, the only column that is left."""
         types = arrow().types
-        left = [field for field in self.dataset.schema if field.name not in others]
+        left = [field for field in self.dataset.schema if field.name not in {*others, *self._index()}]
         numeric = [
             field.name
             for field in left
@@ -107,7 +109,18 @@ class _Files:
         ]
         if not numeric and len(left) != 1:
             raise DataError(f"{self.where}: has no numeric columns; name those of the inputs by data.features")
+        if texts := [field.name for field in left if numeric and field.name not in numeric]:
+            warnings.warn(
+                f"{self.where}: left out what is not numeric: {', '.join(texts)}; correct or encode it, or name the "
+                "inputs by data.features",
+                stacklevel=1,
+            )
         return numeric or left[0].name
+
+    def _index(self) -> list[str]:
+        """Return the columns that hold the index of the pandas frame that was written."""
+        written = (self.dataset.schema.metadata or {}).get(b"pandas", b"{}")
+        return [name for name in json.loads(written).get("index_columns", []) if isinstance(name, str)]
 
     def fill(self, writer: Writer, x: Named, y: Named, users: str | None, times: str | None) -> None:
         """Write the arrays of a store: columns of single values at once, others piece by piece."""

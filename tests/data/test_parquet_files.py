@@ -5,6 +5,7 @@ import pickle
 import sys
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,6 +17,8 @@ from odt_sim.data.mapped import is_mapped
 from odt_sim.data.parquet_files import parquet
 from odt_sim.data.tables import table
 from odt_sim.errors import ConfigurationError, DataError
+
+pytestmark = pytest.mark.filterwarnings("ignore:data .* left out what is not numeric")
 
 ROWS = {
     "who": ["bo", "al", "bo", "al"],
@@ -45,6 +48,14 @@ def test_parquet_equals_the_table_in_memory(people, stores):
         assert getattr(mapped, name).dtype == getattr(loaded, name).dtype
     assert (mapped.classes, mapped.name) == (2, "people")
     assert parquet(people, "weight", features=["age"], store=stores).y.tolist() == [0.5, 1.5, 2.5, 3.5]
+
+
+def test_index_of_pandas_and_text_are_no_features(tmp_path, stores):
+    path = tmp_path / "people.parquet"
+    pd.DataFrame({**ROWS, "note": list("abcd")}, index=[7, 3, 5, 1]).to_parquet(path)
+    with pytest.warns(UserWarning, match=r"people\.parquet: left out what is not numeric: note; correct or encode it"):
+        mapped = parquet(path, "kind", "who", store=stores)
+    np.testing.assert_array_equal(mapped.x[:], np.transpose([ROWS["age"], ROWS["weight"]]).astype(np.float32))
 
 
 def test_lists_and_tensors_become_further_axes(tmp_path, stores):
