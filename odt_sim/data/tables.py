@@ -34,7 +34,8 @@ def table(
             floats are values to regress. A list of numeric columns is one target of several values; a mapping by name, of
             columns or lists, gives several targets.
         users: The column of user ids; None for none.
-        features: The numeric columns of inputs; by default all other numeric columns, with a warning that names the rest.
+        features: The numeric columns of inputs; by default all other numeric columns that have a name, with a warning that
+            names the rest.
             A mapping by name gives several inputs: of a list of columns, or of one column, which keeps its type, as ids
             for an Embedding need.
         classes: The number of classes, of several targets by name; by default the largest label plus one.
@@ -90,7 +91,7 @@ def data_frame(
     named = [*targets, *others, *given]
     check_known(f"data {name}", named, frame.columns)
     if features is None:
-        left = [column for column in frame.columns if column not in (*targets, *others)]
+        left = [column for column in frame.columns if column not in (*targets, *others) and not _is_index(column)]
         features = [column for column in left if frame[column].dtype.kind in "iufb"]
         if texts := [str(column) for column in left if column not in features]:
             warnings.warn(
@@ -122,6 +123,11 @@ def _rows(frame: Any, named: Named, converted: Callable[[Any], Array]) -> Rows:
     if isinstance(named, Mapping):
         return rows_of({name: only(_rows(frame, each, converted), name, "") for name, each in named.items()})
     return converted(frame[named]) if isinstance(named, str) else np.asarray(frame[[*named]].to_numpy(np.float32))
+
+
+def _is_index(column: Any) -> bool:
+    """Return whether a column has no name in its file, as the index that pandas writes to CSV files."""
+    return str(column).startswith("Unnamed: ")
 
 
 def _read(path: Path) -> Any:

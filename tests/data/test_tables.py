@@ -40,6 +40,14 @@ def test_columns_that_are_left_out_are_named(path):
         table(path, "kind", "who")
 
 
+def test_column_without_a_name_is_no_feature(csv):
+    import pandas as pd
+
+    pd.read_csv(csv).to_csv(csv)  # with its index
+    assert csv.read_text().startswith(",who,age")
+    assert table(csv, "kind", "who").x.tolist() == [[1, 0.5], [2, 1.5], [3, 2.5]]
+
+
 def test_target_column_determines_the_task(path):
     values = table(path, "weight", features=["age"])
     assert (values.y.tolist(), values.classes, values.users) == ([0.5, 1.5, 2.5], None, None)
