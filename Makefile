@@ -3,11 +3,22 @@ BIN := .venv/bin
 FLEX_BIN := .venv-flex/bin
 FLOWER_BIN := .venv-flower/bin
 
-# Modules are compiled at their first import, so --no-compile: pip takes 48 s for all of them, of which few are used.
+# uv takes seconds where pip takes minutes, and the environments share its downloads. It finds what pip's variables name.
+UV := .venv/bin/uv
+INSTALL = $(UV) pip install --quiet --python
+export UV_SYSTEM_CERTS ?= true
+export UV_HTTP_TIMEOUT ?= $(or $(PIP_DEFAULT_TIMEOUT),180)
+ifdef PIP_FIND_LINKS
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+endif
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
+
 # Where an image sets it, each pytest, command and Ray worker compiles all modules again: 15 s and 0.5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs test test-slow test-both test-flex test-flower test-torch test-phone test-cluster test-all fuzz torture check benchmarks clean
+.PHONY: demo docs test test-slow test-both test-main test-flex test-flower test-torch test-oldest-ray test-phone lint-phone test-cluster test-all fuzz torture check benchmarks clean
 
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
@@ -21,7 +32,10 @@ test-slow: .venv/.dev-installed  ## run the slow tests: kills, clusters, fuzzing
 test-both: .venv/.dev-installed  ## run the fast and the slow tests at once: they share the start of TensorFlow, of Ray and of pytest
 	$(BIN)/pytest --numprocesses auto --dist loadfile -m "not phone"
 
-test-all: test-both test-flex test-flower test-torch test-phone test-cluster  ## run all tests
+test-main: .venv/.all-installed tests/phone/node_modules/.installed  ## run all tests of .venv at once: those above and below but for flex and flower
+	$(BIN)/pytest --numprocesses auto --dist loadfile
+
+test-all: test-main test-flex test-flower test-oldest-ray lint-phone  ## run all tests
 
 fuzz: .venv/.dev-installed  ## 2,000 damaged models, 500 checkpoints, 500 configurations: some minutes
 	FUZZ=long $(BIN)/pytest tests/fuzz
@@ -35,15 +49,20 @@ test-flex: .venv-flex/.installed  ## run the tests of the Flex flavour, with Ten
 test-flower: .venv-flower/.installed  ## run the tests with Flower, Hugging Face's datasets and Hydra's Ray launcher
 	FLWR_TELEMETRY_ENABLED=0 RAY_ADDRESS=local $(FLOWER_BIN)/pytest tests/flower $(wildcard tests/data/test_hugging_face.py tests/cli/test_ray_launcher.py)
 
-test-torch: .venv/.torch-installed  ## run the tests of PyTorch modules
+test-torch: .venv/.all-installed  ## run the tests of PyTorch modules
 	$(BIN)/pytest --numprocesses auto tests/pytorch
 
-test-phone: .venv/.dev-installed tests/phone/node_modules/.installed  ## lint the page, check its types, and drive it in Chromium
+test-oldest-ray: .venv/.dev-installed  ## run short tests on the oldest Ray that pyproject.toml allows; all others run on the newest
+	.ci/ray_versions
+
+lint-phone: tests/phone/node_modules/.installed  ## lint the phone's page and check its types
 	tests/phone/node_modules/.bin/eslint --config tests/phone/eslint.config.js --max-warnings 0 odt_sim/phone/page odt_sim/watch/page tests/phone
 	tests/phone/node_modules/.bin/tsc --project tests/phone
+
+test-phone: .venv/.dev-installed lint-phone  ## drive the phone's page in Chromium
 	$(BIN)/pytest --numprocesses auto --dist loadfile tests/phone
 
-test-cluster: .venv/.cluster-installed  ## run the tests of ray job submit, S3 and the trackers, with their packages
+test-cluster: .venv/.all-installed  ## run the tests of ray job submit, S3 and the trackers, with their packages
 	$(BIN)/pytest --numprocesses auto --dist loadfile tests/cluster tests/trackers
 
 check: .venv/.dev-installed  ## lint, check the formatting and the types
@@ -58,37 +77,31 @@ benchmarks: .venv/.dev-installed  ## measure; see benchmarks/README.md
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/coordination.py
 
-.venv/bin/pip:
+$(UV): constraints.txt
 	$(PYTHON) -m venv .venv
-
-.venv/.demo-installed: pyproject.toml constraints.txt | .venv/bin/pip
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[export]'
+	$(BIN)/pip install --quiet --constraint constraints.txt uv
 	touch $@
 
-.venv/.dev-installed: pyproject.toml constraints.txt | .venv/bin/pip
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+.venv/.demo-installed: pyproject.toml constraints.txt $(UV)
+	$(INSTALL) $(BIN)/python --constraint constraints.txt --editable '.[export]'
+	touch $@
+
+.venv/.dev-installed: pyproject.toml constraints.txt $(UV)
+	$(INSTALL) $(BIN)/python --constraint constraints.txt --editable '.[dev]'
 	touch $@ .venv/.demo-installed
 
-.venv/.torch-installed: .venv/.dev-installed
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,torch]'
+.venv/.all-installed: .venv/.dev-installed
+	$(INSTALL) $(BIN)/python --constraint constraints.txt --editable '.[dev,torch,cluster,wandb]' 'moto[s3,server]' s3fs
 	touch $@
 
-.venv/.cluster-installed: .venv/.dev-installed
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,cluster,wandb]' 'moto[s3,server]' s3fs
+.venv-flex/.installed: pyproject.toml constraints-flex.txt $(UV)
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) .venv-flex
+	$(INSTALL) .venv-flex/bin/python --constraint constraints-flex.txt --editable '.[flex]' hypothesis pytest
 	touch $@
 
-.venv-flex/bin/pip:
-	$(PYTHON) -m venv .venv-flex
-
-.venv-flex/.installed: pyproject.toml constraints-flex.txt | .venv-flex/bin/pip
-	$(FLEX_BIN)/pip install --quiet --no-compile --constraint constraints-flex.txt --editable '.[flex]' hypothesis pytest
-	touch $@
-
-.venv-flower/bin/pip:
-	$(PYTHON) -m venv .venv-flower
-
-.venv-flower/.installed: pyproject.toml constraints-flower.txt | .venv-flower/bin/pip
-	$(FLOWER_BIN)/pip install --quiet --no-compile --constraint constraints-flower.txt --editable '.[audio,export,flower]' datasets hydra-ray-launcher hypothesis pytest
+.venv-flower/.installed: pyproject.toml constraints-flower.txt $(UV)
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) .venv-flower
+	$(INSTALL) .venv-flower/bin/python --constraint constraints-flower.txt --editable '.[audio,export,flower]' datasets hydra-ray-launcher hypothesis pytest
 	touch $@
 
 .PHONY: browser
