@@ -9,6 +9,8 @@ from zipfile import ZipFile
 
 import pytest
 
+import odt_sim
+
 ROOT = Path(__file__).parent.parent
 
 HEAVY = {
@@ -32,9 +34,26 @@ def test_import_is_light() -> None:
     script = "import json, sys, odt_sim; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     child = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
     loaded = set(json.loads(child.stdout))
+    assert not loaded & {"ai_edge_litert", "numpy", "scipy", *HEAVY}
+    assert child.stderr == ""
+
+
+def test_names_of_the_package_are_light() -> None:
+    script = (
+        "import json, sys, odt_sim; odt_sim.strategies.FedAvg; from odt_sim import *;"
+        "assert set(odt_sim.__all__) <= set(dir(odt_sim)) & set(globals());"
+        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    )
+    child = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(json.loads(child.stdout))
     assert "ai_edge_litert" in loaded
     assert not loaded & HEAVY
-    assert child.stderr == ""
+
+
+def test_unknown_name_of_the_package_is_an_attribute_error() -> None:
+    assert not hasattr(odt_sim, "Simulations")
+    with pytest.raises(ImportError, match="cannot import name 'Simulations'"):
+        exec("from odt_sim import Simulations")
 
 
 def test_exporter_is_imported_only_when_used() -> None:
