@@ -5,7 +5,7 @@ FLOWER_BIN := .venv-flower/bin
 
 # uv takes seconds where pip takes minutes, and the environments share its downloads. It finds what pip's variables name.
 UV := .venv/bin/uv
-INSTALL = $(UV) pip install --quiet --python
+INSTALL = .ci/install
 export UV_SYSTEM_CERTS ?= true
 export UV_HTTP_TIMEOUT ?= $(or $(PIP_DEFAULT_TIMEOUT),180)
 ifdef PIP_FIND_LINKS
