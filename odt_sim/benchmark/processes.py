@@ -1,5 +1,6 @@
 """The processes that run a benchmark's cells, several side by side; each runs many, since its start takes seconds."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from queue import SimpleQueue
 from odt_sim.benchmark.cells import Cell, Outcome, read_outcome, write_outcome
 from odt_sim.subprocesses import environment
 
+INTERRUPTS = (-signal.SIGINT, -signal.SIGTERM)  # exit codes of a process that was ended from outside, as by Ctrl-C
 WORKER = (sys.executable, "-m", "odt_sim.cli.benchmark_worker")
 
 
@@ -25,6 +27,7 @@ class _Worker:
 
         Raises:
             InterruptedError: The process was stopped.
+            KeyboardInterrupt: The process was interrupted, so that the cell has no outcome.
         """
         process = self._started()
         assert process.stdin is not None
@@ -36,7 +39,10 @@ class _Worker:
         if self._stopped:
             raise InterruptedError
         if not answered:
-            reason = f"its process ended with exit code {process.wait()}; see {cell.log}"
+            code = process.wait()
+            if code in INTERRUPTS:  # often before this process itself: a terminal's Ctrl-C goes to both
+                raise KeyboardInterrupt
+            reason = f"its process ended with exit code {code}; see {cell.log}"
             self._process = None
             write_outcome(cell, Outcome(status="failed", reason=reason, budget=cell.plan.budget, seeds=cell.plan.seeds))
 

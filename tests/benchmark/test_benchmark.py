@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import pytest
 from command_process import COMMAND
 from omegaconf import OmegaConf
 
+from odt_sim.benchmark import processes
 from odt_sim.benchmark.cells import Cell, Outcome, ended, loaded_cell, write_outcome
 from odt_sim.benchmark.markdown import with_results
+from odt_sim.benchmark.processes import run_cells
 from odt_sim.benchmark.results import read_results
 from odt_sim.cli.benchmark import TASKS, options
 from odt_sim.cli.benchmark_worker import refusal
@@ -159,6 +162,15 @@ def test_folder_with_other_settings_is_refused(folder, capsys, digits_mlp):
     (folder / "out" / "digits" / "task.json").write_text(json.dumps(old))
     assert main([*TINY, "task=digits"]) == 1
     assert "out/digits: holds digits with other settings, overrides ['run.rounds=9']" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
+def test_cell_whose_process_is_interrupted_has_no_outcome(ended_by, tmp_path, monkeypatch):
+    dies = f"import os; input(); os.kill(os.getpid(), {ended_by:d})"
+    monkeypatch.setattr(processes, "WORKER", (sys.executable, "-S", "-c", dies))
+    with pytest.raises(KeyboardInterrupt):
+        list(run_cells([cell(tmp_path)], 1))
+    assert ended(cell(tmp_path)) is None
 
 
 @pytest.mark.slow
