@@ -173,8 +173,8 @@ class Ranked(Classes):
         self._ranking = Ranking(outputs.astype(np.float64), y)
 
     def auc(self) -> float | None:
-        """Return the area under the ROC curve over all candidates."""
-        return auc(self.outputs.reshape(-1, 1), self._positive.reshape(-1, 1))
+        """Return the mean over queries of the area under the ROC curve; only queries with both kinds of candidates."""
+        return self._ranking.auc()
 
     def hit_rate(self, k: int) -> float | None:
         """Return the fraction of queries with a relevant candidate among the first `k`."""

@@ -99,6 +99,14 @@ def test_held_out_item_is_ranked_among_sampled_ones():
     assert found["auc"] == pytest.approx(1 / 3)
 
 
+def test_auc_of_a_ranking_is_the_mean_over_its_queries():
+    output = Output(loss="categorical_crossentropy", from_logits=True, task="ranking")
+    queries = np.array([[2.0, 1.0, 0.0], [12.0, 13.0, 11.0], [30.0, 20.0, 25.0]])  # the last one has nothing relevant
+    y = np.array([[1, 0, 0], [1, 0, 0], [0, 0, 0]], np.float32)
+    assert given(output, queries, y)["auc"] == pytest.approx((1 + 0.5) / 2)
+    assert "auc" not in given(output, queries[2:], y[2:])
+
+
 def test_rows_of_candidates_are_queries_like_those_of_scikit_learn():
     output = Output(loss="categorical_crossentropy", task="ranking", metrics=("ndcg_at_3",))
     scores, y = RANDOM.normal(size=(6, 12)), (RANDOM.random((6, 12)) < 0.3).astype(np.float32)
