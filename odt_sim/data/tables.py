@@ -132,6 +132,10 @@ def _is_index(column: Any) -> bool:
 
 def _read(path: Path) -> Any:
     readers = {".csv": "read_csv", ".parquet": "read_parquet"}
+    if path.is_dir():
+        raise DataError(
+            f"data {path}: expected one table, found a folder; join its files, with a column for the user: data.users=COLUMN"
+        )
     if path.suffix not in readers:
         raise DataError(f"data {path}: expected a file that ends in {' or '.join(readers)}")
     if not path.is_file():

@@ -109,6 +109,10 @@ def test_missing_values_are_named(csv):
 def test_unreadable_tables_are_refused(tmp_path, csv):
     with pytest.raises(DataError, match=r"none\.csv: no such file"):
         table(tmp_path / "none.csv", "kind")
+    with pytest.raises(
+        DataError, match=r"expected one table, found a folder; join its files, with a column for the user"
+    ):
+        table(tmp_path, "kind")
     with pytest.raises(DataError, match=r"expected a file that ends in \.csv or \.parquet"):
         table(tmp_path / "table.xls", "kind")
     for name, content in (("a.parquet", "text"), ("a.csv", "")):
