@@ -204,8 +204,11 @@ def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
     lines = []
     if any(comparison.best(column) is not None for column in shown):
         lines.append("* best of its column")
-    if any(column.key.startswith("hurt_") for column in shown):
-        lines.append("hurt: % of devices worse off than with the local-only or global model, and its 95 % interval")
+    if hurts := [
+        row.hurt.get(column.key) for column in shown if column.key.startswith("hurt_") for row in comparison.rows
+    ]:
+        interval = ", and its 95 % interval" if any(hurt and hurt.range for hurt in hurts) else ""
+        lines.append(f"hurt: % of devices worse off than with the local-only or global model{interval}")
     if any(row.chosen for row in comparison.rows):
         others = any(row.selection.label not in (None, row.label) for row in comparison.rows)
         hint = " (odt-sim report DIR --best keeps only these)" if others else ""

@@ -76,6 +76,14 @@ def test_caption_explains_shown_columns_only(tmp_path):
     assert "hurt:" in render(tmp_path)
 
 
+def test_caption_promises_an_interval_only_where_one_is_shown(tmp_path):
+    write_run(tmp_path / "a", "fedavg", 0)
+    assert "global model, and its 95 % interval" in " ".join(render(tmp_path).split())
+    write_run(tmp_path / "b", "fedavg", 1)  # too few seeds for an interval
+    assert "hurt: % of devices" in render(tmp_path)
+    assert "and its 95 % interval" not in " ".join(render(tmp_path).split())
+
+
 def test_markup_in_an_override_is_shown_as_text(tmp_path):
     for number, name in enumerate(("[red]x[/red]", "plain")):
         write_run(tmp_path / str(number), "fedavg", overrides=[f"data.name={name}"])
