@@ -14,9 +14,12 @@ import nbformat
 import pytest
 from dialects import generated
 from nbclient import NotebookClient
+from safetensors.numpy import save_file
 
-from odt_sim import TrainableModel
+from odt_sim import Device, TrainableModel
 from odt_sim.cli.main import main
+from odt_sim.data import digits
+from odt_sim.fleet.profile import DeviceProfile, Timing
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -97,6 +100,15 @@ def test_examples_of_a_page_run(page: str, folder: Path, monkeypatch: pytest.Mon
     for _, title, _ in blocks:
         if title.startswith("test_"):
             subprocess.run([sys.executable, "-m", "pytest", "-q", title], check=True)
+
+
+def test_examples_of_the_phones_page_read_what_a_phone_gives(folder: Path, digits_mlp: TrainableModel) -> None:
+    timing = Timing(16, median=2.0, lower_quartile=1.5, upper_quartile=2.5, calls=100)
+    DeviceProfile("Pixel 8", "digits", "f" * 64, {"train": timing, "infer": timing}, 12.5).write(folder / "profiles")
+    weights = Device(digits_mlp, (digits().x[:16], digits().y[:16])).parameters()
+    save_file(dict(zip(digits_mlp.layout.names, weights.tensors(), strict=True)), "digits.personal.safetensors")
+    for _, _, content in (block for block in blocks_of("docs/phone") if block[0] == "python"):
+        exec(content, {"__name__": "__main__"})
 
 
 def test_tutorial_runs(tmp_path: Path) -> None:
