@@ -85,11 +85,11 @@ def _print_trainable(path: Path, content: bytes, model: TrainableModel, adaptati
         graph = read_graph(content, str(path))
         operators = {name: operator_counts(graph, name) for name in graph.signatures}
         notes = "; ".join(["no manifest: exported by another tool", *adaptation.notes])
-        console.print(escape(notes), soft_wrap=True, highlight=False)
+        console.print(escape(notes), soft_wrap=not console.is_terminal, highlight=False)
         console.print(_own_signatures(graph, adaptation.roles))
         _print_reasons(console, adaptation.roles)
     console.print(_parameters(model))
-    console.print(escape(allowed_strategies(model)), soft_wrap=True, highlight=False)
+    console.print(escape(allowed_strategies(model)), soft_wrap=not console.is_terminal, highlight=False)
     _print_operators(console, operators)
 
 

@@ -127,6 +127,16 @@ def test_inspect_breaks_no_heading_of_the_ops(odt_sim, folder, adam_head, monkey
     assert max(map(len, ops.splitlines())) <= width
 
 
+def test_inspect_wraps_the_strategies_at_words_in_a_terminal(odt_sim, folder, digits_mlp, monkeypatch):
+    Path("mlp.tflite").write_bytes(digits_mlp.content)
+    line = re.search("^strategies: .*$", odt_sim("inspect", "mlp.tflite")[1], re.MULTILINE)[0]
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes its output for a terminal's
+    wrapped = re.search(r"^strategies: (.*\n)+?(?=.*Ops)", odt_sim("inspect", "mlp.tflite")[1], re.MULTILINE)[0]
+    assert wrapped.split()[: len(line.split())] == line.split()
+    assert all(len(each.rstrip()) <= 80 for each in wrapped.splitlines())
+
+
 def test_model_is_exported_and_inspected(odt_sim, folder, digits_mlp):
     code, out, _ = odt_sim("export", "model=digits_mlp", "-o", "deep/[my].tflite")
     assert code == 0
