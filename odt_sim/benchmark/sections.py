@@ -53,16 +53,16 @@ def finding(results: Results) -> str:
         return "There is nothing to compare."
     if len(average) == 1:
         return f"{first} is the only strategy that runs on all tasks."
-    text = f"{first} has the best average rank, {average[0]:.1f} of {len(average)}."
+    level = [name for name, rank in zip(results.ranked_strategies, average, strict=True) if rank == average[0]]
+    have = f"{first} has" if len(level) == 1 else f"{', '.join(level[:-1])} and {level[-1]} share"
+    text = f"{have} the best average rank, {average[0]:.1f} of {len(average)}."
     test, difference = results.friedman, results.critical_difference
     if test is None or difference is None:
         return f"{text} With one task there is no test of ranks."
-    level = [
-        name for name, rank in zip(results.ranked_strategies, average, strict=True) if rank - average[0] <= difference
-    ]
+    near = sum(rank - average[0] <= difference for rank in average[1:])
     return (
         f"{text} That ranks differ between strategies has Friedman's p {probability(test.p)}. On {len(results.tasks)} tasks, "
-        f"average ranks must differ by {difference:.1f} to tell two strategies apart (Nemenyi): {len(level) - 1} of the "
+        f"average ranks must differ by {difference:.1f} to tell two strategies apart (Nemenyi): {near} of the "
         f"{len(average) - 1} others are closer to the best."
     )
 
@@ -115,7 +115,7 @@ def _ranks(results: Results) -> Section:
         Row(
             Name(name),
             [
-                Cell(f"{ranked[:, place].mean():.1f}", best=place == 0),
+                _rank_cell(ranked.mean(axis=0).tolist(), place),
                 Cell(f"{seeds[:, place].min():.1f} to {seeds[:, place].max():.1f}" if len(seeds) > 1 else UNKNOWN),
                 *_against_cells(results, name),
                 *(_rank_cell(by_question[key].mean(axis=0).tolist(), place) for key in shown),

@@ -135,6 +135,17 @@ def test_steps_of_a_deployment_count(tmp_path):
     assert table(found, STEPS) == {"fedavg": ["100"], "fedavg_finetune": ["160"]}
 
 
+def test_strategies_that_are_level_share_the_best_rank(tmp_path):
+    blank = {"metrics": {"accuracy": {"mean": 0.5, "weighted_mean": 0.5}}}
+    runs = [complete_run(name, {**blank, "strategy": name}) for name in ("fedavg", "local")]
+    outcomes = {name: Outcome(status="ran", budget=1, seeds=[0]) for name in ("fedavg", "local")}
+    found = Results(tmp_path, "odt-sim benchmark", 1, [*outcomes], [TaskResult("t", outcomes, compare_runs(runs))])
+    assert finding(found).startswith("fedavg and local share the best average rank, 1.5 of 2.")
+    text = results_markdown(found)
+    assert "| fedavg | **1.5** |" in text
+    assert "| local | **1.5** |" in text
+
+
 def test_page_and_markdown_have_all_that_was_found(results):
     page, text = page_html(results, diagram(results)), results_markdown(results)
     for expected in (
