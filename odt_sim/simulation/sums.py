@@ -75,7 +75,7 @@ def mean(trained: Trained, participants: int) -> Updates:
     means: dict[str, Weights | NDArray[Any]] = {}
     for name, total in trained.sums.items():
         weight = len(trained.contributed) if name in trained.unweighted else trained.weight
-        layout, average = trained.layouts[name], (total / weight).astype(np.float32)
+        layout, average = trained.layouts[name], np.asarray(total / weight, np.float32)
         means[name] = average if layout is None else Weights(layout, average)
     return Updates(means, trained.weight, len(trained.contributed), participants, trained.each)
 
@@ -83,7 +83,7 @@ def mean(trained: Trained, participants: int) -> Updates:
 def scaled(tensors: Tensors, factor: float) -> Tensors:
     """Return tensors, float32, times a factor; those of an update are changes, so that a smaller factor changes less."""
     return {
-        name: tensor * factor if isinstance(tensor, Weights) else tensor * np.float32(factor)
+        name: tensor * factor if isinstance(tensor, Weights) else np.asarray(tensor * np.float32(factor))
         for name, tensor in tensors.items()
     }
 

@@ -14,7 +14,7 @@ from odt_sim.model.weights import Weights
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.versions import Version
 from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.sums import PIECE, add, join, mean
+from odt_sim.simulation.sums import PIECE, add, join, mean, scaled
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Update
 from odt_sim.strategies.fedavg import FedAvg
@@ -42,6 +42,14 @@ def test_mean_is_the_weighted_average_of_numpy(parts):
     assert joined.contributed == list(range(len(parts)))
     assert joined.bytes_up == 24 * len(parts)
     assert joined.loss_sum / joined.loss_weight == pytest.approx(1)
+
+
+def test_means_and_scaled_tensors_without_axes_stay_arrays():
+    """Numpy's arithmetic makes numbers of them, which later checks refuse."""
+    parts = [Trained({"v": np.array(float(i))}, {"v": None}, 1.0, [i], single=True) for i in range(3)]
+    for found in (mean(join(parts), participants=3).mean, scaled({"v": np.array(2.0, np.float32)}, 0.5)):
+        assert isinstance(found["v"], np.ndarray)
+        assert (found["v"].dtype, found["v"].tolist()) == (np.float32, 1.0)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 2), (700, 600)])
