@@ -5,8 +5,8 @@ import mmap
 import os
 import select
 import signal
-import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -157,7 +157,10 @@ class _Helper:
 
     def run(self) -> None:
         """Do blocks, and keep what they print."""
-        sys.stdout, sys.stderr = self._out, self._err
+        with redirect_stdout(self._out), redirect_stderr(self._err):  # until an error that ends this process
+            self._do_blocks()
+
+    def _do_blocks(self) -> None:
         blocks, done, idle = self._shared.blocks, self._shared.done, select.poll()
         idle.register(blocks.reader, select.POLLIN)
         while True:

@@ -190,6 +190,21 @@ def test_run_whose_helper_dies_goes_on_in_one_process(act, processes, results, t
     assert not multiprocessing.active_children()
 
 
+class EndsProcess(BaseException):
+    pass
+
+
+def ends(device):
+    raise EndsProcess(f"on device {device.id}")
+
+
+@pytest.mark.usefixtures("single_blocks")
+def test_error_that_ends_a_helper_is_printed(results, tmp_path, capfd):
+    with pytest.warns(UserWarning, match=r"^backend processes: a process died with exit code 1; the run goes on"):
+        results(Elsewhere(ends), tmp_path, rounds=5, backend=ProcessesBackend(2))
+    assert "EndsProcess: on device" in capfd.readouterr().err
+
+
 @pytest.mark.usefixtures("single_blocks")
 def test_block_that_fails_in_a_helper_is_done_here(results, tmp_path):
     serial = results(Elsewhere(fails), tmp_path / "serial")
