@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
+from itertools import dropwhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -91,12 +92,19 @@ def data_frame(
     named = [*targets, *others, *given]
     check_known(f"data {name}", named, frame.columns)
     if features is None:
-        left = [column for column in frame.columns if column not in (*targets, *others) and not _is_index(column)]
+        left = [column for column in frame.columns if column not in (*targets, *others) and not _has_no_name(column)]
         features = [column for column in left if frame[column].dtype.kind in "iufb"]
         if texts := [str(column) for column in left if column not in features]:
             warnings.warn(
                 f"data {name}: left out what is not numeric: {', '.join(texts)}; correct or encode it, or name the inputs "
                 "by data.features",
+                stacklevel=2,
+            )
+        behind = dropwhile(_has_no_name, frame.columns)  # the first ones are an index
+        if unnamed := [column for column in behind if _has_no_name(column) and column not in named]:
+            warnings.warn(
+                f"data {name}: left out columns without a name: {', '.join(unnamed)}; give them names in the file, or name "
+                "the inputs by data.features",
                 stacklevel=2,
             )
     numeric = [*columns_of(features), *_listed(target)]
@@ -125,7 +133,7 @@ def _rows(frame: Any, named: Named, converted: Callable[[Any], Array]) -> Rows:
     return converted(frame[named]) if isinstance(named, str) else np.asarray(frame[[*named]].to_numpy(np.float32))
 
 
-def _is_index(column: Any) -> bool:
+def _has_no_name(column: Any) -> bool:
     """Return whether a column has no name in its file, as the index that pandas writes to CSV files."""
     return str(column).startswith("Unnamed: ")
 

@@ -40,12 +40,20 @@ def test_columns_that_are_left_out_are_named(path):
         table(path, "kind", "who")
 
 
-def test_column_without_a_name_is_no_feature(csv):
+def test_first_column_without_a_name_is_no_feature(csv):
     import pandas as pd
 
     pd.read_csv(csv).to_csv(csv)  # with its index
     assert csv.read_text().startswith(",who,age")
     assert table(csv, "kind", "who").x.tolist() == [[1, 0.5], [2, 1.5], [3, 2.5]]
+
+
+def test_later_column_without_a_name_is_named_as_left_out(csv):
+    csv.write_text(csv.read_text().replace("age", "", 1))
+    with pytest.warns(
+        UserWarning, match=r"left out columns without a name: Unnamed: 1; give them names in the file, or"
+    ):
+        assert table(csv, "kind", "who").x.tolist() == [[0.5], [1.5], [2.5]]
 
 
 def test_target_column_determines_the_task(path):
