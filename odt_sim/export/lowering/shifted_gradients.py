@@ -1,4 +1,4 @@
-"""The gradient of a depthwise convolution's output, as the places of its input meet it."""
+"""The gradient of a depthwise convolution's output, in a slice for each kernel element and place of the input."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class ShiftedGradients:
 
     @property
     def taps(self) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-        """Yield for each kernel element its place in a block of the input, and which gradients meet it."""
+        """Yield for each kernel element its place in a block of the input, and the shift of the gradients to slice."""
         rows, columns = (sorted(band.taps, key=lambda tap: tap[1]) for band in self.bands)
         for (row, _, m), (column, _, n) in product(rows, columns):
             yield (row, column), (m, n)

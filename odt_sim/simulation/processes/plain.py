@@ -18,7 +18,7 @@ from odt_sim.simulation.job import Task, Trained
 Array = NDArray[Any]
 
 KINDS = "biuf"
-"""The kinds of arrays that are told by their dtype's text; others are pickled."""
+"""The kinds of arrays that the text of their dtype describes; others are pickled."""
 
 REST = tuple(field.name for field in fields(Trained) if field.name not in ("sums", "layouts"))
 
