@@ -85,5 +85,5 @@ def with_numbers(tensor: Weights | NDArray[Any], numbers: NDArray[Any]) -> Weigh
 
 def with_numbers(tensor: Weights | NDArray[Any], numbers: NDArray[Any]) -> Weights | NDArray[np.float32]:
     """Return a tensor of the same kind and shape with new values, as float32."""
-    converted = numbers.astype(np.float32)
+    converted = np.array(numbers, np.float32)
     return Weights(tensor.layout, converted) if isinstance(tensor, Weights) else converted.reshape(tensor.shape)

@@ -30,6 +30,12 @@ def test_known_answer() -> None:
     assert NormClipping(5.0).limit(tensors) is tensors
 
 
+def test_tensor_without_axes_stays_an_array() -> None:
+    limited = NormClipping(1.0).limit({"loss": np.array(4, np.float32)})
+    assert isinstance(limited["loss"], np.ndarray)
+    assert (limited["loss"].dtype, limited["loss"].tolist()) == (np.float32, 1.0)
+
+
 @given(tensors=TENSORS, bound=st.floats(1e-3, 1e9))
 def test_bound_holds_and_direction_is_kept(tensors: Any, bound: float) -> None:
     before, limited = norm(tensors), NormClipping(bound).limit(tensors)
