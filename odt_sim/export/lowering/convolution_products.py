@@ -38,7 +38,7 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
         `[batch, rows, columns, filters]`, possibly with extra rows and columns at the end.
     """
     rows, columns = bands
-    if {rows.kernel, *_steps(rows)} == {columns.kernel, *_steps(columns)} == {1}:
+    if _pointwise(rows) and _pointwise(columns):
         (joined,) = joined_columns(x, bands, memo)
         weights = reshaped(kernel, [1, *kernel.shape[2:]])  # not transposed, which would exist since the forward pass
         product = tf.matmul(matrices(joined), weights, transpose_b=adjoint)
@@ -63,8 +63,9 @@ def convolved(x: tf.Tensor, kernel: tf.Tensor, bands: Bands, memo: Memo, *, adjo
     return reshaped(tf.concat(phases, 2) if len(phases) > 1 else phases[0], shape)
 
 
-def _steps(band: Band) -> tuple[int, int]:
-    return band.inputs, band.outputs
+def _pointwise(band: Band) -> bool:
+    """Return whether each position depends on that of the same number alone; a pooling may need fewer than there are."""
+    return band.kernel == band.inputs == band.outputs == 1 and band.blocks == band.size
 
 
 def joins_rows(bands: Bands, taken: int, given: int) -> bool:

@@ -134,6 +134,21 @@ def test_moving_bias_and_relu_behind_pooling_is_exact(
     same(function, atol=0, x=x, w=whole(2, 2, channels, 3), b=whole(3))
 
 
+@pytest.mark.parametrize("size", [(9, 8), (8, 9), (9, 9)])
+@pytest.mark.parametrize("channels", [1, 6])
+def test_convolution_of_single_pixels_behind_which_a_pooling_leaves_a_rest(
+    size: tuple[int, int], channels: int, same: Any
+) -> None:
+    def function(x: Any, w: Any, weight: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch([x, w])
+            y = tf.nn.max_pool2d(tf.nn.conv2d(x, w, 1, "VALID"), 2, 2, "VALID")
+            total = tf.reduce_sum(y * weight)
+        return {"y": y, **dict(zip(("dx", "dw"), tape.gradient(total, [x, w]), strict=True))}
+
+    same(function, atol=0, x=whole(8, *size, channels), w=whole(1, 1, channels, 3), weight=whole(8, 4, 4, 3))
+
+
 @pytest.mark.parametrize("kernel", [(3, 3), (2, 5)])
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("pool", [(2, 2), (3, 3), (1, 2)])
