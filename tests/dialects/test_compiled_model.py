@@ -102,7 +102,8 @@ def test_file_of_several_steps_loads() -> None:
     x, y = batch(generated("counted"))
     one, other = CompiledEngine(model.content, "one"), CompiledEngine(steps.content, "other")
     expected = [one.call("train", x=x, y=y)["loss"] for _ in range(2)]
-    found = other.call("train_2_times", x=np.stack([x, x]), y=np.stack([y, y]))["loss"]
+    rows, positions = np.concatenate([x, x]), np.tile(np.arange(len(x), dtype=np.int32), (2, 1))
+    found = other.call("train_2_times", x=rows, positions=positions, y=np.stack([y, y]))["loss"]
     np.testing.assert_allclose(found.ravel(), np.ravel(expected), rtol=1e-6)
 
 
