@@ -7,8 +7,9 @@ from typing import Literal, NamedTuple
 
 Place = Literal["this process", "processes", "ray"]
 
-FEWEST_ROUNDS, FEWEST_SECONDS = 2, 0.1
-"""What must have been measured of a place before it is compared."""
+FEWEST_ROUNDS, FEWEST_SECONDS = 16, 0.1
+"""What must have been measured of a place before it is compared. The first rounds of a frozen body compute embeddings, so
+that the median of a few would be theirs."""
 
 
 class _Period(NamedTuple):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from odt_sim.simulation.pace import FEWEST_SECONDS, Paces
+from odt_sim.simulation.pace import FEWEST_ROUNDS, FEWEST_SECONDS, Paces
 
 
-def add(paces, place, seconds, cost, rounds=2, *, evaluates=False, first=True):
+def add(paces, place, seconds, cost, rounds=FEWEST_ROUNDS, *, evaluates=False, first=True):
     """Add rounds; the first of all in a place only builds interpreters."""
     for number in range(0 if first else 1, rounds + 1):
         paces.begin(place, 100.0, cost)
@@ -27,14 +27,26 @@ def test_rounds_of_different_cost_are_compared_at_the_average_cost():
 def test_single_slow_round_decides_nothing():
     """Such as one that waits for a disk."""
     paces, second = Paces(), FEWEST_SECONDS
-    add(paces, "processes", second / 4, 1)
+    short = second / FEWEST_ROUNDS / 2
+    add(paces, "processes", short, 1, rounds=FEWEST_ROUNDS - 1)
+    assert not paces.known("processes")
     add(paces, "processes", 9 * second, 1, rounds=1, first=False)
-    assert paces.seconds("processes") == pytest.approx(second / 4)
+    assert paces.seconds("processes") == pytest.approx(short)
+
+
+def test_first_rounds_that_compute_embeddings_decide_nothing():
+    """Ten of 20 devices in each round: the first four rounds that are measured compute many."""
+    paces = Paces()
+    for seconds in (0.05, 0.025, 0.012, 0.006):
+        add(paces, "processes", seconds, 1, rounds=1, first=not paces.total)
+    add(paces, "processes", 0.003, 1, rounds=FEWEST_ROUNDS, first=False)
+    add(paces, "this process", 0.004, 1, rounds=2 * FEWEST_ROUNDS)
+    assert paces.compared("processes", "this process") == pytest.approx((0.003, 0.004))
 
 
 def test_first_round_in_a_place_counts_not():
     paces = Paces()
-    add(paces, "processes", FEWEST_SECONDS, 1, rounds=1)
+    add(paces, "processes", FEWEST_SECONDS, 1, rounds=FEWEST_ROUNDS - 1)
     assert not paces.known("processes")
 
 
@@ -54,4 +66,4 @@ def test_forgotten_rounds_count_only_in_the_total():
     assert not paces.known("processes")
     add(paces, "processes", 1.0, 1)  # the first round in a place, again, is no measurement
     assert paces.seconds("processes") == pytest.approx(1.0)
-    assert paces.total == pytest.approx(2 * FEWEST_SECONDS + 2.0)
+    assert paces.total == pytest.approx(FEWEST_ROUNDS * (FEWEST_SECONDS + 1.0))
