@@ -11,6 +11,9 @@ FEWEST_ROUNDS, FEWEST_SECONDS = 16, 0.1
 """What must have been measured of a place before it is compared. The first rounds of a frozen body compute embeddings, so
 that the median of a few would be theirs."""
 
+FEWEST_LONG, LONG_SECONDS = 2, 0.5
+"""What is enough of longer rounds."""
+
 
 class _Period(NamedTuple):
     """The begin of a round, which ends with that of the next one."""
@@ -38,7 +41,9 @@ class _Measured:
 
     @property
     def enough(self) -> bool:
-        return len(self.paces) >= FEWEST_ROUNDS and self.seconds >= FEWEST_SECONDS and self.cost > 0
+        rounds = len(self.paces)
+        long = rounds >= FEWEST_LONG and self.seconds >= LONG_SECONDS
+        return (long or (rounds >= FEWEST_ROUNDS and self.seconds >= FEWEST_SECONDS)) and self.cost > 0
 
     def add(self, seconds: float, cost: float) -> None:
         self.seconds, self.cost = self.seconds + seconds, self.cost + cost

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odt_sim.simulation.pace import FEWEST_ROUNDS, FEWEST_SECONDS, Paces
+from odt_sim.simulation.pace import FEWEST_LONG, FEWEST_ROUNDS, FEWEST_SECONDS, LONG_SECONDS, Paces
 
 
 def add(paces, place, seconds, cost, rounds=FEWEST_ROUNDS, *, evaluates=False, first=True):
@@ -46,8 +46,10 @@ def test_first_rounds_that_compute_embeddings_decide_nothing():
 
 def test_first_round_in_a_place_counts_not():
     paces = Paces()
-    add(paces, "processes", FEWEST_SECONDS, 1, rounds=FEWEST_ROUNDS - 1)
+    add(paces, "processes", LONG_SECONDS, 1, rounds=FEWEST_LONG - 1)
     assert not paces.known("processes")
+    add(paces, "processes", LONG_SECONDS, 1, rounds=1, first=False)
+    assert paces.known("processes")
 
 
 def test_rounds_with_evaluation_are_compared_apart():
