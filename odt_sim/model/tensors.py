@@ -50,16 +50,12 @@ def array_of(tensor: Weights | NDArray[Any]) -> NDArray[Any]:
 def read_only(tensors: Tensors) -> Tensors:
     """Return views that cannot be written to; tensors that cannot be written to themselves."""
 
-    def view(array: NDArray[Any]) -> NDArray[Any]:
+    def view(tensor: Weights | NDArray[Any]) -> Weights | NDArray[Any]:
+        array = array_of(tensor)
+        if not array.flags.writeable:
+            return tensor
         array = array.view()
         array.flags.writeable = False
-        return array
+        return Weights(tensor.layout, array) if isinstance(tensor, Weights) else array
 
-    return {
-        name: tensor
-        if not array_of(tensor).flags.writeable
-        else Weights(tensor.layout, view(tensor.vector))
-        if isinstance(tensor, Weights)
-        else view(tensor)
-        for name, tensor in tensors.items()
-    }
+    return {name: view(tensor) for name, tensor in tensors.items()}

@@ -29,7 +29,7 @@ from odt_sim.simulation.processes.helper import (
     run_helper,
     wait,
 )
-from odt_sim.simulation.processes.plain import plain_tasks, plain_tensors, result_of
+from odt_sim.simulation.processes.plain import plain_tensors, result_of
 from odt_sim.simulation.processes.queue import ROOM
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
@@ -124,8 +124,7 @@ class Crew:
         batch = Batch(self._batches, method, tasks, *self._placed(broadcast), carried(self._embeddings))
         self._embeddings.clear()
         sent = self._sent[batch.id] = Sent(batch, place, read_only(broadcast), len(tasks))
-        placed = batch.broadcast, batch.broadcast_place
-        self._shared.batches.write(place, (batch.id, method, plain_tasks(tasks), *placed, batch.embeddings))
+        self._shared.batches.write(place, batch.plain())
         self._unsent.extend(Block(batch.id, place, position) for position in range(len(tasks)))
         self._fill()
         return sent

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from itertools import accumulate
 from time import perf_counter
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from odt_sim.device.embedding_cache import Embedded, EmbeddingCache
 from odt_sim.model.tensors import read_only
 from odt_sim.simulation.job import Job, Task
 from odt_sim.simulation.processes.mailbox import Mailbox
-from odt_sim.simulation.processes.plain import plain_result, tasks_of, tensors_of
+from odt_sim.simulation.processes.plain import plain_result, plain_tasks, tasks_of, tensors_of
 from odt_sim.simulation.processes.queue import ROOM, Queue
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
@@ -56,6 +56,16 @@ class Batch:
     broadcast: int
     broadcast_place: int
     embeddings: Sequence[Embedded] = ()
+
+    def plain(self) -> Sequence[Any]:
+        """Return the batch as it is sent; see `odt_sim.simulation.processes.plain`."""
+        return self.id, self.method, plain_tasks(self.tasks), self.broadcast, self.broadcast_place, self.embeddings
+
+    @classmethod
+    def of(cls, sent: Sequence[Any]) -> "Batch":
+        """Return the batch that was sent."""
+        id, method, tasks, *rest = sent
+        return cls(id, method, tasks_of(tasks), *rest)
 
 
 class Block(NamedTuple):
@@ -193,8 +203,8 @@ class _Helper:
 
     def _batch_of(self, block: Block) -> Batch:
         if self._batch.id != block.batch:
-            (id, method, tasks, *rest), _ = self._shared.batches.read(block.place)
-            self._batch = Batch(id, method, tasks_of(tasks), *rest)
+            sent, _ = self._shared.batches.read(block.place)
+            self._batch = Batch.of(sent)
             assert self._batch.id == block.batch  # else it was dropped, and its place used again
             self._worker.learn(self._batch.embeddings)
         return self._batch
