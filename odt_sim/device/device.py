@@ -23,7 +23,7 @@ from odt_sim.device.random import generator_for
 from odt_sim.device.runtime import Runtime
 from odt_sim.device.runtime_pool import ModelState, RuntimePool
 from odt_sim.device.stacked_batches import StackedBatches, stacked_batches
-from odt_sim.device.training_step import GradientOffset, Step, run_step, run_steps, step_for, steps_at_once
+from odt_sim.device.training_step import GradientOffset, Step, run_stack, run_steps, step_for, steps_at_once
 from odt_sim.errors import ConfigurationError, DataError, ModelError
 from odt_sim.metrics.counting import counting
 from odt_sim.metrics.device import model_example_losses, model_figures, model_loss
@@ -33,6 +33,9 @@ from odt_sim.model.weights import Layout, Weights
 
 Array = NDArray[Any]
 Pair = tuple[Any, Any]
+
+PREPARED = 8
+"""The most batches that are prepared before the first of their steps; see `InterpreterCall.each`."""
 
 
 class Device:
@@ -216,9 +219,9 @@ class Device:
         for stack in self._next_stacks(step, plan, further, sizes):
             runtime, rates = self._training_runtime(step), self._next_rates(given, len(stack.positions))
             if len(rates) > 1:
-                losses += run_steps(runtime, step, stack, rates, self._offset)
+                losses += run_stack(runtime, step, stack, rates, self._offset)
             else:
-                losses.append(run_step(runtime, step, stack.first(), rates[0], self._offset))
+                losses += run_steps(runtime, step, [stack.first()], rates, self._offset)
         return losses
 
     def _next_batches(self, step: Step, plan: TrainingPlan, further: FurtherInputs) -> Iterator[Batch]:
@@ -308,11 +311,11 @@ class Device:
 
     def _steps(self, step: Step, batches: Iterable[Batch], given: float | None) -> list[float]:
         """Run a step on each batch and return the losses."""
-        losses = []
-        for batch in batches:
-            runtime, [rate] = self._training_runtime(step), self._next_rates(given, 1)
-            self.calls.add_steps(step.signature, 1, batch.examples)
-            losses.append(run_step(runtime, step, batch, rate, self._offset))
+        losses, batches = list[float](), iter(batches)
+        while some := list(islice(batches, PREPARED)):
+            runtime, rates = self._training_runtime(step), self._next_rates(given, len(some))
+            self.calls.add_steps(step.signature, len(some), sum(batch.examples for batch in some))
+            losses += run_steps(runtime, step, some, rates, self._offset)
         return losses
 
     def _training_runtime(self, step: Step) -> Runtime:

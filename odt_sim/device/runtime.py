@@ -57,6 +57,7 @@ class Runtime:
         self.model, self.file = model, file or own_file(model)
         self._engine = start(self.file.content, model.where)
         self._views = getattr(self._engine, "views", self._engine.call)  # an engine without `views` gives copies
+        self._each = getattr(self._engine, "each", self._call_each)
         self._place = getattr(self._engine, "place", lambda *_: None)  # other engines take all inputs in the call
         self._offset: Weights | None = None
         self._weights: Weights | None = None  # the current weights, if known
@@ -80,30 +81,39 @@ class Runtime:
         """
         return self._engine.call(signature, **inputs)
 
+    def _call_each(self, signature: str, inputs: Sequence[Mapping[str, Array]], output: str) -> list[Array]:
+        """Do what an engine's `each` does, for an engine without it."""
+        return [self.call(signature, **given)[output] for given in inputs]
+
     def train(
         self,
-        batch: Batch,
-        learning_rate: float,
+        batches: Sequence[Batch],
+        learning_rates: Sequence[float],
         *,
         signature: str = "train",
         b: Weights | None = None,
         mu: float = 0.0,
-    ) -> float:
-        """Run one training step and return its loss.
+    ) -> list[float]:
+        """Run a training step on each batch and return the losses.
 
         Args:
-            batch: The rows; `x` holds embeddings if the signature takes them.
-            learning_rate: The step size.
+            batches: The rows of each step; `x` holds embeddings if the signature takes them.
+            learning_rates: The step sizes.
             signature: The training signature.
             b: The gradient offset, for a model with `set_gradient_offset`; None for zero.
             mu: The factor of the proximal term.
         """
         self._write_offset(b)
         self._weights = None
-        inputs = self._inputs(batch, learning_rate, signature, mu)
-        loss = None if "loss" in self.model.signatures[signature].outputs else self._loss(batch)
-        outputs = self.call(signature, **inputs)
-        return float(outputs["loss"].item()) if loss is None else loss
+        pairs = zip(batches, learning_rates, strict=True)
+        inputs = [self._inputs(batch, learning_rate, signature, mu) for batch, learning_rate in pairs]
+        if "loss" in self.model.signatures[signature].outputs:
+            return [float(loss.item()) for loss in self._each(signature, inputs, "loss")]
+        losses = []
+        for batch, given in zip(batches, inputs, strict=True):
+            losses.append(self._loss(batch))
+            self.call(signature, **given)
+        return losses
 
     def steps_at_once(self, signature: str) -> tuple[int, ...]:
         """Return the numbers of steps that `train_at_once` takes, the largest first; none if steps run one by one."""

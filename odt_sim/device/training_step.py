@@ -113,12 +113,11 @@ class GradientOffset:
 
 
 def steps_at_once(runtime: Runtime, step: Step, offset: GradientOffset | None) -> tuple[int, ...]:
-    """Return the numbers of steps that `run_steps` takes, the largest first; none if steps run one by one."""
-    on_host = offset is not None and "set_gradient_offset" not in runtime.model.signatures
-    return () if on_host else runtime.steps_at_once(step.signature)
+    """Return the numbers of steps that `run_stack` takes, the largest first; none if steps run one by one."""
+    return () if _on_host(runtime, offset) else runtime.steps_at_once(step.signature)
 
 
-def run_steps(
+def run_stack(
     runtime: Runtime,
     step: Step,
     batches: StackedBatches,
@@ -130,18 +129,35 @@ def run_steps(
     return runtime.train_at_once(batches, learning_rates, signature=step.signature, b=b, mu=mu)
 
 
-def run_step(runtime: Runtime, step: Step, batch: Batch, learning_rate: float, offset: GradientOffset | None) -> float:
-    """Run one step and return its loss.
-
-    For a model without `set_gradient_offset` the host adds the offset after the step, `w <- w - r (mu w_before + b)`,
-    on the parameters that the step trains. This is exact for plain SGD.
-    """
+def run_steps(
+    runtime: Runtime,
+    step: Step,
+    batches: Sequence[Batch],
+    learning_rates: Sequence[float],
+    offset: GradientOffset | None,
+) -> list[float]:
+    """Run a step on each batch and return the losses."""
     if offset is None:
-        return runtime.train(batch, learning_rate, signature=step.signature)
-    if "set_gradient_offset" in runtime.model.signatures:
-        return runtime.train(batch, learning_rate, signature=step.signature, b=offset.b, mu=offset.mu)
+        return runtime.train(batches, learning_rates, signature=step.signature)
+    if not _on_host(runtime, offset):
+        return runtime.train(batches, learning_rates, signature=step.signature, b=offset.b, mu=offset.mu)
+    pairs = zip(batches, learning_rates, strict=True)
+    return [_step_and_offset(runtime, step, batch, learning_rate, offset) for batch, learning_rate in pairs]
+
+
+def _on_host(runtime: Runtime, offset: GradientOffset | None) -> bool:
+    """Return whether there is an offset that the model's steps do not take."""
+    return offset is not None and "set_gradient_offset" not in runtime.model.signatures
+
+
+def _step_and_offset(runtime: Runtime, step: Step, batch: Batch, learning_rate: float, offset: GradientOffset) -> float:
+    """Run one step, add the offset and return the step's loss.
+
+    The host adds it after the step, `w <- w - r (mu w_before + b)`, on the parameters that the step trains. This is exact
+    for plain SGD.
+    """
     before = runtime.read().select(step.trained)
-    loss = runtime.train(batch, learning_rate, signature=step.signature)
+    [loss] = runtime.train([batch], [learning_rate], signature=step.signature)
     after = runtime.read()
     change = (before * offset.mu + offset.b.select(step.trained)) * learning_rate
     runtime.write(after.replace(after.select(step.trained) - change))

@@ -24,7 +24,7 @@ def step(subject: Subject) -> dict[str, Any]:
     before = runtime.call("parameters")
     changed = dict.fromkeys(before, False)
     for batch in batches:
-        runtime.train(batch, float(RATE))
+        runtime.train([batch], [float(RATE)])
         for name, value in runtime.call("parameters").items():
             changed[name] |= value.tobytes() != before[name].tobytes()
     after = runtime.call("parameters")
@@ -40,7 +40,7 @@ def speed(subject: Subject) -> dict[str, Any]:
     """Time the step and the inference, and measure the peak memory of this process, Python included."""
     runtime, [batch, *_] = _started(subject)
     infer = milliseconds(lambda: runtime.infer(batch.x))
-    train = milliseconds(lambda: runtime.train(batch, float(RATE)))
+    train = milliseconds(lambda: runtime.train([batch], [float(RATE)]))
     return {"rows": len(batch.x), "infer_ms": infer, "train_ms": train, "bytes": peak_memory()}
 
 

@@ -27,7 +27,7 @@ def trained_by(signature: str, device: Device, epochs: int) -> NDArray[np.float3
     runtime.write(device.parameters())
     runtime.write_slots(device.optimizer_state())
     for batch in device.batches(TrainingPlan(epochs)):
-        runtime.train(batch, RATE, signature=signature)
+        runtime.train([batch], [RATE], signature=signature)
     return runtime.read().vector
 
 

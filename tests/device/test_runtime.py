@@ -36,7 +36,7 @@ def test_read_weights_do_not_change_by_training(momentum: TrainableModel) -> Non
     runtime = Runtime(momentum)
     weights, slots = runtime.read(), runtime.read_slots()
     x, y = np.ones((4, 6), np.float32), np.array([0, 1, 2, 0], np.int32)
-    runtime.train(Batch(x, y, np.ones(4, np.float32), 4), 0.1)
+    runtime.train([Batch(x, y, np.ones(4, np.float32), 4)], [0.1])
     np.testing.assert_array_equal(weights.vector, runtime.initial.vector)
     assert not any(slot.any() for slot in slots)
     assert all(slot.any() for slot in runtime.read_slots())
@@ -48,9 +48,8 @@ def test_weights_are_written_again_after_training(momentum: TrainableModel) -> N
     for _ in range(2):
         runtime.write(weights)
         np.testing.assert_array_equal(runtime.call("parameters")["a0"], weights.tensors()[0])
-        runtime.train(
-            Batch(np.ones((4, 6), np.float32), np.array([0, 1, 2, 0], np.int32), np.ones(4, np.float32), 4), 0.1
-        )
+        x, y = np.ones((4, 6), np.float32), np.array([0, 1, 2, 0], np.int32)
+        runtime.train([Batch(x, y, np.ones(4, np.float32), 4)], [0.1])
         assert (runtime.call("parameters")["a0"] != weights.tensors()[0]).any()
 
 
