@@ -1,7 +1,7 @@
 """The batches of several steps in one array each, for small models, whose steps run several in a call."""
 
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -60,14 +60,16 @@ def stacked_batches(
         sample_weight = sample_weight * weights[positions]
     x, index = only(examples.x, model.where, ADVICE), examples.index
     y = only(targets_of(model, examples.y if index is None else examples.y[index]), model.where, ADVICE)
-    own = cache(lambda: x if index is None else rows_at(x, index))
+    own: Array | None = None  # all of the examples' rows, once a step needs them
     start = 0
     for size in sizes:
         while start + size <= len(positions):
             steps = slice(start, start + size)
             some, start = positions[steps], start + size
             if len(examples) <= some.size:
-                rows, places = own(), some.astype(np.int32)
+                if own is None:
+                    own = x if index is None else rows_at(x, index)
+                rows, places = own, some.astype(np.int32)
             else:
                 rows, places = (
                     rows_at(x, (some if index is None else index[some]).reshape(-1)),
