@@ -14,6 +14,9 @@ that the median of a few would be theirs."""
 FEWEST_LONG, LONG_SECONDS = 2, 0.5
 """What is enough of longer rounds."""
 
+FEWEST_SLOWER, SLOWER = 4, 1.1
+"""What is enough of a place whose every round takes so many times the median of another place."""
+
 
 class _Period(NamedTuple):
     """The begin of a round, which ends with that of the next one."""
@@ -44,6 +47,11 @@ class _Measured:
         rounds = len(self.paces)
         long = rounds >= FEWEST_LONG and self.seconds >= LONG_SECONDS
         return (long or (rounds >= FEWEST_ROUNDS and self.seconds >= FEWEST_SECONDS)) and self.cost > 0
+
+    def clearly_slower(self, other: "_Measured") -> bool:
+        """Return whether the few rounds so far leave no doubt that they are slower than others."""
+        few = len(self.paces) >= FEWEST_SLOWER and self.cost > 0
+        return few and min(self.paces) > SLOWER * median(other.paces)
 
     def add(self, seconds: float, cost: float) -> None:
         self.seconds, self.cost = self.seconds + seconds, self.cost + cost
@@ -95,19 +103,22 @@ class Paces:
 
     def seconds(self, place: Place) -> float:
         """Return the seconds of a round of average cost in a place of which enough was measured."""
-        return next(each for evaluates in (False, True) if (each := self._of_round(place, evaluates)) is not None)
+        parts = (self._measured[place, evaluates] for evaluates in (False, True))
+        return self._of_round(next(part for part in parts if part.enough))
 
     def compared(self, one: Place, other: Place) -> tuple[float, float] | None:
-        """Return the seconds of a round of average cost in two places; None until both have rounds of one kind."""
+        """Return the seconds of a round of average cost in two places.
+
+        None until both have enough rounds of one kind, or the other one a few that are all slower.
+        """
         for evaluates in (False, True):
-            found = self._of_round(one, evaluates), self._of_round(other, evaluates)
-            if found[0] is not None and found[1] is not None:
-                return found[0], found[1]
+            first, second = self._measured[one, evaluates], self._measured[other, evaluates]
+            if first.enough and (second.enough or second.clearly_slower(first)):
+                return self._of_round(first), self._of_round(second)
         return None
 
-    def _of_round(self, place: Place, evaluates: bool) -> float | None:
-        part = self._measured[place, evaluates]
-        return median(part.paces) * self._cost() if part.enough else None
+    def _of_round(self, part: _Measured) -> float:
+        return median(part.paces) * self._cost()
 
     def _cost(self) -> float:
         """Return the average cost of a round."""

@@ -2,7 +2,15 @@
 
 import pytest
 
-from odt_sim.simulation.pace import FEWEST_LONG, FEWEST_ROUNDS, FEWEST_SECONDS, LONG_SECONDS, Paces
+from odt_sim.simulation.pace import (
+    FEWEST_LONG,
+    FEWEST_ROUNDS,
+    FEWEST_SECONDS,
+    FEWEST_SLOWER,
+    LONG_SECONDS,
+    SLOWER,
+    Paces,
+)
 
 
 def add(paces, place, seconds, cost, rounds=FEWEST_ROUNDS, *, evaluates=False, first=True):
@@ -42,6 +50,18 @@ def test_first_rounds_that_compute_embeddings_decide_nothing():
     add(paces, "processes", 0.003, 1, rounds=FEWEST_ROUNDS, first=False)
     add(paces, "this process", 0.004, 1, rounds=2 * FEWEST_ROUNDS)
     assert paces.compared("processes", "this process") == pytest.approx((0.003, 0.004))
+
+
+@pytest.mark.parametrize(("fastest", "decided"), [(1.01 * SLOWER, True), (0.99 * SLOWER, False)])
+def test_few_rounds_that_are_all_slower_decide(fastest, decided):
+    paces, second = Paces(), 2 * FEWEST_SECONDS / FEWEST_ROUNDS
+    add(paces, "processes", second, 1)
+    add(paces, "this process", 3 * second, 1, rounds=FEWEST_SLOWER - 2)
+    add(paces, "this process", fastest * second, 1, rounds=1, first=False)
+    assert paces.compared("processes", "this process") is None
+    add(paces, "this process", 3 * second, 1, rounds=1, first=False)
+    expected = pytest.approx((second, 3 * second)) if decided else None
+    assert paces.compared("processes", "this process") == expected
 
 
 def test_first_round_in_a_place_counts_not():
