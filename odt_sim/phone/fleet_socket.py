@@ -92,6 +92,7 @@ class Joining:
             "loss": model.loss,
             "from_logits": model.from_logits,
             "delta": model.delta,
+            "task": model.outputs[0].task,
             "regression": model.loss in REGRESSIONS,
             "batch_size": model.batch_size,
             "classes": model.classes,

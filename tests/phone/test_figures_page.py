@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim.metrics.device import figures, mean_loss
+from odt_sim.metrics.device import mean_loss, output_figures
+from odt_sim.model.manifest import Output, task_of
 
 RNG = np.random.default_rng(0)
 PROBABILITIES = RNG.dirichlet(np.ones(4), 30).astype(np.float32)
@@ -53,10 +54,29 @@ BODY = """async (given) => {
   return [figures(values, targets, objective), meanLoss(values, targets, objective)];
 }"""
 
+QUERIES = RNG.normal(size=(8, 14)).astype(np.float32).round(1)  # with ties
+RELEVANT = (RNG.random((8, 14)) < np.linspace(0, 0.4, 8)[:, np.newaxis]).astype(np.float32)  # the first query has none
+RANKINGS = {
+    "queries": (QUERIES, RELEVANT),
+    "one query": (QUERIES[:, :1], np.float32([0, 1, 0, 0, 0, 1, 0, 0])[:, np.newaxis]),
+    "nothing relevant": (QUERIES, np.zeros_like(QUERIES)),
+    "diverged": (np.where(QUERIES > 1, np.nan, QUERIES), RELEVANT),
+}
+
+
+@pytest.mark.parametrize("loss", ["binary_crossentropy", "mean_squared_error"])
+@pytest.mark.parametrize("case", RANKINGS)
+def test_figures_of_rankings_equal_those_of_python(case: str, loss: str, harness: Any) -> None:
+    outputs, y = RANKINGS[case]
+    assert_equal(harness, outputs, y, loss, True, "ranking")
+
 
 @pytest.mark.parametrize("case", CASES)
 def test_figures_equal_those_of_python(case: str, harness: Any) -> None:
-    outputs, y, loss, from_logits = CASES[case]
+    assert_equal(harness, *CASES[case])
+
+
+def assert_equal(harness: Any, outputs: Any, y: Any, loss: str, from_logits: bool, task: str | None = None) -> None:
     given = {
         "outputs": [None if np.isnan(value) else float(value) for value in outputs.ravel()],
         "outputShape": outputs.shape,
@@ -65,9 +85,11 @@ def test_figures_equal_those_of_python(case: str, harness: Any) -> None:
         "loss": loss,
         "from_logits": from_logits,
         "delta": 0.7,
+        "task": task,
     }
     found, found_loss = harness.evaluate(BODY, json.dumps(given))
-    expected = figures(outputs, y, loss, from_logits, 0.7)
+    output = Output("", loss, from_logits, 0.7, task=task or task_of(loss))
+    expected = output_figures(output, outputs, y)
     assert found.keys() == expected.keys()
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True)
     assert found_loss == pytest.approx(mean_loss(outputs, y, loss, from_logits, 0.7), rel=1e-9, nan_ok=True)

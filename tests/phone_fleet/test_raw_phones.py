@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from time import sleep
@@ -236,6 +237,15 @@ def test_phone_counts_the_examples_that_the_run_sent(softmax: TrainableModel, tm
     wait(lambda: phone.ended)
     assert phone.ended == "This page has another number of examples than the run sent; reload it."
     RawPhone(running.address)
+    running.finish()
+
+
+def test_phone_gets_the_task_of_the_model(softmax: TrainableModel, tmp_path: Path) -> None:
+    assert softmax.manifest
+    outputs = (replace(softmax.outputs[0], task="regression"),)
+    model = replace(softmax, manifest=replace(softmax.manifest, outputs=outputs))
+    running = Running(model, tmp_path / "run", devices=1, rounds=1)
+    assert RawPhone(running.address).welcome.header["task"] == "regression"
     running.finish()
 
 

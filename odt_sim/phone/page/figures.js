@@ -8,6 +8,7 @@ import { product } from "./frames.js";
 
 const EPSILON = 1e-7; // as in Keras: a probability of zero has a finite loss
 const MOST_TARGETS = 10; // targets of a regression that get an error of their own
+const PLACES = 10; // of a ranking, by which NDCG and hit rate are computed
 const REGRESSIONS = ["mean_squared_error", "mean_absolute_error", "huber", "cosine_similarity"];
 
 /** @typedef {import("./litert.js").Value} Value */
@@ -19,6 +20,7 @@ const REGRESSIONS = ["mean_squared_error", "mean_absolute_error", "huber", "cosi
  * @property {string} loss The name of the loss.
  * @property {boolean} from_logits Whether the outputs are logits rather than probabilities.
  * @property {number} delta The error at which Huber's loss turns from quadratic to linear.
+ * @property {string} [task] What the output is, such as `ranking`; by default the loss says it.
  */
 
 /**
@@ -53,11 +55,19 @@ export function meanLoss(outputs, y, objective) {
  * @returns {Record<string, number>} Undefined figures are absent.
  */
 export function figures(outputs, y, objective) {
-  const found = REGRESSIONS.includes(objective.loss)
-    ? regression(outputs, y)
-    : classification(outputs, y, objective);
-  const all = { ...found, loss: meanLoss(outputs, y, objective), examples: outputs.shape[0] };
+  const all = { ...ofTask(outputs, y, objective), loss: meanLoss(outputs, y, objective), examples: outputs.shape[0] };
   return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== null));
+}
+
+/**
+ * @param {Value} outputs
+ * @param {Value} y
+ * @param {Objective} objective
+ * @returns {Record<string, number | null>}
+ */
+function ofTask(outputs, y, objective) {
+  if (objective.task === "ranking") return ranking(outputs, y);
+  return REGRESSIONS.includes(objective.loss) ? regression(outputs, y) : classification(outputs, y, objective);
 }
 
 /**
@@ -109,6 +119,52 @@ function regression(outputs, y) {
   if (outputs.shape.length !== 2 || width === 1 || width > MOST_TARGETS) return known;
   const each = Array.from({ length: width }, (_, k) => errors.filter((_error, i) => i % width === k).map(Math.abs));
   return { ...known, ...Object.fromEntries(each.map((own, k) => [`mae_${k}`, mean(own)])) };
+}
+
+/**
+ * Return the figures of candidates that are relevant or not: a row of several scores is a query, single scores are one query.
+ *
+ * @param {Value} outputs
+ * @param {Value} y
+ * @returns {Record<string, number | null>}
+ */
+function ranking(outputs, y) {
+  const single = outputs.shape.length !== 2 || outputs.shape[1] === 1;
+  const shape = single ? [1, outputs.data.length] : outputs.shape;
+  const queries = rows({ data: outputs.data, shape });
+  const relevant = rows({ data: y.data, shape }).map((row) => row.map((value) => value > 0.5));
+  /** @template T @param {T[][]} table */
+  const candidates = (table) => table[0].map((_, k) => table.map((row) => row[k]));
+  return { ...firstPlaces(queries, relevant), auc: auc(candidates(queries), candidates(relevant)) };
+}
+
+/**
+ * Return NDCG and hit rate of the first places, over the queries with a relevant candidate.
+ *
+ * @param {number[][]} queries Scores, `[queries, candidates]`.
+ * @param {boolean[][]} relevant `[queries, candidates]`.
+ */
+function firstPlaces(queries, relevant) {
+  const ranked = queries.map((row, i) => inOrder(row, relevant[i])).filter((row) => row.includes(true));
+  if (!ranked.length || !queries.flat().every(Number.isFinite)) return { ndcg_at_10: null, hit_rate_at_10: null };
+  const gains = ranked[0].map((_, place) => (place < PLACES ? 1 / Math.log2(place + 2) : 0));
+  const gained = ranked.map((row) => sum(gains.filter((_, place) => row[place])));
+  const best = ranked.map((row) => sum(gains.slice(0, row.filter(Boolean).length)));
+  return {
+    ndcg_at_10: mean(gained.map((gain, i) => gain / best[i])),
+    hit_rate_at_10: mean(ranked.map((row) => Number(row.slice(0, PLACES).includes(true)))),
+  };
+}
+
+/**
+ * Return whether the candidate at each place is relevant, the highest score first; of equal scores the irrelevant first.
+ *
+ * @param {number[]} scores
+ * @param {boolean[]} relevant
+ */
+function inOrder(scores, relevant) {
+  const order = scores.map((_, k) => k).sort((a, b) => scores[b] - scores[a] || Number(relevant[a]) - Number(relevant[b]));
+  return order.map((k) => relevant[k]);
 }
 
 /**
