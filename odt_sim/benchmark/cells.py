@@ -105,7 +105,12 @@ def read_outcome(path: Path) -> Outcome | None:
 
 
 def ended(cell: Cell) -> Outcome | None:
-    """Return what came of a cell that need not run again, with this budget and these seeds."""
+    """Return what came of a cell that need not run again: with this budget and these seeds, unless it failed.
+
+    What made it fail may be gone, such as a full disk, or a lack of memory in which its process was killed.
+    """
     found = read_outcome(cell.path)
-    same = found and (found.budget, [*found.seeds]) == (cell.plan.budget, [*cell.plan.seeds])
+    if found is None or found.status == "failed":
+        return None
+    same = (found.budget, [*found.seeds]) == (cell.plan.budget, [*cell.plan.seeds])
     return found if same else None

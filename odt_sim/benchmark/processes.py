@@ -42,7 +42,8 @@ class _Worker:
             code = process.wait()
             if code in INTERRUPTS:  # often before this process itself: a terminal's Ctrl-C goes to both
                 raise KeyboardInterrupt
-            reason = f"its process ended with exit code {code}; see {cell.log}"
+            reason = f"its process ended with exit code {code}"
+            _end(process)
             self._process = None
             write_outcome(cell, Outcome(status="failed", reason=reason, budget=cell.plan.budget, seeds=cell.plan.seeds))
 
@@ -62,12 +63,16 @@ class _Worker:
         """End the process at once."""
         self._stopped = True
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
-                assert pipe is not None
-                with suppress(BrokenPipeError):
-                    pipe.close()
+            _end(self._process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        with suppress(BrokenPipeError):
+            pipe.close()
 
 
 def run_cells(cells: Sequence[Cell], jobs: int) -> Iterator[tuple[Cell, Outcome]]:

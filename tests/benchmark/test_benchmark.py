@@ -173,6 +173,14 @@ def test_cell_whose_process_is_interrupted_has_no_outcome(ended_by, tmp_path, mo
     assert ended(cell(tmp_path)) is None
 
 
+def test_cell_whose_process_was_killed_fails_and_runs_again(tmp_path, monkeypatch):
+    dies = f"import os; input(); os.kill(os.getpid(), {signal.SIGKILL:d})"
+    monkeypatch.setattr(processes, "WORKER", (sys.executable, "-S", "-c", dies))
+    [(_, outcome)] = run_cells([cell(tmp_path)], 1)
+    assert (outcome.status, outcome.reason) == ("failed", "its process ended with exit code -9")
+    assert ended(cell(tmp_path)) is None
+
+
 @pytest.mark.slow
 def test_killed_benchmark_resumes_and_writes_ranks_and_page(folder, capsys, digits_mlp):
     child = subprocess.Popen([*COMMAND, *TINY], start_new_session=True)
