@@ -59,11 +59,13 @@ def finding(results: Results) -> str:
     test, difference = results.friedman, results.critical_difference
     if test is None or difference is None:
         return f"{text} With one task there is no test of ranks."
-    near = sum(rank - average[0] <= difference for rank in average[1:])
+    near, others = sum(rank - average[0] <= difference for rank in average[1:]), len(average) - 1
+    closer = f"{near} of the {others} others {'is' if near == 1 else 'are'} closer to the best."
+    if others == 1:
+        closer = f"the other one is{'' if near else ' not'} closer to the best."
     return (
         f"{text} That ranks differ between strategies has Friedman's p {probability(test.p)}. On {len(results.tasks)} tasks, "
-        f"average ranks must differ by {difference:.1f} to tell two strategies apart (Nemenyi): {near} of the "
-        f"{len(average) - 1} others are closer to the best."
+        f"average ranks must differ by {difference:.1f} to tell two strategies apart (Nemenyi): {closer}"
     )
 
 

@@ -108,7 +108,11 @@ class _Files:
             if types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type)
         ]
         if not numeric and len(left) != 1:
-            raise DataError(f"{self.where}: has no numeric columns; name those of the inputs by data.features")
+            found = ", ".join(field.name for field in left) or "no others"
+            raise DataError(
+                f"{self.where}: expected numeric columns beside target, users and times, found {found}; name those of the "
+                "inputs by data.features"
+            )
         if texts := [field.name for field in left if numeric and field.name not in numeric]:
             warnings.warn(
                 f"{self.where}: left out what is not numeric: {', '.join(texts)}; correct or encode it, or name the "

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from itertools import dropwhile
@@ -93,13 +93,7 @@ def data_frame(
     check_known(f"data {name}", named, frame.columns)
     if features is None:
         left = [column for column in frame.columns if column not in (*targets, *others) and not _has_no_name(column)]
-        features = [column for column in left if frame[column].dtype.kind in "iufb"]
-        if texts := [str(column) for column in left if column not in features]:
-            warnings.warn(
-                f"data {name}: left out what is not numeric: {', '.join(texts)}; correct or encode it, or name the inputs "
-                "by data.features",
-                stacklevel=2,
-            )
+        features = _numeric(frame, left, name)
         behind = dropwhile(_has_no_name, frame.columns)  # the first ones are an index
         if unnamed := [column for column in behind if _has_no_name(column) and column not in named]:
             warnings.warn(
@@ -107,9 +101,10 @@ def data_frame(
                 "the inputs by data.features",
                 stacklevel=2,
             )
+    if not features:
+        raise ConfigurationError("data.features: expected at least one column, found []; null takes all numeric ones")
     numeric = [*columns_of(features), *_listed(target)]
-    wrong = [column for column in numeric if frame[column].dtype.kind not in "iufb"] or ([] if features else ["any"])
-    if wrong:
+    if wrong := [column for column in numeric if frame[column].dtype.kind not in "iufb"]:
         raise DataError(f"data {name}: feature {wrong[0]!r} is not numeric; name others by data.features, or encode it")
     for column in named[: len(targets) + len(others)]:
         if frame[column].isna().any():
@@ -131,6 +126,26 @@ def _rows(frame: Any, named: Named, converted: Callable[[Any], Array]) -> Rows:
     if isinstance(named, Mapping):
         return rows_of({name: only(_rows(frame, each, converted), name, "") for name, each in named.items()})
     return converted(frame[named]) if isinstance(named, str) else np.asarray(frame[[*named]].to_numpy(np.float32))
+
+
+def _numeric(frame: Any, columns: Sequence[Any], name: str) -> list[str]:
+    """Return the numeric ones of columns, and warn of the others.
+
+    Raises:
+        DataError: None is numeric.
+    """
+    numeric = [column for column in columns if frame[column].dtype.kind in "iufb"]
+    texts = ", ".join(str(column) for column in columns if column not in numeric)
+    if not numeric:
+        found = f"found {texts}; encode them" if texts else "found no others; add columns"
+        raise DataError(f"data {name}: expected numeric columns beside target, users and times, {found}")
+    if texts:
+        warnings.warn(
+            f"data {name}: left out what is not numeric: {texts}; correct or encode it, or name the inputs by "
+            "data.features",
+            stacklevel=3,
+        )
+    return numeric
 
 
 def _has_no_name(column: Any) -> bool:

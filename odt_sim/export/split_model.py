@@ -20,6 +20,7 @@ RANDOM = (
     keras.layers.SpatialDropout2D,
     keras.layers.SpatialDropout3D,
 )
+STRENGTHS = ("rate", "stddev")  # with 0 a random layer draws no numbers
 ADVICE = "leave embed out, or name the last layers as the head"
 
 
@@ -69,12 +70,15 @@ def check_not_random(body: keras.Model, trained: Trace) -> None:
     generators = {handle(v) for v in random_states_of(body)}
     for op in trained.live_operations(weights=()):
         if trained.variables.get(op.name) in generators:
-            names = [layer.name for layer in leaf_layers(body) if _draws(layer)]
+            layers = [layer for layer in leaf_layers(body) if _draws(layer)]
+            strengths = [f"layer.{name}" for name in STRENGTHS if any(hasattr(layer, name) for layer in layers)]
+            advice = f"set {' or '.join(strengths)} = 0 of each, or leave embed out" if strengths else "leave embed out"
             raise ExportError(
-                f"embed: the body draws random numbers, also with training=False in its call, in {', '.join(names)}; "
-                "its features differ from step to step, so set layer.rate = 0 of each, or leave embed out"
+                "embed: the body draws random numbers, also with training=False in its call, in "
+                f"{', '.join(layer.name for layer in layers)}; its features differ from step to step, so {advice}"
             )
 
 
 def _draws(layer: keras.layers.Layer) -> bool:
-    return len(layer.variables) > len(layer.weights) and getattr(layer, "rate", 1) != 0
+    strength = next((getattr(layer, name) for name in STRENGTHS if hasattr(layer, name)), None)
+    return len(layer.variables) > len(layer.weights) and strength != 0

@@ -191,6 +191,11 @@ def test_counts_of_one_are_singular_and_short_times_in_seconds(root):
     assert list(table(alone, RANKS)) == ["fedavg"]
 
 
+def test_finding_of_two_strategies_speaks_of_the_other_one(root):
+    found = read_results(root, [*TASKS], ["fedavg", "fedper"])
+    assert finding(found).endswith(" (Nemenyi): the other one is closer to the best.")
+
+
 def test_a_strategy_does_not_win_by_the_devices_that_it_loses(results):
     pictures = results.tasks[0]
     best = pictures.best("mean")

@@ -84,7 +84,6 @@ def test_columns_form_several_inputs_and_targets(path):
         (("kind", "owner"), "has no column 'owner'"),
         (("size:size",), r"has no column 'size:size'; .*so quote the mapping: 'data.KEY=\{...,size:size}'"),
         (("kind", "who", ["note"]), "feature 'note' is not numeric"),
-        (("kind", "who", []), "feature 'any' is not numeric"),
         ((["age", "note"],), "feature 'note' is not numeric"),
         (("kind", "who", {"id": "note"}), "feature 'note' is not numeric"),
     ],
@@ -98,12 +97,20 @@ def test_wrong_columns_are_refused(csv, arguments, message):
     ("features", "message"),
     [
         ("age", r"^data\.features: expected a list of columns, found 'age'; write it as \[age\]$"),
+        ([], r"^data\.features: expected at least one column, found \[\]; null takes all numeric ones$"),
         (["weight", "age"], r"^data\.features: contains the target 'age', which must not be an input; leave it out$"),
     ],
 )
 def test_wrong_features_are_refused(csv, features, message):
     with pytest.raises(ConfigurationError, match=message):
         table(csv, "age", features=features)
+
+
+@pytest.mark.parametrize(("header", "found"), [("who,note,hue", "note, hue; encode"), ("who", "no others; add")])
+def test_table_without_numeric_inputs_is_refused_with_its_columns(tmp_path, header, found):
+    (tmp_path / "t.csv").write_text(f"{header},kind\n{header},1\n")
+    with pytest.raises(DataError, match=rf"t\.csv: expected numeric columns beside .*, found {found}"):
+        table(tmp_path / "t.csv", "kind", "who")
 
 
 def test_missing_values_are_named(csv):

@@ -217,10 +217,16 @@ def nested() -> Any:
     return keras.Sequential([layers.Input((4,)), inner])
 
 
+def body_with(random: Any) -> Any:
+    return keras.Sequential([layers.Input((4,)), layers.Dense(3), random, layers.ReLU(), layers.Dense(3)])
+
+
 def random_body() -> Any:
-    return keras.Sequential(
-        [layers.Input((4,)), layers.Dense(3), layers.Dropout(0.1, name="drop"), layers.ReLU(), layers.Dense(3)]
-    )
+    return body_with(layers.Dropout(0.1, name="drop"))
+
+
+def noisy_body() -> Any:
+    return body_with(layers.GaussianNoise(0.1, name="noise"))
 
 
 def skipped() -> Any:
@@ -235,7 +241,16 @@ def behind() -> Any:
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (nested, {"embed": True}, r"embed: the head of model .* is inside a nested model"),
-    (random_body, {"embed": True}, r"embed: the body draws random numbers, also .*, in drop; its features"),
+    (
+        random_body,
+        {"embed": True},
+        r"embed: the body draws random numbers, also .*, in drop; .* layer\.rate = 0 of each",
+    ),
+    (
+        noisy_body,
+        {"embed": True},
+        r"also with training=False in its call, in noise; .*, so set layer\.stddev = 0 of each",
+    ),
     (skipped, {"embed": True}, r"embed: a path bypasses layer 'head'"),
     (behind, {"embed": True}, r"embed: layer 'after' follows the head"),
     (skipped, {"train_groups": "head"}, r"train_groups: expected a list of groups, found 'head'"),
