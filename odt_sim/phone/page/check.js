@@ -71,7 +71,8 @@ export async function check(subject, progress = () => {}) {
 
 /**
  * Return the largest difference of a call's outputs, relative to the largest of their values. Floats share that scale: some
- * weights have gradients of 0, and hold nothing but rounding errors. Integers have a scale for each tensor.
+ * weights have gradients of 0, and hold nothing but rounding errors. Integers have a scale for each tensor. That of a loss is
+ * 1 at least: a model that fits its examples has a loss near 0, whose rounding error is that of the larger outputs.
  *
  * @param {Readonly<Record<string, Numbers>>} found
  * @param {Readonly<Record<string, Numbers>>} expected
@@ -83,7 +84,7 @@ export function difference(found, expected) {
   for (const [name, values] of Object.entries(expected)) {
     if (found[name]?.length !== values.length) return Infinity;
     const own = farthest(found[name], values);
-    const greatest = magnitude(values);
+    const greatest = Math.max(magnitude(values), name === "loss" ? 1 : 0);
     if (values instanceof Float32Array) [distance, scale] = [Math.max(distance, own), Math.max(scale, greatest)];
     else ratios.push(own / (greatest || 1));
   }
@@ -141,7 +142,7 @@ function tableOf(findings) {
     "div",
     {},
     table(["Signature", "Calls", "Largest relative difference", "Result"], rows),
-    element("p", { class: "muted" }, `Relative to the largest value of each call; equal up to ${number(TOLERANCE)}.`),
+    element("p", { class: "muted" }, `Relative to the largest value of each call, 1 for a smaller loss; equal up to ${number(TOLERANCE)}.`),
   );
 }
 
