@@ -50,7 +50,7 @@ Space = Mapping[str, Choice | Interval]
 """What is drawn, by the key of its override."""
 
 
-DATA_KEYS = ("seed", "data", "fleet.devices", "fleet.unseen", "fleet.evaluated")
+DATA_KEYS = ("seed", "data", "data.seed", "data.path", "fleet.devices", "fleet.unseen", "fleet.evaluated")
 DATA_GROUPS = ("partition", "drift", "arrival", "split")
 """What decides the devices and their examples: single keys, and groups with all of their settings."""
 

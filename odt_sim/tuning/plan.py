@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
 from odt_sim.strategies.search_ranges import RANGES
 
 IRRELEVANT = ("backend", "tracker", "hydra/launcher", "hydra.launcher.")
@@ -14,8 +17,11 @@ OF_THE_SEARCH = ("hydra.sweeper.",)
 
 
 def is_fixed(override: str) -> bool:
-    """Return whether an override gives its key one value, which may be a list or a mapping."""
-    return "interval(" not in override and ("," not in override or "=[" in override or "={" in override)
+    """Return whether an override gives its key one value, which may be a list, a mapping, or a text with commas in quotes."""
+    try:
+        return not OverridesParser.create().parse_override(override).is_sweep_override()
+    except HydraException:
+        return True  # refused with the other fixed ones, when the configuration is composed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -202,6 +202,7 @@ def test_a_trial_does_not_win_by_the_devices_that_it_loses(tmp_path):
         ),
         (["train.epochs=1,2", "hydra.sweeper.n_trial=3"], r".*n_trial"),
         (["train.epochs=1,2", "seed=0,1"], r"seed: expected one value in a search, .*; odt-sim tune runs the winner"),
+        (["data=synthetic", "data.seed=0,1"], r"data\.seed: expected one value in a search, .*; search once for each"),
         (["partition.alpha=interval(0.1,1)"], r"partition\.alpha: expected one value in a search, which would choose"),
     ],
 )

@@ -11,7 +11,7 @@ from odt_sim.cli.overrides import composed
 from odt_sim.cli.search_space import parsed_space
 from odt_sim.cli.tune import resumable
 from odt_sim.strategies.search_ranges import RANGES
-from odt_sim.tuning.plan import Plan, folder_of
+from odt_sim.tuning.plan import Plan, folder_of, is_fixed
 from odt_sim.tuning.winners import Winner, winner
 
 FEW = ["model=digits_mlp", "backend=serial", "run.rounds=1", "fleet.devices=4", "fleet.unseen=1"]
@@ -47,6 +47,21 @@ def test_overrides_replace_what_is_searched():
 def test_record_of_what_is_searched_has_the_overrides():
     tuned = plan("train.learning_rate=tag(log,interval(0.1,1))", "train.epochs=2", "hydra.sweeper.n_jobs=2")
     assert tuned.searched("fedavg") == {"train.learning_rate": "tag(log,interval(0.1,1))"}
+
+
+@pytest.mark.parametrize(
+    ("override", "fixed"),
+    [
+        ("data.path='a, b.csv'", True),
+        ('data.path="a,b.csv"', True),
+        ("data.features=[a,b]", True),
+        ("train.epochs=range(3)", False),
+        ("model.units=[8],[8,8]", False),
+        ("model.name=unclosed'", True),
+    ],
+)
+def test_quotes_and_brackets_make_one_value(override, fixed):
+    assert is_fixed(override) == fixed
 
 
 def test_report_runs_the_winner_on_its_own_seeds():
@@ -97,6 +112,7 @@ def test_interrupted_command_says_how_to_resume():
         ),
         (["strategy=fedavg,no"], "Could not find 'strategy/no'; choose one of "),
         (["strategy=fedavg", "run.round=3"], "run.round: "),
+        (["strategy=fedavg", "train.learning_rate=0.1'"], 'override "train.learning_rate=0.1\'": '),
         (["strategy=fedavg", "partition=iid,dirichlet"], "partition: expected one value in a search"),
     ],
 )
