@@ -28,13 +28,22 @@ def write_tensors(path: Path, tensors: Mapping[str, Array], metadata: Mapping[st
     write_file(path, packed(tensors, metadata))
 
 
+def read_saved(path: Path) -> bytes:
+    """Read the file of a checkpoint, or of weights.
+
+    Raises:
+        CheckpointError: It is missing.
+    """
+    return Folder(path.parent).read(path.name)
+
+
 def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
     """Read the tensors and texts that `write_tensors` wrote.
 
     Raises:
         CheckpointError: The file is missing, damaged or of another version.
     """
-    return unpacked(Folder(path.parent).read(path.name), str(path))
+    return unpacked(read_saved(path), str(path))
 
 
 def write_checkpoint(
@@ -50,13 +59,18 @@ def write_checkpoint(
     write_tensors(path, tensors, {"fingerprint": model.fingerprint, "epochs": str(epochs), "steps": str(steps)})
 
 
-def read_checkpoint(path: Path, model: TrainableModel) -> tuple[Weights, list[Array], int, int]:
-    """Read weights, slots, epochs and steps that `write_checkpoint` wrote.
+def checkpoint_of(content: bytes, path: Path, model: TrainableModel) -> tuple[Weights, list[Array], int, int]:
+    """Return the weights, slots, epochs and steps that `write_checkpoint` wrote.
+
+    Args:
+        content: The file.
+        path: Its path, for errors.
+        model: The device's model.
 
     Raises:
-        CheckpointError: The file is missing, damaged, of another model, or not a device's checkpoint.
+        CheckpointError: The file is damaged, of another model, or not a device's checkpoint.
     """
-    tensors, texts = read_tensors(path)
+    tensors, texts = unpacked(content, str(path))
     if texts.get("fingerprint") != model.fingerprint:
         raise CheckpointError(f"{path}: belongs to another model than {model.where}; use a checkpoint of this model")
     slots = [f"optimizer.{i}" for i in range(len(model.slots))]
@@ -67,14 +81,18 @@ def read_checkpoint(path: Path, model: TrainableModel) -> tuple[Weights, list[Ar
     return weights, [tensors[name] for name in slots], int(texts["epochs"]), steps
 
 
-def read_weights(path: Path, model: TrainableModel) -> Weights | None:
-    """Read a `.safetensors` file of weights alone, as the phone's page saves it; None for other files, such as checkpoints.
+def weights_alone(content: bytes, path: Path, model: TrainableModel) -> Weights | None:
+    """Return the weights of a `.safetensors` file of weights alone, as the phone's page saves it; None for other files.
+
+    Args:
+        content: The file.
+        path: Its path, for errors.
+        model: The device's model.
 
     Raises:
-        CheckpointError: The file is missing, damaged or of another model.
+        CheckpointError: The file is of another model.
         ModelError: A weight has another shape.
     """
-    content = Folder(path.parent).read(path.name)
     try:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         if not isinstance(header, dict) or "__metadata__" in header:

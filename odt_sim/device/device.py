@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from odt_sim.data.columns import Rows, arrays_of, only, rows_of
 from odt_sim.device.batches import Batch, batches
-from odt_sim.device.checkpoint import read_checkpoint, read_weights, write_checkpoint
+from odt_sim.device.checkpoint import checkpoint_of, read_saved, weights_alone, write_checkpoint
 from odt_sim.device.examples import Examples, check_ids, checked_inputs
 from odt_sim.device.further_inputs import NONE, SAMPLE_WEIGHT, FurtherInputs, checked_call
 from odt_sim.device.inference import Calls, Inference
@@ -531,9 +531,10 @@ class Device:
                 "make them by Weights.from_tensors(model.layout, arrays)"
             )
         if not isinstance(weights, Weights):
-            alone = read_weights(Path(weights), self.model)
+            path, content = Path(weights), read_saved(Path(weights))
+            alone = weights_alone(content, path, self.model)
             if alone is None:
-                saved, slots, self._epochs, self._steps_done = read_checkpoint(Path(weights), self.model)
+                saved, slots, self._epochs, self._steps_done = checkpoint_of(content, path, self.model)
                 return self._replace(saved, slots)
             weights = alone
         shapes = self.model.layout.shapes

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 
 from odt_sim.model.graph import Graph, Subgraph
 
-ACTIVATION = r"(.*/)?(Relu|Relu6|Minimum|Maximum)[_\d]*"
-KEPT = ("RELU", "RELU6", "RELU_N1_TO_1", "MINIMUM", "MAXIMUM")
+ACTIVATIONS = ("Relu", "Relu6", "Maximum", "Minimum")
+"""TensorFlow's ops that its converter may make a part of a product; the last two are the bounds of hard_tanh."""
+NAMED = rf"(.*/)?({'|'.join(ACTIVATIONS)})[_\d]*"
+KEPT = (*map(str.upper, ACTIVATIONS), "RELU_N1_TO_1")
 
 
 def lost_activations(graph: Graph, signature: str) -> Iterator[str]:
@@ -26,5 +28,5 @@ def _lost(subgraph: Subgraph) -> Iterator[str]:
         if op.kind == "BATCH_MATMUL" and op.outputs[0] not in activated:
             tensor = subgraph.tensors[op.outputs[0]]
             _, *fused = tensor.name.split(";")
-            if len(tensor.shape) == 2 and any(re.fullmatch(ACTIVATION, name) for name in fused):
+            if len(tensor.shape) == 2 and any(re.fullmatch(NAMED, name) for name in fused):
                 yield tensor.name

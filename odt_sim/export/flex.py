@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from odt_sim.doctor.lost_activations import ACTIVATIONS
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.graph import argument
@@ -152,7 +153,6 @@ def _replace_erfc(definition: Any) -> None:
         node.input[:] = [one.name, erf.name]
 
 
-ACTIVATIONS = ("Relu", "Relu6", "Maximum", "Minimum")  # the last two are the bounds of hard_tanh
 LAYOUTS = frozenset(
     """
     BroadcastTo EnsureShape ExpandDims Identity Pack Pad PadV2 Reshape Slice Squeeze StopGradient StridedSlice Tile Transpose

@@ -32,8 +32,8 @@ MIXTURE = "mixture"
 """pi in `device.state`, `[components]`."""
 E_STEPS = 100
 """The E-steps of a device without pi; the models are fixed, so that its losses are computed once."""
-LEAST = 1e-6
-"""The smallest weight of an example."""
+LEAST_SHARE = 1e-6
+"""The smallest share of an example in the training of a model."""
 
 Shares = NDArray[np.float64]
 
@@ -70,7 +70,7 @@ class FedEM(Strategy):
             device.begin_again()
             device.restore(model)
             # Shares of a diverged model are NaN, which no weight may be; its NaN losses exclude the device.
-            weights = np.nan_to_num(np.maximum(shares[:, i], LEAST), nan=1.0)
+            weights = np.nan_to_num(np.maximum(shares[:, i], LEAST_SHARE), nan=1.0)
             losses.append(device.train(inputs={"sample_weight": weights.astype(np.float32)}))
             changes[_name(i)] = device.weights.select(model.layout) - model
         device.state[MIXTURE] = shares.mean(axis=0)
