@@ -8,10 +8,8 @@ not even that of an activation that is the signature's own output: such a file i
 import re
 from collections.abc import Iterator
 
-from odt_sim.model.graph import Graph, Subgraph
+from odt_sim.model.graph import ACTIVATIONS, Graph, Subgraph
 
-ACTIVATIONS = ("Relu", "Relu6", "Maximum", "Minimum")
-"""TensorFlow's ops that its converter may make a part of a product; the last two are the bounds of hard_tanh."""
 NAMED = rf"(.*/)?({'|'.join(ACTIVATIONS)})[_\d]*"
 KEPT = (*map(str.upper, ACTIVATIONS), "RELU_N1_TO_1")
 

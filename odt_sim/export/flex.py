@@ -10,13 +10,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from odt_sim.doctor.lost_activations import ACTIVATIONS
 from odt_sim.errors import ExportError
 from odt_sim.export.lowering import Trace
 from odt_sim.export.lowering.graph import argument
 from odt_sim.export.parameters import parameter_names, unique, weights_of
 from odt_sim.export.signatures import Program, Signatures, Variable, copies, handle, numbered, reader, writer
 from odt_sim.export.tracing import Function, named
+from odt_sim.model.graph import ACTIVATIONS
 
 CHECKPOINT_PATH = tf.TensorSpec([], tf.string, "checkpoint_path")
 

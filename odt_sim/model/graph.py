@@ -23,6 +23,9 @@ HANDLES = ("VAR_HANDLE", "FlexVarHandleOp")
 RANDOM = ("RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL")
 """Ops with a sequence of their own, which a copy of the op begins again."""
 
+ACTIVATIONS = ("Relu", "Relu6", "Maximum", "Minimum")
+"""TensorFlow's ops that its converter may make a part of a product; the last two are the bounds of hard_tanh."""
+
 CALLS = {
     "WHILE": ("condSubgraphIndex", "bodySubgraphIndex"),
     "IF": ("thenSubgraphIndex", "elseSubgraphIndex"),
