@@ -18,22 +18,25 @@ endif
 # Where an image sets it, each pytest, command and Ray worker compiles all modules again: 15 s and 0.5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Files with long tests come first, see tests/conftest.py: at the end no core waits for another.
+ALL_CORES = --numprocesses auto --dist loadfile --no-loadscope-reorder
+
 .PHONY: demo docs test test-slow test-both test-main test-flex test-flower test-torch test-oldest-ray test-phone lint-phone test-cluster test-all fuzz torture check benchmarks clean
 
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
 
 test: .venv/.dev-installed  ## run the fast tests on all cores: every feature, in about a quarter of an hour
-	$(BIN)/pytest --numprocesses auto --dist loadfile -m "not slow and not phone"
+	$(BIN)/pytest $(ALL_CORES) -m "not slow and not phone"
 
 test-slow: .venv/.dev-installed  ## run the slow tests: kills, clusters, fuzzing, every shipped model
-	$(BIN)/pytest --numprocesses auto --dist loadfile -m "slow and not phone"
+	$(BIN)/pytest $(ALL_CORES) -m "slow and not phone"
 
 test-both: .venv/.dev-installed  ## run the fast and the slow tests at once: they share the start of TensorFlow, of Ray and of pytest
-	$(BIN)/pytest --numprocesses auto --dist loadfile -m "not phone"
+	$(BIN)/pytest $(ALL_CORES) -m "not phone"
 
 test-main: .venv/.all-installed tests/phone/node_modules/.installed  ## run all tests of .venv at once: those above and below but for flex and flower
-	$(BIN)/pytest --numprocesses auto --dist loadfile
+	$(BIN)/pytest $(ALL_CORES)
 
 test-all: test-main test-flex test-flower test-oldest-ray lint-phone  ## run all tests
 
@@ -60,10 +63,10 @@ lint-phone: tests/phone/node_modules/.installed  ## lint the phone's page and ch
 	tests/phone/node_modules/.bin/tsc --project tests/phone
 
 test-phone: .venv/.dev-installed lint-phone  ## drive the phone's page in Chromium
-	$(BIN)/pytest --numprocesses auto --dist loadfile tests/phone
+	$(BIN)/pytest $(ALL_CORES) tests/phone
 
 test-cluster: .venv/.all-installed  ## run the tests of ray job submit, S3 and the trackers, with their packages
-	$(BIN)/pytest --numprocesses auto --dist loadfile tests/cluster tests/trackers
+	$(BIN)/pytest $(ALL_CORES) tests/cluster tests/trackers
 
 check: .venv/.dev-installed  ## lint, check the formatting and the types
 	$(BIN)/ruff check

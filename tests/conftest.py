@@ -4,6 +4,7 @@ import hashlib
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -49,6 +50,14 @@ TRANSFER = {
 LINEAR = {"_target_": "odt_sim.export.zoo.softmax_regression", "input_shape": [6], "classes": 2}
 CLOUDS = {**LINEAR, "classes": 3}
 SMALL = {"loss": "sparse_categorical_crossentropy", "batch_size": 4, "seed": 0}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that have slow tests, which other hooks have marked by now, then with those of many tests."""
+    long = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("phone")}
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path not in long, -tests[item.path]))
 
 
 @pytest.fixture(scope="session", autouse=True)
