@@ -2,6 +2,7 @@
 
 import errno
 import io
+import logging
 import socket
 import ssl
 import time
@@ -113,6 +114,7 @@ class Server:
             tls: The certificate; None for plain HTTP.
             largest_message: The largest WebSocket message, in bytes.
         """
+        logging.getLogger("uvicorn.error").addFilter(_worth_printing)
         self._sockets = [listening]
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -155,3 +157,8 @@ class Server:
         """Stop the server and close its connections."""
         self._server.should_exit = True
         self._thread.join(2 * SECONDS_TO_STOP)
+
+
+def _worth_printing(record: logging.LogRecord) -> bool:
+    """Return False for uvicorn's error about a browser that does not close its TLS connection in time."""
+    return not str(record.msg).startswith("Cancel %s running task(s)")

@@ -1,9 +1,13 @@
 """The web server of `odt_sim.phone`, on loopback: who is answered, and with what."""
 
+import gc
 import socket
+import ssl
+import subprocess
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
+from shutil import which
 from urllib.parse import urlsplit
 
 import pytest
@@ -185,3 +189,24 @@ def test_unusable_certificate_is_one_line(tmp_path: Path) -> None:
     for name in ("a.pem", "missing.pem"):
         with pytest.raises(ConfigurationError, match=r"^--certificate .*: cannot use them"):
             server.Tls(tmp_path / name, tmp_path / "a.pem").check()
+
+
+@pytest.mark.skipif(which("openssl") is None, reason="needs the program openssl")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # uvicorn leaves the connection open
+def test_silent_client_over_https_leaves_no_line_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    new = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=phone"]
+    files = ["-keyout", key, "-out", certificate]
+    subprocess.run(["openssl", *new, *files], check=True, capture_output=True)
+    monkeypatch.setattr(server, "SECONDS_TO_STOP", 1)
+    listening = server.listen("127.0.0.1", 0)
+    context = ssl._create_unverified_context()
+    with server.Server(phone_app(TOKEN, "127.0.0.1"), listening, server.Tls(certificate, key)):
+        silent = context.wrap_socket(socket.create_connection(listening.getsockname()))
+        silent.sendall(f"GET /{TOKEN}/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        assert silent.recv(100).startswith(b"HTTP/1.1 200")
+    silent.close()
+    gc.collect()
+    assert caplog.messages == []
