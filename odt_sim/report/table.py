@@ -1,5 +1,6 @@
 """The comparison as tables for the terminal: all configurations, and each against its reference."""
 
+import math
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -66,13 +67,14 @@ def comparison_table(comparison: Comparison, width: int = 100) -> Table | Text:
     if not comparison.rows:
         return Text("\n").join(_failures(comparison))
     shown = _fitting(comparison, width)
+    taken = sum(1 + _width(comparison, column) for column in shown)
     percent = ", %" if is_percent(comparison.metric) else ""
     table = _empty_table(f"Test {metric_name(comparison.metric)} by strategy{percent}")
     table.add_column("\nstrategy", overflow="fold")
     for column in shown:
         table.add_column(_heading(column), justify="right", no_wrap=True)
     for row in comparison.rows:
-        table.add_row(_name(row), *(_cell(comparison, row, column) for column in shown))
+        table.add_row(_name(row, width - taken), *(_cell(comparison, row, column) for column in shown))
     table.caption = _caption(comparison, shown)
     return table
 
@@ -92,11 +94,12 @@ def paired_table(comparison: Comparison, width: int = 100) -> Table | Text | Non
     ]
     if not known:
         return Text("\n").join(refused) if refused else None
-    names = {row.label: _name(row) for row in comparison.rows}
     columns = {
         heading: [_paired_cells(row, comparison.metric)[heading] for row in known]
         for heading in _fitting_pairs(comparison, known, width)
     }
+    taken = sum(1 + max(map(len, (heading, *cells))) for heading, cells in columns.items())
+    names = {row.label: _name(row, width - taken) for row in comparison.rows}
     table = _empty_table(f"{against(comparison)}, device by device: {pairs_unit(comparison)}")
     table.add_column("strategy", overflow="fold")
     for heading in columns:
@@ -132,9 +135,13 @@ def _empty_table(title: str) -> Table:
     )
 
 
-def _name(row: Configuration) -> Text:
-    """Return a configuration's label, an override per line, with marks: selected of several, still improving, pruned."""
+def _name(row: Configuration, width: float = math.inf) -> Text:
+    """Return a configuration's label, an override per line, with marks: selected of several, still improving, pruned.
+
+    The value of an override that is too long gets a line of its own: folded within its digits it would read as another.
+    """
     first, *overrides = row.label.split(" ")
+    overrides = [item if 2 + len(item) <= width else item.replace("=", "=\n    ", 1) for item in overrides]
     known = ((" †", row.chosen), (" ↗", row.improving), (" ‡", row.pruned))
     marks = "".join(mark for mark, holds in known if holds)
     return Text("\n  ".join([f"{first}{marks}", *overrides]))

@@ -174,6 +174,15 @@ def test_columns_are_dropped_before_overrides_are_folded(tmp_path):
     assert re.search(r"^  train\.learning_rate=0\.01 ", render(tmp_path, width=80), re.MULTILINE)
 
 
+@pytest.mark.parametrize("rendered", [render, render_pairs])
+def test_value_of_a_long_override_is_never_folded(tmp_path, rendered):
+    for value in ("0.03571", "0.0981"):
+        write_run(tmp_path / value, "ditto", overrides=["train.epochs=2", f"strategy.regularization={value}"])
+    write_run(tmp_path / "fedavg", "fedavg")
+    for width in range(74, 94):
+        assert re.search(r"^ +(strategy\.regularization=)?0\.03571\s", rendered(tmp_path, width=width), re.MULTILINE)
+
+
 def test_wider_terminal_has_more_columns(tmp_path):
     for name in ("local", "fedavg"):
         path = write_run(tmp_path / name, name)
