@@ -11,7 +11,7 @@ from odt_sim.observers.base import Observer, RunInfo
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.run import WORSE_THAN_OTHERS
 
-PRUNED = "pruned"  # the trial's attribute
+PRUNED = "pruned"  # the trial's attribute: the round after which it was stopped
 
 
 class Pruning(Observer):
@@ -48,12 +48,14 @@ class Pruning(Observer):
         if figure is None:
             return False
         with opened(self._folder, pruner=self._pruner) as study:
-            trial = Trial(study, study.get_trials(deepcopy=False)[self._number]._trial_id)
-            if record.round not in study.get_trials(deepcopy=False)[self._number].intermediate_values:
+            known = study.get_trials(deepcopy=False)[self._number]
+            trial = Trial(study, known._trial_id)
+            if record.round not in known.intermediate_values:
                 trial.report(figure, record.round)
-            if not trial.should_prune():
+            # Successive halving accepts a figure that it has rejected before, so its first answer counts.
+            if known.user_attrs.get(PRUNED) != record.round and not trial.should_prune():
                 return False
-            trial.set_user_attr(PRUNED, True)
+            trial.set_user_attr(PRUNED, record.round)
         self.reason = f"validation {metric} {figure:.4g} {WORSE_THAN_OTHERS}, round {record.round}"
         return True
 

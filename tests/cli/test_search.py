@@ -8,11 +8,14 @@ from command_process import kill_once
 from commands import FEW, lines, runs
 from written_runs import write_run
 
+from odt_sim.cli.optuna_pruning import Pruning
 from odt_sim.cli.optuna_study import opened
 from odt_sim.cli.random_sweeper import draw
 from odt_sim.cli.search_space import Choice, Interval, parsed_space
 from odt_sim.cli.search_sweeper import best_trial
 from odt_sim.errors import ConfigurationError
+from odt_sim.observers.base import RunInfo
+from odt_sim.persistence.records import RoundRecord
 
 SPACE = ["train.learning_rate=tag(log,interval(0.001,1))", "train.epochs=int(interval(1,3))", "strategy=fedavg,fedper"]
 TINY = ["-m", "hydra/sweeper=optuna", *FEW, "run.rounds=1"]
@@ -116,6 +119,24 @@ def test_pruner_ends_trials_that_validate_worse(run, folder):
     assert run(*given, f"hydra.sweeper.n_trials={pruned[0]}", "hydra.sweep.dir=parts")[0] == 0
     assert run("run.resume=parts", "hydra.sweeper.n_trials=8")[0] == 0
     assert study(folder / "parts") == trials
+
+
+def test_trial_that_was_rejected_before_a_kill_stops_after_the_same_round(tmp_path):
+    optuna = pytest.importorskip("optuna")
+    settings = {"min_resource": 1, "reduction_factor": 2}
+    halving = optuna.pruners.SuccessiveHalvingPruner(**settings)
+    with opened(tmp_path, direction="maximize", pruner=halving) as opened_study:
+        better, _ = opened_study.ask(), opened_study.ask()
+        better.report(0.9, 1)
+        assert not better.should_prune()
+        opened_study.tell(better, 0.9)
+    costs = {"train_loss": 1.0, "bytes_down": 0, "bytes_up": 0, "seconds": 0.1}
+    record = RoundRecord(round=1, strategy="local", devices=2, **costs, figures={"validation_accuracy": 0.1})
+    run = RunInfo("local", {}, tmp_path, rounds=4, recorded=[record])
+    pruned, resumed = (Pruning(tmp_path, 1, "successive_halving", settings) for _ in range(2))
+    assert pruned.on_round(record)
+    assert resumed.on_begin(run)
+    assert resumed.reason == pruned.reason
 
 
 @pytest.mark.slow
