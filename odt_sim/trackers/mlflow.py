@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from odt_sim.errors import ConfigurationError
 from odt_sim.observers.base import RunInfo
@@ -48,8 +47,11 @@ class MLflow(Tracker):
         """Create the run, or reopen the one that is resumed."""
         earlier = earlier_run_id(run.folder, "mlflow") if run.recorded else None
         self._folder, self._run = run.folder, self._open(run.name, run.folder, earlier)
-        if not earlier:
-            self._log_parameters(run.settings)
+        settings = {key: str(value)[:MAX_PARAMETER_LENGTH] for key, value in run.settings.items()}
+        if earlier:
+            self._log_changes(settings)
+        else:
+            self._log_parameters(settings)
 
     def on_round(self, record: RoundRecord) -> None:
         """Log the round's figures, with the round as their step."""
@@ -101,9 +103,17 @@ class MLflow(Tracker):
         experiment = self._client.get_experiment_by_name(self._experiment)
         return str(experiment.experiment_id if experiment else self._client.create_experiment(self._experiment))
 
-    def _log_parameters(self, settings: Mapping[str, Any]) -> None:
+    def _log_changes(self, settings: Mapping[str, str]) -> None:
+        """Log settings that were changed when resuming as tags, because MLflow refuses to change a parameter."""
+        data = self._client.get_run(self._run).data
+        known = {**data.params, **data.tags}
+        for key, value in settings.items():
+            if known.get(key) != value and key != "run.resume":
+                self._client.set_tag(self._run, key, value)
+
+    def _log_parameters(self, settings: Mapping[str, str]) -> None:
         parameter = self._library.entities.Param
-        parameters = [parameter(key, str(value)[:MAX_PARAMETER_LENGTH]) for key, value in settings.items()]
+        parameters = [parameter(key, value) for key, value in settings.items()]
         for first in range(0, len(parameters), MAX_PARAMETERS):
             self._client.log_batch(self._run, params=parameters[first : first + MAX_PARAMETERS])
 

@@ -109,6 +109,19 @@ def test_resumed_run_keeps_its_id_and_a_new_run_in_the_folder_does_not(
     assert len(runs("resumed")) == 2
 
 
+def test_settings_that_were_changed_when_resuming_are_tags(uri: str, runs: Callable[..., Any], tmp_path: Path) -> None:
+    for rounds, resumed in ((2, None), (3, "out"), (4, "out"), (4, "out"), (2, "out")):
+        tracker = MLflow(uri, "changed")
+        recorded = [round_record(1)] if resumed else []
+        settings = {"seed": 0, "run.rounds": rounds, "run.resume": resumed}
+        tracker.on_begin(RunInfo("local", settings, tmp_path, rounds, recorded))
+        tracker.on_end(None)
+        (run,) = runs("changed")
+        assert run.data.params == {"seed": "0", "run.rounds": "2", "run.resume": "None"}
+        own = {key: value for key, value in run.data.tags.items() if not key.startswith(("mlflow.", "odt_sim."))}
+        assert own == ({"run.rounds": str(rounds)} if resumed else {})
+
+
 def test_many_and_long_settings_fit(uri: str, runs: Callable[..., Any], tmp_path: Path) -> None:
     tracker = MLflow(uri, "many")
     settings = {f"strategy.value{i}": i * "x" for i in (*range(230), 7000)}
