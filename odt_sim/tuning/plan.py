@@ -9,6 +9,7 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
+from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.search_ranges import RANGES
 
 IRRELEVANT = ("backend", "tracker", "hydra/launcher", "hydra.launcher.")
@@ -47,6 +48,19 @@ class Plan:
     sweeper: str
     rate: float
     folder: Path
+
+    def __post_init__(self) -> None:
+        """Check that each strategy has something to search.
+
+        Raises:
+            ConfigurationError: The overrides fix all that would be searched for a strategy.
+        """
+        if fixed := [strategy for strategy in self.strategies if not self.searched(strategy)]:
+            keys = ", ".join(self.space(fixed[0]))
+            raise ConfigurationError(
+                f"strategy={','.join(fixed)}: nothing to search, since {keys} have one value each; leave one of them out, "
+                "or use odt-sim run"
+            )
 
     def search_folder(self, strategy: str) -> Path:
         """Return the folder of a strategy's trials."""

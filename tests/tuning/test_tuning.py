@@ -113,6 +113,10 @@ def test_interrupted_command_says_how_to_resume():
         (["strategy=fedavg,no"], "Could not find 'strategy/no'; choose one of "),
         (["strategy=fedavg", "run.round=3"], "run.round: "),
         (["strategy=fedavg", "train.learning_rate=0.1'"], 'override "train.learning_rate=0.1\'": '),
+        (
+            ["strategy=fedavg,ditto", "train.learning_rate=0.1", "train.epochs=1"],
+            "strategy=fedavg: nothing to search, since train.learning_rate, train.epochs have one value each;",
+        ),
         (["strategy=fedavg", "partition=iid,dirichlet"], "partition: expected one value in a search"),
     ],
 )
