@@ -9,8 +9,8 @@ from odt_sim.persistence.summary import Summary
 from odt_sim.trackers.base import Tracker, WrittenReport, required, trained_model
 from odt_sim.trackers.flat import round_figures, summary_figures
 
-END = ".end"
-"""The suffix of the event file with the status of the run."""
+START, END = ".start", ".end"
+"""The suffixes of the event files with the settings and with the status of the run."""
 
 
 class TensorBoard(Tracker):
@@ -30,17 +30,19 @@ class TensorBoard(Tracker):
         required("tensorboard", "tensorboard")
 
     def on_begin(self, run: RunInfo) -> None:
-        """Create an event file; TensorBoard shows those of a resumed run as one."""
+        """Create event files; TensorBoard shows those of a resumed run as one, with its present settings."""
         from odt_sim.trackers.event_file import EventFile
 
         self._run_folder = run.folder
         self._folder = run.folder / "tensorboard" / re.sub(r"[^\w.,=+ -]", "_", run.name, flags=re.ASCII)[:100]
-        for end in self._folder.glob(f"*{END}"):
-            end.unlink()  # TensorBoard uses the first status that it reads
-        self._events = EventFile(self._folder)
-        self._events.add_hyper_parameters(
+        for replaced in (*self._folder.glob(f"*{START}"), *self._folder.glob(f"*{END}")):
+            replaced.unlink()  # TensorBoard uses the first settings and the first status that it reads
+        start = EventFile(self._folder, START)
+        start.add_hyper_parameters(
             {key: value if isinstance(value, int | float | str) else str(value) for key, value in run.settings.items()}
         )
+        start.close()
+        self._events = EventFile(self._folder)
 
     def on_round(self, record: RoundRecord) -> None:
         """Write the round's figures; an open page shows them soon."""

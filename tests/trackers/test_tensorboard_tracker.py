@@ -52,6 +52,15 @@ def test_settings_are_hyper_parameters(track: Track, read: Callable[[Path], Any]
     assert values["run.resume"].string_value == "None"
 
 
+def test_resumed_run_has_its_present_settings(read: Callable[[Path], Any], tmp_path: Path) -> None:
+    for rounds in (2, 3):
+        tracker = TensorBoard()
+        tracker.on_begin(RunInfo("fedavg", {"run.rounds": rounds}, tmp_path, rounds))
+        tracker.on_end(None)
+    values = hparams(read(tmp_path / "tensorboard" / "fedavg"), "session_start_info").hparams
+    assert values["run.rounds"].number_value == 3
+
+
 def test_failed_run_keeps_its_rounds_and_its_status(
     track: Track, read: Callable[[Path], Any], expected: Expected, tmp_path: Path
 ) -> None:
