@@ -12,6 +12,8 @@ from odt_sim.trackers.base import Tracker, WrittenReport, earlier_run_id, keep_r
 from odt_sim.trackers.flat import round_figures, summary_figures
 
 MODES = ("online", "offline")
+SECONDS_TO_DISK = 1.0
+"""The time between two writes of a run's file, of which a kill loses what came after; wandb's own default takes 15 s."""
 
 
 class WandB(Tracker):
@@ -80,7 +82,14 @@ class WandB(Tracker):
             mode=self._mode,
             id=earlier,
             resume="allow" if earlier else None,
-            settings=self._library.Settings(console="off"),  # a captured terminal disturbs the live display
+            settings=self._settings(),
         )
         keep_run_id(folder, "wandb", run.id)
         return run
+
+    def _settings(self) -> Any:
+        """Return wandb's settings."""
+        settings = self._library.Settings(console="off")  # a captured terminal disturbs the live display
+        if hasattr(settings, "x_transaction_log_flush_interval"):  # not in older versions
+            settings.x_transaction_log_flush_interval = SECONDS_TO_DISK
+        return settings

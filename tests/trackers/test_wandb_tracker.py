@@ -35,14 +35,19 @@ def records_of(file: Path) -> list[Any]:
 
     The process of wandb 0.31 may write the file after `finish` has returned.
     """
-    from wandb.proto.wandb_internal_pb2 import Record
-
     for _ in range(300):
-        found = [Record.FromString(content) for content in logged(file.read_bytes())]
+        found = records_now(file)
         if any(record.WhichOneof("record_type") == "exit" for record in found):
             return found
         time.sleep(0.1)
     raise AssertionError(f"{file}: no end of the run within 30 s")
+
+
+def records_now(file: Path) -> list[Any]:
+    """Read what is in the file of an offline run by now."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    return [Record.FromString(content) for content in logged(file.read_bytes())]
 
 
 def logged(content: bytes) -> Iterator[bytes]:
@@ -98,6 +103,24 @@ def test_failed_run_is_marked_as_failed(track: Track, expected: Expected, tmp_pa
     found = records(tmp_path)
     assert history(found) == {1: expected["rounds"][1]}
     assert exit_code(found) == 1
+
+
+def test_rounds_are_on_disk_soon(tmp_path: Path) -> None:
+    def log(rounds: tuple[int, int], seconds: float) -> bool:
+        """Log two rounds; return whether the first is on disk in time. wandb holds the last one back."""
+        for number in rounds:
+            tracker.on_round(round_record(number))
+        until = time.monotonic() + seconds
+        while rounds[0] not in history(records_now(file)) and time.monotonic() < until:
+            time.sleep(0.1)
+        return rounds[0] in history(records_now(file))
+
+    tracker = WandB("odt_sim", "offline")
+    tracker.on_begin(RunInfo("local", {}, tmp_path, rounds=4))
+    (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    written = log((1, 2), 30), log((3, 4), 8)  # the first write may be late, the next is not
+    tracker.on_end(None)
+    assert written == (True, True)
 
 
 def test_resumed_run_keeps_its_id(tmp_path: Path) -> None:
