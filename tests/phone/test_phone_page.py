@@ -247,6 +247,32 @@ def test_drawn_digits_personalize_the_model_and_stay_in_the_browser(
     assert all(request.url.startswith(site.address.partition(TOKEN)[0]) for request in sent)
 
 
+def reading(page: Any) -> str:
+    """Return what the page shows that the model reads."""
+    text: str = page.wait_for_selector('#reading:has-text("The model reads")').inner_text()
+    return text
+
+
+def test_shown_reading_is_of_the_current_weights(
+    opened: Callable[..., tuple[Any, Site]], softmax: TrainableModel
+) -> None:
+    page, _ = opened(digit_subject(softmax))
+    page.click("#tab-personalize")
+    for shift in (0.0, 0.02, -0.03):
+        draw(page, "7", shift)
+        page.click('[data-label="7"]')
+    draw(page, "7", 0.0)
+    initial = reading(page)
+    train(page, 1.0)
+    page.wait_for_selector('#reading:has-text("The model reads 7")')
+    trained, file = reading(page), saved(page)
+    assert trained != initial
+    press(page, "Forget the weights")
+    page.wait_for_selector(f'#reading:text-is("{initial}")')
+    page.set_input_files("#weights", file)
+    page.wait_for_selector(f'#reading:text-is("{trained}")')
+
+
 @pytest.mark.parametrize(
     ("tensors", "sentence"),
     [

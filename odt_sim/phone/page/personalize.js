@@ -47,6 +47,7 @@ class Personal {
     this.trainer = trainer;
     this.store = new Store(trainer.description.fingerprint);
     this.examples = new Examples();
+    this.source = sourceOf(trainer, (x, y, label) => this.examples.add(x, y, label), () => this.changed());
     /** @type {Row[]} */
     this.history = [];
     this.running = false;
@@ -80,14 +81,13 @@ class Personal {
   }
 
   element() {
-    const source = sourceOf(this.trainer, (x, y, label) => this.examples.add(x, y, label), () => this.changed());
     this.show();
     return element(
       "div",
       {},
       element("p", {}, "Train the model on examples of your own. They and the weights stay in this browser."),
       element("h2", {}, "Your examples"),
-      source,
+      this.source.element,
       this.list,
       element("div", { class: "row" }, this.last),
       element("h2", {}, "Training"),
@@ -120,6 +120,7 @@ class Personal {
     this.list.replaceChildren(...this.examplesShown());
     this.figures.replaceChildren(...this.figuresShown());
     this.last.hidden = this.examples.items.length === 0;
+    this.source.refresh();
   }
 
   examplesShown() {
@@ -216,6 +217,7 @@ class Personal {
       await this.trained(interval);
     } catch (error) {
       await this.trainer.restore(before);
+      this.source.refresh();
       throw error;
     }
   }

@@ -15,28 +15,40 @@ import { largest } from "./training.js";
 /** @typedef {import("./training.js").Trainer} Trainer */
 /** @typedef {(x: readonly number[], y: readonly number[], label: string) => void} Add */
 
+/**
+ * @typedef {object} Source
+ * @property {HTMLElement} element By which a user makes examples.
+ * @property {() => void} refresh Shows again what depends on the model's weights.
+ */
+
 const RECORDING_SECONDS = 10;
 const DELAY_SECONDS = 3; // to put the phone into a pocket
 
 /**
- * Return the elements by which a user makes examples for a model.
+ * Return what makes examples for a model.
  *
  * @param {Trainer} trainer
  * @param {Add} add Takes each example; it is stored by `done`.
  * @param {() => Promise<void>} done Called when all examples of an action were added.
+ * @returns {Source}
  */
 export function sourceOf(trainer, add, done) {
   const { source } = trainer.description;
   const rows = files(trainer, add, done);
-  if (source === "drawing") return element("div", {}, drawings(trainer, add, done), rows);
-  if (source === "motion") return element("div", {}, motions(trainer, add, done), rows);
-  return rows;
+  if (source === "drawing") {
+    const { element: board, refresh } = drawings(trainer, add, done);
+    return { element: element("div", {}, board, rows), refresh };
+  }
+  const nothing = () => {};
+  if (source === "motion") return { element: element("div", {}, motions(trainer, add, done), rows), refresh: nothing };
+  return { element: rows, refresh: nothing };
 }
 
 /**
  * @param {Trainer} trainer
  * @param {Add} add
  * @param {() => Promise<void>} done
+ * @returns {Source}
  */
 function drawings(trainer, add, done) {
   const { labels, shades } = trainer.description;
@@ -45,7 +57,8 @@ function drawings(trainer, add, done) {
   const notice = new Notice();
   const pixels = element("canvas", { class: "pixels", role: "img", "aria-label": "What the model gets" });
   const reading = element("p", { class: "muted", id: "reading" });
-  const drawing = new Drawing(() => show().catch((error) => notice.show(String(error), "failed")));
+  const refresh = () => void show().catch((error) => notice.show(String(error), "failed"));
+  const drawing = new Drawing(refresh);
   const seen = () => drawing.picture(height, width).map((value) => paper + (ink - paper) * value);
 
   async function show() {
@@ -53,6 +66,7 @@ function drawings(trainer, add, done) {
     reading.textContent = "Draw as large as the field.";
     if (drawing.empty) return;
     const output = await trainer.answer({ x: seen(), y: [], held: false, label: "" });
+    if (drawing.empty) return; // cleared while the model answered
     reading.textContent = `The model reads ${labels[trainer.classOf(output)]}${certainty(trainer, output)}.`;
   }
 
@@ -79,7 +93,7 @@ function drawings(trainer, add, done) {
     notice.element,
   );
   drawing.clear();
-  return element("div", { class: "board" }, drawing.canvas, beside);
+  return { element: element("div", { class: "board" }, drawing.canvas, beside), refresh };
 }
 
 /**
