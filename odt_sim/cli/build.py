@@ -35,6 +35,7 @@ from odt_sim.persistence.storage import is_uri
 from odt_sim.settings import Budget, ConfiguredFleet, ExportedModel, General, ModelFile
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.callbacks import Function
+from odt_sim.simulation.checks import check_fit, named_as
 from odt_sim.simulation.coordinator import Simulation
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.base import Strategy
@@ -266,6 +267,23 @@ def federated(config: DictConfig) -> FederatedData:
         gap=split.gap,
     )
     return _changed(_changed(data, config, "drift"), config, "arrival")
+
+
+def check_data(config: DictConfig, model: TrainableModel, rate: float | None) -> None:
+    """Check that the configured data can be read, fills the fleet and fits a model.
+
+    Args:
+        config: The whole configuration.
+        model: The model.
+        rate: A learning rate for models that take one.
+
+    Raises:
+        OdtSimError: It cannot or does not.
+    """
+    data = federated(config)
+    _fleet(config).check_size(data.devices)
+    plan = TrainingPlan(learning_rate=rate if "learning_rate" in model.capabilities else None)
+    check_fit(model, named_as(model, data), plan)
 
 
 def _changed(data: FederatedData, config: DictConfig, group: str) -> FederatedData:

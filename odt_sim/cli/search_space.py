@@ -90,6 +90,11 @@ def parsed_space(arguments: Sequence[str], loader: ConfigLoader | None = None) -
     return space, [f"{key}={override.get_value_element_as_str()}" for key, override in fixed.items()]
 
 
+def first_values(space: Space) -> list[str]:
+    """Return overrides with the first value, or the lower bound, of each key of a space."""
+    return [f"{key}={each.values[0] if isinstance(each, Choice) else each.low}" for key, each in space.items()]
+
+
 def _dimension(key: str, override: Override, loader: ConfigLoader | None) -> Choice | Interval:
     if override.is_discrete_sweep():
         return Choice(tuple(map(str, override.sweep_string_iterator())))

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from odt_sim.cli.build import compares_upwards
-from odt_sim.cli.search_space import Choice, Interval, Space, parsed_space
+from odt_sim.cli.search_space import Space, first_values, parsed_space
 from odt_sim.errors import ConfigurationError
 from odt_sim.files import write_file
 from odt_sim.hyperparameters import checked_count
@@ -108,8 +108,7 @@ class SearchSweeper(Sweeper):
 
     def _maximizes(self, space: Space, fixed: Sequence[str]) -> bool:
         """Return whether larger values are better of the metric that a trial returns, by its configuration."""
-        first = [f"{key}={_first(dimension)}" for key, dimension in space.items()]
-        config = self._loader.load_sweep_config(self._config, [*fixed, *first])
+        config = self._loader.load_sweep_config(self._config, [*fixed, *first_values(space)])
         return compares_upwards(config)
 
     def run_trials(self, drawn: Mapping[int, Sequence[str]], fixed: Sequence[str]) -> list[float]:
@@ -144,10 +143,6 @@ def _devices(folder: Path) -> int:
     summary = RunFolder(folder).summary()
     figures = next(iter((summary.metrics_validation or {}).values()), None) if summary else None
     return figures["devices"] if figures else 0
-
-
-def _first(dimension: Choice | Interval) -> Any:
-    return dimension.values[0] if isinstance(dimension, Choice) else dimension.low
 
 
 def _write_best(best: Best, folder: Path) -> None:

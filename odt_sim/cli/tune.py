@@ -2,19 +2,20 @@
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
 
-from odt_sim.cli.build import add_working_folder, model
+from odt_sim.cli.build import add_working_folder, check_data, model
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.places import warn
 from odt_sim.cli.report import print_comparison
-from odt_sim.cli.search_space import check_searched
+from odt_sim.cli.search_space import check_searched, first_values, parsed_space
 from odt_sim.cli.settings import COMPONENTS, GROUPS
+from odt_sim.daemon_threads import in_daemon_thread
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
 from odt_sim.hyperparameters import checked_count
@@ -37,6 +38,7 @@ USAGE = """usage: odt-sim tune strategy=A,B,... [budget=20] [seed=0,1,2] [tuning
 """
 OWN = {"strategy": "", "budget": "20", "seed": "0,1,2", "tuning_seed": "1000", "jobs": "1", "output": ""}
 NEAR = 0.7  # similarity to an argument from which on a key is a slip: "strategies" has 0.78
+PATIENCE = 1.0  # seconds that a search waits for the check of its data; the trials of large data find what is wrong
 DEFAULT_RATE = 0.1  # where the model's optimizer has none: the search covers two decades around it
 
 
@@ -117,7 +119,7 @@ def _plan(arguments: Sequence[str]) -> tuple[Plan, int]:
         tuning_seed=tuning_seed,
         overrides=overrides,
         sweeper="optuna" if find_spec("optuna") else "random",
-        rate=_rate(strategies, overrides),
+        rate=learning_rate(strategies, overrides),
         folder=Path(own["output"]) if own["output"] else folder_of(overrides, tuning_seed),
     )
     return plan, whole_number("tune", "jobs", own["jobs"], 1)
@@ -162,10 +164,18 @@ def fixed_overrides(overrides: Sequence[str]) -> list[str]:
     return [each for each in own if is_fixed(each)]
 
 
-def _rate(strategies: Sequence[str], overrides: Sequence[str]) -> float:
-    """Check the configuration of each strategy, and return the learning rate of the model's optimizer."""
+def learning_rate(strategies: Sequence[str], overrides: Sequence[str]) -> float:
+    """Check each strategy's configuration, the model and the data, and return the learning rate of the model's optimizer."""
     add_working_folder()
+    fixed = fixed_overrides(overrides)
     for strategy in strategies:
-        config = composed([f"strategy={strategy}", *fixed_overrides(overrides)])
+        config = composed([f"strategy={strategy}", *fixed])
         check_keys(config, COMPONENTS)
-    return own_learning_rate(model(config)) or DEFAULT_RATE
+    found = model(config)
+    rate = own_learning_rate(found) or DEFAULT_RATE
+    space, _ = parsed_space([each for each in overrides if not (is_fixed(each) or each.startswith(OF_THE_SEARCH))])
+    complete = composed([f"strategy={strategies[-1]}", *fixed, *first_values(space)])
+    checked = in_daemon_thread(lambda: check_data(complete, found, rate))
+    with suppress(TimeoutError):
+        checked.result(PATIENCE)
+    return rate

@@ -1,6 +1,7 @@
 """Tuning: equal searches, winners by validation, and a comparison on other seeds."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from command_process import kill_once
 from odt_sim.cli.main import main
 from odt_sim.cli.overrides import composed
 from odt_sim.cli.search_space import parsed_space
-from odt_sim.cli.tune import resumable
+from odt_sim.cli.tune import learning_rate, resumable
 from odt_sim.strategies.search_ranges import RANGES
 from odt_sim.tuning.plan import Plan, folder_of, is_fixed
 from odt_sim.tuning.winners import Winner, winner
@@ -118,14 +119,29 @@ def test_interrupted_command_says_how_to_resume():
             "strategy=fedavg: nothing to search, since train.learning_rate, train.epochs have one value each;",
         ),
         (["strategy=fedavg", "partition=iid,dirichlet"], "partition: expected one value in a search"),
+        (
+            ["strategy=fedavg", "model=digits_mlp", "data=npz", "data.path=missing.npz"],
+            "data missing.npz: no such file; give the path of an .npz file",
+        ),
+        (["strategy=fedavg", "model=digits_mlp", "data=arm", "partition=iid"], "data arm seed=0: "),
+        (["strategy=fedavg", "model=digits_mlp", "fleet.cohort=99"], "fleet.cohort: expected 1 to "),
     ],
 )
-def test_mistake_is_reported_before_anything_runs(given, message, tmp_path, monkeypatch, capsys):
+def test_mistake_is_reported_before_anything_runs(given, message, tmp_path, monkeypatch, capsys, digits_mlp):
     monkeypatch.chdir(tmp_path)
     assert main(["tune", *given]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"error: {message}"), error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_search_does_not_wait_for_data_that_takes_long(tmp_path, monkeypatch, digits_mlp):
+    (tmp_path / "slow_data.py").write_text("import time\n\ndef load():\n    time.sleep(9)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    begun = time.monotonic()
+    assert learning_rate(["fedavg"], ["model=digits_mlp", "data._target_=slow_data.load"]) == 0.1
+    assert time.monotonic() - begun < 8
 
 
 def test_folder_of_other_settings_is_refused(tmp_path, monkeypatch, capsys, digits_mlp):
