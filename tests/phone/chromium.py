@@ -18,6 +18,13 @@ OPTIONS = (
     "--disable-component-update",
     "--disable-sync",
 )
+MINUTES = 120_000  # milliseconds; the machine may be busy
+
+
+def patient(place: Any) -> Any:
+    """Return a page or a context after giving all waits in it minutes in place of Playwright's 30 seconds."""
+    place.set_default_timeout(MINUTES)
+    return place
 
 
 def program() -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import OPTIONS, PAGE, program, served
+from chromium import OPTIONS, PAGE, patient, program, served
 
 HERE = Path(__file__).parent
 
@@ -52,7 +52,7 @@ def serve() -> Iterator[Callable[[Mapping[str, Path]], str]]:
 def harness(browser: Any, serve: Callable[[Mapping[str, Path]], str], assets: Path) -> Iterator[Any]:
     """A page without content that shares a session: `litert.js` is at `./page/litert.js`, its assets at `./assets/`."""
     address = serve({"": HERE, "page": PAGE, "assets": assets / "node_modules"})
-    page = browser.new_page()
+    page = patient(browser.new_page())
     page.goto(f"{address}/harness.html")
     yield page
     page.close()

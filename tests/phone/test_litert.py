@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chromium import patient
 
 from odt_sim import TrainableModel
 from odt_sim.device.runtime import Runtime
@@ -106,7 +107,7 @@ def test_bytes_that_are_no_model_are_refused(harness: Any) -> None:
 
 
 def test_browser_without_simd_is_refused(browser: Any, harness: Any) -> None:
-    page = browser.new_page()
+    page = patient(browser.new_page())
     page.add_init_script("WebAssembly.validate = () => false")
     page.goto(harness.url)
     body = "async () => { const { load } = await import('./page/litert.js'); await load({ assets: './assets/' }) }"
@@ -116,7 +117,7 @@ def test_browser_without_simd_is_refused(browser: Any, harness: Any) -> None:
 
 
 def test_missing_assets_are_named(browser: Any, harness: Any) -> None:
-    page = browser.new_page()
+    page = patient(browser.new_page())
     page.goto(harness.url)
     body = "async () => { const { load } = await import('./page/litert.js'); await load({ assets: './nowhere/' }) }"
     with pytest.raises(Exception, match=r"LiteRT\.js 2\.5\.3 cannot be loaded from http://127\.0\.0\.1:\d+/nowhere/"):

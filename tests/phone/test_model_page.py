@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import patient
 from dialects import generated
 
 from odt_sim import TrainableModel
@@ -12,7 +13,7 @@ from odt_sim.model_page.page import write_model_page
 
 @pytest.fixture
 def page(browser: Any) -> Any:
-    context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark")
+    context = patient(browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark"))
     page = context.new_page()
     page.errors = []
     page.on("pageerror", lambda error: page.errors.append(str(error)))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chromium import module
+from chromium import module, patient
 from safetensors.numpy import load_file
 from safetensors.numpy import save as save_tensors
 
@@ -58,7 +58,7 @@ def site(assets: Path, tmp_path: Path) -> Iterator[Callable[..., Site]]:
 @pytest.fixture
 def opened(browser: Any, site: Callable[..., Site]) -> Iterator[Callable[..., tuple[Any, Site]]]:
     """Return a function that serves a subject and opens its page in a browser without stored data."""
-    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
+    context = patient(browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True))
 
     def open_page(*given: Any) -> tuple[Any, Site]:
         own = site(*given)
@@ -124,7 +124,7 @@ def test_measured_profile_is_uploaded_and_read_by_python(
     page, site = opened(digit_subject(softmax))
     page.click("#tab-measure")
     press(page, "Measure")
-    page.wait_for_selector("#measure table", timeout=60_000)
+    page.wait_for_selector("#measure table")
     for stored in ("my-phone.json", "my-phone-2.json"):
         page.fill("#device-name", "My phone!")
         press(page, "Upload")
@@ -436,14 +436,14 @@ def test_sensor_model_offers_recordings(
     page.click("#tab-personalize")
     assert page.locator("#activity option").all_inner_texts() == list("012345")
     press(page, "Record")
-    sentence = page.wait_for_selector("#personalize .notice.failed", timeout=10_000).inner_text()
+    sentence = page.wait_for_selector("#personalize .notice.failed").inner_text()
     assert sentence == "The motion sensor gives no readings; use a phone that has one, or take a file."
 
 
 def test_browser_without_simd_gets_one_sentence(
     browser: Any, site: Callable[..., Site], softmax: TrainableModel
 ) -> None:
-    page = browser.new_page()
+    page = patient(browser.new_page())
     page.add_init_script("WebAssembly.validate = () => false")
     ready(page, site(digit_subject(softmax)).address)
     assert page.inner_text("#status").startswith("This browser has no WebAssembly SIMD")
@@ -457,7 +457,7 @@ def test_litert_comes_from_the_cdn_without_assets(browser: Any, assets: Path, so
         headers = {"access-control-allow-origin": "*", "cross-origin-resource-policy": "cross-origin"}
         route.fulfill(path=assets / "node_modules" / name, headers=headers)
 
-    page = browser.new_page()
+    page = patient(browser.new_page())
     page.route("https://cdn.jsdelivr.net/**", from_npm)
     subject = digit_subject(softmax)
     listening = listen("127.0.0.1", 0)
@@ -470,7 +470,7 @@ def test_litert_comes_from_the_cdn_without_assets(browser: Any, assets: Path, so
 
 
 def test_wrong_token_gets_one_sentence(browser: Any, site: Callable[..., Site], softmax: TrainableModel) -> None:
-    page = browser.new_page()
+    page = patient(browser.new_page())
     assert page.goto(site(digit_subject(softmax)).address.replace(TOKEN, "wrong")).status == 403
     assert page.inner_text("body").startswith("The token in this address is wrong; scan the QR code again")
     page.close()
@@ -479,7 +479,7 @@ def test_wrong_token_gets_one_sentence(browser: Any, site: Callable[..., Site], 
 def test_file_that_the_browser_cannot_run_gets_one_sentence(
     browser: Any, site: Callable[..., Site], softmax: TrainableModel
 ) -> None:
-    page = browser.new_page()
+    page = patient(browser.new_page())
     page.route("**/model.tflite", lambda route: route.fulfill(body=softmax.content[:1000]))
     ready(page, site(digit_subject(softmax)).address)
     assert page.inner_text("h1") == "This device cannot run the model"
@@ -493,7 +493,7 @@ def test_refused_and_cut_uploads_are_explained(
     page, site = opened(digit_subject(softmax))
     page.click("#tab-measure")
     press(page, "Measure")
-    page.wait_for_selector("#measure table", timeout=60_000)
+    page.wait_for_selector("#measure table")
     for answer, sentence in (
         (lambda route: route.abort(), "The server cannot be reached"),
         (lambda route: route.continue_(post_data="x" * 70_000), "The upload is larger than 65,536 bytes"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chromium import patient
 from safetensors.numpy import load_file
 
 from odt_sim import Fleet, Simulation, Strategy, TrainableModel, TrainingPlan
@@ -21,6 +22,7 @@ from odt_sim.simulation.backend import Backend
 from odt_sim.strategies import Ditto, FedAvg, FedPer, FedProx, FedRep, Local, PerFedAvg, Scaffold
 
 PHONES = 3
+SECONDS = 120.0  # for what takes a moment; the machine may be busy
 
 
 class Running:
@@ -45,14 +47,14 @@ class Running:
         return self.backend.address
 
     def finish(self) -> Any:
-        self._thread.join(60)
+        self._thread.join(SECONDS)
         assert not self._thread.is_alive()
         if self.error:
             raise self.error
         return self.summary
 
 
-def wait(condition: Callable[[], Any], seconds: float = 30) -> Any:
+def wait(condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
     until = monotonic() + seconds
     while not (found := condition()):
         assert monotonic() < until, "out of time"
@@ -73,7 +75,7 @@ def simulation(
 @contextmanager
 def joined(browser: Any, address: str, sent: list[int] | None = None) -> Iterator[Any]:
     """A page in a context of its own: a phone. The sizes of the frames that it sends are added to `sent`."""
-    context = browser.new_context(viewport={"width": 390, "height": 844})
+    context = patient(browser.new_context(viewport={"width": 390, "height": 844}))
     page = context.new_page()
     sizes = [] if sent is None else sent
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sizes.append(len(frame))))

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from chromium import patient
 from command_process import COMMAND
 from written_runs import round_record, write_hydra, write_run
 
@@ -26,7 +27,6 @@ LONG = [
     "run.rounds=200",
     "run.evaluate_every=10",
 ]
-MINUTES = 120_000  # milliseconds; the machine may be busy
 
 
 @contextmanager
@@ -38,9 +38,8 @@ def served(folder: Path, port: int = 0) -> Iterator[str]:
 
 @contextmanager
 def opened(browser: Any, address: str, **options: Any) -> Iterator[Any]:
-    context = browser.new_context(**{"viewport": {"width": 1000, "height": 800}, **options})
+    context = patient(browser.new_context(**{"viewport": {"width": 1000, "height": 800}, **options}))
     page = context.new_page()
-    page.set_default_timeout(MINUTES)
     page.errors = []
     page.on("pageerror", lambda error: page.errors.append(str(error)))
     page.goto(address)

@@ -18,10 +18,12 @@ from odt_sim.phone.backend import PhonesBackend
 from odt_sim.phone.frames import Array, Message, decode, encode
 from odt_sim.strategies import FedAvg
 
+SECONDS = 120.0  # for what takes a moment; the machine may be busy
+
 Answer = Callable[["RawPhone", Message], bytes | None]
 
 
-def wait(condition: Callable[[], Any], seconds: float = 30) -> Any:
+def wait(condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
     until = monotonic() + seconds
     while not (found := condition()):
         assert monotonic() < until, "out of time"
@@ -68,7 +70,7 @@ class Running:
         return self.backend.address
 
     def finish(self) -> Any:
-        self._thread.join(60)
+        self._thread.join(SECONDS)
         [outcome] = self._outcome
         if isinstance(outcome, BaseException):
             raise outcome
@@ -106,7 +108,7 @@ class RawPhone:
         self.thread.start()
 
     def received(self) -> bytes:
-        frame = self.socket.recv(30)
+        frame = self.socket.recv(SECONDS)
         assert isinstance(frame, bytes)
         return frame
 
@@ -153,7 +155,8 @@ class RawPhone:
 
 
 def opened(address: str, **options: Any) -> ClientConnection:
-    return connect(f"{address.replace('http', 'ws', 1)}device", proxy=None, max_size=None, **options).__enter__()
+    url, waits = f"{address.replace('http', 'ws', 1)}device", {"open_timeout": SECONDS, "ping_timeout": SECONDS}
+    return connect(url, proxy=None, max_size=None, **waits, **options).__enter__()
 
 
 def reply(message: Message, tensors: Mapping[str, Array]) -> bytes:
