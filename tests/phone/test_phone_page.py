@@ -17,6 +17,7 @@ from safetensors.numpy import save as save_tensors
 
 from odt_sim import Device, TrainableModel
 from odt_sim.data import digits
+from odt_sim.deploy.models import personal_model
 from odt_sim.fleet.profile import DeviceProfile, Timing
 from odt_sim.phone.app import phone_app
 from odt_sim.phone.recording import Recording, record
@@ -26,6 +27,12 @@ from odt_sim.phone.subject import Subject
 
 TOKEN = "t0ken"
 PYTHON = {name: Timing(16, 1.0, 0.9, 1.1, 10) for name in ("train", "infer")}
+WITHOUT_RELAXED_SIMD = """
+  const instantiate = WebAssembly.instantiate;
+  WebAssembly.instantiate = (bytes, ...rest) =>
+    bytes.byteLength < 200 ? Promise.reject(new Error("no such instruction")) : instantiate(bytes, ...rest);
+"""
+"""LiteRT.js then loads its file without fused multiplications and additions, as on phones that lack them."""
 STROKES = {"1": [[(0.5, 0.1), (0.5, 0.9)]], "7": [[(0.2, 0.1), (0.8, 0.1), (0.4, 0.9)]]}
 
 
@@ -551,6 +558,44 @@ def test_pictures_are_cropped_fitted_and_centered(harness: Any) -> None:
     large = picture(harness, [(250, 60), (250, 260)], 28)
     assert large[:4].sum() == large[-4:].sum() == 0
     assert large[4].sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("loss", "target", "scale"),
+    [
+        (0.0, 1.0, 1.0),
+        (0.25, 1000.0, 1e8 / 2**21),  # as much as the error of an output
+        (4.0, 1000.0, 4e8 / 2**21),  # twice the residual of 2 as much
+        (1e6, 1000.0, 1e6),
+    ],
+)
+def test_small_loss_of_large_targets_differs_by_their_rounding(
+    loss: float, target: float, scale: float, harness: Any
+) -> None:
+    found = loss + scale / 128
+    body = "return m.difference({ loss: Float32Array.of(given[0]) }, { loss: Float32Array.of(given[1]) }, given[2])"
+    difference = module(harness, "check", body, [found, loss, target])
+    assert difference == pytest.approx(1 / 128, rel=1e-4)
+
+
+def test_fitted_regression_of_large_targets_is_equal_without_fused_products(
+    browser: Any, site: Callable[..., Site], configured: Callable[[str], TrainableModel], tmp_path: Path
+) -> None:
+    model, rng = configured("linear"), np.random.default_rng(0)
+    kernel, bias = (1000 * rng.normal(size=p.shape).astype(np.float32) for p in model.parameters)
+    x = rng.normal(size=(192, 28)).astype(np.float32)
+    y = x @ kernel + bias + rng.normal(size=(192, 1)).astype(np.float32)
+    device = Device(model, (x, y))
+    values = zip(model.parameters, (kernel, bias), strict=True)
+    (tmp_path / "fitted").write_bytes(save_tensors({parameter.name: value for parameter, value in values}))
+    device.restore(tmp_path / "fitted")
+    page = patient(browser.new_page())
+    page.add_init_script(WITHOUT_RELAXED_SIMD)
+    ready(page, site(Subject.of(personal_model(device), x, y, "large targets")).address)
+    press(page, "Run the check")
+    verdict = page.wait_for_selector("#check .notice.good, #check .notice.failed").inner_text()
+    assert verdict.startswith("Equal: "), cells(page, "check")
+    page.close()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,9 @@ import { binary, json } from "./subject.js";
 /** The relative difference up to which results count as equal: the sums of two machines differ in the last bits. */
 export const TOLERANCE = 1e-5;
 
+/** The rounding error of an output, relative to the largest target: four units in the last place of a float32. */
+const ROUNDING = 2 ** -21;
+
 const ARRAYS = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
 
 /** @param {Subject} subject */
@@ -55,10 +58,11 @@ export async function check(subject, progress = () => {}) {
   const findings = new Map();
   try {
     for (const [index, { signature, inputs, outputs }] of calls.entries()) {
-      const found = await model.call(signature, mapped(inputs, (stored) => numbers(values, stored)));
+      const given = mapped(inputs, (stored) => numbers(values, stored));
+      const found = await model.call(signature, given);
       const expected = mapped(outputs, (stored) => numbers(values, stored).data);
       const before = findings.get(signature) ?? { signature, calls: 0, difference: 0 };
-      const largest = Math.max(before.difference, difference(found, expected));
+      const largest = Math.max(before.difference, difference(found, expected, largestTarget(given)));
       findings.set(signature, { signature, calls: before.calls + 1, difference: largest });
       progress(index + 1, calls.length);
       await new Promise((resolve) => setTimeout(resolve));
@@ -72,23 +76,45 @@ export async function check(subject, progress = () => {}) {
 /**
  * Return the largest difference of a call's outputs, relative to the largest of their values. Floats share that scale: some
  * weights have gradients of 0, and hold nothing but rounding errors. Integers have a scale for each tensor. That of a loss is
- * 1 at least: a model that fits its examples has a loss near 0, whose rounding error is that of the larger outputs.
+ * 1 at least, and larger for large targets: a model that fits its examples has a loss near 0, whose rounding error is that of
+ * the larger outputs.
  *
  * @param {Readonly<Record<string, Numbers>>} found
  * @param {Readonly<Record<string, Numbers>>} expected
+ * @param {number} [target] The largest absolute target that the call was given.
  * @returns {number} Infinity if an output is missing, of another size, or not a number where the other is one.
  */
-export function difference(found, expected) {
+export function difference(found, expected, target = 0) {
   const ratios = [0];
   let [distance, scale] = [0, 0];
   for (const [name, values] of Object.entries(expected)) {
     if (found[name]?.length !== values.length) return Infinity;
     const own = farthest(found[name], values);
-    const greatest = Math.max(magnitude(values), name === "loss" ? 1 : 0);
+    const greatest = Math.max(magnitude(values), name === "loss" ? smallestScale(values[0], target) : 0);
     if (values instanceof Float32Array) [distance, scale] = [Math.max(distance, own), Math.max(scale, greatest)];
     else ratios.push(own / (greatest || 1));
   }
   return Math.max(distance / (scale || 1), ...ratios);
+}
+
+/**
+ * Return the smallest scale of a loss, which takes what the rounding errors of outputs as large as the targets change in it as
+ * equal: as much as they are in an absolute error, and twice the error as much in a squared one.
+ *
+ * @param {number} loss
+ * @param {number} target
+ */
+function smallestScale(loss, target) {
+  return Math.max(1, (Math.max(1, 2 * Math.sqrt(loss)) * target * ROUNDING) / TOLERANCE);
+}
+
+/**
+ * @param {Readonly<Record<string, { data: Numbers }>>} inputs Of a call.
+ * @returns {number} The largest absolute target that is a value, no label; 0 without.
+ */
+function largestTarget(inputs) {
+  const targets = Object.entries(inputs).filter(([name, { data }]) => /^y\b/.test(name) && data instanceof Float32Array);
+  return Math.max(0, ...targets.map(([, { data }]) => magnitude(data)));
 }
 
 /**
@@ -142,7 +168,7 @@ function tableOf(findings) {
     "div",
     {},
     table(["Signature", "Calls", "Largest relative difference", "Result"], rows),
-    element("p", { class: "muted" }, `Relative to the largest value of each call, 1 for a smaller loss; equal up to ${number(TOLERANCE)}.`),
+    element("p", { class: "muted" }, `Relative to the largest value of each call, for a small loss to 1 or to the rounding of its targets; equal up to ${number(TOLERANCE)}.`),
   );
 }
 
