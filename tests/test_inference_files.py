@@ -11,6 +11,7 @@ from odt_sim.device.examples import Examples
 from odt_sim.device.random_rows import random_rows
 from odt_sim.device.runtime import Runtime
 from odt_sim.model import flatbuffer
+from odt_sim.model.graph_reader import read_graph
 
 
 def rows(model, seed, count):
@@ -74,6 +75,23 @@ def test_files_of_several_inputs_or_outputs_score_alike(name, request):
         found = measured(content, model, examples, format).figures
         assert found.keys() == expected.keys()
         assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6 if format == "float32" else 0.05)
+
+
+def test_slices_have_the_type_of_what_they_slice(tmp_path) -> None:
+    import keras
+
+    from odt_sim.export import export_model
+
+    x = keras.Input((8, 8, 1))
+    cropped = keras.layers.Cropping2D(1)(keras.layers.Conv2D(2, 3)(x))
+    gates = keras.ops.sigmoid(keras.layers.Dense(4)(keras.layers.Flatten()(keras.layers.Conv2D(2, 3)(cropped))))
+    network = keras.Model(x, keras.layers.Dense(2)(gates[:, :3]))
+    path = export_model(network, tmp_path / "m.tflite", loss="mse", optimizer="sgd", batch_size=2)
+    model = TrainableModel.load(path)
+    content = inference_files(model, ["int8"], Examples(rows(model, 0, 8), np.zeros((8, 2), np.float32)))["int8"]
+    [part] = read_graph(content, "int8").subgraphs
+    sliced = [part.tensors[op.outputs[0]] for op in part.ops if op.kind == "STRIDED_SLICE"]
+    assert [(tensor.shape, tensor.dtype) for tensor in sliced] == [((2, 4, 4, 2), "int8"), ((2, 3), "float32")]
 
 
 def test_spectrograms_are_quantized(tmp_path) -> None:

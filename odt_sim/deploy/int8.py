@@ -61,6 +61,9 @@ def quantized(content: bytes, model: TrainableModel, examples: Examples) -> byte
         for name in _joined_to_constants(content, model.where):
             joined = TFLOperationName.CONCATENATION
             quantizer.update_quantization_recipe(re.escape(name), joined, None, AlgorithmName.NO_QUANTIZE)
+        for name in _sliced_arithmetic(content, model.where):
+            sliced = TFLOperationName.STRIDED_SLICE
+            quantizer.update_quantization_recipe(f"^{re.escape(name)};?$", sliced, None, AlgorithmName.NO_QUANTIZE)
         for name in FLOAT:
             quantizer.update_quantization_recipe(".*", TFLOperationName(name), None, AlgorithmName.NO_QUANTIZE)
         try:
@@ -87,6 +90,23 @@ def _joined_to_constants(content: bytes, where: str) -> list[str]:
         for op in part.ops
         if op.kind == "CONCATENATION" and any(part.tensors[i].constant for i in op.inputs)
     ]
+
+
+def _sliced_arithmetic(content: bytes, where: str) -> list[str]:
+    """Return the slices of what stays float32, such as a GRU's gates, which then need no conversions around them.
+
+    Slices of products in 8 bits, such as crops between convolutions, would need conversions in float32.
+    """
+    found = []
+    for part in read_graph(content, where).subgraphs:
+        arithmetic = set[int]()
+        for op in part.ops:
+            sliced = op.kind == "STRIDED_SLICE" and op.inputs[0] in arithmetic
+            if sliced:
+                found.append(part.tensors[op.outputs[0]].name)
+            if sliced or op.kind in FLOAT:
+                arithmetic.update(op.outputs)
+    return found
 
 
 def check_installed() -> None:
