@@ -58,12 +58,13 @@ def quantized(content: bytes, model: TrainableModel, examples: Examples) -> byte
     content = with_fully_connected(content)
     with _silent():
         quantizer = Quantizer(content, recipe.static_wi8_ai8())
-        for name in _joined_to_constants(content, model.where):
-            joined = TFLOperationName.CONCATENATION
-            quantizer.update_quantization_recipe(re.escape(name), joined, None, AlgorithmName.NO_QUANTIZE)
-        for name in _sliced_arithmetic(content, model.where):
-            sliced = TFLOperationName.STRIDED_SLICE
-            quantizer.update_quantization_recipe(f"^{re.escape(name)};?$", sliced, None, AlgorithmName.NO_QUANTIZE)
+        in_float32 = {
+            TFLOperationName.CONCATENATION: _joined_to_constants(content, model.where),
+            TFLOperationName.STRIDED_SLICE: _sliced_arithmetic(content, model.where),
+        }
+        for kind, names in in_float32.items():
+            for name in names:
+                quantizer.update_quantization_recipe(f"^{re.escape(name)};?$", kind, None, AlgorithmName.NO_QUANTIZE)
         for name in FLOAT:
             quantizer.update_quantization_recipe(".*", TFLOperationName(name), None, AlgorithmName.NO_QUANTIZE)
         try:

@@ -280,6 +280,18 @@ def test_shown_reading_is_of_the_current_weights(
     page.wait_for_selector(f'#reading:text-is("{trained}")')
 
 
+@pytest.mark.parametrize("width", [320, 360])
+def test_nothing_runs_over_the_edge_of_a_narrow_screen(
+    width: int, opened: Callable[..., tuple[Any, Site]], softmax: TrainableModel
+) -> None:
+    page, _ = opened(digit_subject(softmax))
+    page.set_viewport_size({"width": width, "height": 740})
+    for tab in page.locator("#tabs button").all():
+        tab.click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert tab.bounding_box()["x"] + tab.bounding_box()["width"] <= width
+
+
 @pytest.mark.parametrize(
     ("tensors", "sentence"),
     [
