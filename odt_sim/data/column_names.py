@@ -33,6 +33,19 @@ def check_known(where: str, columns: Sequence[str], known: Iterable[Any]) -> Non
         raise DataError(f"{where}: has no column {missing[0]!r}; there are: {', '.join(map(str, known))}{advice}")
 
 
+def check_not_empty(features: Named) -> None:
+    """Check that each input has at least one column.
+
+    Raises:
+        ConfigurationError: One has none.
+    """
+    inputs = [*features.values()] if isinstance(features, Mapping) else [features]
+    if not inputs or not all(map(columns_of, inputs)):
+        raise ConfigurationError(
+            f"data.features: expected at least one column, found {features}; null takes all numeric ones"
+        )
+
+
 def check_apart(target: Named, features: Named) -> None:
     """Check that the target is none of the features.
 

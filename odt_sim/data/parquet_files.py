@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from odt_sim.data.arrow_columns import arrow, labels_of, rows_of_column, values_of_column
-from odt_sim.data.column_names import Named, check_apart, check_known, columns_of
+from odt_sim.data.column_names import Named, check_apart, check_known, check_not_empty, columns_of
 from odt_sim.data.columns import Array
 from odt_sim.data.dataset import Classes, Dataset
 from odt_sim.data.dataset_checks import as_inputs, as_numbers, check
@@ -50,7 +50,7 @@ def parquet(
         store: The folder of stores; None for `stores` in `$ODT_SIM_CACHE` or `~/.cache/odt_sim`.
 
     Raises:
-        ConfigurationError: The features contain the target.
+        ConfigurationError: The features are none, or contain the target.
         DataError: pyarrow is missing, a file cannot be read, lacks a column or a value, rows differ in shape, or there is no
             room for the store.
     """
@@ -58,6 +58,7 @@ def parquet(
     files = _Files.of(path)
     others = [name for name in (users, times) if name is not None]
     inputs = files.features((*columns_of(target), *others)) if features is None else features
+    check_not_empty(inputs)
     check_apart(target, inputs)
     check_known(files.where, [*columns_of(target), *others, *columns_of(inputs)], files.dataset.schema.names)
     settings = {"x": inputs, "y": target, "users": users, "times": times}

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.data.column_names import Named, check_apart, check_known, columns_of
+from odt_sim.data.column_names import Named, check_apart, check_known, check_not_empty, columns_of
 from odt_sim.data.columns import Rows, only, rows_of
 from odt_sim.data.dataset import Array, Classes, Dataset
 from odt_sim.data.dataset_checks import check
@@ -46,7 +46,7 @@ def table(
         `x` `[rows, features]` float32; `[rows]` for an input of one column in a mapping.
 
     Raises:
-        ConfigurationError: The features are not a list, or contain the target.
+        ConfigurationError: The features are not a list, are none, or contain the target.
         DataError: pandas is missing, the file cannot be read, lacks a column or a value, or a feature is not numeric.
     """
     path = Path(path).expanduser()
@@ -77,7 +77,7 @@ def data_frame(
         `x` `[rows, features]` float32; `[rows]` for an input of one column in a mapping.
 
     Raises:
-        ConfigurationError: The features are not a list, or contain the target.
+        ConfigurationError: The features are not a list, are none, or contain the target.
         DataError: It is no `DataFrame`, lacks a column or a value, or a feature is not numeric.
     """
     if not (hasattr(frame, "columns") and hasattr(frame, "isna")):
@@ -101,8 +101,7 @@ def data_frame(
                 "the inputs by data.features",
                 stacklevel=2,
             )
-    if not features:
-        raise ConfigurationError("data.features: expected at least one column, found []; null takes all numeric ones")
+    check_not_empty(features)
     numeric = [*columns_of(features), *_listed(target)]
     if wrong := [column for column in numeric if frame[column].dtype.kind not in "iufb"]:
         raise DataError(f"data {name}: feature {wrong[0]!r} is not numeric; name others by data.features, or encode it")

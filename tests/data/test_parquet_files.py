@@ -163,6 +163,9 @@ def test_wrong_columns_are_refused(people, stores, arguments, message):
 def test_target_is_no_feature(people, stores):
     with pytest.raises(ConfigurationError, match="contains the target 'age'"):
         parquet(people, "age", features=["age", "weight"], store=stores)
+    for empty in ([], {}):
+        with pytest.raises(ConfigurationError, match=r"^data\.features: expected at least one column, found "):
+            parquet(people, "age", features=empty, store=stores)
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,7 @@ def test_wrong_columns_are_refused(csv, arguments, message):
     [
         ("age", r"^data\.features: expected a list of columns, found 'age'; write it as \[age\]$"),
         ([], r"^data\.features: expected at least one column, found \[\]; null takes all numeric ones$"),
+        ({"x": []}, r"^data\.features: expected at least one column, found \{'x': \[\]\}; null"),
         (["weight", "age"], r"^data\.features: contains the target 'age', which must not be an input; leave it out$"),
     ],
 )
