@@ -6,7 +6,7 @@ import shlex
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -43,13 +43,13 @@ class Outcome:
         folder: The folder of the run or of the whole sweep; None if no job started.
         error: Why a single run failed. Hydra would print lines of its own around an exception.
         failed: The number of failed jobs of a sweep.
-        reasons: Why they failed, as printed.
+        reason: Why the last of them failed.
     """
 
     folder: Path | None = None
     error: OdtSimError | None = None
     failed: int = 0
-    reasons: set[str] = field(default_factory=set)
+    reason: str | None = None
 
 
 class _SaveChanges(Observer):
@@ -93,8 +93,8 @@ def run_job(config: DictConfig, outcome: Outcome) -> float:
         raise
     if swept:
         outcome.failed += 1
-        said = "for the same reason" if message in outcome.reasons else message
-        outcome.reasons.add(message)
+        said = "for the same reason" if message == outcome.reason else message
+        outcome.reason = message
         _print(f"[red]failed[/red] {escape(', '.join(overrides))}: {escape(said)}")
     return math.nan
 

@@ -24,6 +24,16 @@ def test_sweep_compares_its_jobs_and_names_the_failed_ones(odt_sim, folder):
     assert f"report: {sweep.relative_to(folder)}/report.html" in out
 
 
+def test_sweep_repeats_a_reason_after_another_one(odt_sim):
+    _, _, err = odt_sim("run", "-m", *FEW, "train.learning_rate=-1,-2,-1,-1")
+    assert re.findall(r"^failed .*: (?:.*found )?(.*?)(?:;.*)?$", err, re.M) == [
+        "-1",
+        "-2",
+        "-1",
+        "for the same reason",
+    ]
+
+
 def test_sweep_sets_keys_of_the_swept_options_alone(run, folder):
     code, error = run("-m", "strategy=ditto,mr_mtl", "strategy.regularization=0.25", *FEW, "run.rounds=1")
     assert code == 0, error
