@@ -75,9 +75,9 @@ export async function check(subject, progress = () => {}) {
 
 /**
  * Return the largest difference of a call's outputs, relative to the largest of their values. Floats share that scale: some
- * weights have gradients of 0, and hold nothing but rounding errors. Integers have a scale for each tensor. That of a loss is
- * 1 at least, and larger for large targets: a model that fits its examples has a loss near 0, whose rounding error is that of
- * the larger outputs.
+ * weights have gradients of 0, and hold nothing but rounding errors. Integers have a scale for each tensor. The scale of a loss
+ * is at least 1, and larger for large targets: a model that fits its examples has a loss near 0, whose rounding error is that
+ * of the larger outputs.
  *
  * @param {Readonly<Record<string, Numbers>>} found
  * @param {Readonly<Record<string, Numbers>>} expected
