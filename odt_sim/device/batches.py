@@ -1,6 +1,7 @@
 """Batches of a model's size."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple, overload
 
@@ -11,6 +12,8 @@ from odt_sim.data.columns import Array, Columns, Rows, arrays_of, read_only, row
 from odt_sim.data.dataset_checks import as_targets
 from odt_sim.model.trainable import TrainableModel
 
+MOST_PREPARED, MOST_BYTES = 8, 1 << 24
+"""The most batches that are prepared before the first of their steps, and the bytes of their inputs."""
 NO_INPUTS: Mapping[str, Array] = MappingProxyType({})
 
 
@@ -111,3 +114,14 @@ def padded(rows: Rows, size: int) -> Rows:
     if isinstance(rows, Columns):
         return Columns(rows.names, tuple(padded(array, size) for array in rows.arrays))
     return np.concatenate([rows, np.repeat(rows[:1], size - len(rows), 0)])
+
+
+def prepared(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
+    """Yield batches as many at a time as are prepared before the first of their steps; see `InterpreterCall.each`.
+
+    Large ones come one by one: they would take much memory, and their steps are so long that little is gained.
+    """
+    left = iter(batches)
+    for first in left:
+        size = sum(array.nbytes for array in arrays_of(first.x).values())
+        yield [first, *islice(left, max(min(MOST_PREPARED, MOST_BYTES // size) - 1, 0))]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.data.columns import Rows, arrays_of, only, rows_of
-from odt_sim.device.batches import Batch, batches
+from odt_sim.device.batches import Batch, batches, prepared
 from odt_sim.device.checkpoint import checkpoint_of, read_saved, weights_alone, write_checkpoint
 from odt_sim.device.examples import Examples, check_ids, checked_inputs
 from odt_sim.device.further_inputs import NONE, SAMPLE_WEIGHT, FurtherInputs, checked_call
@@ -33,9 +33,6 @@ from odt_sim.model.weights import Layout, Weights
 
 Array = NDArray[Any]
 Pair = tuple[Any, Any]
-
-PREPARED = 8
-"""The most batches that are prepared before the first of their steps; see `InterpreterCall.each`."""
 
 
 class Device:
@@ -311,8 +308,8 @@ class Device:
 
     def _steps(self, step: Step, batches: Iterable[Batch], given: float | None) -> list[float]:
         """Run a step on each batch and return the losses."""
-        losses, batches = list[float](), iter(batches)
-        while some := list(islice(batches, PREPARED)):
+        losses = list[float]()
+        for some in prepared(batches):
             runtime, rates = self._training_runtime(step), self._next_rates(given, len(some))
             self.calls.add_steps(step.signature, len(some), sum(batch.examples for batch in some))
             losses += run_steps(runtime, step, some, rates, self._offset)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odt_sim import TrainableModel
-from odt_sim.device.batches import batches, padded
+from odt_sim.device.batches import MOST_BYTES, Batch, batches, padded, prepared
 
 X, Y = np.arange(1, 61, dtype=np.float32).reshape(10, 6), np.arange(10, dtype=np.int32) % 3
 
@@ -76,3 +76,11 @@ def test_padding_repeats_the_first_row() -> None:
     assert padded(rows, 1) is rows
     assert padded(rows, 3).tolist() == [[1, 2]] * 3
     assert padded(rows, 3).dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("size", "groups"), [(24, [8, 2]), (MOST_BYTES // 3, [3, 3, 3, 1]), (2 * MOST_BYTES, [1] * 10)]
+)
+def test_large_batches_are_prepared_one_by_one(size: int, groups: list[int]) -> None:
+    one = Batch(np.empty((1, size), np.int8), Y[:1], np.ones(1, np.float32), 1)
+    assert [len(some) for some in prepared(one for _ in range(10))] == groups
