@@ -124,4 +124,4 @@ def prepared(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
     left = iter(batches)
     for first in left:
         size = sum(array.nbytes for array in arrays_of(first.x).values())
-        yield [first, *islice(left, max(min(MOST_PREPARED, MOST_BYTES // size) - 1, 0))]
+        yield [first, *islice(left, max(min(MOST_PREPARED, MOST_BYTES // max(size, 1)) - 1, 0))]

@@ -155,6 +155,7 @@ function showResult({ train, validation, test, slices: sent, losses, split: of, 
   if (losses?.length) fact("loss", losses[losses.length - 1].toPrecision(4));
   if (of === "test" && figures?.accuracy !== undefined) fact("accuracy", `${(100 * figures.accuracy).toFixed(1)}% accuracy`);
   if (of === "test" && figures?.mae !== undefined) fact("accuracy", `${figures.mae.toPrecision(3)} mean absolute error`);
+  if (of === "test" && figures?.ndcg_at_10 !== undefined) fact("accuracy", `${figures.ndcg_at_10.toPrecision(3)} NDCG of the first ten`);
   status(leftOut || "Waiting for the next work …", leftOut ? "failed" : "");
 }
 
