@@ -166,7 +166,8 @@ def test_folder_with_other_settings_is_refused(folder, capsys, digits_mlp):
 
 @pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
 def test_cell_whose_process_is_interrupted_has_no_outcome(ended_by, tmp_path, monkeypatch):
-    dies = f"import os; input(); os.kill(os.getpid(), {ended_by:d})"
+    default = f"signal.signal({ended_by:d}, signal.SIG_DFL)"  # shells start background commands with SIGINT ignored
+    dies = f"import os, signal; {default}; input(); os.kill(os.getpid(), {ended_by:d})"
     monkeypatch.setattr(processes, "WORKER", (sys.executable, "-S", "-c", dies))
     with pytest.raises(KeyboardInterrupt):
         list(run_cells([cell(tmp_path)], 1))
