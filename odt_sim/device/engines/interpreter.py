@@ -99,8 +99,8 @@ class InterpreterCall:
         tensor, pairs = dict(self._outputs)[output], [[(self._inputs[n], a) for n, a in own.items()] for own in inputs]
         outputs = []
         for of_call in pairs:
-            for input, array in of_call:
-                self._set(input, array)
+            for index, array in of_call:
+                self._set(index, array)
             native.Invoke(subgraph)
             outputs.append(native.GetTensor(tensor, subgraph))
         self._shapes = shapes
