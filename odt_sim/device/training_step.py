@@ -137,12 +137,11 @@ def run_steps(
     offset: GradientOffset | None,
 ) -> list[float]:
     """Run a step on each batch and return the losses."""
-    if offset is None:
-        return runtime.train(batches, learning_rates, signature=step.signature)
-    if not _on_host(runtime, offset):
-        return runtime.train(batches, learning_rates, signature=step.signature, b=offset.b, mu=offset.mu)
-    pairs = zip(batches, learning_rates, strict=True)
-    return [_step_and_offset(runtime, step, batch, learning_rate, offset) for batch, learning_rate in pairs]
+    if offset is not None and _on_host(runtime, offset):
+        pairs = zip(batches, learning_rates, strict=True)
+        return [_step_and_offset(runtime, step, batch, learning_rate, offset) for batch, learning_rate in pairs]
+    b, mu = (offset.b, offset.mu) if offset else (None, 0.0)
+    return runtime.train(batches, learning_rates, signature=step.signature, b=b, mu=mu)
 
 
 def _on_host(runtime: Runtime, offset: GradientOffset | None) -> bool:
