@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -9,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odt_sim.device.embedding_cache import EmbeddingCache
-from odt_sim.device.engines import LITERT, StartEngine
+from odt_sim.device.engines import LITERT, StartEngine, start_with_variable_weights
+from odt_sim.device.processor import has_avx512
 from odt_sim.device.runtime import Runtime
+from odt_sim.errors import ModelError
 from odt_sim.model.engine_file import EngineFile
 from odt_sim.model.head_file import head_file
+from odt_sim.model.narrow_products import narrow_products
 from odt_sim.model.repeated import repeated
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Layout, Weights
@@ -46,8 +50,8 @@ class RuntimePool:
             model: The model.
             capacity: The most interpreters.
             start: Starts an engine, by default LiteRT's interpreter.
-            edits: Whether engines may run files that are made of the model's own, see `odt_sim.model.repeated` and
-                `odt_sim.model.head_file`.
+            edits: Whether engines may run files that are made of the model's own, see `odt_sim.model.repeated`,
+                `odt_sim.model.narrow_products` and `odt_sim.model.head_file`.
             embeddings: The cache to share with other pools; a new one by default.
             usual_steps: The steps of a usual training, which small models run in few calls; None if there is none.
         """
@@ -100,7 +104,13 @@ class RuntimePool:
             self._free.append(runtime)
 
     def _started(self) -> Runtime:
-        return Runtime(self.model, self._start, repeated(self.model, self._usual_steps) if self._edits else None)
+        if not self._edits:
+            return Runtime(self.model, self._start)
+        file = repeated(self.model, self._usual_steps)
+        if self._start == LITERT and not file.several and has_avx512() and (narrow := narrow_products(self.model)):
+            with suppress(ModelError):  # another release of LiteRT; the interpreter computes the same bits
+                return Runtime(self.model, start_with_variable_weights, narrow)
+        return Runtime(self.model, self._start, file)
 
     def _vacant(self) -> Runtime:
         if self._free or self._first is None:

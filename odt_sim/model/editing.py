@@ -1,5 +1,6 @@
 """A `.tflite` file as a tree of objects that can be changed, and written again."""
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
@@ -90,6 +91,44 @@ def add_buffer(model: Any, array: NDArray[Any]) -> int:
     buffer.data = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
     model.buffers.append(buffer)
     return len(model.buffers) - 1
+
+
+def add_tensor(subgraph: Any, name: str, shape: Sequence[int], dtype: int, buffer: int = 0) -> int:
+    """Add a tensor of fixed shape; return its index.
+
+    Args:
+        subgraph: A subgraph in its object form.
+        name: The tensor's name.
+        shape: Its shape.
+        dtype: Its type, of `schema.TensorType`.
+        buffer: The buffer of a constant; 0 for a tensor that an op computes.
+    """
+    tensor = schema.TensorT()
+    tensor.name, tensor.shape, tensor.type, tensor.buffer = name, np.array(shape, np.int32), dtype, buffer
+    subgraph.tensors.append(tensor)
+    return len(subgraph.tensors) - 1
+
+
+def rearranging(model: Any, subgraph: Any, tensor: int, vector: Sequence[int], result: int, options: Any) -> Any:
+    """Return a RESHAPE or a TRANSPOSE.
+
+    Args:
+        model: A file in its object form.
+        subgraph: The subgraph to which the op will be added.
+        tensor: The tensor to rearrange.
+        vector: The new shape, or the order of the axes.
+        result: The tensor that is computed.
+        options: `ReshapeOptionsT()` or `TransposeOptionsT()` of `schema`.
+    """
+    constant, operator = np.array(vector, np.int32), schema.OperatorT()
+    kind = OPS.RESHAPE if isinstance(options, schema.ReshapeOptionsT) else OPS.TRANSPOSE
+    given = add_tensor(subgraph, "vector", constant.shape, schema.TensorType.INT32, add_buffer(model, constant))
+    if kind == OPS.RESHAPE:
+        options.newShape = constant
+    operator.opcodeIndex, operator.builtinOptions = opcode(model, kind), options
+    operator.builtinOptionsType = getattr(schema.BuiltinOptions, type(options).__name__.removesuffix("T"))
+    operator.inputs, operator.outputs = np.array([tensor, given], np.int32), np.array([result], np.int32)
+    return operator
 
 
 def reshape_to(reshape: Any, shape: NDArray[np.int32]) -> Any:

@@ -32,6 +32,22 @@ def make_fully_connected(model: Any, subgraph: Any) -> None:
     _Rewriting(model, subgraph).rewrite()
 
 
+def connect_fully(model: Any, operator: Any, left: int, weights: int) -> None:
+    """Make FULLY_CONNECTED of an op that keeps its result.
+
+    Args:
+        model: A file in its object form.
+        operator: The op.
+        left: The tensor to multiply, `[..., inputs]`.
+        weights: The tensor to multiply it by, `[outputs, inputs]`.
+    """
+    operator.inputs = np.array([left, weights, -1], np.int32)
+    operator.opcodeIndex = opcode(model, OPS.FULLY_CONNECTED, version=5)  # the version that keeps the axes
+    operator.builtinOptionsType = schema.BuiltinOptions.FullyConnectedOptions
+    operator.builtinOptions = schema.FullyConnectedOptionsT()
+    operator.builtinOptions.keepNumDims = True
+
+
 class _Rewriting:
     """The rewriting of one subgraph; products by the same matrix share its tensor."""
 
@@ -56,11 +72,7 @@ class _Rewriting:
         if weights is None:
             return
         rows = self._transpose(left) if options.adjX else left
-        operator.inputs = np.array([rows, weights, -1], np.int32)
-        operator.opcodeIndex = opcode(self._model, OPS.FULLY_CONNECTED, version=5)  # the version that keeps the axes
-        operator.builtinOptionsType = schema.BuiltinOptions.FullyConnectedOptions
-        operator.builtinOptions = schema.FullyConnectedOptionsT()
-        operator.builtinOptions.keepNumDims = True
+        connect_fully(self._model, operator, rows, weights)
 
     def _weights_of(self, index: int, transposed: bool) -> int | None:
         """Return the tensor of the weights `[outputs, inputs]`; None if they are not one constant float32 matrix."""

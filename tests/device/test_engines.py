@@ -47,6 +47,13 @@ def test_compiled_outputs_are_copies(momentum: TrainableModel) -> None:
     np.testing.assert_array_equal(before, kept)
 
 
+def test_compiled_model_prints_nothing(momentum: TrainableModel, capfd: pytest.CaptureFixture[str]) -> None:
+    engine = COMPILED(momentum.content, "momentum")
+    for _ in range(3):
+        engine.call("restore", **engine.call("parameters"))
+    assert capfd.readouterr() == ("", "")
+
+
 def test_compiled_model_takes_any_rows(any_rows: TrainableModel) -> None:
     one, other = (start(any_rows.content, "any") for start in (LITERT, COMPILED))
     for rows in (4, 1, 7, 4):

@@ -16,6 +16,7 @@ from odt_sim.device.batches import batches
 from odt_sim.device.examples import Examples
 from odt_sim.device.stacked_batches import stacked_batches
 from odt_sim.errors import ModelError
+from odt_sim.model.engine_file import own_file
 from odt_sim.model.repeated import STEPS, repeated, repeated_name, steps_of_calls
 
 Train = Callable[[Device], Any]
@@ -28,7 +29,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Device
 
     def device(make: Callable[[], Device]) -> Device:
         with monkeypatch.context() as patch:
-            patch.setattr(runtime_pool, "repeated", lambda model, usual: None)
+            patch.setattr(runtime_pool, "repeated", lambda model, usual: own_file(model))
             made = make()
             _ = made.initial  # starts its interpreter
         return made

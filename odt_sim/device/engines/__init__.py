@@ -2,7 +2,7 @@
 
 | `backend.runtime` | runs files in |
 |---|---|
-| `litert` | LiteRT's interpreter |
+| `litert` | LiteRT's interpreter, or its compiled model where that computes the same bits faster |
 | `compiled` | LiteRT's compiled model |
 | `flex` | TensorFlow's interpreter with Flex ops, in a process and an environment of its own |
 """
@@ -93,6 +93,13 @@ class RuntimeChoice:
 
 
 LITERT = RuntimeChoice()
+
+
+def start_with_variable_weights(content: bytes, where: str) -> Engine:
+    """Start LiteRT's compiled model so that it is fast at FULLY_CONNECTED whose weights are not constant."""
+    from odt_sim.device.engines.compiled import CompiledEngine
+
+    return CompiledEngine(content, where, variable_weights=True)
 
 
 def one_line(error: Exception) -> str:

@@ -2,89 +2,138 @@
 
 import atexit
 import os
+from collections.abc import Mapping, Sequence
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from ai_edge_litert.compiled_model import CompiledModel
+from ai_edge_litert.cpu_options import CpuOptions
 from ai_edge_litert.environment import Environment, EnvironmentOptions
+from ai_edge_litert.options import Options
 from ai_edge_litert.tensor_buffer import TensorBuffer
 
 from odt_sim.device.engines import Array, one_line
 from odt_sim.device.native_output import quiet
 from odt_sim.errors import InvocationError, ModelError
+from odt_sim.model.computed_outputs import with_computed_outputs
 
 DTYPES = ("bool", "float16", "float32", "int8", "int32", "uint8")
 """What its buffers pass to and from numpy."""
 
-Buffers = dict[str, TensorBuffer]
+DYNAMIC_FULLY_CONNECTED = 8
+"""XNNPACK's flag `TFLITE_XNNPACK_DELEGATE_FLAG_DYNAMIC_FULLY_CONNECTED`, of LiteRT's `xnnpack_delegate.h`."""
 
 
 class CompiledEngine:
-    """One compiled model; its signatures share the variables."""
+    """One compiled model, single-threaded; its signatures share the variables."""
 
-    def __init__(self, content: bytes, where: str) -> None:
-        """Load a file; see `StartEngine`."""
-        self._where, self._content = where, content  # the native model refers to the bytes
+    def __init__(self, content: bytes, where: str, *, variable_weights: bool = False) -> None:
+        """Load a file; see `StartEngine`.
+
+        Args:
+            content: The file's bytes.
+            where: Its name, for errors.
+            variable_weights: Whether XNNPACK also runs FULLY_CONNECTED whose weights are not constant.
+        """
+        self._where = where
+        cpu = CpuOptions(num_threads=1, xnnpack_flags=DYNAMIC_FULLY_CONNECTED if variable_weights else None)
         try:
+            self._content = with_computed_outputs(content)  # the native model refers to the bytes
             with quiet():
-                self._model = CompiledModel.from_buffer(content, environment=_environment())
+                self._model = CompiledModel.from_buffer(
+                    self._content, environment=_environment(os.getpid()), options=Options(cpu_options=cpu)
+                )
         except (ValueError, RuntimeError) as error:
             raise ModelError(f"{where}: LiteRT's compiled model cannot load it: {one_line(error)}") from error
         self._calls: dict[str, _Call] = {}
 
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run one signature; see `Engine`."""
-        arrays = {name: np.asarray(value) for name, value in inputs.items()}
-        shapes = {name: array.shape for name, array in arrays.items()}
+        [outputs] = self._run(signature, [inputs])
+        return outputs
+
+    def each(self, signature: str, inputs: Sequence[Mapping[str, Array]], output: str) -> list[Array]:
+        """Run one signature once for each of several inputs and return copies of one of its outputs."""
+        return [outputs[output] for outputs in self._run(signature, inputs)]
+
+    def _run(self, signature: str, inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Array]]:
+        given = [{name: np.asarray(value) for name, value in own.items()} for own in inputs]
         try:
-            prepared = self._calls.get(signature)
-            if prepared is None or prepared.shapes != shapes:
-                prepared = self._calls[signature] = _Call(self._model, signature, shapes, self._where)
-            return prepared.run(arrays)
+            return [self._outputs(signature, arrays) for arrays in given]
         except (ValueError, RuntimeError) as error:
             kind = InvocationError if isinstance(error, RuntimeError) else ModelError
             raise kind(f"{self._where}: signature {signature!r} failed: {one_line(error)}") from error
+
+    def _outputs(self, signature: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        shapes = {name: array.shape for name, array in inputs.items()}
+        prepared = self._calls.get(signature)
+        if prepared is not None and prepared.shapes == shapes:
+            return prepared.run(inputs)
+        with quiet():  # LiteRT's first buffer and first run print lines, too
+            self._calls[signature] = _Call(self._model, signature, shapes, self._where)
+            return self._calls[signature].run(inputs)
+
+
+class _Input(NamedTuple):
+    name: str
+    dtype: np.dtype[Any]
+    buffer: TensorBuffer
+
+
+class _Output(NamedTuple):
+    name: str
+    shape: tuple[int, ...]
+    size: int
+    dtype: np.dtype[Any]
+    buffer: TensorBuffer
 
 
 class _Call:
     """The buffers of a signature, for inputs of some shapes."""
 
     def __init__(self, model: CompiledModel, signature: str, shapes: dict[str, tuple[int, ...]], where: str) -> None:
-        self.shapes, self._model, self._signature = shapes, model, signature
-        if signature not in model.get_signature_list():
+        self.shapes, self._model, self._index = shapes, model, model.get_signature_index(signature)
+        order = model.get_signature_list().get(signature)
+        if order is None:
             raise ModelError(f"{where}: no signature {signature!r}")
         declared = model.get_input_tensor_details(signature)
         if declared.keys() != shapes.keys():
             raise ModelError(
                 f"{where}: signature {signature!r} takes {', '.join(declared) or 'nothing'}; found {', '.join(shapes)}"
             )
-        self._dtypes = {name: str(np.dtype(details["dtype"])) for name, details in declared.items()}
-        _check_dtypes(self._dtypes, "input", signature, where)
+        _check_dtypes(declared, "input", signature, where)
         for name, shape in shapes.items():
             if tuple(declared[name]["shape"]) != shape:
                 model.resize_input_tensor_by_name(signature, name, list(shape), strict=False)
         details = model.get_output_tensor_details(signature)
-        self._outputs = {name: (tuple(d["shape"]), str(np.dtype(d["dtype"]))) for name, d in details.items()}
-        _check_dtypes({name: dtype for name, (_, dtype) in self._outputs.items()}, "output", signature, where)
-        self._read = {name: model.create_output_buffer_by_name(signature, name) for name in details}
-        self._written = {name: model.create_input_buffer_by_name(signature, name) for name in shapes}
+        _check_dtypes(details, "output", signature, where)
+        self._inputs = [
+            _Input(name, np.dtype(declared[name]["dtype"]), model.create_input_buffer_by_name(signature, name))
+            for name in order["inputs"]
+        ]
+        self._outputs = [
+            _Output(name, shape, prod(shape), dtype, model.create_output_buffer_by_name(signature, name))
+            for name in order["outputs"]
+            for shape, dtype in [(tuple(details[name]["shape"]), np.dtype(details[name]["dtype"]))]
+        ]
+        self._written = [each.buffer for each in self._inputs]
+        self._read = [each.buffer for each in self._outputs]
 
-    def run(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        for name, array in inputs.items():
-            if array.dtype != self._dtypes[name]:
-                raise ValueError(f"input {name!r} is {array.dtype}, expected {self._dtypes[name]}")
-            self._written[name].write(array)
-        self._model.run_by_name(self._signature, self._written, self._read)
-        return {
-            name: self._read[name].read(prod(shape), np.dtype(dtype)).reshape(shape)
-            for name, (shape, dtype) in self._outputs.items()
-        }
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        for name, dtype, buffer in self._inputs:
+            array = inputs[name]
+            if array.dtype != dtype:
+                raise ValueError(f"input {name!r} is {array.dtype}, expected {dtype}")
+            buffer.write(array)
+        self._model.run_by_index(self._index, self._written, self._read)
+        return {name: buffer.read(size, dtype).reshape(shape) for name, shape, size, dtype, buffer in self._outputs}
 
 
-def _check_dtypes(dtypes: dict[str, str], kind: str, signature: str, where: str) -> None:
-    for name, dtype in dtypes.items():
+def _check_dtypes(tensors: Mapping[str, Any], kind: str, signature: str, where: str) -> None:
+    for name, details in tensors.items():
+        dtype = str(np.dtype(details["dtype"]))
         if dtype not in DTYPES:
             raise ModelError(
                 f"{where}: {kind} {name!r} of {signature!r} is {dtype}, which LiteRT's compiled model cannot pass "
@@ -93,8 +142,8 @@ def _check_dtypes(dtypes: dict[str, str], kind: str, signature: str, where: str)
 
 
 @cache
-def _environment() -> Environment:
-    """Return this process's environment.
+def _environment(process: int) -> Environment:
+    """Return the environment of a process, which a fork cannot use.
 
     LiteRT prints a line for each of its accelerators when the process exits, which no setting turns off.
     """

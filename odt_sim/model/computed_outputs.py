@@ -1,0 +1,54 @@
+"""Outputs that are constants, such as `done` of signatures that only set variables, made outputs of an op.
+
+LiteRT's compiled model prints a line in each call for every output that is a constant.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from odt_sim.model.editing import add_tensor, integers, opcode, packed, unpacked
+
+
+@lru_cache(4)
+def with_computed_outputs(content: bytes) -> bytes:
+    """Return a file whose outputs are all computed; the file itself if they are, or if it is damaged."""
+    try:
+        file = unpacked(content)
+        return packed(file) if compute_outputs(file) else content
+    except Exception:  # damage causes any exception; LiteRT says what is wrong
+        return content
+
+
+def compute_outputs(file: Any) -> bool:
+    """Let an op compute each output that is a constant; return whether there were any.
+
+    Args:
+        file: A file in its object form.
+    """
+    found = False
+    for signature in file.signatureDefs or []:
+        subgraph = file.subgraphs[signature.subgraphIndex]
+        for entry in signature.outputs:
+            constant = entry.tensorIndex
+            tensor = subgraph.tensors[constant]
+            if file.buffers[tensor.buffer].data is None:
+                continue
+            found = True
+            entry.tensorIndex = result = add_tensor(subgraph, "computed", integers(tensor.shape), tensor.type)
+            subgraph.operators.append(_copying(file, constant, result, tensor.type))
+            outputs = [result if own == constant else own for own in integers(subgraph.outputs)]
+            subgraph.outputs = np.array(outputs, np.int32)
+    return found
+
+
+def _copying(file: Any, tensor: int, result: int, dtype: int) -> Any:
+    """Return an op that copies a tensor: a CAST, since LiteRT computes others of a constant before the first call."""
+    operator, options = schema.OperatorT(), schema.CastOptionsT()
+    options.inDataType = options.outDataType = dtype
+    operator.opcodeIndex, operator.builtinOptions = opcode(file, schema.BuiltinOperator.CAST), options
+    operator.builtinOptionsType = schema.BuiltinOptions.CastOptions
+    operator.inputs, operator.outputs = np.array([tensor], np.int32), np.array([result], np.int32)
+    return operator

@@ -1,0 +1,89 @@
+"""Products by few columns as FULLY_CONNECTED, which LiteRT's compiled model runs with the bits of the interpreter."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from edits import signature
+
+from odt_sim import Device, TrainableModel
+from odt_sim.device import runtime_pool
+from odt_sim.device.engines import LITERT, start_with_variable_weights
+from odt_sim.device.engines.compiled import CompiledEngine
+from odt_sim.device.engines.interpreter import InterpreterEngine
+from odt_sim.device.runtime_pool import RuntimePool
+from odt_sim.errors import ModelError
+from odt_sim.model.editing import OPS, operators_of, unpacked
+from odt_sim.model.narrow_products import narrow_products
+
+PLACES = 5
+
+
+@pytest.fixture(scope="module")
+def recurrent(configured: Callable[..., TrainableModel]) -> TrainableModel:
+    """An LSTM of 32 units on 5 of 20 characters, [16, 5] to 20 logits for each, whose examples are columns."""
+    sizes = {"length": PLACES, "characters": 20, "units": 32}
+    return configured("character_lstm", *(f"model.build.{name}={size}" for name, size in sizes.items()))
+
+
+def batch(seed: int = 0, rows: int = 16) -> tuple[Any, Any]:
+    random = np.random.default_rng(seed)
+    return tuple(random.integers(0, 20, (rows, PLACES)).astype(np.int32) for _ in "xy")
+
+
+def test_steps_have_the_bits_of_the_interpreter(recurrent: TrainableModel) -> None:
+    narrow = narrow_products(recurrent)
+    assert narrow is not None
+    engines = [LITERT(recurrent.content, "own"), start_with_variable_weights(narrow.content, "narrow")]
+    for seed in range(3):
+        x, y = batch(seed)
+        given = {"x": x, "y": y, "learning_rate": np.float32(1.0), "sample_weight": np.ones(16, np.float32)}
+        one, other = (engine.call("train", **given)["loss"] for engine in engines)
+        np.testing.assert_array_equal(one, other)
+    for key, inputs in (("parameters", {}), ("infer", {"x": batch()[0]})):
+        one, other = (engine.call(key, **inputs) for engine in engines)
+        for name, expected in one.items():
+            np.testing.assert_array_equal(other[name], expected, err_msg=f"{key}, {name}")
+
+
+def test_each_place_has_two_such_products(recurrent: TrainableModel) -> None:
+    narrow = narrow_products(recurrent)
+    assert narrow is not None
+    assert narrow.layout == recurrent.layout
+    file = unpacked(narrow.content)
+    counts = {
+        key: len(operators_of(file, file.subgraphs[signature(file, key).subgraphIndex], OPS.FULLY_CONNECTED))
+        for key in ("train", "infer")
+    }
+    assert counts == {"train": 2 * PLACES, "infer": 0}
+
+
+@pytest.mark.parametrize("name", ["softmax", "digits_cnn", "momentum"])
+def test_file_without_them_stays(name: str, request: pytest.FixtureRequest) -> None:
+    assert narrow_products(request.getfixturevalue(name)) is None
+
+
+def test_devices_use_them_only_with_avx512(recurrent: TrainableModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = batch(rows=40)  # the last batch is padded
+    weights = []
+    for has, kind in ((True, CompiledEngine), (False, InterpreterEngine)):
+        monkeypatch.setattr(runtime_pool, "has_avx512", lambda has=has: has)
+        pool = RuntimePool(recurrent)
+        assert isinstance(pool.first._engine, kind)
+        device = Device(recurrent, (x, y), test=(x, y), pool=pool)
+        losses = device.train(2)
+        weights.append((losses, device.weights.vector, device.loss("test")))
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_interpreter_runs_what_the_compiled_model_refuses(
+    recurrent: TrainableModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(content: bytes, where: str) -> Any:
+        raise ModelError(f"{where}: another release")
+
+    monkeypatch.setattr(runtime_pool, "has_avx512", lambda: True)
+    monkeypatch.setattr(runtime_pool, "start_with_variable_weights", refuses)
+    assert isinstance(RuntimePool(recurrent).first._engine, InterpreterEngine)
