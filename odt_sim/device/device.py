@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,18 @@ from odt_sim.model.weights import Layout, Weights
 
 Array = NDArray[Any]
 Pair = tuple[Any, Any]
+
+FIRST = ("batches", 0)
+"""The purpose and the epoch of the batches that a device trains on first."""
+
+
+class _FirstEpoch(NamedTuple):
+    """A device's first epoch: its examples, their order, and the rows in that order."""
+
+    examples: Examples
+    order: NDArray[np.int64]
+    x: Rows
+    y: Rows
 
 
 class Device:
@@ -116,6 +128,7 @@ class Device:
         self._inference = Inference(id, self._model_state, self._pool, self.calls)
         self._epochs = self._steps_done = 0
         self._orders = dict[tuple[str, int], Orders]()
+        self._first: _FirstEpoch | None = None  # if prepared
         rows = len(self.train_examples)
         self._first_step = max(round - 1, 0) * self.plan.steps_of(rows, model.batch_size)
         self._offset: GradientOffset | None = None
@@ -266,8 +279,13 @@ class Device:
     def _shuffled(
         self, rows: Examples, purpose: str, epoch: int, examples: int, further: FurtherInputs = NONE
     ) -> Iterator[Batch]:
-        order = self._order(purpose, epoch, examples)
-        return further.added(batches(self.model, *rows.take(order), further.rows(order)))
+        if self._first and (purpose, epoch) == FIRST and rows is self._first.examples:
+            (_, order, x, y), self._first = self._first, None
+            order, x, y = order[:examples], x[:examples], y[:examples]
+        else:
+            order = self._order(purpose, epoch, examples)
+            x, y = rows.take(order)
+        return further.added(batches(self.model, x, y, further.rows(order)))
 
     def _order(self, purpose: str, epoch: int, examples: int) -> NDArray[np.int64]:
         """Return the positions of the first examples in a random order of all of them."""
@@ -275,6 +293,16 @@ class Device:
         if key not in self._orders:
             self._orders[key] = Orders(partial(self.random, purpose, 0), len(self.train_examples))
         return self._orders[key].of(epoch)[:examples]
+
+    def prepare(self) -> None:
+        """Take the rows of the first epoch now; training then waits less for them.
+
+        A step evicts Python's code and data from the processor's caches, so that several devices are prepared faster before
+        the first one trains than each after the steps of another.
+        """
+        if not step_for(self.model).on_embeddings and not self._pool.first.steps_at_once("train"):
+            order = self._order(*FIRST, len(self.train_examples))
+            self._first = _FirstEpoch(self.train_examples, order, *self.train_examples.take(order))
 
     def train_step(self, batch: Batch, learning_rate: float | None = None, group: str | None = None) -> float:
         """Run one step on a batch of `batches` and return its loss.

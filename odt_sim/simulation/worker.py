@@ -1,7 +1,8 @@
 """The work of one block of devices, the same on every backend."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
@@ -20,11 +21,15 @@ from odt_sim.simulation.clock.oort import statistical_utility
 from odt_sim.simulation.evaluation import Evaluation, Row, unmeasured
 from odt_sim.simulation.exclusion import TIMED_OUT, Excluded, check_update, litert_failure
 from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.sums import check_finite, check_tensors, join, scaled
+from odt_sim.simulation.sums import add, check_finite, check_tensors, scaled
 from odt_sim.simulation.time_limit import OutOfTime, timed
 from odt_sim.strategies.base import Tensors, Update
 
 Result = TypeVar("Result")
+Selected = tuple[int, Sequence[Indices]]
+
+MOST_BYTES = 1 << 24
+"""The bytes of the rows and updates of devices that are prepared before the first of them trains."""
 
 
 class Worker:
@@ -60,14 +65,47 @@ class Worker:
             SimulationError: The strategy failed on a device.
         """
         states = RoundStates(self._store, task.round if task.saves is None else task.saves)
-        updates = self._on_each(task, lambda device: self._update(device, task, broadcast))
-        parts = (self._trained(device, update, task, states) for device, update in updates)
+        groups = (self._train_group(group, task, broadcast, states) for group in self._groups(task))
         if len(task.devices) > 1:
-            trained = join(parts)
+            trained = Trained()
+            for parts in groups:
+                add(trained, *parts)
         else:
-            [trained] = parts
+            [[trained]] = groups
         states.write()
         return trained
+
+    def _groups(self, task: Task) -> Iterator[list[Selected]]:
+        """Yield the devices of a block, as many at a time as are prepared before the first one trains."""
+        x, left = self._job.data.x, iter(self._selected(task))
+        for first in left:
+            size = x.nbytes // len(x) * len(first[1][0]) + 4 * self._job.model.layout.size
+            yield [first, *islice(left, max(MOST_BYTES // max(size, 1) - 1, 0))]
+
+    def _selected(self, task: Task) -> list[Selected]:
+        """Return the devices of a block and their training and validation examples.
+
+        All at once: the training of a device evicts what splitting needs from the processor's caches.
+        """
+        return [(id, self._job.data.arrived(id, task.round)[:2]) for id in task.devices]
+
+    def _train_group(
+        self, group: Sequence[Selected], task: Task, broadcast: Tensors, states: RoundStates
+    ) -> list[Trained]:
+        """Train devices; what is before and after their steps is done device after device, see `Device.prepare`."""
+        devices = [self._loaded(task, *each) for each in group]
+        if len(devices) > 1:
+            for device in devices:
+                device.prepare()
+        updates, pool = [], self._pool
+        for place, each in enumerate(group):
+            if self._pool is not pool:  # the interpreters were dropped
+                devices[place] = self._loaded(task, *each)
+            try:
+                updates.append(self._update(devices[place], task, broadcast))
+            finally:
+                devices[place].release()
+        return [self._trained(device, update, task, states) for device, update in zip(devices, updates, strict=True)]
 
     def evaluate(self, task: Task, broadcast: Tensors) -> list[Row]:
         """Return a row for each device of a block, of `Evaluation.row` or of `unmeasured`; keep no state.
@@ -87,15 +125,18 @@ class Worker:
 
     def _on_each(self, task: Task, work: Callable[[Device], Result]) -> Iterator[tuple[Device, Result]]:
         """Do work on the devices of a block; yield each device with its result, in order."""
-        # Split all at once: the training of a device evicts what splitting needs from the processor's caches.
-        parts = [self._job.data.arrived(id, task.round) for id in task.devices]
-        for id, (train, validation, _) in zip(task.devices, parts, strict=True):
-            device = self._device(id, task.round, train, validation)
-            device.state = self._store.load(id, task.versions.get(id))
+        for id, parts in self._selected(task):
+            device = self._loaded(task, id, parts)
             try:
                 yield device, work(device)
             finally:
                 device.release()
+
+    def _loaded(self, task: Task, id: int, parts: Sequence[Indices]) -> Device:
+        """Return a device of a block, given its training and validation examples, with its state of earlier rounds."""
+        device = self._device(id, task.round, *parts)
+        device.state = self._store.load(id, task.versions.get(id))
+        return device
 
     def _device(self, id: int, round: int, *parts: Indices) -> Device:
         job, data = self._job, self._job.data

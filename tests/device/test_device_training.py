@@ -41,6 +41,26 @@ def test_training_is_gradient_descent_on_the_real_rows(
     np.testing.assert_allclose(bias, twin.bias, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["momentum", "softmax", "softmax_with_embedding"])
+@pytest.mark.parametrize("plan", [TrainingPlan(2), TrainingPlan(steps=2), TrainingPlan(steps=9)])
+def test_prepared_device_trains_with_the_same_bits(
+    name: str, plan: TrainingPlan, rows: Draw, request: pytest.FixtureRequest
+) -> None:
+    model: TrainableModel = request.getfixturevalue(name)
+    one, other = (Device(model, rows(model, 10), seed=3, id=7, round=2, plan=plan) for _ in range(2))
+    other.prepare()
+    for _ in range(2):
+        np.testing.assert_array_equal(one.train(learning_rate=RATE), other.train(learning_rate=RATE))
+    np.testing.assert_array_equal(one.weights.vector, other.weights.vector)
+
+
+def test_prepared_rows_are_not_those_of_other_examples(momentum: TrainableModel, rows: Draw) -> None:
+    device, expected = Device(momentum, rows(momentum, 10)), Device(momentum, rows(momentum, 10, 1))
+    device.prepare()
+    device.train_examples = expected.train_examples
+    np.testing.assert_array_equal(device.train(learning_rate=RATE), expected.train(learning_rate=RATE))
+
+
 @given(count=st.integers(1, 16), seed=st.integers(0, 9))
 @settings(max_examples=20)
 def test_train_batch_is_one_step_on_the_given_rows(

@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from odt_sim import Device, Fleet, Strategy, TrainingPlan
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.runtime import Runtime
-from odt_sim.errors import SimulationError
+from odt_sim.errors import InvocationError, SimulationError
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.versions import Version
@@ -195,6 +195,34 @@ def test_block_is_the_weighted_sum_of_its_devices(job, momentum):
     assert (block.stateful, block.excluded) == ({}, {})
     assert block.bytes_up == 3 * 4 * momentum.layout.size
     assert block.each == {}
+
+
+def test_bits_do_not_depend_on_how_many_devices_are_prepared_at_once(job, monkeypatch):
+    job = job(FedPer())
+    broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
+    sums = []
+    for most in (1, 1 << 12, 1 << 24):
+        monkeypatch.setattr("odt_sim.simulation.worker.MOST_BYTES", most)
+        sums.append(Worker(job).train(Task("train", 1, (0, 1, 2, 3, 4)), broadcast).sums["weights"])
+    np.testing.assert_array_equal(sums[0], sums[1])
+    np.testing.assert_array_equal(sums[0], sums[2])
+
+
+def test_devices_prepared_beside_a_failing_one_train_as_alone(job):
+    class Fails(FedAvg):
+        def local(self, device, broadcast):
+            update = super().local(device, broadcast)
+            if device.id == 1:
+                raise InvocationError("out of memory") from RuntimeError("out of memory")
+            return update
+
+    job = job(Fails())
+    broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
+    found = Worker(job).train(Task("train", 1, (0, 1, 2, 3)), broadcast)
+    assert found.contributed == [0, 2, 3]
+    assert found.excluded == {1: "failed in LiteRT: out of memory"}
+    others = Worker(job).train(Task("train", 1, (0, 2, 3)), broadcast)
+    np.testing.assert_array_equal(found.sums["weights"], others.sums["weights"])
 
 
 def test_single_device_sends_unweighted_tensors(job):
