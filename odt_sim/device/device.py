@@ -291,7 +291,9 @@ class Device:
         """Return the positions of the first examples in a random order of all of them."""
         key = purpose, self.round
         if key not in self._orders:
-            self._orders[key] = Orders(partial(self.random, purpose, 0), len(self.train_examples))
+            # Without a reference to this device: a cycle would keep its weights until the next garbage collection.
+            generator = partial(generator_for, self.seed, self.id, self.round, purpose, 0)
+            self._orders[key] = Orders(generator, len(self.train_examples))
         return self._orders[key].of(epoch)[:examples]
 
     def prepare(self) -> None:

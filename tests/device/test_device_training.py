@@ -1,5 +1,7 @@
 """Training on a device: known answers, batch orders and settings."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -52,6 +54,21 @@ def test_prepared_device_trains_with_the_same_bits(
     for _ in range(2):
         np.testing.assert_array_equal(one.train(learning_rate=RATE), other.train(learning_rate=RATE))
     np.testing.assert_array_equal(one.weights.vector, other.weights.vector)
+
+
+def test_device_is_freed_without_a_garbage_collection(momentum: TrainableModel, rows: Draw) -> None:
+    """Else the weights of several devices wait for one."""
+    gc.disable()
+    try:
+        device = Device(momentum, rows(momentum, 10), test=rows(momentum, 3))
+        device.prepare()
+        device.train(learning_rate=RATE)
+        device.evaluate()
+        alive = weakref.ref(device)
+        del device
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 def test_prepared_rows_are_not_those_of_other_examples(momentum: TrainableModel, rows: Draw) -> None:
