@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
@@ -16,17 +15,15 @@ from rich.console import Console
 from odt_sim.benchmark.cells import FOLDER, Cell, Outcome, ended, read_outcome
 from odt_sim.benchmark.processes import run_cells
 from odt_sim.benchmark.results import read_results, write_command
-from odt_sim.cli.build import add_working_folder, check, federated, model
+from odt_sim.cli.build import add_working_folder, check, check_data, model
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.places import warn
 from odt_sim.cli.settings import COMPONENTS
-from odt_sim.cli.tune import DEFAULT_RATE, fixed_overrides, resumable, split_arguments, whole_number
+from odt_sim.cli.tune import central_rate, fixed_overrides, resumable, split_arguments, whole_number
 from odt_sim.control_groups import cores
-from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
 from odt_sim.files import write_file
 from odt_sim.metrics.units import duration
-from odt_sim.settings import ConfiguredFleet
 from odt_sim.simulation.submitted import lost
 from odt_sim.tuning.claim import claim
 from odt_sim.tuning.plan import Plan
@@ -201,8 +198,7 @@ def _plans(asked: Asked, strategies: Sequence[str]) -> dict[str, Plan]:
     """Return the tuning of each task that has its data; the others are named in a line each.
 
     Raises:
-        ConfigurationError: An argument does not fit.
-        DataError: The data of a task cannot be read.
+        OdtSimError: An argument does not fit, or the data of a task cannot be read or does not fit its model.
     """
     seeds = [whole_number("benchmark", "seed", each) for each in asked.given["seed"].split(",")]
     tuning_seed = whole_number("benchmark", "tuning_seed", asked.given["tuning_seed"])
@@ -218,7 +214,9 @@ def _plans(asked: Asked, strategies: Sequence[str]) -> dict[str, Plan]:
         config = _task(task, overrides, asked.config_folder)
         if config is None:
             continue
-        rate = config.train.learning_rate or own_learning_rate(model(config)) or DEFAULT_RATE
+        found = model(config)
+        rate = float(config.train.learning_rate or central_rate(found))
+        check_data(config, found, rate)
         plan = Plan(
             strategies=strategies,
             budget=budget,
@@ -229,7 +227,7 @@ def _plans(asked: Asked, strategies: Sequence[str]) -> dict[str, Plan]:
                 *([] if _given("train.epochs", overrides) else [f"train.epochs={config.train.epochs}"]),
             ],
             sweeper="optuna" if find_spec("optuna") else "random",
-            rate=float(rate),
+            rate=rate,
             folder=Path(asked.given["output"]) / task,
         )
         claim(plan, task)
@@ -249,9 +247,6 @@ def _task(task: str, overrides: Sequence[str], folder: str | None) -> DictConfig
         )
         return None
     check(config)
-    # Data that cannot be read, and a fleet that it does not fill, are refused before anything runs.
-    fleet: Any = OmegaConf.to_container(config.fleet, resolve=True)
-    ConfiguredFleet(**fleet).check_size(federated(config).devices)
     return config
 
 

@@ -69,8 +69,7 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     backend = build(config.backend, "backend")
     metrics, callbacks = _metrics(config), _callbacks(config)
     model_begun = in_daemon_thread(lambda: model(config, strategy=strategy))
-    data = federated(config)
-    _fleet(config).check_size(data.devices)  # also checked later, when the export has ended
+    data = _filling(config)  # also checked later, when the export has ended
     backend.start()
     return _simulation(config, directory, model_begun.result(), data, strategy, aggregator, backend, metrics, callbacks)
 
@@ -269,6 +268,13 @@ def federated(config: DictConfig) -> FederatedData:
     return _changed(_changed(data, config, "drift"), config, "arrival")
 
 
+def _filling(config: DictConfig) -> FederatedData:
+    """Return the configured data, which fills the fleet."""
+    data = federated(config)
+    _fleet(config).check_size(data.devices)
+    return data
+
+
 def check_data(config: DictConfig, model: TrainableModel, rate: float | None) -> None:
     """Check that the configured data can be read, fills the fleet and fits a model.
 
@@ -280,8 +286,7 @@ def check_data(config: DictConfig, model: TrainableModel, rate: float | None) ->
     Raises:
         OdtSimError: It cannot or does not.
     """
-    data = federated(config)
-    _fleet(config).check_size(data.devices)
+    data = _filling(config)
     plan = TrainingPlan(learning_rate=rate if "learning_rate" in model.capabilities else None)
     check_fit(model, named_as(model, data), plan)
 

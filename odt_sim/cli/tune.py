@@ -19,6 +19,7 @@ from odt_sim.daemon_threads import in_daemon_thread
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
 from odt_sim.hyperparameters import checked_count
+from odt_sim.model.trainable import TrainableModel
 from odt_sim.simulation.submitted import lost
 from odt_sim.tuning.claim import claim
 from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, folder_of, is_fixed
@@ -119,7 +120,7 @@ def _plan(arguments: Sequence[str]) -> tuple[Plan, int]:
         tuning_seed=tuning_seed,
         overrides=overrides,
         sweeper="optuna" if find_spec("optuna") else "random",
-        rate=learning_rate(strategies, overrides),
+        rate=central_rate(checked_model(strategies, overrides)),
         folder=Path(own["output"]) if own["output"] else folder_of(overrides, tuning_seed),
     )
     return plan, whole_number("tune", "jobs", own["jobs"], 1)
@@ -164,18 +165,26 @@ def fixed_overrides(overrides: Sequence[str]) -> list[str]:
     return [each for each in own if is_fixed(each)]
 
 
-def learning_rate(strategies: Sequence[str], overrides: Sequence[str]) -> float:
-    """Check each strategy's configuration, the model and the data, and return the learning rate of the model's optimizer."""
+def checked_model(strategies: Sequence[str], overrides: Sequence[str]) -> TrainableModel:
+    """Return the configured model, after checks of each strategy's configuration and of the data.
+
+    Raises:
+        OdtSimError: A setting, the model or the data does not fit.
+    """
     add_working_folder()
     fixed = fixed_overrides(overrides)
     for strategy in strategies:
         config = composed([f"strategy={strategy}", *fixed])
         check_keys(config, COMPONENTS)
     found = model(config)
-    rate = own_learning_rate(found) or DEFAULT_RATE
     space, _ = parsed_space([each for each in overrides if not (is_fixed(each) or each.startswith(OF_THE_SEARCH))])
     complete = composed([f"strategy={strategies[-1]}", *fixed, *first_values(space)])
-    checked = in_daemon_thread(lambda: check_data(complete, found, rate))
+    checked = in_daemon_thread(lambda: check_data(complete, found, central_rate(found)))
     with suppress(TimeoutError):
         checked.result(PATIENCE)
-    return rate
+    return found
+
+
+def central_rate(model: TrainableModel) -> float:
+    """Return the learning rate around which a search goes."""
+    return own_learning_rate(model) or DEFAULT_RATE

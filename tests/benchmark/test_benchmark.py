@@ -138,6 +138,7 @@ def test_results_replace_those_of_a_page():
         (["task=school", "strategy=fedavg"], "task: no task has its data; give one its path, such as "),
         (["task=digits", "fleet.devices=4"], "fleet.unseen: expected 0 to 3, found 4"),
         (["task=school", "school.data.path=none.npz"], "data none.npz: "),
+        (["task=digits", "digits.data=arm", "digits.partition=iid"], "data arm seed=0: "),
     ],
 )
 def test_mistake_is_reported_before_anything_runs(given, message, tmp_path, monkeypatch, capsys):

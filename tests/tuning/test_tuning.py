@@ -10,7 +10,7 @@ from command_process import kill_once
 from odt_sim.cli.main import main
 from odt_sim.cli.overrides import composed
 from odt_sim.cli.search_space import parsed_space
-from odt_sim.cli.tune import learning_rate, resumable
+from odt_sim.cli.tune import central_rate, checked_model, resumable
 from odt_sim.strategies.search_ranges import RANGES
 from odt_sim.tuning.plan import Plan, folder_of, is_fixed
 from odt_sim.tuning.winners import Winner, winner
@@ -140,7 +140,7 @@ def test_search_does_not_wait_for_data_that_takes_long(tmp_path, monkeypatch, di
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     begun = time.monotonic()
-    assert learning_rate(["fedavg"], ["model=digits_mlp", "data._target_=slow_data.load"]) == 0.1
+    assert central_rate(checked_model(["fedavg"], ["model=digits_mlp", "data._target_=slow_data.load"])) == 0.1
     assert time.monotonic() - begun < 8
 
 
