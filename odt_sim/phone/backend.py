@@ -20,6 +20,8 @@ from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.messages import Messages
 
 LARGEST_PORT = 65535
+COMPLETE = "The run has ended."
+STOPPED = "The run was stopped, and may be resumed."
 
 
 class PhonesBackend:
@@ -65,7 +67,7 @@ class PhonesBackend:
         self._opened = ExitStack()
         self._connected: Phones | None = None
         self._worker: PhoneWorker | None = None
-        self._least = 1
+        self._least, self._complete = 1, False
         self.address = ""
 
     def start(self) -> None:
@@ -108,7 +110,8 @@ class PhonesBackend:
             raise ConfigurationError(
                 str(error).replace("--", "backend.")
             ) from error  # the server names options of odt-sim phone
-        self._opened.callback(connected.end, "The run has ended.")
+        self._opened.callback(self._dismiss, connected)
+        self._complete = False
         self._connected, self._worker, self._least = connected, worker, max(1, job.fleet.min_devices)
         _wait_for(connected, "to begin", self.phones or devices, range(devices))
         connected.begin()
@@ -138,11 +141,16 @@ class PhonesBackend:
         worker, received = self._ready(), read_only(messages.broadcast)
         self._wait("to evaluate", 1, tasks)
         yield from worker.at_once(lambda task: worker.evaluate(messages.addressed(task), received), tasks)
+        self._complete = any(task.kind == "final" for task in tasks)
 
     def close(self) -> None:
         """End the phones' part in the run and the server."""
         self._opened.close()
         self._worker = self._connected = None
+
+    def _dismiss(self, connected: Phones) -> None:
+        """End the phones' part; those of a run that was stopped or has failed join again if it is resumed."""
+        connected.end(COMPLETE if self._complete else STOPPED, again=not self._complete)
 
     def _ready(self) -> PhoneWorker:
         if self._worker is None:

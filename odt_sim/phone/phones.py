@@ -260,12 +260,12 @@ class Phones:
             with self._changed:
                 self._changed.wait(0.2)  # a short time, so that Ctrl-C is noticed
 
-    def end(self, sentence: str) -> None:
-        """End all connections with a sentence for the pages."""
+    def end(self, sentence: str, *, again: bool) -> None:
+        """End all connections with a sentence for the pages, and whether they should connect again by themselves."""
         with self._changed:
             phones = list(self._connected.values())
         for phone in phones:
-            phone.leave("left", sentence)
+            phone.leave("left", sentence, again=again)
 
 
 def _recorded(storage: Storage) -> tuple[str, dict[str, int]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from odt_sim import Fleet, Simulation, Strategy, TrainableModel, TrainingPlan
 from odt_sim.data import digits, federate, iid
 from odt_sim.data.dataset import Dataset
 from odt_sim.errors import SimulationError
+from odt_sim.persistence.records import RoundRecord
 from odt_sim.phone.backend import PhonesBackend
 from odt_sim.simulation.backend import Backend
 from odt_sim.strategies import Ditto, FedAvg, FedPer, FedProx, FedRep, Local, PerFedAvg, Scaffold
@@ -28,8 +30,8 @@ SECONDS = 120.0  # for what takes a moment; the machine may be busy
 class Running:
     """A run in a thread, while the test drives browsers."""
 
-    def __init__(self, simulation: Simulation, backend: PhonesBackend) -> None:
-        self.simulation, self.backend = simulation, backend
+    def __init__(self, simulation: Simulation, backend: PhonesBackend, *, resume: bool = False) -> None:
+        self.simulation, self.backend, self.resume = simulation, backend, resume
         self.summary: Any = None
         self.error: BaseException | None = None
         self._thread = Thread(target=self._run, daemon=True)
@@ -37,7 +39,7 @@ class Running:
 
     def _run(self) -> None:
         try:
-            self.summary = self.simulation.run(observers=[])
+            self.summary = self.simulation.run(resume=self.resume, observers=[])
         except BaseException as error:
             self.error = error
 
@@ -247,6 +249,33 @@ def test_page_says_that_the_run_and_its_server_are_gone(
         page.get_by_text("The run has ended; the server is gone.").wait_for()
         assert page.locator("#status").get_attribute("class") == "notice "
         assert page.get_by_role("button", name="Join again").is_visible()
+
+
+def test_page_joins_again_by_itself_when_an_interrupted_run_is_resumed(
+    digits_mlp: TrainableModel, assets: Path, browser: Any, tmp_path: Path
+) -> None:
+    def interrupt(record: RoundRecord) -> None:
+        raise KeyboardInterrupt
+
+    def running(port: int, resume: bool) -> Running:
+        backend = PhonesBackend(phones=1, host="127.0.0.1", port=port, assets=str(assets))
+        callbacks = [] if resume else [interrupt]
+        data, plan = federate(digits(), iid, PHONES, 0), TrainingPlan(steps=3)
+        folder = tmp_path / "run"
+        run = Simulation(
+            digits_mlp, data, FedAvg(), rounds=3, directory=folder, plan=plan, backend=backend, callbacks=callbacks
+        )
+        return Running(run, backend, resume=resume)
+
+    first = running(0, resume=False)
+    address = first.address()
+    with joined(browser, address) as page:
+        page.get_by_text("The run was stopped, and may be resumed. Joining again …").wait_for()
+        with pytest.raises(KeyboardInterrupt):
+            first.finish()
+        again = running(urlsplit(address).port or 0, resume=True)
+        page.get_by_text("The run has ended.", exact=True).wait_for()
+        assert again.finish()["rounds"] == 3
 
 
 def test_examples_of_the_personalize_page_are_used(

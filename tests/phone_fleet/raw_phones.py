@@ -97,7 +97,7 @@ class RawPhone:
         self.socket.send(encode(Message({"do": "join", "phone": name * 32})))
         self.welcome = decode(self.received())
         self.answer = answer or (lambda phone, message: None)
-        self.ended = ""
+        self.ended, self.again = "", False
         self.weights: Array = np.zeros(0, np.float32)
         own, sent = {"train": 40, "validation": 10, "test": 10}, self.welcome.tensors
         self.counts = {split: len(sent[f"{split}.x"]) if sent else count for split, count in own.items()}
@@ -130,7 +130,7 @@ class RawPhone:
 
     def _hear(self, message: Message) -> None:
         if message.header["do"] == "end":
-            self.ended = message.header["sentence"]
+            self.ended, self.again = message.header["sentence"], message.header["again"]
 
     def usual(self, message: Message) -> Message:
         header: Mapping[str, Any] = {"do": "done", "id": message.header["id"]}

@@ -403,14 +403,18 @@ def test_damaged_record_of_phones_is_reported(softmax: TrainableModel, tmp_path:
 
 def test_too_few_phones_end_the_run_and_it_can_be_resumed(softmax: TrainableModel, tmp_path: Path) -> None:
     running = Running(softmax, tmp_path / "run", fleet=Fleet(min_devices=2))
-    RawPhone(running.address, "a")
+    good = RawPhone(running.address, "a")
     RawPhone(running.address, "b", in_round(2, "train", lambda phone, m: reply(m, {})))
     with pytest.raises(SimulationError, match=r"round 2: 1 devices contributed, fleet\.min_devices is 2"):
         running.finish()
+    wait(lambda: good.ended)
+    assert (good.ended, good.again) == ("The run was stopped, and may be resumed.", True)
     running = Running(softmax, tmp_path / "run", fleet=Fleet(min_devices=2), resume=True)
-    RawPhone(running.address, "a")
+    good = RawPhone(running.address, "a")
     RawPhone(running.address, "b")
     assert running.finish()["rounds"] == 2
+    wait(lambda: good.ended)
+    assert (good.ended, good.again) == ("The run has ended.", False)
 
 
 def test_strategy_that_reads_examples_is_refused(softmax_with_embedding: TrainableModel, tmp_path: Path) -> None:

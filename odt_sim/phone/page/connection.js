@@ -45,6 +45,8 @@ export class Connection {
     this.attempts = 0;
     this.ended = false;
     this.complete = false; // whether the run has said that it ended, and has not taken this phone again
+    /** @type {Record<string, any>} */
+    this.parting = {}; // the run's last words before this phone joins again by itself
     this.queue = Promise.resolve();
   }
 
@@ -71,6 +73,7 @@ export class Connection {
       this.ended = !message.header.again;
       this.complete = this.ended;
       this.latest = 0;
+      this.parting = this.ended ? {} : message.header;
       this.show(this.ended ? "ended" : "lost", message.header);
       return;
     }
@@ -93,6 +96,7 @@ export class Connection {
       socket.send(encode({ do: "ready", fingerprint: header.fingerprint, ...counts }));
       this.attempts = 0;
       this.complete = false;
+      this.parting = {};
       this.show("waiting", { ...counts, slices: header.slices });
       return;
     }
@@ -157,7 +161,7 @@ export class Connection {
     }
     const pause = PAUSES[Math.min(this.attempts, PAUSES.length - 1)];
     this.attempts += 1;
-    this.show("lost", { attempts: this.attempts });
+    this.show("lost", this.parting);
     setTimeout(() => this.retry(), pause);
   }
 

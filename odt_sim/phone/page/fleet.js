@@ -132,7 +132,11 @@ function show(phase, details) {
     case "working":
       return showWork(details);
     case "lost":
-      return status(`${details.sentence ?? "The connection to the run is lost."} Joining again …`, "failed");
+      place("work").hidden = true;
+      return status(
+        [details.sentence ?? "The connection to the run is lost.", leftOut, "Joining again …"].filter(Boolean).join(" "),
+        "failed",
+      );
     case "ended":
       place("work").hidden = true;
       place("again").hidden = Boolean(details.failed);
