@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from odt_sim.metrics.names import Kind, kind_of
-from odt_sim.metrics.tasks import model_metrics, output_metrics, task_of_output
-from odt_sim.model.manifest import Output, task_of
+from odt_sim.metrics.tasks import model_metrics
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.phone.phones import PhoneError, one_line
 
@@ -43,17 +42,10 @@ def checked_figures(
         raise PhoneError("phone sent no figures")
     if figures.get("examples", examples if only_loss else None) != examples:
         raise PhoneError(_wrong("examples", str(examples), figures))
-    names = metric_names(model)
+    names = model_metrics(model)
     if unknown := [name for name in figures if name not in (*names, "examples")]:
         raise PhoneError(f"phone sent wrong figures: expected {', '.join(names)}, found {one_line(unknown[0])}")
     return {name: _value(figures, name, model.loss) for name in names if name in figures} | {"examples": examples}
-
-
-def metric_names(model: TrainableModel) -> tuple[str, ...]:
-    """Return the names of a model's metrics, and of those that the page computes by the model's loss."""
-    by_loss = Output("", model.loss, model.from_logits, model.delta, task=task_of(model.loss))
-    shape = model.output.shape
-    return tuple(dict.fromkeys((*model_metrics(model), *output_metrics(task_of_output(by_loss, shape), shape))))
 
 
 def _value(figures: Mapping[str, Any], name: str, loss: str | None) -> float:

@@ -12,6 +12,8 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from odt_sim.errors import DataError
+from odt_sim.metrics.names import is_percent, title_of
+from odt_sim.metrics.tasks import model_metrics, model_task
 from odt_sim.model.manifest import REGRESSIONS
 from odt_sim.phone.device import tensors_of
 from odt_sim.phone.frames import Array, Message, decode, encode
@@ -92,7 +94,8 @@ class Joining:
             "loss": model.loss,
             "from_logits": model.from_logits,
             "delta": model.delta,
-            "task": model.outputs[0].task,
+            "task": model_task(model),
+            "metric": _described(model_metrics(model)[0]),
             "regression": model.loss in REGRESSIONS,
             "batch_size": model.batch_size,
             "classes": model.classes,
@@ -110,6 +113,10 @@ class Joining:
             tensors = tensors_of(self.job.model, data.x[rows], data.y[rows])
             sent |= {f"{split}.{name}": array for name, array in tensors.items()}
         return sent
+
+
+def _described(metric: str) -> Mapping[str, Any]:
+    return {"name": metric, "title": title_of(metric), "percent": is_percent(metric)}
 
 
 async def _pass_on(websocket: WebSocket, phone: Phone) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from odt_sim.metrics.device import mean_loss, output_figures
+from odt_sim.metrics.tasks import task_of_output
 from odt_sim.model.manifest import Output, task_of
 
 RNG = np.random.default_rng(0)
@@ -71,12 +72,27 @@ def test_figures_of_rankings_equal_those_of_python(case: str, loss: str, harness
     assert_equal(harness, outputs, y, loss, True, "ranking")
 
 
+OTHER_TASKS: dict[str, tuple[Any, Any, str, bool, str]] = {
+    "labels of squared errors": (LOGITS, (ONE_HOT > 0).astype(np.float32), "mean_squared_error", True, "multi_label"),
+    "one-hot of squared errors": (PROBABILITIES, ONE_HOT, "mean_squared_error", False, "classification"),
+    "one label": (LOGITS[:, :1], BINARY, "binary_crossentropy", True, "multi_label"),
+    "values of a binary loss": (PROBABILITIES, ONE_HOT, "binary_crossentropy", False, "regression"),
+    "no task": (PROBABILITIES, ONE_HOT, "categorical_crossentropy", False, "other"),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_TASKS)
+def test_task_decides_the_figures_whatever_the_loss(case: str, harness: Any) -> None:
+    assert_equal(harness, *OTHER_TASKS[case])
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_figures_equal_those_of_python(case: str, harness: Any) -> None:
     assert_equal(harness, *CASES[case])
 
 
 def assert_equal(harness: Any, outputs: Any, y: Any, loss: str, from_logits: bool, task: str | None = None) -> None:
+    output = Output("", loss, from_logits, 0.7, task=task or task_of(loss))
     given = {
         "outputs": [None if np.isnan(value) else float(value) for value in outputs.ravel()],
         "outputShape": outputs.shape,
@@ -85,10 +101,9 @@ def assert_equal(harness: Any, outputs: Any, y: Any, loss: str, from_logits: boo
         "loss": loss,
         "from_logits": from_logits,
         "delta": 0.7,
-        "task": task,
+        "task": task_of_output(output, outputs.shape),
     }
     found, found_loss = harness.evaluate(BODY, json.dumps(given))
-    output = Output("", loss, from_logits, 0.7, task=task or task_of(loss))
     expected = output_figures(output, outputs, y)
     assert found.keys() == expected.keys()
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True)

@@ -167,8 +167,10 @@ def test_model_trains_on_a_phone_as_in_the_simulation(
     simulated("simulated", None).run(observers=[])
     backend = PhonesBackend(host="127.0.0.1", port=0, assets=str(assets))
     running = Running(simulated("phone", backend), backend)
-    with joined(browser, running.address()):
+    with joined(browser, running.address()) as page:
         running.finish()
+        shown = page.locator("#metric").text_content()
+    assert shown.endswith(" MSE" if classes is None else "% accuracy")
     assert_same_results(tmp_path / "phone", tmp_path / "simulated", 2)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odt_sim import TrainableModel
-from odt_sim.phone.figures import checked_figures, metric_names
+from odt_sim.phone.figures import checked_figures
 from odt_sim.phone.phones import PhoneError
 
 GOOD = {"loss": 1, "accuracy": 0.5, "examples": 10}
@@ -30,10 +30,6 @@ def test_loss_alone_needs_no_number_of_examples(softmax: TrainableModel) -> None
 def test_loss_that_may_be_below_zero_is_taken(softmax: TrainableModel) -> None:
     similar = replace(softmax, loss="cosine_similarity")
     assert checked_figures({"loss": -1.0}, similar, 10, only_loss=True)["loss"] == -1.0
-
-
-def test_names_are_the_metrics_of_the_model(softmax: TrainableModel) -> None:
-    assert metric_names(softmax) == ("accuracy", "loss", "balanced_accuracy", "auc")
 
 
 @pytest.mark.parametrize("figures", [None, [], 3, {}, {"accuracy": 0.5, "examples": 10}])

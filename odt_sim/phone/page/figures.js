@@ -9,7 +9,6 @@ import { product } from "./frames.js";
 const EPSILON = 1e-7; // as in Keras: a probability of zero has a finite loss
 const MOST_TARGETS = 10; // targets of a regression that get an error of their own
 const PLACES = 10; // of a ranking, by which NDCG and hit rate are computed
-const REGRESSIONS = ["mean_squared_error", "mean_absolute_error", "huber", "cosine_similarity"];
 
 /** @typedef {import("./litert.js").Value} Value */
 
@@ -20,7 +19,7 @@ const REGRESSIONS = ["mean_squared_error", "mean_absolute_error", "huber", "cosi
  * @property {string} loss The name of the loss.
  * @property {boolean} from_logits Whether the outputs are logits rather than probabilities.
  * @property {number} delta The error at which Huber's loss turns from quadratic to linear.
- * @property {string} [task] What the output is, such as `ranking`; by default the loss says it.
+ * @property {string} task What the outputs are: a task of `odt_sim/metrics/tasks.py`.
  */
 
 /**
@@ -66,8 +65,16 @@ export function figures(outputs, y, objective) {
  * @returns {Record<string, number | null>}
  */
 function ofTask(outputs, y, objective) {
-  if (objective.task === "ranking") return ranking(outputs, y);
-  return REGRESSIONS.includes(objective.loss) ? regression(outputs, y) : classification(outputs, y, objective);
+  switch (objective.task) {
+    case "ranking":
+      return ranking(outputs, y);
+    case "regression":
+      return regression(outputs, y);
+    case "other":
+      return {};
+    default:
+      return classification(outputs, y, objective);
+  }
 }
 
 /**
@@ -173,25 +180,25 @@ function inOrder(scores, relevant) {
  * @param {Objective} objective
  * @returns {Record<string, number | null>}
  */
-function classification(outputs, y, { loss, from_logits }) {
+function classification(outputs, y, { task, from_logits }) {
   const own = rows(outputs);
-  if (loss === "binary_crossentropy") {
+  const classes = outputs.shape[outputs.shape.length - 1];
+  if (task === "multi_label" || classes === 1) {
     const labels = Array.from(y.data, (value) => (value > 0.5 ? 1 : 0));
     const threshold = from_logits ? 0 : 0.5;
     const right = own.flat().map((value, i) => !Number.isNaN(value) && value > threshold === (labels[i] === 1));
-    const classes = outputs.shape[outputs.shape.length - 1];
     const positive = own.map((row, i) => row.map((_, k) => labels[i * classes + k] === 1));
     const chosen = own.map((row) => row.map((value) => value > threshold));
-    if (classes > 1) return severalLabels(right, chosen, positive, own);
+    if (task === "multi_label") return severalLabels(right, chosen, positive, own);
     const found = scored(right, labels, own, positive);
-    return outputs.shape.length > 3 ? segmented(found, own, chosen.flat().map(Number), labels) : found;
+    return task === "segmentation" ? segmented(found, own, chosen.flat().map(Number), labels) : found;
   }
-  const hot = loss === "categorical_crossentropy" || loss === "kl_divergence";
+  const hot = y.data.length === outputs.data.length;
   const labels = hot ? rows({ data: y.data, shape: outputs.shape }).map(largest) : Array.from(y.data);
   const right = own.map((row, i) => !row.some(Number.isNaN) && largest(row) === labels[i]);
   const scores = from_logits ? own.map(logSoftmax) : own; // logits of different examples have no common scale
   const found = scored(right, labels, scores, own.map((row, i) => row.map((_, k) => labels[i] === k)));
-  if (outputs.shape.length > 3) return segmented(found, own, own.map(largest), labels);
+  if (task === "segmentation") return segmented(found, own, own.map(largest), labels);
   if (outputs.shape.length < 3) return found;
   const logarithms = logProbabilities(outputs, from_logits);
   return { ...found, perplexity: Math.exp(-mean(logarithms.map((row, i) => row[labels[i]]))) };

@@ -23,6 +23,9 @@ const NOT_FINITE =
 /** @type {{ fingerprint: string, model: Model } | null} */
 let loaded = null;
 
+/** The metric by which the run compares strategies. */
+let metric = { name: "", title: "", percent: false };
+
 /** Why the run leaves out what this phone did last; empty if it does not. */
 let leftOut = "";
 
@@ -123,6 +126,7 @@ function show(phase, details) {
     case "connecting":
       return status("Joining the run …");
     case "welcome":
+      metric = details.metric;
       document.title = `Device ${details.device}: odt_sim`;
       place("name").textContent = `This phone is device ${details.device}`;
       place("run").textContent = `of ${details.devices} in a run of ${details.strategy} with ${details.name}`;
@@ -157,10 +161,17 @@ function showResult({ train, validation, test, slices: sent, losses, split: of, 
   if (failed) leftOut = `The model failed: ${failed}`;
   else if (losses) leftOut = losses.every(Number.isFinite) ? "" : NOT_FINITE;
   if (losses?.length) fact("loss", losses[losses.length - 1].toPrecision(4));
-  if (of === "test" && figures?.accuracy !== undefined) fact("accuracy", `${(100 * figures.accuracy).toFixed(1)}% accuracy`);
-  if (of === "test" && figures?.mae !== undefined) fact("accuracy", `${figures.mae.toPrecision(3)} mean absolute error`);
-  if (of === "test" && figures?.ndcg_at_10 !== undefined) fact("accuracy", `${figures.ndcg_at_10.toPrecision(3)} NDCG of the first ten`);
+  if (of === "test" && figures?.[metric.name] !== undefined) fact("metric", written(figures[metric.name]));
   status(leftOut || "Waiting for the next work …", leftOut ? "failed" : "");
+}
+
+/**
+ * Return a value of the metric with its name, such as `71.2% accuracy`.
+ *
+ * @param {number} value
+ */
+function written(value) {
+  return `${metric.percent ? `${(100 * value).toFixed(1)}%` : value.toPrecision(3)} ${metric.title}`;
 }
 
 /** @param {Record<string, any>} details */
