@@ -79,20 +79,11 @@ class PhonesBackend:
         Raises:
             StrategyError: The strategy reads examples.
             ModelError: Browsers cannot run the model.
-            ConfigurationError: The run needs more phones than it has devices, or the server cannot be started.
+            ConfigurationError: The run has device profiles or metrics of the user, needs more phones than it has devices, or
+                the server cannot be started.
             FileError: The run's storage cannot be written.
         """
-        if job.strategy.reads_examples:
-            raise StrategyError(
-                f"strategy {job.strategy.name}: reads the devices' examples or the outputs for them, which phones do not "
-                "send; choose another strategy or backend=ray"
-            )
-        if job.own_metrics:
-            raise ConfigurationError(
-                f"metrics: {job.own_metrics[0].name}: phones compute figures in their browsers; leave it out or choose "
-                "another backend"
-            )
-        check_for_browsers(job.model)
+        _check(job)
         devices = job.data.devices
         if self.phones is not None and self.phones > devices:
             raise ConfigurationError(
@@ -161,6 +152,26 @@ class PhonesBackend:
         devices = [id for task in tasks for id in task.devices]
         if self._connected is not None:
             _wait_for(self._connected, purpose, min(least, len(devices)), devices)
+
+
+def _check(job: Job) -> None:
+    """Check that phones can do what a job asks for."""
+    if job.strategy.reads_examples:
+        raise StrategyError(
+            f"strategy {job.strategy.name}: reads the devices' examples or the outputs for them, which phones do not "
+            "send; choose another strategy or backend=ray"
+        )
+    if job.own_metrics:
+        raise ConfigurationError(
+            f"metrics: {job.own_metrics[0].name}: phones compute figures in their browsers; leave it out or choose "
+            "another backend"
+        )
+    if table := job.fleet.profiles.table:
+        raise ConfigurationError(
+            f"fleet.profiles: expected null with backend=phones, whose time and availability are real, found {table}; "
+            "leave it out or choose another backend"
+        )
+    check_for_browsers(job.model)
 
 
 def _wait_for(connected: Phones, purpose: str, count: int, devices: Collection[int]) -> None:

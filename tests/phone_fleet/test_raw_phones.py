@@ -23,6 +23,7 @@ from odt_sim.persistence.storage import Folder
 from odt_sim.phone.backend import PhonesBackend
 from odt_sim.phone.frames import Message, decode, encode
 from odt_sim.phone.phones import Phones
+from odt_sim.settings import Profiles
 from odt_sim.strategies import KNNPer
 
 SIZE = 650  # of the softmax regression
@@ -441,6 +442,14 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
 def test_more_phones_than_devices_are_refused(softmax: TrainableModel, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"backend\.phones: expected at most fleet\.devices, 2, found 3"):
         Running(softmax, tmp_path / "run", phones=3).finish()
+
+
+def test_device_profiles_are_refused(softmax: TrainableModel, tmp_path: Path) -> None:
+    fleet = Fleet(profiles=Profiles("phones"))
+    with pytest.raises(
+        ConfigurationError, match=r"fleet\.profiles: expected null with backend=phones, .* found phones"
+    ):
+        Running(softmax, tmp_path / "run", fleet=fleet).finish()
 
 
 def test_model_that_browsers_cannot_run_is_refused(any_rows: TrainableModel) -> None:
