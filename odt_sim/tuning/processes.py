@@ -1,5 +1,6 @@
 """Sweeps as processes of the command, several at a time, with a line of progress for each."""
 
+import os
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from odt_sim.errors import FileError
 from odt_sim.persistence.run_folder import FAILURE, SUMMARY, SWEEP
 from odt_sim.subprocesses import environment
 
-COMMAND = (sys.executable, "-m", "odt_sim")
+WORKER = (sys.executable, "-m", "odt_sim.cli.tune_worker")
 LOG = "log.txt"
 SECONDS_TO_END = 60  # that a process has after SIGTERM
 
@@ -36,7 +37,7 @@ class Sweep:
     jobs: int
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start or resume the sweep.
+        """Start or resume the sweep, in a process that ends with this one.
 
         Raises:
             FileError: Its folder cannot be written.
@@ -45,7 +46,7 @@ class Sweep:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with (self.folder / LOG).open("ab") as log:
-                command = [*COMMAND, "run", "-m", *self.arguments, place]
+                command = [*WORKER, str(os.getpid()), "run", "-m", *self.arguments, place]
                 return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment({}))
         except OSError as error:
             raise FileError(

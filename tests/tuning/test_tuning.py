@@ -1,11 +1,15 @@
 """Tuning: equal searches, winners by validation, and a comparison on other seeds."""
 
 import json
+import os
+import signal
+import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from command_process import kill_once
+from command_process import COMMAND, kill_once
 
 from odt_sim.cli.main import main
 from odt_sim.cli.overrides import composed
@@ -153,6 +157,31 @@ def test_folder_of_other_settings_is_refused(tmp_path, monkeypatch, capsys, digi
         "error: out: holds a tuning with other settings, overrides ['run.rounds=9'], found [" in capsys.readouterr().err
     )
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["task.json"]
+
+
+@pytest.mark.slow
+def test_search_ends_with_its_command_even_if_that_is_killed(tmp_path, monkeypatch, digits_mlp):
+    monkeypatch.chdir(tmp_path)
+    long = ["tune", "strategy=fedavg", "output=out", *FEW, "run.rounds=1000000"]
+    command = subprocess.Popen([*COMMAND, *long], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait(lambda: (tmp_path / "out/search/fedavg/0/rounds.jsonl").exists())
+        [search] = Path(f"/proc/{command.pid}/task/{command.pid}/children").read_text().split()
+    finally:
+        command.kill()
+        command.wait()
+    try:
+        wait(lambda: not Path(f"/proc/{search}").exists())
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(int(search), signal.SIGKILL)
+
+
+def wait(condition, seconds=60):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "out of time"
+        time.sleep(0.05)
 
 
 @pytest.mark.slow

@@ -1,0 +1,13 @@
+"""A process of `odt-sim tune`: the command `odt-sim`, which ends with its parent.
+
+The first argument is the parent's process id; the others are those of the command.
+"""
+
+import sys
+
+from odt_sim.cli.main import command
+from odt_sim.subprocesses import end_with_parent
+
+if __name__ == "__main__":
+    end_with_parent(int(sys.argv.pop(1)))
+    sys.exit(command())
