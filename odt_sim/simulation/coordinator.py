@@ -36,7 +36,14 @@ from odt_sim.settings import Budget, Fleet, Run
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.cadence import Cadence
 from odt_sim.simulation.callbacks import Function, as_observers, text_of_callbacks
-from odt_sim.simulation.checks import check_metrics, check_types, checked_job, promised, without_validation
+from odt_sim.simulation.checks import (
+    check_metrics,
+    check_types,
+    checked_job,
+    large_targets,
+    promised,
+    without_validation,
+)
 from odt_sim.simulation.clock.kinds import check_clock, clock_of
 from odt_sim.simulation.code import record_code
 from odt_sim.simulation.commits import Commits, Write
@@ -190,7 +197,7 @@ class Simulation:
             record_code(self._job, self.directory, commit.round, group.on_warning)
             self._spending = Spending(self._spending.budget).after(self._evaluated)
             store_calibration(self._conditions, self.directory)
-            if message := without_validation(self._job):
+            for message in filter(None, (without_validation(self._job), large_targets(self._job))):
                 group.on_warning(message)
             try:
                 stopped = group.on_begin(self._info()) and commit.round > 0

@@ -5,8 +5,9 @@ from functools import partial
 
 import numpy as np
 import pytest
+from deaths import Recorder
 
-from odt_sim import Device, Fleet, TrainingPlan
+from odt_sim import Device, Fleet, Simulation, TrainingPlan
 from odt_sim.aggregators.median import Median
 from odt_sim.data import federate, iid
 from odt_sim.data.dataset import Dataset
@@ -64,6 +65,31 @@ def four(simulation, tmp_path_factory):
     folder = tmp_path_factory.mktemp("four")
     simulation(FedAvg(), folder, rounds=4, fleet=Fleet(cohort=5, unseen=1)).run()
     return folder
+
+
+def with_loss(model, loss, delta):
+    output = replace(model.outputs[0], loss=loss, delta=delta)
+    return replace(model, manifest=replace(model.manifest, outputs=(output,)))
+
+
+@pytest.mark.parametrize(
+    ("loss", "delta", "size", "warned"),
+    [
+        ("huber", 1.0, 5000, True),
+        ("huber", 1.0, 50, False),
+        ("huber", 1000.0, 5000, False),
+        ("mean_absolute_error", 1.0, 5000, True),
+        ("mean_squared_error", 1.0, 5000, False),  # its gradient grows with the error
+    ],
+)
+def test_targets_that_are_too_large_for_the_loss_are_warned_of(loss, delta, size, warned, regression, tmp_path):
+    x = np.ones((20, 6), np.float32)
+    data = federate(Dataset("prices", x, size * x[:, :2]), iid, 2, 0, method="random")
+    run = Simulation(with_loss(regression, loss, delta), data, FedAvg(), rounds=1, directory=tmp_path)
+    recorder = Recorder()
+    run.run(observers=[recorder])
+    expected = f"data prices: y is of the size 5e+03, where {loss} hardly trains at usual learning rates"
+    assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
 
 
 def test_rounds_have_a_line_each(four):
