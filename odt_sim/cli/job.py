@@ -142,7 +142,7 @@ def _simulate(config: DictConfig, folder: Path, overrides: Sequence[str], observ
         display.show(title, config.run.rounds)
         simulation = configuration.simulation(config, folder)
         if decides := _deciding(config):
-            check_validates(simulation.data, decides)
+            check_validates(simulation.data, decides, own_examples=simulation.own_examples)
         if message := find_leakage(simulation.data).message:
             display.on_warning(message)
         group = Observers(

@@ -70,6 +70,11 @@ class PhonesBackend:
         self._least, self._complete = 1, False
         self.address = ""
 
+    @property
+    def own_examples(self) -> bool:
+        """Whether phones train on what they have in place of the run's data."""
+        return self.examples == "own"
+
     def start(self) -> None:
         """Do nothing: the address depends on the run."""
 
@@ -114,7 +119,7 @@ class PhonesBackend:
 
         tls = Tls(Path(self.certificate), Path(self.key)).check() if self.certificate and self.key else None
         assets = Path(self.assets) if self.assets else None
-        routes = Joining(job, connected, self.examples == "slices").routes()
+        routes = Joining(job, connected, not self.own_examples).routes()
         app = phone_app(connected.token, self.host, page="fleet.html", assets=assets, routes=routes)
         listening = self._opened.enter_context(listen(self.host, self.port))
         self._opened.enter_context(Server(app, listening, tls, largest_message(job)))

@@ -14,8 +14,8 @@ class Backend(Protocol):
 
     A backend whose devices do not run in LiteRT's interpreter has an attribute `runtime`, a
     `odt_sim.device.engines.RuntimeChoice`. One whose devices may be gone after the run has `devices_leave = True`: a complete
-    run that is resumed then keeps its results. One that chooses where devices run says so in an attribute `choice`, which the
-    summary records.
+    run that is resumed then keeps its results; with `own_examples = True`, they have examples of their own in place of the
+    job's. One that chooses where devices run says so in an attribute `choice`, which the summary records.
     `train` and `evaluate` may begin before their results are asked for, and the next round's `train` may follow meanwhile.
     """
 

@@ -192,12 +192,13 @@ def check_metrics(job: Job) -> None:
         raise ConfigurationError(f"run.metric: expected one of {', '.join(known)}, found {job.metric}")
 
 
-def check_validates(data: FederatedData, setting: str) -> None:
+def check_validates(data: FederatedData, setting: str, *, own_examples: bool = False) -> None:
     """Check that rounds have figures on validation examples, by which a setting decides.
 
     Args:
         data: The devices' examples.
         setting: The setting, for the error.
+        own_examples: Whether devices have examples of their own in place of these.
 
     Raises:
         ConfigurationError: No device has validation examples, or they arrive over time.
@@ -207,7 +208,7 @@ def check_validates(data: FederatedData, setting: str) -> None:
             f"{setting}: decides by figures on validation examples, of which runs with arrival have none, since rounds of "
             "different examples do not compare; leave one of the two out"
         )
-    if not _has_validation(data):
+    if not (own_examples or _has_validation(data)):
         raise ConfigurationError(
             f"{setting}: decides by validation examples, and no device has any; set split.validation above 0"
         )

@@ -171,6 +171,11 @@ class Simulation:
         """The devices' examples."""
         return self._job.data
 
+    @property
+    def own_examples(self) -> bool:
+        """Whether devices have examples of their own in place of those of `data`, as phones may."""
+        return bool(getattr(self._backend, "own_examples", False))
+
     def run(self, *, resume: bool = False, observers: Sequence[Observer] | None = None) -> Summary:
         """Run all rounds, evaluate the devices after the round that validates best, and return the summary.
 
@@ -197,7 +202,8 @@ class Simulation:
             record_code(self._job, self.directory, commit.round, group.on_warning)
             self._spending = Spending(self._spending.budget).after(self._evaluated)
             store_calibration(self._conditions, self.directory)
-            for message in filter(None, (without_validation(self._job), large_targets(self._job))):
+            warnings = () if self.own_examples else (without_validation(self._job), large_targets(self._job))
+            for message in filter(None, warnings):
                 group.on_warning(message)
             try:
                 stopped = group.on_begin(self._info()) and commit.round > 0

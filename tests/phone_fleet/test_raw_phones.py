@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -12,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from raw_phones import Answer, RawPhone, Running, opened, reply, wait
+from command_process import COMMAND
+from raw_phones import SECONDS, Answer, RawPhone, Running, opened, reply, wait
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection
 
@@ -418,6 +420,28 @@ def test_too_few_phones_end_the_run_and_it_can_be_resumed(softmax: TrainableMode
     assert running.finish()["rounds"] == 2
     wait(lambda: good.ended)
     assert (good.ended, good.again) == ("The run has ended.", False)
+
+
+STOPPED_EARLY = (
+    *("backend=phones", "backend.host=127.0.0.1", "backend.port=0", "backend.examples=own", "fleet.devices=1"),
+    *("fleet.unseen=0", "split.validation=0", "strategy=fedavg_finetune", "run.rounds=9", "run.evaluate_every=1"),
+    *("run.until=plateau", "run.patience=1", "model=tflite", "partition=iid", "hydra.run.dir=run"),
+)
+
+
+def test_run_ends_by_the_validation_examples_that_only_phones_have(softmax: TrainableModel, tmp_path: Path) -> None:
+    command = [*COMMAND, "run", *STOPPED_EARLY, f"model.path={softmax.where}"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stderr
+        printed = ""
+        while not (address := re.search(r"http\S+", printed)):
+            printed += child.stderr.readline() or pytest.fail(printed)
+        RawPhone(address[0])
+        printed += child.communicate(timeout=SECONDS)[1]
+    assert child.returncode == 0, printed
+    assert "chooses on validation examples" not in printed
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["stopped"] == "validation accuracy did not improve in 1 evaluation, round 2"
 
 
 def test_strategy_that_reads_examples_is_refused(softmax_with_embedding: TrainableModel, tmp_path: Path) -> None:
