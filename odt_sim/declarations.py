@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import Field, field, fields
 from functools import cache
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any, ClassVar, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 from odt_sim.errors import ConfigurationError
@@ -22,7 +23,7 @@ NAMES = {
     dict: "a mapping",
     type(None): "null",
 }
-CONTAINERS: dict[Any, type] = {list: list, Sequence: list, tuple: list, dict: dict, Mapping: dict}
+CONTAINERS: dict[Any, Any] = {PathLike: PathLike, list: list, Sequence: list, tuple: list, dict: dict, Mapping: dict}
 REQUIRED = "???"  # a value that Hydra asks for
 
 
@@ -92,7 +93,7 @@ def _is_a(value: Any, kind: Any, bounds: Range) -> bool:
     if kind in (int, float):
         number = Integral if kind is int else Real
         return isinstance(value, number) and not isinstance(value, bool) and bounds.holds(value)
-    return kind not in NAMES or isinstance(value, kind)
+    return kind not in (*NAMES, PathLike) or isinstance(value, kind)
 
 
 def setting(

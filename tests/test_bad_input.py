@@ -188,6 +188,7 @@ CASES = {
         ["backend=ray", "backend.address=6399"],
         r"backend\.address: expected text, found 6399",
     ),
+    "a path that is a number": (["data=npz", "data.path=5"], r"data\.path: expected text, found 5"),
     "a percentage to reach": (["run.target=85"], r"run\.target: expected an accuracy from 0 to 1, found 85"),
     "too many unseen": (["fleet.unseen=4"], r"fleet\.unseen: expected 0 to 3, found 4; there are 4 devices"),
     "stragglers with one epoch": (

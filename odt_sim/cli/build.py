@@ -336,7 +336,9 @@ def build(node: Any, group: str) -> Any:
         OdtSimError: The target itself raised it.
     """
     settings = _plain(node, group)
-    target = str(settings.get("_target_", "nothing"))
+    target = settings.get("_target_", "nothing")
+    if not isinstance(target, str):
+        raise ConfigurationError(f"{group}._target_: expected module.name, found {target!r}")
     if group == "strategy" and (unused := unused_averaging(target, settings)):
         settings = {name: value for name, value in settings.items() if name not in unused}
         node = OmegaConf.masked_copy(node, list(settings))

@@ -47,6 +47,7 @@ def composed(overrides: Sequence[str], folder: str | None = None) -> DictConfig:
     Raises:
         ConfigurationError: An override does not fit.
     """
+    _check_options([_parsed(each) for each in overrides])
     path = [f"hydra.searchpath=[file://{Path(folder).absolute()}]"] if folder else []
     overrides = _with_plus(overrides)
     try:
@@ -197,7 +198,9 @@ def known_keys(config: DictConfig, components: Collection[str]) -> set[str]:
 
 
 def unknown_key(key: str, known: Collection[str]) -> str:
-    """Return the message about an unknown key, with the nearest known ones."""
+    """Return the message about an unknown key, with the nearest known ones, or about a group without a default."""
+    if key in known:
+        return f"{key}: expected +, since no option is chosen by default; use +{key}=..."
     return f"{key}: unknown setting; {_nearest(key, known)}"
 
 
@@ -245,23 +248,29 @@ def sweepable(arguments: Sequence[str]) -> list[str]:
     swept keys, also with a single choice.
 
     Raises:
-        ConfigurationError: A group is given a list.
+        ConfigurationError: A group is given a list, a number or null.
     """
     overrides = [_parsed(argument) for argument in arguments]
-    for override in overrides:
-        if not override or override.is_delete() or override.key_or_group not in GROUPS:
-            continue
-        group, value = override.key_or_group, override.value()
-        if isinstance(value, list):
-            choices = ",".join(map(str, value))
-            raise ConfigurationError(f"{group}: expected one option, found a list; sweep by -m {group}={choices}")
-        if value is None:
-            raise ConfigurationError(f"{group}: expected an option, found null; odt-sim run --help lists them")
+    _check_options(overrides)
     arguments = _with_plus(arguments)
     if not {"-m", "--multirun"} & set(arguments):
         return arguments
     groups = tuple(f"{override.key_or_group}." for override in overrides if override and override.is_sweep_override())
     return [_as_choice(*pair, groups) for pair in zip(arguments, overrides, strict=True)]
+
+
+def _check_options(overrides: Sequence[Override | None]) -> None:
+    """Refuse values of a group that name no option: a list, a number or null."""
+    for override in overrides:
+        if not override or override.is_delete() or override.key_or_group not in GROUPS:
+            continue
+        group, value = override.key_or_group, override.value()
+        if isinstance(value, list) and value:
+            choices = ",".join(map(str, value))
+            raise ConfigurationError(f"{group}: expected one option, found a list; sweep by -m {group}={choices}")
+        if value is None or isinstance(value, int | float | list):
+            found = "null" if value is None else value
+            raise ConfigurationError(f"{group}: expected an option, found {found}; odt-sim run --help lists them")
 
 
 def _with_plus(arguments: Sequence[str]) -> list[str]:

@@ -89,7 +89,8 @@ def read_npz(path: str | os.PathLike[str], keys: Sequence[str], prefixes: Sequen
     """
     path = Path(path).expanduser()
     if not path.is_file():
-        raise DataError(f"data {path}: no such file; give the path of an .npz file")
+        what = "is a folder" if path.is_dir() else "no such file"
+        raise DataError(f"data {path}: {what}; give the path of an .npz file")
     if not zipfile.is_zipfile(path):
         raise DataError(f"data {path}: is not an .npz file, or is damaged; write one with numpy.savez")
     try:

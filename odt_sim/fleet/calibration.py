@@ -125,7 +125,9 @@ class Calibration:
         try:
             found = cls.from_json(path.read_bytes(), str(path))
         except OSError as error:
-            raise ConfigurationError(f"{path}: cannot read the calibration ({error.strerror})") from error
+            raise ConfigurationError(
+                f"{path}: cannot read the calibration ({error.strerror}); give the calibration.json of a run"
+            ) from error
         if found.fingerprint != model.fingerprint:
             raise ConfigurationError(
                 f"{path}: of a file with fingerprint {found.fingerprint[:12]}, expected {model.fingerprint[:12]} of "

@@ -118,7 +118,9 @@ class DeviceProfile(Settings, group="profile"):
         try:
             return cls.from_json(path.read_bytes(), str(path))
         except OSError as error:
-            raise ConfigurationError(f"{path}: cannot read the device profile ({error.strerror})") from error
+            raise ConfigurationError(
+                f"{path}: cannot read the device profile ({error.strerror}); check the path"
+            ) from error
 
     def write(self, folder: Path) -> Path:
         """Write the profile as `NAME.json`, or `NAME-2.json` if that exists, and return its path.

@@ -131,7 +131,7 @@ USABLE_MEMORY = 0.25
 def _checked(found: list[DeviceClass], where: str) -> tuple[DeviceClass, ...]:
     names = [each.name for each in found]
     if not found:
-        raise ConfigurationError(f"{where}: has no device profile; add one")
+        raise ConfigurationError(f"{where}: has no device profile; add one, or check fleet.profiles")
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigurationError(f"{where}: has two classes of the name {twice!r}; rename one")
     return tuple(found)

@@ -33,6 +33,9 @@ from odt_sim.strategies.base import Strategy
         (["my.tflite"], "expected KEY=VALUE, found my.tflite; use model=tflite model.path=my.tflite"),
         (["-m", "strategy=[local,fedavg]"], "strategy: expected one option, found a list; sweep by -m strategy=local,fedavg"),
         (["strategy=null"], "strategy: expected an option, found null; "),
+        (["backend=-1"], "backend: expected an option, found -1; odt-sim run --help lists them"),
+        (["backend=[]"], "backend: expected an option, found []; "),
+        (["experiment=demo"], "experiment: expected +, since no option is chosen by default; use +experiment=..."),
         (["--rounds", "3"], "--rounds: expected key=value without dashes; did you mean run.rounds?"),
         (["seed=1", "--fleet.devices=3"], "--fleet.devices: expected key=value without dashes; use fleet.devices=..."),
     ],
@@ -125,6 +128,13 @@ def test_option_of_a_users_folder_is_checked(tmp_path):
 def test_key_of_a_swept_group_becomes_a_choice(given: str, rewritten: str) -> None:
     sweep = ["-m", "strategy=ditto,mr_mtl"]
     assert sweepable([*sweep, given]) == [*sweep, rewritten]
+
+
+def test_null_is_no_option_of_an_export() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"^model: expected an option, found null; odt-sim run --help lists th"
+    ):
+        composed(["model=null"])
 
 
 def test_options_of_an_export_need_no_plus() -> None:

@@ -83,6 +83,8 @@ def test_school_scores_are_regression():
 def test_missing_npz_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"none\.npz: no such file"):
         npz(tmp_path / "none.npz")
+    with pytest.raises(DataError, match=r": is a folder; give the path of an \.npz file$"):
+        npz(tmp_path)
 
 
 def test_file_of_another_format_is_refused(tmp_path):
