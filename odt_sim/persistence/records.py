@@ -108,7 +108,7 @@ class RoundRecord(Record):
     stragglers: Annotated[int, "devices of the cohort that were too slow for all of their work"] = 0
     train_loss: Annotated[float | None, "mean loss of the steps, each before its update; null without steps"]
     bytes_down: Annotated[int, "bytes that the cohort received"]
-    bytes_up: Annotated[int, "bytes that the cohort sent"]
+    bytes_up: Annotated[int, "bytes that the cohort sent, also in updates that were excluded"]
     train_calls: Annotated[int | None, "training steps of the cohort"] = None
     infer_calls: Annotated[int | None, "batches of inference of the cohort; embeddings count once a split and body"] = (
         None

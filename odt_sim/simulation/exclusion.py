@@ -30,9 +30,15 @@ ADVICE = {
 
 @dataclass(frozen=True)
 class Excluded:
-    """The result of a device that is left out; the reason stands in the records."""
+    """The result of a device that is left out.
+
+    Attributes:
+        reason: Why, for the records.
+        bytes_up: The bytes that it sent nevertheless.
+    """
 
     reason: str
+    bytes_up: int = 0
 
 
 def litert_failure(error: InvocationError) -> Excluded:
@@ -50,17 +56,18 @@ def check_update(update: Update, state: Tensors, largest: float | None) -> Exclu
         largest: The largest L2 norm of all tensors of the update together; None for any.
     """
     sent = [array_of(tensor) for tensor in update.tensors.values()]
+    bytes_up = sum(tensor.nbytes for tensor in sent)
     if not is_finite(update.losses):
-        return Excluded("loss not finite")
+        return Excluded("loss not finite", bytes_up)
     small = largest is not None and surely_below(sent, largest / 2)
     if not small and not all(map(is_finite, sent)):
-        return Excluded("update not finite")
+        return Excluded("update not finite", bytes_up)
     if not 0 < update.weight < math.inf:
-        return Excluded("weight not finite or not above 0")
+        return Excluded("weight not finite or not above 0", bytes_up)
     if not all(is_finite(array_of(tensor)) for tensor in state.values()):
-        return Excluded("state not finite")
+        return Excluded("state not finite")  # which the device sees before it sends
     too_large = not small and largest is not None and exceeds(sent, largest)
-    return Excluded("update too large") if too_large else None
+    return Excluded("update too large", bytes_up) if too_large else None
 
 
 def listed(excluded: Mapping[int, str]) -> str:

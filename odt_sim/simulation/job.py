@@ -201,7 +201,7 @@ class Trained:
         stateful: The devices that wrote a state, each with its file: the id of the first device in it.
         loss_sum: The sum of `weight * mean loss of the device's steps`.
         loss_weight: The sum of the weights of the devices that made a step.
-        bytes_up: The bytes that the contributing devices sent.
+        bytes_up: The bytes that devices sent, also in updates that were excluded.
         train_calls: The steps of all devices, excluded ones too, but for those that timed out.
         infer_calls: Their batches of inference, in the same way.
         each: The single updates, if the strategy or the aggregator asks for them.

@@ -187,7 +187,8 @@ class Worker:
         if isinstance(update, Excluded):
             calls = Calls() if update.reason == TIMED_OUT else device.calls
             excluded = {device.id: update.reason}
-            return Trained(excluded=excluded, train_calls=calls.train, infer_calls=calls.infer)
+            up, train, infer = update.bytes_up, calls.train, calls.infer
+            return Trained(excluded=excluded, bytes_up=up, train_calls=train, infer_calls=infer)
         with self._job.aggregator_errors(f"on device {device.id} in round {task.round}"):
             limited = aggregator.limit(update.tensors)
             if limited is not update.tensors:  # the strategy's own tensors were checked before

@@ -28,7 +28,7 @@ SHIPPED = [getattr(odt_sim.strategies, name) for name in odt_sim.strategies.__al
 BACKENDS = {"serial": lambda: None, "ray": lambda: RayBackend(actors=2), "processes": lambda: ProcessesBackend(2)}
 
 FAILING = 2
-UNKNOWN = ("train_calls", "infer_calls")  # unknown for a device that hangs or crashes
+UNKNOWN = ("train_calls", "infer_calls", "bytes_up")  # a device that hangs or crashes counts none
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -77,6 +77,9 @@ def test_failing_device_is_excluded_and_no_other_bit_changes(
     assert [row["excluded_reasons"] for row in found.rounds] == [{}, {str(FAILING): reason}, {}]
     assert [row["excluded_devices"] for row in found.rounds] == [[], [FAILING], []]
     assert (found.summary["excluded"], found.summary["excluded_reasons"]) == (1, [[reason, 1]])
+    of_one = found.rounds[0]["bytes_up"] // 6
+    sent = {"update not finite": 8, "update too large": of_one + 8}  # one float64, alone or beside the weights
+    assert found.rounds[1]["bytes_up"] == 5 * of_one + sent.get(reason, 0)
     of_others(found).assert_same_bits(away)
 
 
