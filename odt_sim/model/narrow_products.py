@@ -5,6 +5,7 @@ long as one by 32. For FULLY_CONNECTED it has kernels of 16, too. LiteRT's deleg
 that only the compiled model takes. The sums have the same terms in the same order, and so the same bits.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -13,14 +14,15 @@ from typing import Any
 from ai_edge_litert import schema_py_generated as schema
 
 from odt_sim.model.computed_outputs import compute_outputs
-from odt_sim.model.editing import OPS, add_tensor, integers, kind_of, operators_of, packed, rearranging, unpacked
+from odt_sim.model.editing import add_tensor, integers, packed, rearranging, unpacked
 from odt_sim.model.engine_file import EngineFile, own_file
 from odt_sim.model.fully_connected import connect_fully
-from odt_sim.model.graph_reader import damaged
+from odt_sim.model.graph import Op, Subgraph
+from odt_sim.model.graph_reader import damaged, read_graph
 from odt_sim.model.trainable import TrainableModel
 
-COLUMNS = 16
-"""The most columns of a narrow product."""
+COLUMNS = range(3, 17)
+"""The columns of a narrow product; XNNPACK has other kernels for fewer."""
 
 ROWS = 32
 """The fewest rows of one; below, its columns take longer to transpose than they save."""
@@ -32,7 +34,6 @@ MOST_OPS = 10_000
 """Ops of all signatures; unpacking and packing a file takes 0.15 to 0.4 ms for each, in every process that trains."""
 
 
-@lru_cache(4)
 def narrow_products(model: TrainableModel) -> EngineFile | None:
     """Return a model's file with the narrow products of its training steps as FULLY_CONNECTED.
 
@@ -47,72 +48,71 @@ def narrow_products(model: TrainableModel) -> EngineFile | None:
     ops = sum(sum(of_signature.values()) for of_signature in model.operators.values())
     if ops > MOST_OPS or "FULLY_CONNECTED" in kinds or "BATCH_MATMUL" not in model.operators["train"]:
         return None
-    try:
-        content = _with_fully_connected(model.content)
-    except Exception as error:  # what the declarations do not show may be damaged, and causes any exception
-        raise damaged(model.where, error) from error
+    content = _with_fully_connected(model.content, model.where)
     return None if content is None else replace(own_file(model), content=content)
 
 
-def _with_fully_connected(content: bytes) -> bytes | None:
-    file = unpacked(content)
-    steps = {s.signatureKey.decode(): file.subgraphs[s.subgraphIndex] for s in file.signatureDefs}
-    if _Products(file, steps["train"]).share < LEAST_SHARE:
+@lru_cache(4)
+def _with_fully_connected(content: bytes, where: str) -> bytes | None:
+    """Return the copy, made once for all jobs of a sweep that load the file."""
+    graph = read_graph(content, where)
+    if _share(graph.subgraphs[graph.signatures["train"].subgraph]) < LEAST_SHARE:
         return None
-    for name, subgraph in steps.items():
-        if name.startswith("train"):
-            _Products(file, subgraph).rewrite()
-    compute_outputs(file)
-    return packed(file)
+    steps = {entry.subgraph for name, entry in graph.signatures.items() if name.startswith("train")}
+    try:
+        file = unpacked(content)
+        for index in steps:
+            _Rewriting(file, file.subgraphs[index]).rewrite(_narrow(graph.subgraphs[index]))
+        compute_outputs(file)
+        return packed(file)
+    except Exception as error:  # what the declarations do not show may be damaged, and causes any exception
+        raise damaged(where, error) from error
 
 
-class _Products:
-    """The products of a subgraph."""
+def _share(step: Subgraph) -> float:
+    """Return the share of a step's multiplications that narrow products do."""
+    sizes = {place: _multiplications(step, op) for place, op in enumerate(step.ops) if op.kind == "BATCH_MATMUL"}
+    return sum(sizes[place] for place in _narrow(step)) / max(1, sum(sizes.values()))
+
+
+def _narrow(step: Subgraph) -> list[int]:
+    """Return the places of the narrow products among a step's ops."""
+    return [place for place, op in enumerate(step.ops) if op.kind == "BATCH_MATMUL" and _is_narrow(step, op)]
+
+
+def _is_narrow(step: Subgraph, product: Op) -> bool:
+    left, right, result = (step.tensors[i] for i in (*product.inputs, *product.outputs))
+    variable = right.dtype == "float32" and not right.constant and not product.options["adjX"]
+    single = left.fixed and right.fixed and prod(left.shape[:-2]) == prod(right.shape[:-2]) == 1
+    return variable and single and len(result.shape) > 1 and result.shape[-1] in COLUMNS and result.shape[-2] >= ROWS
+
+
+def _multiplications(step: Subgraph, product: Op) -> int:
+    left, result = (step.tensors[i].shape for i in (product.inputs[0], product.outputs[0]))
+    return prod(result) * left[-2 if product.options["adjX"] else -1]
+
+
+class _Rewriting:
+    """The rewriting of a subgraph."""
 
     def __init__(self, file: Any, subgraph: Any) -> None:
         self._file, self._subgraph = file, subgraph
         self._weights = dict[tuple[int, bool], int]()
         self._operators = list[Any]()
 
-    @property
-    def share(self) -> float:
-        """The share of the multiplications that narrow products do."""
-        products = operators_of(self._file, self._subgraph, OPS.BATCH_MATMUL)
-        narrow = sum(self._multiplications(product) for product in products if self._is_narrow(product))
-        return narrow / max(1, sum(map(self._multiplications, products)))
-
-    def rewrite(self) -> None:
-        """Make FULLY_CONNECTED of the narrow products."""
-        for operator in self._subgraph.operators:
-            if kind_of(self._file, operator) == OPS.BATCH_MATMUL and self._is_narrow(operator):
+    def rewrite(self, products: Collection[int]) -> None:
+        """Make FULLY_CONNECTED of the products at some places among the ops."""
+        for place, operator in enumerate(self._subgraph.operators):
+            if place in products:
                 left, right = map(int, operator.inputs)
                 connect_fully(self._file, operator, left, self._weights_of(right, bool(operator.builtinOptions.adjY)))
             self._operators.append(operator)
         self._subgraph.operators = self._operators
 
-    def _is_narrow(self, product: Any) -> bool:
-        (left, right), result = map(int, product.inputs), self._shape(int(product.outputs[0]))
-        tensor = self._subgraph.tensors[right]
-        variable = self._file.buffers[tensor.buffer].data is None and tensor.type == schema.TensorType.FLOAT32
-        single = prod(self._shape(left)[:-2]) == prod(self._shape(right)[:-2]) == 1
-        fits = len(result) > 1 and result[-1] <= COLUMNS and result[-2] >= ROWS
-        return variable and single and fits and not product.builtinOptions.adjX
-
-    def _multiplications(self, product: Any) -> int:
-        left = self._shape(int(product.inputs[0]))
-        return prod(self._shape(int(product.outputs[0]))) * (
-            left[-2 if product.builtinOptions.adjX else -1] if left else 0
-        )
-
-    def _shape(self, tensor: int) -> list[int]:
-        """Return a shape; empty if a size is not fixed."""
-        own = self._subgraph.tensors[tensor]
-        return [] if -1 in integers(own.shapeSignature) else integers(own.shape)
-
     def _weights_of(self, right: int, transposed: bool) -> int:
         """Return the right factor as weights `[columns, inner]`, after the ops that compute them."""
         if (right, transposed) not in self._weights:
-            shape = self._shape(right)[-2:]
+            shape = integers(self._subgraph.tensors[right].shape)[-2:]
             matrix = self._rearranged(right, shape, shape, schema.ReshapeOptionsT())
             if not transposed:
                 matrix = self._rearranged(matrix, [1, 0], shape[::-1], schema.TransposeOptionsT())
