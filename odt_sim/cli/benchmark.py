@@ -19,7 +19,7 @@ from odt_sim.cli.build import add_working_folder, check, check_data, model
 from odt_sim.cli.overrides import check_keys, composed
 from odt_sim.cli.places import warn
 from odt_sim.cli.settings import COMPONENTS
-from odt_sim.cli.tune import central_rate, fixed_overrides, resumable, split_arguments, whole_number
+from odt_sim.cli.tune import central_rate, cleared_rate, fixed_overrides, resumable, split_arguments, whole_number
 from odt_sim.control_groups import cores
 from odt_sim.errors import ConfigurationError
 from odt_sim.files import write_file
@@ -225,6 +225,7 @@ def _plans(asked: Asked, strategies: Sequence[str]) -> dict[str, Plan]:
             overrides=[
                 *overrides,
                 *([] if _given("train.epochs", overrides) else [f"train.epochs={config.train.epochs}"]),
+                *cleared_rate(config, overrides),
             ],
             sweeper="optuna" if find_spec("optuna") else "random",
             rate=rate,

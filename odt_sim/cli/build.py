@@ -240,7 +240,8 @@ def model_spec(config: DictConfig) -> dict[str, Any]:
     rates, optimizer = spec.pop("default_rates", None) or {}, spec["optimizer"]
     if optimizer is not None:
         known = optimizer.get("name") in rates
-        spec["optimizer"] = {**({"learning_rate": rates[optimizer["name"]]} if known else {}), **optimizer}
+        given = {key: value for key, value in optimizer.items() if key != "learning_rate" or value is not None}
+        spec["optimizer"] = {**({"learning_rate": rates[optimizer["name"]]} if known else {}), **given}
     if not str(spec["build"]["_target_"]).startswith("odt_sim."):  # a module of the user, in the working folder
         spec["sys_path"] = [*(spec.get("sys_path") or []), os.getcwd()]
     return spec

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from odt_sim.cli.build import add_working_folder, check_data, model
@@ -118,7 +119,7 @@ def _plan(arguments: Sequence[str]) -> tuple[Plan, int]:
         budget=whole_number("tune", "budget", own["budget"], 1),
         seeds=seeds,
         tuning_seed=tuning_seed,
-        overrides=overrides,
+        overrides=[*overrides, *cleared_rate(composed(fixed_overrides(overrides)), overrides)],
         sweeper="optuna" if find_spec("optuna") else "random",
         rate=central_rate(checked_model(strategies, overrides)),
         folder=Path(own["output"]) if own["output"] else folder_of(overrides, tuning_seed),
@@ -163,6 +164,18 @@ def fixed_overrides(overrides: Sequence[str]) -> list[str]:
     own = [each for each in overrides if not each.startswith(OF_THE_SEARCH)]
     check_searched(each.partition("=")[0] for each in own if not is_fixed(each))
     return [each for each in own if is_fixed(each)]
+
+
+def cleared_rate(config: DictConfig, overrides: Sequence[str]) -> list[str]:
+    """Return the override that clears the model's own learning rate where trials draw one, since both set are refused.
+
+    Args:
+        config: The configuration of all trials.
+        overrides: The overrides that it has, and those that are searched.
+    """
+    own = OmegaConf.select(config, "model.optimizer.learning_rate")
+    fixed = any(each.startswith("train.learning_rate=") and is_fixed(each) for each in overrides)
+    return ["model.optimizer.learning_rate=null"] if isinstance(own, int | float) and not fixed else []
 
 
 def checked_model(strategies: Sequence[str], overrides: Sequence[str]) -> TrainableModel:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from command_process import COMMAND, kill_once
 
+from odt_sim.cli.build import model_spec
 from odt_sim.cli.main import main
 from odt_sim.cli.overrides import composed
 from odt_sim.cli.search_space import parsed_space
-from odt_sim.cli.tune import central_rate, checked_model, resumable
+from odt_sim.cli.tune import central_rate, checked_model, cleared_rate, fixed_overrides, resumable
 from odt_sim.strategies.search_ranges import RANGES
 from odt_sim.tuning.plan import Plan, folder_of, is_fixed
 from odt_sim.tuning.winners import Winner, winner
@@ -137,6 +138,38 @@ def test_mistake_is_reported_before_anything_runs(given, message, tmp_path, monk
     error = capsys.readouterr().err
     assert error.startswith(f"error: {message}"), error
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "cleared"),
+    [
+        (["model.optimizer.learning_rate=0.5"], ["model.optimizer.learning_rate=null"]),
+        (["model.optimizer.learning_rate=0.5", "train.learning_rate=0.5"], []),
+        (
+            ["model.optimizer.learning_rate=0.5", "train.learning_rate=interval(0.1,1)"],
+            ["model.optimizer.learning_rate=null"],
+        ),
+        (["model.optimizer.learning_rate={name: ExponentialDecay, initial_learning_rate: 0.1}"], []),
+        ([], []),
+    ],
+)
+def test_models_own_rate_is_cleared_where_trials_draw_one(given, cleared):
+    overrides = ["model=digits_mlp", *given]
+    assert cleared_rate(composed(fixed_overrides(overrides)), overrides) == cleared
+
+
+def test_cleared_rate_leaves_that_of_the_model():
+    config = composed(["model=digits_mlp", "model.optimizer.learning_rate=null"])
+    assert model_spec(config)["optimizer"] == {"name": "SGD", "learning_rate": 0.1}
+
+
+@pytest.mark.slow
+def test_model_with_a_rate_of_its_own_is_tuned_around_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    given = ["strategy=fedavg", "budget=1", "seed=0", "output=out", *FEW]
+    assert main(["tune", *given, "model.optimizer.learning_rate=0.5"]) == 0, capsys.readouterr().err
+    chosen = json.loads((tmp_path / "out" / "tuning.json").read_text())
+    assert chosen["searched"]["fedavg"]["train.learning_rate"] == "tag(log,interval(0.017,1.7))"
 
 
 def test_search_does_not_wait_for_data_that_takes_long(tmp_path, monkeypatch, digits_mlp):
