@@ -258,6 +258,13 @@ def recommender() -> TrainableModel:
 
 
 @pytest.fixture(scope="session")
+def recommender_of_own_loss() -> TrainableModel:
+    """The network of `recommender` with a loss of its own and labels of int32."""
+    build = {"_target_": "several.recommender"}
+    return _small("own_loss", build, {"name": "SGD"}, batch_size=8, sys_path=NETWORKS, loss="several.distance")
+
+
+@pytest.fixture(scope="session")
 def heads() -> TrainableModel:
     """`networks/several.py`: [8, 6] to 3 classes and, at half its squared error, a value; plain SGD, with embeddings."""
     loss = {"kind": "sparse_categorical_crossentropy", "size": "mean_squared_error"}

@@ -12,6 +12,7 @@ from odt_sim.doctor.diagnosis import diagnose
     ("name", "loss", "takes"),
     [
         ("recommender", "sparse_categorical_crossentropy of logits", "x_user, x_item and y"),
+        ("recommender_of_own_loss", "its own", "x_user, x_item and y"),
         ("heads", "sparse_categorical_crossentropy of logits + mean_squared_error", "x and y_kind, y_size"),
     ],
 )

@@ -1,7 +1,7 @@
 """Small networks with several inputs or outputs."""
 
 import keras
-from keras import layers
+from keras import layers, ops
 
 
 def recommender() -> keras.Model:
@@ -17,3 +17,9 @@ def heads() -> keras.Model:
     hidden = layers.Dense(5, name="hidden")(x)
     outputs = {"kind": layers.Dense(3, name="kind")(hidden), "size": layers.Dense(1, name="size")(hidden)}
     return keras.Model(x, outputs, name="heads")
+
+
+def distance(y_true, y_pred):
+    """Return how far an expected rating is from the rating."""
+    ratings = ops.sum(ops.softmax(y_pred) * ops.arange(4.0), axis=-1)
+    return ops.abs(ratings - ops.cast(y_true, "float32"))
