@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from odt_sim.data.dataset import Array, Dataset
-from odt_sim.data.federated import FederatedData
+from odt_sim.data.federated import FederatedData, device_name
 from odt_sim.data.periods import Arrival, Kept
 from odt_sim.errors import ConfigurationError, DataError
 
@@ -142,6 +142,6 @@ def _check_trains(data: FederatedData, arrival: Arrival) -> None:
     if not counts.all():
         device, period = np.argwhere(counts == 0)[0].tolist()
         raise DataError(
-            f"device {device}: has none of its {sizes[device]} training examples in period {period + 1} of "
-            f"{arrival.periods}; lower arrival.periods or fleet.devices"
+            f"device {device_name(device, data.users)}: has none of its {sizes[device]} training examples in "
+            f"period {period + 1} of {arrival.periods}; lower arrival.periods or fleet.devices, or leave such users out"
         )

@@ -184,13 +184,17 @@ def federate(
     by_label = DeferredSplit(_strata(dataset) if method == "stratified" else None, seed, validation, test)
     if method == "block":
         by_block = functools.partial(split_by_block, validation=validation, test=test, gap=gap)
-        parts = [by_block(indices, dataset.sequences, _name(device, users)) for device, indices in enumerate(lists)]
+        parts = [
+            by_block(indices, dataset.sequences, device_name(device, users)) for device, indices in enumerate(lists)
+        ]
     elif method == "given":
         if dataset.parts is None:
             raise DataError(
                 f"data {dataset.name}: has no parts of its own; choose another split.method, such as stratified"
             )
-        parts = [split_as_given(indices, dataset.parts, _name(device, users)) for device, indices in enumerate(lists)]
+        parts = [
+            split_as_given(indices, dataset.parts, device_name(device, users)) for device, indices in enumerate(lists)
+        ]
     elif dataset.standardize or len(lists) <= SPLIT_AT_ONCE:
         parts = [by_label.parts(indices, device) for device, indices in enumerate(lists)]
     else:
@@ -218,11 +222,12 @@ def federate(
 
 
 def _check_sizes(sizes: Indices, users: Array | None) -> None:
-    for device in np.flatnonzero(sizes < MIN_EXAMPLES)[:1].tolist():
-        check_enough(int(sizes[device]), _name(device, users))
+    small = np.flatnonzero(sizes < MIN_EXAMPLES).tolist()
+    for device in small[:1]:
+        check_enough(int(sizes[device]), device_name(device, users), len(small) - 1)
 
 
-def _name(device: int, users: Array | None) -> str:
+def device_name(device: int, users: Array | None) -> str:
     """Return a device's number for errors, with its user where the data has names."""
     return str(device) if users is None else f"{device} (user {users[device]})"
 

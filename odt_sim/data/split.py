@@ -143,15 +143,21 @@ def _sizes(examples: int, validation: float, test: float) -> tuple[int, int, int
     return examples - for_validation - for_test, for_validation, for_test
 
 
-def check_enough(examples: int, device: int | str) -> None:
+def check_enough(examples: int, device: int | str, others: int = 0) -> None:
     """Check that a device has an example for each part.
+
+    Args:
+        examples: The number of its examples.
+        device: Its number or name, for errors.
+        others: How many other devices have too few, for errors.
 
     Raises:
         DataError: It has fewer.
     """
     if examples < MIN_EXAMPLES:
+        also = f", and too few on {others} other device{'s' if others > 1 else ''}" if others else ""
         raise DataError(
-            f"device {device}: expected at least {MIN_EXAMPLES} examples (train, validation, test), found {examples}; "
+            f"device {device}: expected at least {MIN_EXAMPLES} examples (train, validation, test), found {examples}{also}; "
             "choose fewer devices or another partition, or leave such users out of the data"
         )
 

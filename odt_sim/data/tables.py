@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from itertools import dropwhile
@@ -91,6 +91,8 @@ def data_frame(
     others = [column for column in (users, times) if column]
     named = [*targets, *others, *given]
     check_known(f"data {name}", named, frame.columns)
+    if not len(frame):
+        raise DataError(f"data {name}: expected a row for each example, found none; write the table again")
     if features is None:
         left = [column for column in frame.columns if column not in (*targets, *others) and not _has_no_name(column)]
         features = _numeric(frame, left, name)
@@ -105,12 +107,22 @@ def data_frame(
     numeric = [*columns_of(features), *_listed(target)]
     if wrong := [column for column in numeric if frame[column].dtype.kind not in "iufb"]:
         raise DataError(f"data {name}: feature {wrong[0]!r} is not numeric; name others by data.features, or encode it")
-    for column in named[: len(targets) + len(others)]:
-        if frame[column].isna().any():
-            raise DataError(f"data {name}: column {column!r} has rows without a value; fill or remove them")
+    _check_values(frame, dict.fromkeys([*targets, *others, *columns_of(features)]), name)
     x, y = _rows(frame, features, lambda column: np.asarray(column.to_numpy())), _rows(frame, target, _targets)
     owners = None if users is None else _names(frame[users])
     return check(Dataset(name, x, y, owners, classes, times=_times(name, frame, times)))
+
+
+def _check_values(frame: Any, columns: Iterable[str], name: str) -> None:
+    """Refuse columns that lack values.
+
+    Raises:
+        DataError: Some do.
+    """
+    holes = [repr(column) for column in columns if frame[column].isna().any()]
+    if holes:
+        found = f"column {holes[0]} has" if len(holes) == 1 else f"columns {', '.join(holes)} have"
+        raise DataError(f"data {name}: {found} rows without a value; fill or remove them")
 
 
 def _listed(named: Named) -> list[str]:

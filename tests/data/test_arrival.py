@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odt_sim.data import Dataset, federate, iid
+from odt_sim.data import Dataset, by_user, federate, iid
 from odt_sim.data.arrival import by_class, by_key, by_time, in_order, none
 from odt_sim.errors import ConfigurationError, DataError
 
@@ -68,6 +68,14 @@ def test_own_key_decides():
     data = by_key(data_of(), 0, key=lambda data, seed: -np.arange(len(data.y)), periods=2, rounds=1)
     own = np.sort(examples_of(data, 1))
     assert data.arrival.period[own].tolist() == [1] * 6 + [0] * 6
+
+
+def test_device_without_examples_in_a_period_is_named_with_its_user():
+    dataset = Dataset("d", np.zeros((9, 1), np.float32), np.zeros(9, np.int32), users=np.repeat(["ann"], 9), classes=2)
+    with pytest.raises(
+        DataError, match=r"^device 0 \(user ann\): has none of its 5 training examples in period .* of 9"
+    ):
+        in_order(federate(dataset, by_user, None, 0), 0, periods=9)
 
 
 @given(st.integers(12, 60), st.integers(1, 3), st.integers(2, 4), st.integers(0, 5))

@@ -116,9 +116,17 @@ def test_table_without_numeric_inputs_is_refused_with_its_columns(tmp_path, head
 
 def test_missing_values_are_named(csv):
     csv.write_text("who,age,kind\nbo,1,yes\n,2,no\nbo,,yes\n")
-    with pytest.raises(DataError, match="column 'who' has rows without a value"):
+    with pytest.raises(DataError, match="columns 'who', 'age' have rows without a value; fill or remove them"):
         table(csv, "kind", "who")
-    with pytest.raises(DataError, match="x has 1 value that is NaN or infinite in float32, the first in example 2"):
+    with pytest.raises(DataError, match="column 'age' has rows without a value; fill or remove them"):
+        table(csv, "kind")
+
+
+def test_table_without_rows_is_refused(csv):
+    csv.write_text("age,kind\n")
+    with pytest.raises(
+        DataError, match=r"people\.csv: expected a row for each example, found none; write the table again"
+    ):
         table(csv, "kind")
 
 
