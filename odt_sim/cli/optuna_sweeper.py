@@ -53,11 +53,12 @@ class OptunaSweeper(SearchSweeper):
 
         if self.fresh and (folder / FILE).exists():
             raise CheckpointError(
-                f"{folder}: holds a search already; resume it with run.resume={folder}, or choose another folder"
+                f"{folder}: holds a sweep already; resume it with run.resume={folder}, or choose another folder"
             )
         direction = "maximize" if maximize else "minimize"
         with opened(folder, direction=direction, pruner=self._pruner, sampler=self._sampler(0)) as study:
             _check_same(study, space, fixed, folder)
+            self.save(folder)
             left = [each._trial_id for each in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))]
             trials = [Trial(study, identity) for identity in left]
             while trials or len(study.get_trials(deepcopy=False)) < self._n_trials:

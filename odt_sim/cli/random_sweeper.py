@@ -15,6 +15,7 @@ class RandomSweeper(SearchSweeper):
 
     def search(self, space: Space, fixed: Sequence[str], folder: Path, maximize: bool) -> Best | None:
         """Run all trials; in a resumed sweep those that are done return their figure at once."""
+        self.save(folder)
         trials = {number: draw(space, self._seed, number) for number in range(self._n_trials)}
         figures: dict[int, float] = {}
         for first in range(0, self._n_trials, self._n_jobs):

@@ -121,6 +121,20 @@ def is_sweep(folder: Path) -> bool:
     return (folder / SWEEP).is_file()
 
 
+def check_new_sweep(folder: Path) -> None:
+    """Check that the folder of a new sweep holds no results; `SWEEP` would become that of the new one.
+
+    Raises:
+        CheckpointError: It is the folder of a run, or of a sweep with results.
+    """
+    if holds_results(folder):
+        raise CheckpointError(f"{folder}: holds a run already; choose another folder, hydra.sweep.dir=...")
+    if is_sweep(folder) and any(holds_results(path.parent) for path in folder.glob("*/.hydra")):
+        raise CheckpointError(
+            f"{folder}: holds a sweep already; resume it with run.resume={folder}, or choose another folder"
+        )
+
+
 def saved_sweep(folder: Path) -> tuple[list[str], list[str]]:
     """Return the flags and the overrides with which a sweep was started.
 

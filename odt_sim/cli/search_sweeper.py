@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from odt_sim.cli.build import compares_upwards
+from odt_sim.cli.saved_config import check_new_sweep
 from odt_sim.cli.search_space import Space, first_values, parsed_space
 from odt_sim.errors import ConfigurationError
 from odt_sim.files import write_file
@@ -71,7 +72,7 @@ class SearchSweeper(Sweeper):
 
         Raises:
             ConfigurationError: The arguments give no search space, or a setting does not fit.
-            CheckpointError: Another process searches in the folder.
+            CheckpointError: The folder holds other results, or another process searches there.
         """
         given = [f"{key}={value}" for key, value in self._params.items()]
         space, fixed = parsed_space([*given, *arguments], self._loader)
@@ -82,14 +83,15 @@ class SearchSweeper(Sweeper):
             )
         folder = Path(self._config.hydra.sweep.dir)
         with locked(folder, lambda line: None):
-            OmegaConf.save(self._config, folder / SWEEP)
+            if self.fresh:
+                check_new_sweep(folder)
             best = self.search(space, fixed, folder, self._maximizes(space, fixed))
             if best:
                 _write_best(best, folder)
 
     @abstractmethod
     def search(self, space: Space, fixed: Sequence[str], folder: Path, maximize: bool) -> Best | None:
-        """Run the trials that are missing.
+        """Call `save`, and run the trials that are missing.
 
         Args:
             space: What is drawn.
@@ -100,6 +102,10 @@ class SearchSweeper(Sweeper):
         Returns:
             The best trial; None if none has a validation figure.
         """
+
+    def save(self, folder: Path) -> None:
+        """Save the configuration by which the search resumes, once nothing refuses it."""
+        OmegaConf.save(self._config, folder / SWEEP)
 
     @property
     def fresh(self) -> bool:

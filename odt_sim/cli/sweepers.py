@@ -15,7 +15,11 @@ OPTUNA: Mapping[str, Any] = {"sampler": "tpe", "pruner": "none", "pruner_setting
 
 
 def register_sweepers() -> None:
-    """Make the sweepers available to Hydra."""
+    """Make the sweepers available to Hydra, and take the place of its own, by the name that saved sweeps have."""
+    plugins = Plugins.instance()  # executes the modules of Hydra's own plugins again, so theirs is imported after it
+    from odt_sim.cli.grid_sweeper import BASIC, GridSweeper
+
+    plugins.class_name_to_class[BASIC] = GridSweeper
     _register("random", RandomSweeper, SHARED)
     _register("optuna", OptunaSweeper, {**SHARED, **OPTUNA})
 

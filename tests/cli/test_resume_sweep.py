@@ -42,6 +42,19 @@ def test_resumed_sweep_runs_what_is_missing(run, sweep, given):
     assert (sweep / "0" / "summary.json").stat().st_mtime_ns == written
 
 
+def test_new_sweep_in_the_folder_of_another_is_refused_and_leaves_it_as_it_was(run, sweep):
+    before = {path: path.read_bytes() for path in sweep.rglob("*") if path.is_file()}
+    code, error = run("-m", *FEW, "seed=1,2,3", "hydra.sweep.dir=sweep")
+    refused = "error: sweep: holds a sweep already; resume it with run.resume=sweep, or choose another folder"
+    assert (code, error.splitlines()[-1]) == (1, refused)
+    code, error = run("-m", *FEW, "seed=1,2", "hydra.sweep.dir=sweep/0")
+    assert (code, error.splitlines()[-1]) == (
+        1,
+        "error: sweep/0: holds a run already; choose another folder, hydra.sweep.dir=...",
+    )
+    assert {path: path.read_bytes() for path in sweep.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.slow
 def test_half_done_job_resumes_to_the_same_bits(run, folder):
     fails = ["-m", "strategy._target_=mine.FailsOnce,mine.Halfway", *FEW, "run.rounds=3", "run.storage=kept"]

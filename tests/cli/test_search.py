@@ -239,6 +239,8 @@ def test_folder_of_another_search_is_refused(run, folder):
     given = [*TINY, "hydra.sweeper.n_trials=1", "hydra.sweep.dir=out"]
     assert run(*given, SPACE[0])[0] == 0
     code, error = run(*given, SPACE[0])
-    assert (code, "out: holds a search already; resume it with run.resume=out" in error) == (1, True), error
+    assert (code, "out: holds a sweep already; resume it with run.resume=out" in error) == (1, True), error
+    saved = (folder / "out" / "multirun.yaml").read_bytes()
     code, error = run("run.resume=out", "train.learning_rate=interval(1,2)")
+    assert (folder / "out" / "multirun.yaml").read_bytes() == saved
     assert (code, "out: holds a search with other settings or intervals" in error) == (1, True), error
