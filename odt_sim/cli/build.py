@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.cli.overrides import check_keys, unknown_key, unused_averaging
-from odt_sim.cli.saved_config import is_saved, saved_config
+from odt_sim.cli.saved_config import is_saved, named_start, saved_config
 from odt_sim.cli.settings import DECLARED, component
 from odt_sim.daemon_threads import in_daemon_thread
 from odt_sim.data.dataset import Dataset
@@ -89,9 +89,11 @@ def saved_simulation(folder: Path) -> Simulation:
         raise CheckpointError(f"{folder}: the run is not complete; resume it with run.resume={folder}, or run it again")
     add_working_folder()
     started_with = model(config, folder / INITIAL_MODEL)
-    strategy, aggregator = build(config.strategy, "strategy"), build(config.aggregator, "aggregator")
     backend = SerialBackend(config.backend.get("runtime", "litert"), config.backend.get("runtime_python"))
-    return _simulation(config, folder, started_with, federated(config), strategy, aggregator, backend, _metrics(config))
+    with named_start(folder):
+        strategy, aggregator = build(config.strategy, "strategy"), build(config.aggregator, "aggregator")
+        data, metrics = federated(config), _metrics(config)
+    return _simulation(config, folder, started_with, data, strategy, aggregator, backend, metrics)
 
 
 def saved_model(folder: Path, path: Path) -> TrainableModel:

@@ -39,9 +39,8 @@ def resumed(arguments: Sequence[str]) -> list[str]:
         ConfigurationError: The folder holds no run and no sweep.
     """
     arguments = [_RESUME.sub("run.resume=", argument) for argument in arguments]
-    named = [argument.removeprefix("run.resume=") for argument in arguments if argument.startswith("run.resume=")]
-    folder = named[-1].strip("'\"") if named else "null"
-    if folder in ("", "null"):
+    folder = named_folder(arguments)
+    if folder is None:
         return list(arguments)
     given = any(argument.startswith(("--config-dir", "-cd")) for argument in arguments)
     if is_sweep(Path(folder)):
@@ -61,6 +60,13 @@ def resumed(arguments: Sequence[str]) -> list[str]:
     added = [override for override in overrides if override.startswith("+")]
     own = [argument for argument in arguments if argument not in added]
     return [*config_dirs, *overrides, *own, "hydra.mode=RUN"]
+
+
+def named_folder(arguments: Sequence[str]) -> str | None:
+    """Return what `run.resume` names, a folder or `AUTO`; None for a new run."""
+    named = [argument.removeprefix("run.resume=") for argument in arguments if argument.startswith("run.resume=")]
+    folder = named[-1].strip("'\"") if named else "null"
+    return None if folder in ("", "null") else folder
 
 
 def _resumed_sweep(arguments: Sequence[str], folder: Path, given_config_dir: bool) -> list[str]:

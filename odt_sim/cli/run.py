@@ -15,7 +15,8 @@ from odt_sim.cli.job import Outcome, exits_are_errors, resume_hint, run_job
 from odt_sim.cli.launched import LaunchedSweep
 from odt_sim.cli.overrides import CONFIG, check_overrides, explained, sweepable
 from odt_sim.cli.report import print_comparison
-from odt_sim.cli.resume import MULTIRUN, resumed
+from odt_sim.cli.resume import MULTIRUN, named_folder, resumed
+from odt_sim.cli.saved_config import named_start
 from odt_sim.cli.settings_reference import help_text
 from odt_sim.cli.sweepers import register_sweepers
 from odt_sim.cli.track_report import track_report
@@ -24,7 +25,9 @@ from odt_sim.errors import ConfigurationError, OdtSimError
 
 def run(arguments: Sequence[str]) -> int:
     """Run an experiment or a sweep, print the comparison and return the exit code."""
-    outcome = launch(arguments)
+    folder = named_folder(arguments)
+    with named_start(Path(folder) if folder else None):
+        outcome = launch(arguments)
     if outcome.folder is None:
         return 1 if outcome.failed else 0
     comparison = print_comparison([outcome.folder])

@@ -1,6 +1,7 @@
 """The configuration that a run keeps in its folder, below `.hydra`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from odt_sim.errors import CheckpointError, ConfigurationError
+from odt_sim.errors import CheckpointError, ConfigurationError, DataError, ExportError, OdtSimError
 from odt_sim.files import remove_temporaries, write_file
 from odt_sim.persistence.run_folder import SWEEP
 from odt_sim.simulation.start import holds_results
@@ -100,6 +101,41 @@ def saved_config_dirs(folder: Path) -> list[str]:
         ConfigurationError: They are damaged.
     """
     return _read(folder / ".hydra" / HYDRA, _config_dirs)
+
+
+@contextmanager
+def named_start(folder: Path | None) -> Iterator[None]:
+    """Add the folder in which a run or a sweep was started to errors of its data and code, if one works elsewhere.
+
+    Args:
+        folder: The folder of the run or the sweep; None for a new one.
+    """
+    try:
+        yield
+    except OdtSimError as error:
+        started = (
+            _working_folder(folder)
+            if folder and (isinstance(error, DataError | ExportError) or _imports(error))
+            else None
+        )
+        if started and started != Path.cwd():
+            error.args = (
+                f"{error}; the run was started in {started}, to which its paths are relative: run the command there",
+            )
+        raise
+
+
+def _imports(error: BaseException | None) -> bool:
+    """Whether an error comes from a failed import."""
+    return error is not None and (isinstance(error, ImportError) or _imports(error.__cause__))
+
+
+def _working_folder(folder: Path) -> Path | None:
+    path = folder / SWEEP if is_sweep(folder) else folder / ".hydra" / HYDRA
+    try:
+        return Path(OmegaConf.load(path).hydra.runtime.cwd)
+    except DAMAGED:
+        return None
 
 
 def is_saved(folder: Path) -> bool:

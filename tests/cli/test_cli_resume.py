@@ -41,6 +41,26 @@ def test_failed_run_resumes_by_its_folder_alone_with_equal_bits(run, folder):
     np.testing.assert_equal(*ended)
 
 
+@pytest.mark.parametrize(
+    "command", [["run", "run.resume=../out", "run.rounds=2"], ["deploy", "../out", "--device", "0"]]
+)
+def test_data_that_is_not_found_from_another_folder_names_where_the_run_was_started(
+    command, odt_sim, run, folder, monkeypatch
+):
+    y = np.arange(60, dtype=np.int32) % 10
+    np.savez("few.npz", x=np.zeros((60, 8, 8, 1), np.float32), y=y)
+    own = ["data=npz", "data.path=few.npz", "partition=iid"]
+    assert run(*FEW, *own, "run.rounds=1", "hydra.run.dir=out")[0] == 0
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    code, _, error = odt_sim(*command)
+    assert code == 1
+    assert re.search(r"^error: data few\.npz: no such file; ", error, re.M), error
+    assert error.endswith(
+        f"; the run was started in {folder}, to which its paths are relative: run the command there\n"
+    )
+
+
 def test_changed_settings_of_a_resumed_run_are_saved(run, folder):
     given = ["strategy._target_=mine.FailsOnce", *FEW, "run.rounds=1", "hydra.run.dir=out"]
     assert run(*given)[0] == 0
