@@ -323,7 +323,8 @@ def check(config: DictConfig) -> None:
     given, own = config.train.learning_rate, (model.get("optimizer") or {}).get("learning_rate")
     if given is not None and isinstance(own, int | float) and given != own:  # a schedule may be overridden
         raise ConfigurationError(
-            f"train.learning_rate: expected null or model.optimizer.learning_rate, {own}, found {given}; set one of the two"
+            f"train.learning_rate: expected null or model.optimizer.learning_rate, {own}, found {given}; set one of the two, "
+            "such as by model.optimizer.learning_rate=null"
         )
 
 

@@ -50,5 +50,5 @@ def _check_form(model: TrainableModel) -> None:
         return
     raise ModelError(
         f"{model.where}: {found}; the page for phones trains models with one input, one output without a mask and a loss "
-        f"of {', '.join(LOSSES)}; simulate it with backend=serial or backend=ray"
+        f"of {', '.join(LOSSES)}; simulate it with backend=auto"
     )

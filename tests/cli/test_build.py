@@ -40,6 +40,13 @@ def test_value_or_key_that_does_not_fit_is_refused(override, message):
         config.check(composed([override]))
 
 
+def test_two_learning_rates_are_refused_with_how_to_clear_one():
+    message = r"found 0\.3; set one of the two, such as by model\.optimizer\.learning_rate=null$"
+    with pytest.raises(ConfigurationError, match=message):
+        config.check(composed(["train.learning_rate=0.3", "model.optimizer.learning_rate=0.1"]))
+    config.check(composed(["train.learning_rate=0.3", "model.optimizer.learning_rate=null"]))
+
+
 def test_missing_setting_has_its_default():
     given = OmegaConf.to_container(composed([]))
     del given["fleet"]["timeout"]

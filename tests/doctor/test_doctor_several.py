@@ -29,3 +29,4 @@ def test_files_with_several_inputs_or_outputs_train_here_but_in_no_browser(
     assert not found.verdicts["browser"].trains
     assert found.verdicts["browser"].reason.startswith(f"takes {takes}; the page for phones trains")
     assert (found.measured["rows"], found.measured["loss"]) == (8, loss)
+    assert found.verdicts["browser"].reason.endswith("; simulate it with backend=auto")
