@@ -11,14 +11,14 @@ from odt_sim.model.trainable import TrainableModel
 
 
 def random_rows(model: TrainableModel, random: np.random.Generator, count: int) -> tuple[Rows, Rows]:
-    """Return `x` and `y` of a number of rows; integer inputs are 0 or 1, which every vocabulary has."""
-    x = rows_of({name: _inputs(tensor, random, count) for name, tensor in model.inputs.items()})
+    """Return `x` and `y` of a number of rows; integers are 0 or 1 where the model does not say which are right."""
+    x = rows_of({name: _values(tensor, random, count) for name, tensor in model.inputs.items()})
     classes = model.classes_by_target
     y = rows_of({name: _targets(tensor, classes[name], random, count) for name, tensor in model.targets.items()})
     return x, y
 
 
-def _inputs(tensor: TensorInfo, random: np.random.Generator, count: int) -> NDArray[Any]:
+def _values(tensor: TensorInfo, random: np.random.Generator, count: int) -> NDArray[Any]:
     shape = (count, *tensor.shape[1:])
     integers = np.issubdtype(tensor.dtype, np.integer)
     return (random.integers(0, 2, shape) if integers else random.normal(size=shape)).astype(tensor.dtype)
@@ -26,8 +26,8 @@ def _inputs(tensor: TensorInfo, random: np.random.Generator, count: int) -> NDAr
 
 def _targets(tensor: TensorInfo, classes: int | None, random: np.random.Generator, count: int) -> NDArray[Any]:
     """Return values, class labels, or one-hot rows where the model takes those."""
-    if classes is None:
-        return random.normal(size=(count, *tensor.shape[1:])).astype(np.float32)
+    if classes is None:  # of a regression, or of a loss of the model's own, which may be one of labels
+        return _values(tensor, random, count)
     labels = random.integers(0, classes, (count, *tensor.shape[1:-1])).astype(np.int32)
     one_hot = tensor.shape[-1] == classes and len(tensor.shape) > 1
     return np.eye(classes, dtype=np.float32)[labels] if one_hot else labels

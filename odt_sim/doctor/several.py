@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from odt_sim.data.columns import Rows, arrays_of, rows_of
 from odt_sim.device.batches import Batch, batches
 from odt_sim.device.random_rows import random_rows
 from odt_sim.device.runtime import Runtime
@@ -48,14 +47,5 @@ def speed(subject: Subject) -> dict[str, Any]:
 def _started(subject: Subject) -> tuple[Runtime, list[Batch]]:
     """Return a fresh runtime, and batches of random rows."""
     model = TrainableModel.from_content(subject.content, where=subject.where, flex=subject.runtime.runs_flex)
-    x, y = random_rows(model, np.random.default_rng(2), STEPS * model.batch_size)
-    return Runtime(model, subject.runtime), list(batches(model, x, _as_declared(model, y)))
-
-
-def _as_declared(model: TrainableModel, y: Rows) -> Rows:
-    """Return targets of the declared types; a loss of the model's own leaves the classes unknown, so they are 0 or 1."""
-    declared = [tensor.dtype for tensor in model.targets.values()]
-    arrays = zip(declared, arrays_of(y).items(), strict=True)
-    return rows_of(
-        {name: array if array.dtype == dtype else (array > 0).astype(dtype) for dtype, (name, array) in arrays}
-    )
+    rows = random_rows(model, np.random.default_rng(2), STEPS * model.batch_size)
+    return Runtime(model, subject.runtime), list(batches(model, *rows))
