@@ -9,6 +9,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
+from rich.text import Text
 
 from odt_sim.cli.build import add_working_folder, check_data, model
 from odt_sim.cli.overrides import check_keys, composed
@@ -25,7 +26,7 @@ from odt_sim.simulation.submitted import lost
 from odt_sim.tuning.claim import claim
 from odt_sim.tuning.plan import OF_THE_SEARCH, Plan, folder_of, is_fixed
 from odt_sim.tuning.processes import LOG, Sweep, run_sweeps
-from odt_sim.tuning.winners import Winner, winner, winners_table, write_choice
+from odt_sim.tuning.winners import Winner, first_error, winner, winners_table, write_choice
 
 USAGE = """usage: odt-sim tune strategy=A,B,... [budget=20] [seed=0,1,2] [tuning_seed=1000] [jobs=1] [output=DIR]
                     [OVERRIDE ...]
@@ -65,8 +66,9 @@ def _tune(plan: Plan, jobs: int) -> int:
     run_sweeps("search", searches, jobs)
     found = {each: winner(each, plan.search_folder(each)) for each in plan.strategies}
     for strategy in (strategy for strategy, each in found.items() if each is None):
-        log = plan.search_folder(strategy) / LOG
-        console.print(f"[red]failed[/red] {strategy}: no trial has a validation figure; see {log}", soft_wrap=True)
+        folder = plan.search_folder(strategy)
+        why = first_error(folder) or f"see {folder / LOG}"
+        console.print(f"[red]failed[/red] {strategy}: no trial has a validation figure;", Text(why), soft_wrap=True)
     winners = [each for each in found.values() if each]
     return max(int(len(winners) < len(found)), _compare(plan, winners, jobs)) if winners else 1
 

@@ -177,6 +177,8 @@ def _read(path: Path) -> Any:
     reader = getattr(_pandas(), readers[path.suffix])
     try:
         frame = reader(path)
+    except UnicodeDecodeError as error:
+        raise DataError(f"data {path}: is no text in UTF-8 (byte {error.start}); save it as UTF-8") from error
     except (ValueError, OSError, ImportError) as error:
         raise DataError(f"data {path}: cannot be read ({' '.join(str(error).split())}); write it again") from error
     if len(frame.columns) == 1 and (separator := next((each for each in ";\t|" if each in frame.columns[0]), None)):

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from odt_sim.errors import CheckpointError
 from odt_sim.files import write_file
-from odt_sim.persistence.run_folder import BEST, FAILURE, SUMMARY, document
+from odt_sim.persistence.run_folder import BEST, FAILURE, SUMMARY, RunFolder, document
 from odt_sim.tuning.plan import Plan
 
 CHOICE = "tuning.json"
@@ -51,6 +51,16 @@ def winner(strategy: str, folder: Path) -> Winner | None:
         return Winner(strategy, done + failed, failed, best["trial"], best["validation"], best["overrides"])
     except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f"{path}: damaged; remove {folder} and tune again") from error
+
+
+def first_error(folder: Path) -> str | None:
+    """Return the error of a search's first trial that failed; None if none left one.
+
+    Raises:
+        CheckpointError: Its file is damaged.
+    """
+    failures = (RunFolder(path.parent).failure() for path in sorted(folder.glob(f"*/{FAILURE}")))
+    return next((str(failure["error"]) for failure in failures if failure), None)
 
 
 def write_choice(plan: Plan, winners: Sequence[Winner]) -> None:

@@ -143,6 +143,9 @@ def test_unreadable_tables_are_refused(tmp_path, csv):
         (tmp_path / name).write_text(content)
         with pytest.raises(DataError, match=rf"{name}: cannot be read .*write it again"):
             table(tmp_path / name, "kind")
+    (tmp_path / "b.csv").write_text("a,kind\n1,x\n", encoding="utf-16")
+    with pytest.raises(DataError, match=r"b\.csv: is no text in UTF-8 \(byte 0\); save it as UTF-8$"):
+        table(tmp_path / "b.csv", "kind")
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])

@@ -16,9 +16,10 @@ from odt_sim.cli.main import main
 from odt_sim.cli.overrides import composed
 from odt_sim.cli.search_space import parsed_space
 from odt_sim.cli.tune import central_rate, checked_model, cleared_rate, fixed_overrides, resumable
+from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.strategies.search_ranges import RANGES
 from odt_sim.tuning.plan import Plan, folder_of, is_fixed
-from odt_sim.tuning.winners import Winner, winner
+from odt_sim.tuning.winners import Winner, first_error, winner
 
 FEW = ["model=digits_mlp", "backend=serial", "run.rounds=1", "fleet.devices=4", "fleet.unseen=1"]
 TINY = ["tune", "strategy=fedavg,fedprox", "budget=2", "seed=0", "jobs=2", "output=out", *FEW]
@@ -97,6 +98,14 @@ def test_winner_is_read_from_the_search(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / file).touch()
     assert winner("fedavg", tmp_path) == Winner("fedavg", 3, 1, 3, 0.5, ["train.epochs=2"])
+
+
+def test_search_without_a_winner_gives_the_error_of_a_trial(tmp_path):
+    assert first_error(tmp_path) is None
+    for number, error in ((1, "labels [9] are out of range"), (0, "loss not finite")):
+        (tmp_path / str(number)).mkdir()
+        RunFolder(tmp_path / str(number)).write_failure(error, ["seed=0"])
+    assert first_error(tmp_path) == "loss not finite"
 
 
 def test_interrupted_command_says_how_to_resume():
