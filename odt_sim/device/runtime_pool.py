@@ -108,7 +108,7 @@ class RuntimePool:
             return Runtime(self.model, self._start)
         file = repeated(self.model, self._usual_steps)
         if self._start == LITERT and not file.several and has_avx512() and (narrow := narrow_products(self.model)):
-            with suppress(ModelError):  # another release of LiteRT; the interpreter computes the same bits
+            with suppress(ModelError):  # another release of LiteRT, or int64; the interpreter computes the same bits
                 return Runtime(self.model, start_with_variable_weights, narrow)
         return Runtime(self.model, self._start, file)
 

@@ -28,20 +28,25 @@ def compute_outputs(file: Any) -> bool:
     Args:
         file: A file in its object form.
     """
-    found = False
+    results = dict[tuple[int, int], int]()  # by subgraph and constant, since signatures may share a subgraph
     for signature in file.signatureDefs or []:
         subgraph = file.subgraphs[signature.subgraphIndex]
         for entry in signature.outputs:
-            constant = entry.tensorIndex
-            tensor = subgraph.tensors[constant]
-            if file.buffers[tensor.buffer].data is None:
-                continue
-            found = True
-            entry.tensorIndex = result = add_tensor(subgraph, "computed", integers(tensor.shape), tensor.type)
-            subgraph.operators.append(_copying(file, constant, result, tensor.type))
-            outputs = [result if own == constant else own for own in integers(subgraph.outputs)]
-            subgraph.outputs = np.array(outputs, np.int32)
-    return found
+            place = signature.subgraphIndex, entry.tensorIndex
+            if place not in results and file.buffers[subgraph.tensors[entry.tensorIndex].buffer].data is not None:
+                results[place] = _compute(file, subgraph, entry.tensorIndex)
+            entry.tensorIndex = results.get(place, entry.tensorIndex)
+    return bool(results)
+
+
+def _compute(file: Any, subgraph: Any, constant: int) -> int:
+    """Add the op that computes an output of a subgraph; return the tensor that it computes."""
+    tensor = subgraph.tensors[constant]
+    result = add_tensor(subgraph, "computed", integers(tensor.shape), tensor.type)
+    subgraph.operators.append(_copying(file, constant, result, tensor.type))
+    outputs = [result if own == constant else own for own in integers(subgraph.outputs)]
+    subgraph.outputs = np.array(outputs, np.int32)
+    return result
 
 
 def _copying(file: Any, tensor: int, result: int, dtype: int) -> Any:

@@ -84,12 +84,13 @@ def _is_narrow(step: Subgraph, product: Op) -> bool:
     left, right, result = (step.tensors[i] for i in (*product.inputs, *product.outputs))
     variable = right.dtype == "float32" and not right.constant and not product.options["adjX"]
     single = left.fixed and right.fixed and prod(left.shape[:-2]) == prod(right.shape[:-2]) == 1
-    return variable and single and len(result.shape) > 1 and result.shape[-1] in COLUMNS and result.shape[-2] >= ROWS
+    fits = len(left.shape) == len(result.shape) and result.shape[-1] in COLUMNS and result.shape[-2] >= ROWS
+    return variable and single and fits
 
 
 def _multiplications(step: Subgraph, product: Op) -> int:
-    left, result = (step.tensors[i].shape for i in (product.inputs[0], product.outputs[0]))
-    return prod(result) * left[-2 if product.options["adjX"] else -1]
+    left, result = (step.tensors[i] for i in (product.inputs[0], product.outputs[0]))
+    return prod(result.shape) * left.shape[-2 if product.options["adjX"] else -1] if left.fixed and result.fixed else 0
 
 
 class _Rewriting:

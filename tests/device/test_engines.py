@@ -1,6 +1,7 @@
 """LiteRT's interpreter and its compiled model behind one contract; `tests/flex` has TensorFlow's."""
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from odt_sim.device.engines.flex import find_python
 from odt_sim.device.engines.interpreter import LARGE, InterpreterCall, InterpreterEngine
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ConfigurationError, ModelError
+from odt_sim.model.editing import packed, unpacked
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies import FedAvg
 from odt_sim.testing import random_data
@@ -52,6 +54,17 @@ def test_compiled_model_prints_nothing(momentum: TrainableModel, capfd: pytest.C
     for _ in range(3):
         engine.call("restore", **engine.call("parameters"))
     assert capfd.readouterr() == ("", "")
+
+
+def test_compiled_model_runs_signatures_that_share_a_constant_output(momentum: TrainableModel) -> None:
+    file = unpacked(momentum.content)
+    restore = next(own for own in file.signatureDefs if own.signatureKey == b"restore")
+    again = deepcopy(restore)
+    again.signatureKey = b"restore_again"
+    file.signatureDefs.append(again)
+    engine = COMPILED(packed(file), "momentum")
+    weights = engine.call("parameters")
+    assert engine.call("restore_again", **weights) == engine.call("restore", **weights)
 
 
 def test_compiled_model_takes_any_rows(any_rows: TrainableModel) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from edits import signature
+from ai_edge_litert import schema_py_generated as schema
+from edits import entry, signature
 
 from odt_sim import Device, TrainableModel
 from odt_sim.device import runtime_pool
@@ -14,7 +15,7 @@ from odt_sim.device.engines.compiled import CompiledEngine
 from odt_sim.device.engines.interpreter import InterpreterEngine
 from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.errors import ModelError
-from odt_sim.model.editing import OPS, operators_of, unpacked
+from odt_sim.model.editing import OPS, add_tensor, opcode, operators_of, packed, rearranging, unpacked
 from odt_sim.model.narrow_products import narrow_products
 
 PLACES = 5
@@ -64,6 +65,23 @@ def test_file_without_them_stays(name: str, request: pytest.FixtureRequest) -> N
     assert narrow_products(request.getfixturevalue(name)) is None
 
 
+def test_product_that_adds_an_axis_stays(recurrent: TrainableModel) -> None:
+    """FULLY_CONNECTED would return a matrix for a matrix."""
+    file = unpacked(recurrent.content)
+    train = file.subgraphs[signature(file, "train").subgraphIndex]
+    product = operators_of(file, train, OPS.BATCH_MATMUL)[0]
+    shape = list(train.tensors[product.inputs[0]].shape)[1:]
+    matrix = add_tensor(train, "matrix", shape, schema.TensorType.FLOAT32)
+    reshape = rearranging(file, train, product.inputs[0], shape, matrix, schema.ReshapeOptionsT())
+    train.operators.insert(train.operators.index(product), reshape)
+    product.inputs = np.array([matrix, product.inputs[1]], np.int32)
+    narrow = narrow_products(TrainableModel.from_content(packed(file)))
+    assert narrow is not None
+    file = unpacked(narrow.content)
+    train = file.subgraphs[signature(file, "train").subgraphIndex]
+    assert len(operators_of(file, train, OPS.FULLY_CONNECTED)) == 2 * PLACES - 1
+
+
 def test_devices_use_them_only_with_avx512(recurrent: TrainableModel, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = batch(rows=40)  # the last batch is padded
     weights = []
@@ -76,6 +94,23 @@ def test_devices_use_them_only_with_avx512(recurrent: TrainableModel, monkeypatc
         weights.append((losses, device.weights.vector, device.loss("test")))
     for one, other in zip(*weights, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_interpreter_runs_a_file_that_takes_int64(recurrent: TrainableModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = unpacked(recurrent.content)
+    train = file.subgraphs[signature(file, "train").subgraphIndex]
+    y, cast, options = entry(file, "train", "inputs", "y"), schema.OperatorT(), schema.CastOptionsT()
+    given = add_tensor(train, "y", [16, PLACES], schema.TensorType.INT64)
+    options.inDataType, options.outDataType = schema.TensorType.INT64, schema.TensorType.INT32
+    cast.opcodeIndex, cast.builtinOptions = opcode(file, OPS.CAST), options
+    cast.builtinOptionsType = schema.BuiltinOptions.CastOptions
+    cast.inputs, cast.outputs = np.array([given], np.int32), np.array([y.tensorIndex], np.int32)
+    train.operators.insert(0, cast)
+    train.inputs = np.where(train.inputs == y.tensorIndex, given, train.inputs)
+    y.tensorIndex = given
+    monkeypatch.setattr(runtime_pool, "has_avx512", lambda: True)
+    one, other = (Device(model, batch()) for model in (recurrent, TrainableModel.from_content(packed(file))))
+    np.testing.assert_array_equal(one.train(), other.train())
 
 
 def test_interpreter_runs_what_the_compiled_model_refuses(

@@ -96,10 +96,16 @@ LITERT = RuntimeChoice()
 
 
 def start_with_variable_weights(content: bytes, where: str) -> Engine:
-    """Start LiteRT's compiled model so that it is fast at FULLY_CONNECTED whose weights are not constant."""
+    """Start LiteRT's compiled model so that it is fast at FULLY_CONNECTED whose weights are not constant.
+
+    Raises:
+        ModelError: It cannot load the file, or cannot run one of its signatures.
+    """
     from odt_sim.device.engines.compiled import CompiledEngine
 
-    return CompiledEngine(content, where, variable_weights=True)
+    engine = CompiledEngine(content, where, variable_weights=True)
+    engine.check_dtypes()
+    return engine
 
 
 def one_line(error: Exception) -> str:

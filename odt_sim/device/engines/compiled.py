@@ -49,6 +49,16 @@ class CompiledEngine:
             raise ModelError(f"{where}: LiteRT's compiled model cannot load it: {one_line(error)}") from error
         self._calls: dict[str, _Call] = {}
 
+    def check_dtypes(self) -> None:
+        """Check that every signature can be called.
+
+        Raises:
+            ModelError: Python cannot pass an input or an output.
+        """
+        for signature in self._model.get_signature_list():
+            _check_dtypes(self._model.get_input_tensor_details(signature), "input", signature, self._where)
+            _check_dtypes(self._model.get_output_tensor_details(signature), "output", signature, self._where)
+
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run one signature; see `Engine`."""
         [outputs] = self._run(signature, [inputs])
@@ -133,7 +143,7 @@ class _Call:
 
 def _check_dtypes(tensors: Mapping[str, Any], kind: str, signature: str, where: str) -> None:
     for name, details in tensors.items():
-        dtype = str(np.dtype(details["dtype"]))
+        dtype = str(details["dtype"])  # numpy lacks that of strings, "unknown"
         if dtype not in DTYPES:
             raise ModelError(
                 f"{where}: {kind} {name!r} of {signature!r} is {dtype}, which LiteRT's compiled model cannot pass "
