@@ -38,8 +38,8 @@ FIRST = ("batches", 0)
 """The purpose and the epoch of the batches that a device trains on first."""
 
 
-class _FirstEpoch(NamedTuple):
-    """A device's first epoch: its examples, their order, and the rows in that order."""
+class _FirstPass(NamedTuple):
+    """A device's first pass over examples: the examples, their order, and the rows in that order."""
 
     examples: Examples
     order: NDArray[np.int64]
@@ -128,7 +128,7 @@ class Device:
         self._inference = Inference(id, self._model_state, self._pool, self.calls)
         self._epochs = self._steps_done = 0
         self._orders = dict[tuple[str, int], Orders]()
-        self._first: _FirstEpoch | None = None  # if prepared
+        self._first: _FirstPass | None = None  # if prepared
         rows = len(self.train_examples)
         self._first_step = max(round - 1, 0) * self.plan.steps_of(rows, model.batch_size)
         self._offset: GradientOffset | None = None
@@ -279,8 +279,9 @@ class Device:
     def _shuffled(
         self, rows: Examples, purpose: str, epoch: int, examples: int, further: FurtherInputs = NONE
     ) -> Iterator[Batch]:
-        if self._first and (purpose, epoch) == FIRST and rows is self._first.examples:
-            (_, order, x, y), self._first = self._first, None
+        first = self._first if (purpose, epoch) == FIRST else None
+        if first and rows is first.examples and examples <= len(first.order):
+            (_, order, x, y), self._first = first, None
             order, x, y = order[:examples], x[:examples], y[:examples]
         else:
             order = self._order(purpose, epoch, examples)
@@ -297,14 +298,15 @@ class Device:
         return self._orders[key].of(epoch)[:examples]
 
     def prepare(self) -> None:
-        """Take the rows of the first epoch now; training then waits less for them.
+        """Take the rows of the plan's first pass now; training then waits less for them.
 
         A step evicts Python's code and data from the processor's caches, so that several devices are prepared faster before
         the first one trains than each after the steps of another.
         """
-        if not step_for(self.model).on_embeddings and not self._pool.first.steps_at_once("train"):
-            order = self._order(*FIRST, len(self.train_examples))
-            self._first = _FirstEpoch(self.train_examples, order, *self.train_examples.take(order))
+        examples = next(self.plan.passes(len(self.train_examples), self.model.batch_size), 0)
+        if examples and not step_for(self.model).on_embeddings and not self._pool.first.steps_at_once("train"):
+            order = self._order(*FIRST, examples)
+            self._first = _FirstPass(self.train_examples, order, *self.train_examples.take(order))
 
     def train_step(self, batch: Batch, learning_rate: float | None = None, group: str | None = None) -> float:
         """Run one step on a batch of `batches` and return its loss.

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import TypeVar
 
 import numpy as np
@@ -77,10 +76,21 @@ class Worker:
 
     def _groups(self, task: Task) -> Iterator[list[Selected]]:
         """Yield the devices of a block, as many at a time as are prepared before the first one trains."""
-        x, left = self._job.data.x, iter(self._selected(task))
-        for first in left:
-            size = x.nbytes // len(x) * len(first[1][0]) + 4 * self._job.model.layout.size
-            yield [first, *islice(left, max(MOST_BYTES // max(size, 1) - 1, 0))]
+        group, held = list[Selected](), 0
+        for each in self._selected(task):
+            size = self._size(each)
+            if group and held + size > MOST_BYTES:
+                yield group
+                group, held = [], 0
+            group.append(each)
+            held += size
+        yield group
+
+    def _size(self, device: Selected) -> int:
+        """Return the bytes of a device's training examples and of its weights."""
+        _, (train, _) = device
+        data, weights = self._job.data, 4 * self._job.model.layout.size
+        return weights + len(train) * sum(rows.nbytes // len(rows) for rows in (data.x, data.y))
 
     def _selected(self, task: Task) -> list[Selected]:
         """Return the devices of a block and their training and validation examples.

@@ -17,6 +17,7 @@ from orders import orders
 from odt_sim import Device, TrainableModel, TrainingPlan, Weights
 from odt_sim.data import Dataset
 from odt_sim.device.examples import Examples
+from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.errors import ConfigurationError, DataError, ModelError
 
 Draw = Callable[..., tuple[NDArray[Any], NDArray[Any]]]
@@ -43,24 +44,38 @@ def test_training_is_gradient_descent_on_the_real_rows(
     np.testing.assert_allclose(bias, twin.bias, rtol=0, atol=1e-6)
 
 
+def single(model: TrainableModel) -> tuple[RuntimePool, RuntimePool]:
+    """Return two pools whose devices run one step in a call; those that run several prepare nothing."""
+    return RuntimePool(model, edits=False), RuntimePool(model, edits=False)
+
+
 @pytest.mark.parametrize("name", ["momentum", "softmax", "softmax_with_embedding"])
 @pytest.mark.parametrize("plan", [TrainingPlan(2), TrainingPlan(steps=2), TrainingPlan(steps=9)])
 def test_prepared_device_trains_with_the_same_bits(
     name: str, plan: TrainingPlan, rows: Draw, request: pytest.FixtureRequest
 ) -> None:
     model: TrainableModel = request.getfixturevalue(name)
-    one, other = (Device(model, rows(model, 10), seed=3, id=7, round=2, plan=plan) for _ in range(2))
+    one, other = (Device(model, rows(model, 10), seed=3, id=7, round=2, plan=plan, pool=pool) for pool in single(model))
     other.prepare()
     for _ in range(2):
         np.testing.assert_array_equal(one.train(learning_rate=RATE), other.train(learning_rate=RATE))
     np.testing.assert_array_equal(one.weights.vector, other.weights.vector)
 
 
+def test_device_prepares_no_more_than_its_plan_trains(momentum: TrainableModel, rows: Draw) -> None:
+    plan = TrainingPlan(steps=1)
+    device, expected = (Device(momentum, rows(momentum, 40), plan=plan, pool=pool) for pool in single(momentum))
+    device.prepare()
+    assert device._first is not None
+    assert len(device._first.x) == momentum.batch_size
+    np.testing.assert_array_equal(device.train(2, learning_rate=RATE), expected.train(2, learning_rate=RATE))
+
+
 def test_device_is_freed_without_a_garbage_collection(momentum: TrainableModel, rows: Draw) -> None:
     """Else the weights of several devices wait for one."""
     gc.disable()
     try:
-        device = Device(momentum, rows(momentum, 10), test=rows(momentum, 3))
+        device = Device(momentum, rows(momentum, 10), test=rows(momentum, 3), pool=RuntimePool(momentum, edits=False))
         device.prepare()
         device.train(learning_rate=RATE)
         device.evaluate()
@@ -72,7 +87,8 @@ def test_device_is_freed_without_a_garbage_collection(momentum: TrainableModel, 
 
 
 def test_prepared_rows_are_not_those_of_other_examples(momentum: TrainableModel, rows: Draw) -> None:
-    device, expected = Device(momentum, rows(momentum, 10)), Device(momentum, rows(momentum, 10, 1))
+    pairs = zip((0, 1), single(momentum), strict=True)
+    device, expected = (Device(momentum, rows(momentum, 10, seed), pool=pool) for seed, pool in pairs)
     device.prepare()
     device.train_examples = expected.train_examples
     np.testing.assert_array_equal(device.train(learning_rate=RATE), expected.train(learning_rate=RATE))

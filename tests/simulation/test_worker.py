@@ -8,8 +8,10 @@ from hypothesis.extra.numpy import arrays
 
 from odt_sim import Device, Fleet, Strategy, TrainingPlan
 from odt_sim.data.federated import FederatedData
+from odt_sim.device import runtime_pool
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import InvocationError, SimulationError
+from odt_sim.model.engine_file import own_file
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.storage import Folder
 from odt_sim.persistence.versions import Version
@@ -128,6 +130,15 @@ def job(momentum, fleet_data, tmp_path):
     )
 
 
+def zeros(model, batches):
+    """Return devices with so many batches of training examples each."""
+    sizes = np.array(batches) * model.batch_size
+    x, y = np.zeros((sizes.sum(), *model.x.shape[1:]), np.float32), np.zeros(sizes.sum(), np.int32)
+    ends = np.cumsum(sizes)
+    offsets = np.stack([ends - sizes, ends, ends, ends], axis=1)
+    return FederatedData("zeros", x, y, 4, np.arange(len(x)), offsets)
+
+
 @pytest.mark.parametrize(
     ("batches", "plan", "usual"),
     [
@@ -138,11 +149,7 @@ def job(momentum, fleet_data, tmp_path):
     ],
 )
 def test_usual_training_takes_one_call(batches, plan, usual, job, momentum, monkeypatch):
-    sizes = np.array(batches) * momentum.batch_size
-    x, y = np.zeros((sizes.sum(), *momentum.x.shape[1:]), np.float32), np.zeros(sizes.sum(), np.int32)
-    ends = np.cumsum(sizes)
-    offsets = np.stack([ends - sizes, ends, ends, ends], axis=1)
-    made = job(FedAvg(), plan=plan, data=FederatedData("zeros", x, y, 4, np.arange(len(x)), offsets))
+    made = job(FedAvg(), plan=plan, data=zeros(momentum, batches))
     assert made.usual_steps == usual
     call, signatures = Runtime.call, []
     monkeypatch.setattr(
@@ -197,6 +204,13 @@ def test_block_is_the_weighted_sum_of_its_devices(job, momentum):
     assert block.each == {}
 
 
+@pytest.fixture
+def single_steps(monkeypatch):
+    """Let small models train as large ones do; devices that run several steps in a call prepare nothing."""
+    monkeypatch.setattr(runtime_pool, "repeated", lambda model, usual: own_file(model))
+
+
+@pytest.mark.usefixtures("single_steps")
 def test_bits_do_not_depend_on_how_many_devices_are_prepared_at_once(job, monkeypatch):
     job = job(FedPer())
     broadcast = job.strategy.init(alone(job, 0, 0).parameters()).broadcast
@@ -208,6 +222,16 @@ def test_bits_do_not_depend_on_how_many_devices_are_prepared_at_once(job, monkey
     np.testing.assert_array_equal(sums[0], sums[2])
 
 
+def test_rows_of_devices_prepared_at_once_are_bounded(job, momentum, monkeypatch):
+    """The first device may have far fewer than the others."""
+    of_batch = momentum.batch_size * (6 + 1) * 4
+    monkeypatch.setattr("odt_sim.simulation.worker.MOST_BYTES", 3 * 4 * momentum.layout.size + 9 * of_batch)
+    worker = Worker(job(FedAvg(), data=zeros(momentum, [1, 4, 4, 1, 20, 1])))
+    groups = worker._groups(Task("train", 1, tuple(range(6))))
+    assert [[id for id, _ in group] for group in groups] == [[0, 1, 2], [3], [4], [5]]
+
+
+@pytest.mark.usefixtures("single_steps")
 def test_devices_prepared_beside_a_failing_one_train_as_alone(job):
     class Fails(FedAvg):
         def local(self, device, broadcast):
