@@ -14,7 +14,7 @@ from odt_sim.device.engines import LITERT, StartEngine, start_with_variable_weig
 from odt_sim.device.processor import has_avx512
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ModelError
-from odt_sim.model.engine_file import EngineFile
+from odt_sim.model.engine_file import EngineFile, own_file
 from odt_sim.model.head_file import head_file
 from odt_sim.model.narrow_products import narrow_products
 from odt_sim.model.repeated import repeated
@@ -103,11 +103,20 @@ class RuntimePool:
         if runtime is not None:
             self._free.append(runtime)
 
-    def _started(self) -> Runtime:
+    def files(self) -> tuple[EngineFile, EngineFile | None]:
+        """Return the file to run, and the one that LiteRT's compiled model runs faster; None if there is none.
+
+        They are made once for this process and its later forks.
+        """
         if not self._edits:
-            return Runtime(self.model, self._start)
+            return own_file(self.model), None
         file = repeated(self.model, self._usual_steps)
-        if self._start == LITERT and not file.several and has_avx512() and (narrow := narrow_products(self.model)):
+        faster = self._start == LITERT and not file.several and has_avx512()
+        return file, narrow_products(self.model) if faster else None
+
+    def _started(self) -> Runtime:
+        file, narrow = self.files()
+        if narrow:
             with suppress(ModelError):  # another release of LiteRT, or int64; the interpreter computes the same bits
                 return Runtime(self.model, start_with_variable_weights, narrow)
         return Runtime(self.model, self._start, file)

@@ -65,6 +65,9 @@ class PhoneWorker(Worker):
 
         return self._devices.map(one, task.devices)
 
+    def _on_groups(self, task: Task, work: Callable[[Device], Result]) -> Iterator[list[tuple[Device, Result]]]:
+        yield [*self._on_each(task, work)]
+
     def _of_phone(self, id: int, task: Task) -> PhoneDevice:
         job, phone = self._job, self._phones.connected(id)
         limit = job.fleet.timeout

@@ -52,6 +52,10 @@ class Worker:
         self._store = DeviceStore(job.storage, job.model)
         self._evaluation = Evaluation(job)
 
+    def make_files(self) -> None:
+        """Make the files that interpreters run, so that later forks of this process need not."""
+        self._pool.files()
+
     def learn(self, embeddings: Iterable[Embedded]) -> None:
         """Keep embeddings that workers of other processes computed."""
         for each in embeddings:
@@ -64,13 +68,15 @@ class Worker:
             SimulationError: The strategy failed on a device.
         """
         states = RoundStates(self._store, task.round if task.saves is None else task.saves)
-        groups = (self._train_group(group, task, broadcast, states) for group in self._groups(task))
-        if len(task.devices) > 1:
-            trained = Trained()
-            for parts in groups:
+        trained, single = Trained(), len(task.devices) == 1
+        for group in self._on_groups(task, lambda device: self._update(device, task, broadcast)):
+            parts = [self._trained(device, update, task, states) for device, update in group]
+            group.clear()  # frees the devices before the next ones train
+            if single:
+                [trained] = parts
+            else:
                 add(trained, *parts)
-        else:
-            [[trained]] = groups
+            del parts
         states.write()
         return trained
 
@@ -99,23 +105,27 @@ class Worker:
         """
         return [(id, self._job.data.arrived(id, task.round)[:2]) for id in task.devices]
 
-    def _train_group(
-        self, group: Sequence[Selected], task: Task, broadcast: Tensors, states: RoundStates
-    ) -> list[Trained]:
-        """Train devices; what is before and after their steps is done device after device, see `Device.prepare`."""
-        devices = [self._loaded(task, *each) for each in group]
-        if len(devices) > 1:
-            for device in devices:
-                device.prepare()
-        updates, pool = [], self._pool
-        for place, each in enumerate(group):
-            if self._pool is not pool:  # the interpreters were dropped
-                devices[place] = self._loaded(task, *each)
-            try:
-                updates.append(self._update(devices[place], task, broadcast))
-            finally:
-                devices[place].release()
-        return [self._trained(device, update, task, states) for device, update in zip(devices, updates, strict=True)]
+    def _on_groups(self, task: Task, work: Callable[[Device], Result]) -> Iterator[list[tuple[Device, Result]]]:
+        """Do work on the devices of a block; yield some at a time with their results, in order.
+
+        What is before and after their work is done device after device, see `Device.prepare`.
+        """
+        for group in self._groups(task):
+            devices = [self._loaded(task, *each) for each in group]
+            if len(devices) > 1:
+                for device in devices:
+                    device.prepare()
+            results, pool = list[tuple[Device, Result]](), self._pool
+            for each in group:
+                device = devices.pop(0)
+                if self._pool is not pool:  # the interpreters were dropped
+                    device = self._loaded(task, *each)
+                try:
+                    results.append((device, work(device)))
+                finally:
+                    device.release()
+            del device
+            yield results
 
     def evaluate(self, task: Task, broadcast: Tensors) -> list[Row]:
         """Return a row for each device of a block, of `Evaluation.row` or of `unmeasured`; keep no state.

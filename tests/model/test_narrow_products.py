@@ -113,6 +113,17 @@ def test_interpreter_runs_a_file_that_takes_int64(recurrent: TrainableModel, mon
     np.testing.assert_array_equal(one.train(), other.train())
 
 
+def test_file_is_made_once_for_a_process_and_its_forks(
+    recurrent: TrainableModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_pool, "has_avx512", lambda: True)
+    again = TrainableModel.from_content(recurrent.content)
+    one, other = (RuntimePool(model).files()[1] for model in (recurrent, again))
+    assert one is not None
+    assert other is not None
+    assert one.content is other.content
+
+
 def test_interpreter_runs_what_the_compiled_model_refuses(
     recurrent: TrainableModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
