@@ -117,7 +117,7 @@ def test_file_is_made_once_for_a_process_and_its_forks(
     recurrent: TrainableModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime_pool, "has_avx512", lambda: True)
-    again = TrainableModel.from_content(recurrent.content)
+    again = TrainableModel.load(recurrent.where)
     one, other = (RuntimePool(model).files()[1] for model in (recurrent, again))
     assert one is not None
     assert other is not None

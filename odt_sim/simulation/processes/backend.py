@@ -82,6 +82,7 @@ class ProcessesBackend:
             raise SimulationError(
                 f"run.storage: only this process sees {job.storage.where('')}; choose another, or backend=serial"
             )
+        self.alone.worker.make_files()
         self._opened = job, Crew(job, self.alone.worker, self.processes - 1)
 
     def end_helpers(self) -> None:

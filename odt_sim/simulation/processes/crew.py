@@ -87,7 +87,6 @@ class Crew:
             self._shared = Shared(helpers)
             self._events = select.poll()
             self._events.register(self._shared.done.reader, select.POLLIN)
-            worker.make_files()
             gc.freeze()  # a full collection would copy the pages that the processes share, which takes some 50 ms
             for number in range(helpers):
                 self._start(number)
