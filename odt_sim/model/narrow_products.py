@@ -31,7 +31,7 @@ LEAST_SHARE = 0.25
 """The share of a step's multiplications in narrow products below which the copy does not pay."""
 
 MOST_OPS = 10_000
-"""Ops of all signatures; unpacking and packing a file takes 0.15 to 0.4 ms for each, in every process that trains."""
+"""Ops of all signatures; unpacking and packing a file takes 0.15 to 0.4 ms for each, once for a process and its forks."""
 
 
 def narrow_products(model: TrainableModel) -> EngineFile | None:

@@ -22,6 +22,7 @@ from odt_sim.simulation.processes.plain import plain_result, plain_tasks, tasks_
 from odt_sim.simulation.processes.queue import ROOM, Queue
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import Tensors
+from odt_sim.subprocesses import PR_SET_PDEATHSIG
 
 Method = Literal["train", "evaluate"]
 
@@ -33,8 +34,6 @@ AWAKE = 0.002
 
 MOST_EMBEDDED = 16 << 20
 """Bytes of embeddings that a message carries at most; other processes compute the rest themselves."""
-
-PR_SET_PDEATHSIG = 1  # https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html
 
 
 @dataclass(frozen=True)
