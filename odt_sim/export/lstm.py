@@ -215,11 +215,5 @@ class _Columns(_Rows):
         return tf.matmul(kernel, tf.concat(of_sums, 0))
 
     def of_weights(self, entering: list[tf.Tensor], of_sums: list[tf.Tensor]) -> tf.Tensor:
-        product = tf.matmul(_side_by_side(of_sums), _side_by_side(entering), transpose_b=True)
-        return tf.transpose(tf.squeeze(product, 0))
-
-
-def _side_by_side(places: list[tf.Tensor]) -> tf.Tensor:
-    """Return the columns of all places, `[1, rows, places * batch]`."""
-    rows = places[0].shape[1]
-    return tf.reshape(tf.transpose(tf.concat(places, 0), [1, 0, 2]), [1, rows, -1])
+        # The sums are the right operand: XNNPACK multiplies by up to 32 columns at once, which 4 * units fill.
+        return tf.squeeze(tf.matmul(tf.concat(entering, 2), tf.concat(of_sums, 2), transpose_b=True), 0)

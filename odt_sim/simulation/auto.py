@@ -13,7 +13,7 @@ from odt_sim.simulation.messages import Messages
 from odt_sim.simulation.pace import Paces, Place
 from odt_sim.simulation.processes import ProcessesBackend
 
-LONG = 0.03  # seconds of a round in which messages between processes, about 1 ms, do not matter
+LONG = 0.02  # seconds of a round in which messages between processes, about 1 ms, do not matter
 SURELY = 0.95  # forks are kept only if rounds take less than this part of what they take without
 AGAIN = 4.0  # times the measured seconds so far, after which rounds are measured anew
 
