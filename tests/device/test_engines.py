@@ -1,6 +1,8 @@
 """LiteRT's interpreter and its compiled model behind one contract; `tests/flex` has TensorFlow's."""
 
 import json
+import subprocess
+import sys
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,21 @@ def test_compiled_model_prints_nothing(momentum: TrainableModel, capfd: pytest.C
     for _ in range(3):
         engine.call("restore", **engine.call("parameters"))
     assert capfd.readouterr() == ("", "")
+
+
+LAST_WORDS = """
+import atexit, sys
+from odt_sim.device.engines.compiled import CompiledEngine
+atexit.register(print, "last words", file=sys.stderr)
+CompiledEngine(open(sys.argv[1], "rb").read(), "momentum").call("parameters")
+"""
+
+
+def test_only_exit_handlers_print_after_a_compiled_model(momentum: TrainableModel, tmp_path: Path) -> None:
+    path = tmp_path / "momentum.tflite"
+    path.write_bytes(momentum.content)
+    done = subprocess.run([sys.executable, "-c", LAST_WORDS, path], capture_output=True, text=True, check=True)
+    assert done.stderr == "last words\n"
 
 
 def test_compiled_model_runs_signatures_that_share_a_constant_output(momentum: TrainableModel) -> None:

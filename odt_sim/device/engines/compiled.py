@@ -1,6 +1,6 @@
 """LiteRT's compiled model: the successor of the interpreter on phones, here on the CPU."""
 
-import atexit
+import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -83,7 +83,9 @@ class CompiledEngine:
             return prepared.run(inputs)
         with quiet():  # LiteRT's first buffer and first run print lines, too
             self._calls[signature] = _Call(self._model, signature, shapes, self._where)
-            return self._calls[signature].run(inputs)
+            outputs = self._calls[signature].run(inputs)
+        _end_silently()
+        return outputs
 
 
 class _Input(NamedTuple):
@@ -153,10 +155,18 @@ def _check_dtypes(tensors: Mapping[str, Any], kind: str, signature: str, where: 
 
 @cache
 def _environment(process: int) -> Environment:
-    """Return the environment of a process, which a fork cannot use.
-
-    LiteRT prints a line for each of its accelerators when the process exits, which no setting turns off.
-    """
-    atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
+    """Return the environment of a process, which a fork cannot use; it is never freed, as that prints lines."""
     with quiet():
-        return Environment.create(options=EnvironmentOptions())
+        environment = Environment.create(options=EnvironmentOptions())
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(environment))
+    return environment
+
+
+@cache
+def _end_silently() -> None:
+    """Close standard error after Python's own exit, once a model has run.
+
+    LiteRT then frees an environment of its own, and prints a line for each accelerator, which no setting turns off.
+    """
+    native = ctypes.CDLL(None)
+    native.__cxa_atexit(native.close, ctypes.c_void_p(2), None)
