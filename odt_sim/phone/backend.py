@@ -22,6 +22,7 @@ from odt_sim.simulation.messages import Messages
 LARGEST_PORT = 65535
 COMPLETE = "The run has ended."
 STOPPED = "The run was stopped, and may be resumed."
+FAILED = "The run has failed, and may be resumed."
 
 
 class PhonesBackend:
@@ -146,7 +147,8 @@ class PhonesBackend:
 
     def _dismiss(self, connected: Phones) -> None:
         """End the phones' part; those of a run that was stopped or has failed join again if it is resumed."""
-        connected.end(COMPLETE if self._complete else STOPPED, again=not self._complete)
+        failed = isinstance(sys.exception(), Exception)  # a stop is a KeyboardInterrupt
+        connected.end(COMPLETE if self._complete else FAILED if failed else STOPPED, again=not self._complete)
 
     def _ready(self) -> PhoneWorker:
         if self._worker is None:

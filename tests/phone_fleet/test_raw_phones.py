@@ -413,7 +413,7 @@ def test_too_few_phones_end_the_run_and_it_can_be_resumed(softmax: TrainableMode
     with pytest.raises(SimulationError, match=r"round 2: 1 devices contributed, fleet\.min_devices is 2"):
         running.finish()
     wait(lambda: good.ended)
-    assert (good.ended, good.again) == ("The run was stopped, and may be resumed.", True)
+    assert (good.ended, good.again) == ("The run has failed, and may be resumed.", True)
     running = Running(softmax, tmp_path / "run", fleet=Fleet(min_devices=2), resume=True)
     good = RawPhone(running.address, "a")
     RawPhone(running.address, "b")
