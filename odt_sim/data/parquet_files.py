@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,7 +43,7 @@ def parquet(
         target: The column to predict: integers are class labels; texts and booleans become class labels in sorted order;
             floats are values to regress; lists are one target of several values, as are several columns. A mapping by name
             gives several targets.
-        users: The column of user ids; None for none.
+        users: The column of user ids, which stay as written in `user=007/`; None for none.
         features: The column of inputs, of lists of numbers of one shape; or the columns of numbers that form them, by default
             all others. A mapping by name gives several inputs.
         classes: The number of classes, of several targets by name; by default the largest label plus one.
@@ -55,14 +56,15 @@ def parquet(
             room for the store.
     """
     path = Path(path).expanduser().absolute()
-    files = _Files.of(path)
+    files = _Files.of(path, users)
     others = [name for name in (users, times) if name is not None]
     inputs = files.features((*columns_of(target), *others)) if features is None else features
     check_not_empty(inputs)
     check_apart(target, inputs)
     check_known(files.where, [*columns_of(target), *others, *columns_of(inputs)], files.dataset.schema.names)
     settings = {"x": inputs, "y": target, "users": users, "times": times}
-    source = {"kind": "parquet", "path": str(path), "files": files_of(path.parent, files.paths), **settings}
+    written = {"text_ids": True} if files.text_ids else {}
+    source = {"kind": "parquet", "path": str(path), "files": files_of(path.parent, files.paths), **settings, **written}
     arrays = stored(files.where, source, lambda writer: files.fill(writer, inputs, target, users, times), store)
     x, y = rows_in(arrays, "x"), rows_in(arrays, "y")
     return check(Dataset(path.stem, x, y, arrays.get("users"), classes, times=arrays.get("times")))
@@ -76,28 +78,23 @@ class _Files:
         where: Their name for errors.
         paths: The files, sorted.
         dataset: All of them, as a `pyarrow.dataset.Dataset`.
+        text_ids: Whether users are texts that Arrow would read as numbers, such as `007` of `user=007`.
     """
 
     where: str
     paths: list[Path]
     dataset: Any
+    text_ids: bool
 
     @classmethod
-    def of(cls, path: Path) -> "_Files":
+    def of(cls, path: Path, users: str | None) -> "_Files":
         where = f"data {path}"
         paths = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         if not paths or not paths[0].is_file():
             raise DataError(f"{where}: no Parquet file there; give the path of one, or of a folder with some")
         with _readable(where):
-            files = arrow("pyarrow.dataset")
-            hive = files.partitioning(flavor="hive") if path.is_dir() else None
-            dataset = files.dataset(
-                [str(each) for each in paths],
-                format="parquet",
-                partitioning=hive,
-                partition_base_dir=str(path) if hive else None,
-            )
-        return cls(where, paths, dataset)
+            dataset, text = _dataset(path, paths, users) if path.is_dir() else (_opened_all(paths), False)
+        return cls(where, paths, dataset, text)
 
     def features(self, others: Sequence[str]) -> list[str] | str:
         """Return the columns of numbers but for some and pandas' index; if there are none, the only column that is left."""
@@ -161,6 +158,26 @@ class _Files:
                     repeated = {name: arrow().array([value] * len(batch)) for name, value in given.items()}
                     yield where, {**repeated, **{name: batch.column(name) for name in in_file}}
                     start += len(batch)
+
+
+def _dataset(folder: Path, paths: Sequence[Path], users: str | None) -> tuple[Any, bool]:
+    """Return the files of a folder as a `pyarrow.dataset.Dataset`, and whether the users of its folders are read as text.
+
+    Arrow takes `user=007` for 7, which may be another user.
+    """
+    partitioning, base = arrow("pyarrow.dataset").partitioning, str(folder)
+    dataset = _opened_all(paths, partitioning=partitioning(flavor="hive"), partition_base_dir=base)
+    types = dataset.partitioning.schema
+    padded = re.compile(rf"{re.escape(users or '')}=-?0\d+")
+    if users not in types.names or not any(padded.fullmatch(part) for path in paths for part in path.parts):
+        return dataset, False
+    types = types.set(types.get_field_index(users), arrow().field(users, arrow().string()))
+    hive = partitioning(types, flavor="hive")
+    return _opened_all(paths, partitioning=hive, partition_base_dir=base), True
+
+
+def _opened_all(paths: Sequence[Path], **options: Any) -> Any:
+    return arrow("pyarrow.dataset").dataset([str(each) for each in paths], format="parquet", **options)
 
 
 @contextmanager

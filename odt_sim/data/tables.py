@@ -34,7 +34,7 @@ def table(
         target: The column to predict: integers are class labels; texts and booleans become class labels in sorted order;
             floats are values to regress. A list of numeric columns is one target of several values; a mapping by name, of
             columns or lists, gives several targets.
-        users: The column of user ids; None for none.
+        users: The column of user ids, which stay as written: `007` is another user than `7`. None for none.
         features: The numeric columns of inputs; by default all other numeric columns that have a name, with a warning that
             names the rest.
             A mapping by name gives several inputs: of a list of columns, or of one column, which keeps its type, as ids
@@ -50,7 +50,7 @@ def table(
         DataError: pandas is missing, the file cannot be read, lacks a column or a value, or a feature is not numeric.
     """
     path = Path(path).expanduser()
-    return replace(data_frame(_read(path), target, users, features, classes, times, str(path)), name=path.stem)
+    return replace(data_frame(_read(path, users), target, users, features, classes, times, str(path)), name=path.stem)
 
 
 def data_frame(
@@ -164,7 +164,7 @@ def _has_no_name(column: Any) -> bool:
     return str(column).startswith("Unnamed: ")
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, users: str | None) -> Any:
     readers = {".csv": "read_csv", ".parquet": "read_parquet"}
     if path.is_dir():
         raise DataError(
@@ -175,8 +175,9 @@ def _read(path: Path) -> Any:
     if not path.is_file():
         raise DataError(f"data {path}: no such file; give the path of a table")
     reader = getattr(_pandas(), readers[path.suffix])
+    texts = {"dtype": {users: str}} if users and path.suffix == ".csv" else {}
     try:
-        frame = reader(path)
+        frame = reader(path, **texts)
     except UnicodeDecodeError as error:
         raise DataError(f"data {path}: is no text in UTF-8 (byte {error.start}); save it as UTF-8") from error
     except (ValueError, OSError, ImportError) as error:
@@ -186,7 +187,16 @@ def _read(path: Path) -> Any:
             f"data {path}: expected columns separated by commas, found {separator!r} in {frame.columns[0]!r}; write it with "
             "commas, or read it with pandas and pass the frame to odt_sim.data.data_frame"
         )
+    if texts and users in frame.columns:
+        frame[users] = _ids(frame[users])
     return frame
+
+
+def _ids(texts: Any) -> Any:
+    """Return ids as integers, which sort by value, if all are written as integers are; else as texts."""
+    numbers = _pandas().to_numeric(texts, errors="coerce")
+    as_written = numbers.dtype.kind in "iu" and (numbers.astype(str) == texts.str.strip()).all()
+    return numbers if as_written else texts
 
 
 def _pandas() -> ModuleType:

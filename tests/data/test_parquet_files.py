@@ -89,6 +89,14 @@ def test_folders_of_a_partition_give_a_column(tmp_path, stores):
     assert (found.x.ravel().tolist(), found.users.tolist()) == ([5, 1, 2], [3, 7, 7])
 
 
+def test_numbers_of_folders_stay_as_written(tmp_path, stores):
+    for user in ("007", "7"):
+        (tmp_path / "data" / "day=3" / f"user={user}").mkdir(parents=True)
+        pq.write_table(pa.table({"age": [1], "y": [0]}), tmp_path / "data" / "day=3" / f"user={user}" / "a.parquet")
+    found = parquet(tmp_path / "data", "y", "user", store=stores)
+    assert (found.x.tolist(), found.users.tolist()) == ([[1, 3], [1, 3]], ["007", "7"])
+
+
 def test_dates_are_times(tmp_path, stores):
     path = tmp_path / "days.parquet"
     pq.write_table(pa.table({"day": pa.array([0, 86_400], pa.timestamp("s")), "x": [1.0, 2.0], "y": [0, 1]}), path)

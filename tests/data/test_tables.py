@@ -56,6 +56,20 @@ def test_later_column_without_a_name_is_named_as_left_out(csv):
         assert table(csv, "kind", "who").x.tolist() == [[0.5], [1.5], [2.5]]
 
 
+@pytest.mark.parametrize(
+    ("written", "users"),
+    [
+        (("007", "7", "12"), ["007", "7", "12"]),
+        (("1e5", "100000", "2"), ["1e5", "100000", "2"]),
+        (("true", "True", "2"), ["true", "True", "2"]),
+        (("10", " 9", "-1"), [10, 9, -1]),
+    ],
+)
+def test_ids_of_a_csv_file_stay_as_written(csv, written, users):
+    csv.write_text("who,age,kind\n" + "".join(f"{id},1,0\n" for id in written))
+    assert table(csv, "kind", "who").users.tolist() == users
+
+
 def test_target_column_determines_the_task(path):
     values = table(path, "weight", features=["age"])
     assert (values.y.tolist(), values.classes, values.users) == ([0.5, 1.5, 2.5], None, None)
