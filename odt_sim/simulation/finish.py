@@ -16,7 +16,7 @@ from odt_sim.model.initial_weights import with_initial_weights
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.environment import environment
-from odt_sim.persistence.records import DeviceRecord
+from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.run_folder import TRAINED_MODEL, RunFolder
 from odt_sim.persistence.summary import Summary, summarize
 from odt_sim.persistence.timeline import Ledger
@@ -24,6 +24,21 @@ from odt_sim.simulation.clock.totals import available_share, fleet_totals
 from odt_sim.simulation.cohort import choose_unseen
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job
+
+
+def undefined_metrics(job: Job, rows: Sequence[Row], rounds: Sequence[RoundRecord]) -> str | None:
+    """Return a warning of metrics of the user without a finite value on any device in any round; None without such."""
+    if all("not_evaluated" in row for row in rows):
+        return None
+    measured = [*rows, *(record.figures for record in rounds)]
+    values = {own.name: [row[own.name] for row in measured if row.get(own.name) is not None] for own in job.own_metrics}
+    names = [name for name, known in values.items() if not np.isfinite(known).any()]
+    if not names:
+        return None
+    return (
+        f"metrics: {', '.join(names)}: no finite value on any device in any round; correct what the function returns for a "
+        "device's outputs and targets, or leave it out"
+    )
 
 
 def write_results(

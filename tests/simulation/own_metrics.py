@@ -19,3 +19,8 @@ worst_margin.higher_is_better = False
 
 def train_share(outputs, targets):
     return 1.0
+
+
+def never(outputs, targets):
+    """Return what no device has."""
+    return float("nan")

@@ -63,6 +63,13 @@ def test_chosen_metric_decides_the_reported_round(name, own, simulation, tmp_pat
     assert summary.settings["run.metric"] == name
 
 
+def test_run_warns_once_of_a_metric_that_is_never_defined(own, simulation, tmp_path):
+    made = simulation(FedAvg(), tmp_path, metrics=[own.first_class, own.never], evaluate_every=1)
+    with pytest.warns(UserWarning, match="metrics: never: no finite value on any device in any round") as caught:
+        made.run()
+    assert len([each for each in caught if "metrics:" in str(each.message)]) == 1
+
+
 def test_report_compares_by_it(own, simulation, tmp_path):
     for strategy in (FedAvg(), Local()):
         simulation(strategy, tmp_path / strategy.name, metrics=[own.worst_margin], metric="worst_margin").run()
