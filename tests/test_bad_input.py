@@ -154,12 +154,25 @@ CASES = {
         r"strategy\._target_: expected a name that gives Strategy, found collections\.OrderedDict, which gives OrderedDict",
     ),
     "a drift that gives no data": (["drift._target_=yours.drift"], r"drift drift: returned int, expected FederatedData"),
+    "a strategy that is a module": (
+        ["strategy._target_=email.message"],
+        r"strategy\._target_: expected the name of a class or function, found email\.message of type module; correct it",
+    ),
     "no such class": (["strategy._target_=yours.No"], r"strategy\._target_: yours has no 'No'; check the name"),
     "a file with a typing error": (
         ["strategy._target_=typo.Mine"],
         r"strategy\._target_: cannot import typo \(SyntaxError: .*typo\.py.*\); check the name, the file, and PYTHONPATH",
     ),
     "no such metric": (["metrics=[yours.no]"], r"metrics: yours has no 'no'; check the name"),
+    "a metric that is a class": (["metrics=[yours.Needs]"], r"metrics: expected functions, found the class Needs; name a f"),
+    "a list in place of a mapping": (
+        ["model.optimizer=[]"],
+        r"model\.optimizer: expected a mapping, found \[\]; set its keys: model\.optimizer\.KEY=\.\.\.",
+    ),
+    "an optimizer that is no name": (["model.optimizer.name=[]"], r"model\.optimizer\.name: expected text, found \[\]"),
+    "a model that is no name": (["model.build._target_=[]"], r"model\.build\._target_: expected text, found \[\]"),
+    "a path that the model has not": (["model.path=notes.tflite"], r"model\.path: the chosen model has none; add model=tfl"),
+    "a path that no model reads": (["+model.path=notes.tflite"], r"model\.path: the chosen model has none; add model=tflit"),
     "no such model": (
         ["model=keras", "model.build._target_=yours.no"],
         r"model\.build\._target_: yours has no 'no'; check the name",
@@ -202,6 +215,10 @@ CASES = {
     "a file instead of a storage folder": (
         ["run.storage=notes.tflite/below"],
         r"run\.storage: \S+notes\.tflite/below/\.lock: cannot write it \(Not a directory\); choose another place",
+    ),
+    "a file in place of a storage folder": (
+        ["run.storage=notes.tflite"],
+        r"run\.storage: \S+notes\.tflite: expected a folder, found a file; choose another place",
     ),
     "resuming with another strategy": (["run.resume=earlier", "strategy=local"], r"\S+: of a run with strategy fedavg, this"),
     "resuming without a run": (["run.resume=nowhere"], r"run\.resume: nowhere is not the folder of a run or a sweep"),

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.aggregators.base import Aggregator
-from odt_sim.cli.overrides import check_keys, unknown_key, unused_averaging
+from odt_sim.cli.overrides import NO_PATH, check_keys, unknown_key, unused_averaging
 from odt_sim.cli.saved_config import is_saved, named_start, saved_config
 from odt_sim.cli.settings import DECLARED, component
 from odt_sim.daemon_threads import in_daemon_thread
@@ -320,6 +320,11 @@ def check(config: DictConfig) -> None:
             kind(**_plain(config[kind.group], kind.group))
     model = _plain(config.model, "model")
     check_values(ExportedModel if "build" in model else ModelFile, model)
+    if "build" in model and model.get("path") not in (None, *model["build"].values()):
+        raise ConfigurationError(NO_PATH)
+    for key, name in (("build", "_target_"), ("optimizer", "name")):
+        if not isinstance(found := (model.get(key) or {}).get(name, ""), str):
+            raise ConfigurationError(f"model.{key}.{name}: expected text, found {found}")
     given, own = config.train.learning_rate, (model.get("optimizer") or {}).get("learning_rate")
     if given is not None and isinstance(own, int | float) and given != own:  # a schedule may be overridden
         raise ConfigurationError(
@@ -357,9 +362,9 @@ def build(node: Any, group: str) -> Any:
         if cause is not None:
             raise cause from error
         cause = error.__cause__ or error
-        if isinstance(cause, ImportError):
-            imported(target, f"{group}._target_")  # raises a shorter message, unless a node within the group failed
         reason = " ".join(str(cause).split())
+        if isinstance(cause, ImportError) or reason.startswith("Expected a callable target"):
+            _check_target(target, f"{group}._target_")  # unless a node within the group failed
         raise ConfigurationError(
             f"{group}: {type(cause).__name__}: {reason}{_how_to_set(group, target, reason)}"
         ) from error
@@ -370,6 +375,19 @@ def build(node: Any, group: str) -> Any:
             f"{group}._target_: expected a name that gives {wanted}, found {target}, which gives {type(built).__name__}"
         )
     return built
+
+
+def _check_target(target: str, key: str) -> None:
+    """Check that a name can be imported, and is a class or function.
+
+    Raises:
+        ConfigurationError: It cannot, or is not.
+    """
+    found = imported(target, key)
+    if not callable(found):
+        raise ConfigurationError(
+            f"{key}: expected the name of a class or function, found {target} of type {type(found).__name__}; correct it"
+        )
 
 
 def _how_to_set(group: str, target: str, reason: str) -> str:

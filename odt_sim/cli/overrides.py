@@ -34,6 +34,9 @@ OPTIMIZER = "model.optimizer"  # takes the settings of any optimizer
 OPTIONAL = frozenset(f"model.{name}" for name in OPTIONS)
 CLOSE = 0.75  # similarity, 0 to 1, above which a name is suggested
 MODEL_FILES = {".keras": "model=keras_file", ".h5": "model=keras_file", ".tflite": "model=tflite"}
+NO_PATH = (
+    "model.path: the chosen model has none; add model=tflite for a .tflite file, model=keras_file for one of Keras"
+)
 NOISE = ("full_key:", "object_type=", "reference_type=")  # beginnings of useless lines in Hydra's errors
 
 
@@ -80,6 +83,9 @@ def explained(error: Exception) -> str:
             return f"{key}: found several options; sweep by -m {key}={value}"
         listed = f", or write a list: {key}=[{value}]" if lines[0].startswith("Ambiguous") else ""
         return f"{key}: found several values; sweep by -m {key}={value}{listed}"
+    merged = re.match(r"Error merging override \+*([\w.]+)=(.+)", lines[0])
+    if merged and "Cannot merge DictConfig with ListConfig" in lines:
+        return f"{merged[1]}: expected a mapping, found {merged[2]}; set its keys: {merged[1]}.KEY=..."
     if added := re.match(r"Could not append to config. An item is already at '([\w.]+)'", lines[0]):
         return f"{added[1]}: expected no +, since the key exists; use {added[1]}=..."
     if isinstance(error, OverrideParseException) and "=" not in error.override:
@@ -199,6 +205,8 @@ def known_keys(config: DictConfig, components: Collection[str]) -> set[str]:
 
 def unknown_key(key: str, known: Collection[str]) -> str:
     """Return the message about an unknown key, with the nearest known ones, or about a group without a default."""
+    if key == "model.path":
+        return NO_PATH
     if key in known:
         return f"{key}: expected +, since no option is chosen by default; use +{key}=..."
     return f"{key}: unknown setting; {_nearest(key, known)}"

@@ -33,17 +33,16 @@ def check_known(where: str, columns: Sequence[str], known: Iterable[Any]) -> Non
         raise DataError(f"{where}: has no column {missing[0]!r}; there are: {', '.join(map(str, known))}{advice}")
 
 
-def check_not_empty(features: Named) -> None:
-    """Check that each input has at least one column.
+def check_not_empty(target: Named, features: Named) -> None:
+    """Check that each target and each input has at least one column.
 
     Raises:
         ConfigurationError: One has none.
     """
-    inputs = [*features.values()] if isinstance(features, Mapping) else [features]
-    if not inputs or not all(map(columns_of, inputs)):
-        raise ConfigurationError(
-            f"data.features: expected at least one column, found {features}; null takes all numeric ones"
-        )
+    for key, named, advice in (("target", target, "name one"), ("features", features, "null takes all numeric ones")):
+        arrays = [*named.values()] if isinstance(named, Mapping) else [named]
+        if not arrays or not all(map(columns_of, arrays)):
+            raise ConfigurationError(f"data.{key}: expected at least one column, found {named}; {advice}")
 
 
 def check_apart(target: Named, features: Named) -> None:

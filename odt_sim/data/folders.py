@@ -45,6 +45,8 @@ def files_by_user(
     """
     folder = Path(folder).expanduser().absolute()
     where = f"data {folder}"
+    if folder.is_file():
+        raise DataError(f"{where}: expected a folder of USER/CLASS/FILE, found a file; give the folder")
     paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in endings and path.name[0] != "."]
     if not paths:
         raise DataError(

@@ -59,7 +59,7 @@ def parquet(
     files = _Files.of(path, users)
     others = [name for name in (users, times) if name is not None]
     inputs = files.features((*columns_of(target), *others)) if features is None else features
-    check_not_empty(inputs)
+    check_not_empty(target, inputs)
     check_apart(target, inputs)
     check_known(files.where, [*columns_of(target), *others, *columns_of(inputs)], files.dataset.schema.names)
     settings = {"x": inputs, "y": target, "users": users, "times": times}

@@ -103,7 +103,7 @@ def data_frame(
                 "the inputs by data.features",
                 stacklevel=2,
             )
-    check_not_empty(features)
+    check_not_empty(target, features)
     numeric = [*columns_of(features), *_listed(target)]
     if wrong := [column for column in numeric if frame[column].dtype.kind not in "iufb"]:
         raise DataError(f"data {name}: feature {wrong[0]!r} is not numeric; name others by data.features, or encode it")

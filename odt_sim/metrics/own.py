@@ -44,6 +44,8 @@ def own_metrics(functions: Sequence[Callable[..., float | None]]) -> tuple[OwnMe
     found: dict[str, OwnMetric] = {}
     for function in functions:
         name = getattr(function, "__name__", type(function).__name__)
+        if isinstance(function, type):
+            raise ConfigurationError(f"metrics: expected functions, found the class {name}; name a function")
         if not callable(function) or not name.isidentifier():
             raise ConfigurationError(f"metrics: expected functions with a name, found {name}; define them by def")
         if name in found or (is_metric(name) and not is_own(name)):

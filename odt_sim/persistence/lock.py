@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from odt_sim.errors import CheckpointError
+from odt_sim.errors import CheckpointError, FileError
 from odt_sim.files import unwritable
 
 LOCK = ".lock"
@@ -33,6 +33,9 @@ def locked(folder: Path, on_warning: Callable[[str], object], setting: str | Non
     except Timeout as error:
         raise CheckpointError(f"{folder}: another process runs in it now; wait until that ends, or end it") from error
     except OSError as error:
+        if folder.is_file():
+            where = f"{setting}: {folder}" if setting else str(folder)
+            raise FileError(f"{where}: expected a folder, found a file; choose another place") from error
         if error.errno != errno.ENOSYS:
             raise unwritable(folder / LOCK, error, setting) from error
         on_warning(f"{folder}: its file system has no locks (flock); check that no other process runs there")

@@ -99,6 +99,8 @@ def test_unusable_images_are_refused(pictures, stores, tmp_path):
         images(pictures, store=stores)
     with pytest.raises(DataError, match=r"empty: no file there ends in \.bmp, .*; give a folder of USER/CLASS/FILE"):
         images(tmp_path / "empty", store=stores)
+    with pytest.raises(DataError, match=r"1\.png: expected a folder of USER/CLASS/FILE, found a file; give the folder"):
+        images(pictures / "bo" / "cat" / "1.png", store=stores)
     deep = Image.fromarray(np.zeros((2, 2), np.uint16))
     deep.save(pictures / "al" / "cat" / "bad.png")
     with pytest.raises(DataError, match=r"bad\.png: has pixels of mode I;16, expected 8 bits; convert it"):

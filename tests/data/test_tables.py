@@ -121,6 +121,12 @@ def test_wrong_features_are_refused(csv, features, message):
         table(csv, "age", features=features)
 
 
+@pytest.mark.parametrize("target", [[], {}, {"a": []}])
+def test_target_without_columns_is_refused(csv, target):
+    with pytest.raises(ConfigurationError, match=r"^data\.target: expected at least one column, found .*; name one$"):
+        table(csv, target)
+
+
 @pytest.mark.parametrize(("header", "found"), [("who,note,hue", "note, hue; encode"), ("who", "no others; add")])
 def test_table_without_numeric_inputs_is_refused_with_its_columns(tmp_path, header, found):
     (tmp_path / "t.csv").write_text(f"{header},kind\n{header},1\n")
