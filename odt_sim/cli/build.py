@@ -14,7 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from odt_sim.aggregators.base import Aggregator
-from odt_sim.cli.overrides import NO_PATH, check_keys, unknown_key, unused_averaging
+from odt_sim.cli.overrides import NO_PATH, check_keys, key_and_value, unknown_key, unused_averaging
 from odt_sim.cli.saved_config import is_saved, named_start, saved_config
 from odt_sim.cli.settings import DECLARED, component
 from odt_sim.daemon_threads import in_daemon_thread
@@ -74,16 +74,22 @@ def simulation(config: DictConfig, directory: Path) -> Simulation:
     return _simulation(config, directory, model_begun.result(), data, strategy, aggregator, backend, metrics, callbacks)
 
 
-def saved_simulation(folder: Path) -> Simulation:
+def saved_simulation(folder: Path, overrides: Sequence[str] = ()) -> Simulation:
     """Return the simulation of a complete run of `odt-sim run`, which is not to be run again.
 
     Args:
         folder: The run's folder, with the model that it started with.
+        overrides: Where its data is now, such as `data.path=moved.npz`; other data is refused.
 
     Raises:
         OdtSimError: The folder holds no such run, the run is not complete, or its data or user code is not found any more.
     """
     config = saved_config(folder)
+    for override in overrides:
+        key, value = key_and_value(override)
+        if not key.startswith("data."):
+            raise ConfigurationError(f"{override}: expected a setting of the run's data, such as data.path=...")
+        OmegaConf.update(config, key, value)
     check(config)
     if RunFolder(folder).summary() is None:
         raise CheckpointError(f"{folder}: the run is not complete; resume it with run.resume={folder}, or run it again")

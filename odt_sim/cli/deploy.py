@@ -19,6 +19,9 @@ def deploy(arguments: Sequence[str]) -> int:
     """Write models of a run, print their sizes and scores, and return the exit code."""
     parser = argparse.ArgumentParser("odt-sim deploy", description="Write the models of a run for phones.")
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a complete run")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="OVERRIDE", help="where the run's data is now, such as data.path=moved.npz"
+    )
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--device", type=int, metavar="ID", help="the model of this device's user")
     chosen.add_argument("--all", action="store_true", help="the model of every device")
@@ -45,7 +48,7 @@ def _deploy(run: Path, options: argparse.Namespace) -> None:
     folder = one_run(find_runs([run]), run)
     output = options.output or folder / "deploy"
     _check_examples(folder)
-    simulation = saved_simulation(folder)
+    simulation = saved_simulation(folder, options.overrides)
     devices = None if options.shared else range(simulation.data.devices) if options.all else [options.device]
     models = deploy(simulation, output, devices, tuple(dict.fromkeys(options.format)))
     total = len(devices) if devices else 1

@@ -46,7 +46,7 @@ USAGE = """usage: odt-sim COMMAND ...
                               say whether a .tflite file trains and what is wrong with it, or what is missing here
   watch DIR [--host HOST] [--port PORT]
                               serve a live page of the runs in a folder
-  deploy RUN --device ID|--all|--global [--format ...] [-o DIR]
+  deploy RUN --device ID|--all|--global [--format ...] [-o DIR] [data.path=...]
                               write a run's models for phones, trainable and for inference
   phone FILE|RUN [OVERRIDE ...]
                               let phones in this network check, measure and personalize a trainable file

@@ -324,6 +324,18 @@ def _parsed(argument: str) -> Override | None:
         return None
 
 
+def key_and_value(argument: str) -> tuple[str, Any]:
+    """Return the key that an override sets, and the value.
+
+    Raises:
+        ConfigurationError: It is no override.
+    """
+    override = _parsed(argument)
+    if override is None:
+        raise ConfigurationError(f"{argument}: expected KEY=VALUE")
+    return override.key_or_group, override.value()
+
+
 def key_of(argument: str) -> str | None:
     """Return the key or group that an override sets; None for what is no override."""
     override = _parsed(argument)

@@ -57,7 +57,8 @@ def test_data_that_is_not_found_from_another_folder_names_where_the_run_was_star
     assert code == 1
     assert re.search(r"^error: data few\.npz: no such file; ", error, re.M), error
     assert error.endswith(
-        f"; the run was started in {folder}, to which its paths are relative: run the command there\n"
+        f"; the run was started in {folder}, to which its paths are relative: run the command there, or say "
+        "where the data is: data.path=...\n"
     )
 
 

@@ -1,7 +1,9 @@
 """`odt-sim deploy`, from the run's folder to the files."""
 
 import json
+import re
 
+import numpy as np
 import pytest
 
 from odt_sim import Device, Results, TrainableModel
@@ -50,6 +52,28 @@ def test_device_and_global_models_are_written(odt_sim, run, folder):
     assert (folder / "mine" / "deploy" / "global.tflite").read_bytes() == Results.load("mine").model().content
     code, _, errors = odt_sim("deploy", "mine", "--device", "4")
     assert (code, errors) == (1, "error: device 4: expected an id from 0 to 3\n")
+
+
+def test_data_that_has_moved_is_found_and_other_data_is_refused(odt_sim, run, folder):
+    generator, y = np.random.default_rng(0), np.arange(60, dtype=np.int32) % 10
+    np.savez("few.npz", x=generator.random((60, 8, 8, 1), np.float32), y=y)
+    own = ("data=npz", "data.path=few.npz", "partition=iid")
+    assert run(*RUN, *own, "strategy=fedavg", "run.rounds=1", "hydra.run.dir=mine")[0] == 0
+    (folder / "moved").mkdir()
+    (folder / "few.npz").rename("moved/few.npz")
+    code, _, errors = odt_sim("deploy", "mine", "--device", "0", "--format")
+    assert (code, errors) == (1, "error: data few.npz: no such file; give the path of an .npz file\n")
+    code, _, errors = odt_sim("deploy", "mine", "data.path=moved/few.npz", "--device", "0", "--format")
+    assert (code, errors) == (0, "")
+    np.savez("few.npz", x=np.zeros((60, 8, 8, 1), np.float32), y=y)
+    code, _, errors = odt_sim("deploy", "mine", "--device", "0", "--format")
+    assert code == 1
+    assert re.match("error: .*: of a run with data few [0-9a-f]+, this one has ", errors), errors
+    code, _, errors = odt_sim("deploy", "mine", "strategy=local", "--device", "0")
+    assert (code, errors) == (
+        1,
+        "error: strategy=local: expected a setting of the run's data, such as data.path=...\n",
+    )
 
 
 def test_several_runs_are_named(odt_sim, run, folder):
