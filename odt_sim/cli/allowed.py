@@ -11,17 +11,15 @@ from odt_sim.model.trainable import TrainableModel
 from odt_sim.strategies.base import Strategy
 
 
-def allowed_strategies(model: TrainableModel) -> str:
-    """Return the strategies that a model's capabilities allow, and what the others need, in words."""
+def allowed_strategies(model: TrainableModel) -> list[str]:
+    """Return a line of the strategies that a model's capabilities allow, then one for each lack of the others."""
     allowed: list[str] = []
     refused = defaultdict[str, list[str]](list)
     for name, strategy in _shipped().items():
         missing = ", ".join(sorted(strategy.needed(model) - model.capabilities))
         (refused[missing] if missing else allowed).append(name)
-    others = [
-        f"{', '.join(names)} need{'s' * (len(names) == 1)} {missing}" for missing, names in sorted(refused.items())
-    ]
-    return "; ".join([f"strategies: {', '.join(allowed) or 'none'}", *others])
+    others = [f"  {missing}: {', '.join(names)}" for missing, names in sorted(refused.items())]
+    return [f"strategies: {', '.join(allowed) or 'none'}", *(["others, by what they need:"] if others else []), *others]
 
 
 def _shipped() -> dict[str, Strategy]:

@@ -64,7 +64,7 @@ def print_model(path: Path) -> None:
 
 def _print_file(console: Console, path: Path, content: bytes, verdict: str) -> None:
     """Print the first line: the verdict, and the second one: what identifies the file."""
-    console.print(f"[bold]{escape(str(path))}[/bold]: {verdict}", soft_wrap=True, highlight=False)
+    console.print(f"[bold]{escape(str(path))}[/bold]: {verdict}", soft_wrap=not console.is_terminal, highlight=False)
     console.print(f"{len(content):,} bytes, fingerprint {fingerprint(content)[:16]}")
 
 
@@ -89,7 +89,8 @@ def _print_trainable(path: Path, content: bytes, model: TrainableModel, adaptati
         console.print(_own_signatures(graph, adaptation.roles))
         _print_reasons(console, adaptation.roles)
     console.print(_parameters(model))
-    console.print(escape(allowed_strategies(model)), soft_wrap=not console.is_terminal, highlight=False)
+    for line in allowed_strategies(model):
+        console.print(escape(line), soft_wrap=not console.is_terminal, highlight=False)
     _print_operators(console, operators)
 
 

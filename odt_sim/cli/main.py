@@ -32,33 +32,43 @@ COMMANDS = (
 
 USAGE = """usage: odt-sim COMMAND ...
 
-  run [-m] [OVERRIDE ...]     run an experiment; with -m a sweep: odt-sim run -m strategy=local,fedavg seed=0,1,2
+  run [-m] [OVERRIDE ...]     run an experiment; with -m a sweep:
+                              odt-sim run -m strategy=local,fedavg seed=0,1,2
   tune strategy=A,B [budget=20] [OVERRIDE ...]
-                              give each strategy the same number of trials, and compare the best of each
+                              give each strategy the same number of trials, and
+                              compare the best of each
   benchmark [task=A,B] [strategy=A,B] [OVERRIDE ...]
-                              tune strategies on several tasks, and write the page of their ranks
+                              tune strategies on several tasks, and rank them
   report DIR ... [-o FILE] [--best] [--against LABEL] [--target VALUE]
-                              compare runs that are on disk, as tables and a page
+                              compare runs on disk, as tables and a page
   export [-o FILE] [OVERRIDE ...]
-                              write the configured model's .tflite: odt-sim export model=mnist_cnn
-  inspect FILE [--html OUT]   print the signatures, parameters and ops of a .tflite file, or write them as a page
+                              write the configured model's .tflite, such as
+                              odt-sim export model=mnist_cnn
+  inspect FILE [--html OUT]   print a .tflite file's signatures, parameters and
+                              ops, or write them as a page
   doctor FILE|--environment [--json]
-                              say whether a .tflite file trains and what is wrong with it, or what is missing here
+                              say whether a .tflite file trains, what is wrong
+                              with it, or what is missing here
   watch DIR [--host HOST] [--port PORT]
                               serve a live page of the runs in a folder
   deploy RUN --device ID|--all|--global [--format ...] [-o DIR] [data.path=...]
-                              write a run's models for phones, trainable and for inference
+                              write a run's models for phones, to train and for
+                              inference
   phone FILE|RUN [OVERRIDE ...]
-                              let phones in this network check, measure and personalize a trainable file
+                              let phones in this network check, measure and
+                              personalize a trainable file
   deflex IN OUT [--batch-size ROWS]
-                              rewrite a .tflite file with Flex ops so that any LiteRT trains it
+                              rewrite a .tflite file with Flex ops so that any
+                              LiteRT trains it
   join OUT bottleneck=FILE train_head=FILE optimizer=FILE [initialize=FILE]
-                              join a model in several .tflite files without signatures into one
+                              join a model in several .tflite files without
+                              signatures into one
   new strategy|model|experiment NAME
                               write a runnable start with its test
   completion SHELL            print the completion script for bash, zsh or fish
 
-  odt-sim run --help lists the groups of the configuration, odt-sim run --cfg job prints it whole.
+  odt-sim run --help lists the groups of the configuration,
+  odt-sim run --cfg job prints it whole.
   odt-sim --version prints the version.
 """
 

@@ -25,6 +25,7 @@ def test_version_is_printed(odt_sim):
 def test_help_lists_the_commands(odt_sim, flag):
     code, out, err = odt_sim(flag)
     assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
     assert all(f"\n  {command} " in out for command in ("run", "report", "export", "inspect", "doctor", "completion"))
 
 
@@ -129,7 +130,11 @@ def test_inspect_breaks_no_heading_of_the_ops(odt_sim, folder, adam_head, monkey
 
 def test_inspect_wraps_the_strategies_at_words_in_a_terminal(odt_sim, folder, digits_mlp, monkeypatch):
     Path("mlp.tflite").write_bytes(digits_mlp.content)
-    line = re.search("^strategies: .*$", odt_sim("inspect", "mlp.tflite")[1], re.MULTILINE)[0]
+    plain = odt_sim("inspect", "mlp.tflite")[1]
+    line = re.search("^strategies: .*$", plain, re.MULTILINE)[0]
+    assert "fedper" in line
+    assert "gpfl" not in line
+    assert "\nothers, by what they need:\n  category_embedding: gpfl\n" in plain
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes its output for a terminal's
     wrapped = re.search(r"^strategies: (.*\n)+?(?=.*Ops)", odt_sim("inspect", "mlp.tflite")[1], re.MULTILINE)[0]
