@@ -16,6 +16,7 @@ from odt_sim.data.column_names import Named, check_apart, check_known, check_not
 from odt_sim.data.columns import Rows, only, rows_of
 from odt_sim.data.dataset import Array, Classes, Dataset
 from odt_sim.data.dataset_checks import check
+from odt_sim.data.dates import nanoseconds
 from odt_sim.errors import ConfigurationError, DataError
 
 
@@ -40,7 +41,8 @@ def table(
             A mapping by name gives several inputs: of a list of columns, or of one column, which keeps its type, as ids
             for an Embedding need.
         classes: The number of classes, of several targets by name; by default the largest label plus one.
-        times: The column that says when each example arises, of numbers or dates; None for none.
+        times: The column that says when each example arises, of numbers or dates; None for none. Of 03/04/2025 the day is the
+            number that is above 12 in other rows; without one the month is first, with a warning.
 
     Returns:
         `x` `[rows, features]` float32; `[rows]` for an input of one column in a mapping.
@@ -220,7 +222,7 @@ def _times(name: str, frame: Any, times: str | None) -> Array | None:
     if column.dtype.kind in "iuf":
         return np.asarray(column.to_numpy())
     try:
-        return np.asarray(_pandas().to_datetime(column).to_numpy("datetime64[ns]").astype(np.int64))
+        return nanoseconds(column, f"data {name}: column {times!r}", _pandas())
     except (ValueError, TypeError) as error:
         raise DataError(
             f"data {name}: column {times!r} holds neither numbers nor dates ({error}); choose another"

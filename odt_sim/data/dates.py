@@ -1,0 +1,50 @@
+"""Columns of dates, which pandas converts to nanoseconds."""
+
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+
+from odt_sim.data.columns import Array
+
+MONTHS = 12
+_TWO_NUMBERS = re.compile(r"\s*(\d{1,2})[/.-](\d{1,2})[/.-]\d{2,4}(?!\d)")
+"""Dates that begin with day and month, in either order."""
+
+
+def nanoseconds(column: Any, where: str, pandas: Any) -> Array:
+    """Return dates as nanoseconds; of two leading numbers the day is the one that is above 12 in some row.
+
+    If there is no such row, the month is first, with a warning.
+
+    Args:
+        column: A pandas `Series`.
+        where: Its name for the warning, such as `data visits.csv: column 'when'`.
+        pandas: The module.
+
+    Raises:
+        ValueError: A value is no date, or of another form than the first.
+        TypeError: A value is no date.
+    """
+    dates = pandas.to_datetime(column, dayfirst=_day_first(column, where))
+    return np.asarray(dates.to_numpy("datetime64[ns]").astype(np.int64))
+
+
+def _day_first(column: Any, where: str) -> bool:
+    """Return whether dates that begin with day and month have the day first."""
+    if column.dtype.kind == "M":  # they are dates already
+        return False
+    found = [_TWO_NUMBERS.match(value) if isinstance(value, str) else None for value in column]
+    pairs = {(int(match[1]), int(match[2])) for match in found if match}
+    if not all(found) or any(second > MONTHS for _, second in pairs):
+        return False
+    if any(first > MONTHS for first, _ in pairs):
+        return True
+    if any(first != second for first, second in pairs):
+        warnings.warn(
+            f"{where}: dates such as {next(iter(column))} are read with the month first, since no number above 12 says which "
+            "is the day; write them as 2025-03-31",
+            stacklevel=2,
+        )
+    return False

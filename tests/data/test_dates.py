@@ -1,0 +1,36 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from odt_sim.data.dates import nanoseconds
+
+
+def days(*texts):
+    found = nanoseconds(pd.Series(texts), "data t: column 'when'", pd).astype("datetime64[ns]")
+    return [str(each) for each in found.astype("datetime64[D]")]
+
+
+def test_number_above_12_says_which_is_the_day():
+    assert days("03/04/2025", "13/04/2025") == ["2025-04-03", "2025-04-13"]
+    assert days("13.04.2025 10:00", "03.04.2025 11:00") == ["2025-04-13", "2025-04-03"]
+    assert days("03/04/2025", "03/13/2025") == ["2025-03-04", "2025-03-13"]
+
+
+def test_dates_without_such_a_number_are_read_with_the_month_first_and_a_warning():
+    expected = (
+        r"^data t: column 'when': dates such as 03/04/2025 are read with the month first, .*; write them as 2025-03-31$"
+    )
+    with pytest.warns(UserWarning, match=expected):
+        assert days("03/04/2025", "05/05/2025") == ["2025-03-04", "2025-05-05"]
+
+
+def test_dates_of_one_meaning_need_no_warning():
+    assert days("05/05/2025") == ["2025-05-05"]
+    assert days("2025-03-04", "2025-03-14") == ["2025-03-04", "2025-03-14"]
+    stamps = pd.Series(np.array(["2025-03-04"], "datetime64[s]"))
+    assert nanoseconds(stamps, "", pd).tolist() == [1741046400 * 10**9]
+
+
+def test_days_and_months_in_both_orders_are_refused():
+    with pytest.raises(ValueError, match="13/04/2025"):
+        days("04/13/2025", "13/04/2025")
