@@ -47,6 +47,11 @@ def array_of(tensor: Weights | NDArray[Any]) -> NDArray[Any]:
     return tensor.vector if isinstance(tensor, Weights) else tensor
 
 
+def size_of(tensors: Tensors) -> int:
+    """Return the bytes of tensors."""
+    return sum(array_of(tensor).nbytes for tensor in tensors.values())
+
+
 def read_only(tensors: Tensors) -> Tensors:
     """Return views that cannot be written to; tensors that cannot be written to themselves."""
 

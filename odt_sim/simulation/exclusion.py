@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from odt_sim.errors import InvocationError
-from odt_sim.model.tensors import array_of
+from odt_sim.model.tensors import array_of, size_of
 from odt_sim.model.weights import exceeds, is_finite, surely_below
 from odt_sim.persistence.records import by_reason
 from odt_sim.strategies.base import Tensors, Update
@@ -56,18 +56,17 @@ def check_update(update: Update, state: Tensors, largest: float | None) -> Exclu
         largest: The largest L2 norm of all tensors of the update together; None for any.
     """
     sent = [array_of(tensor) for tensor in update.tensors.values()]
-    bytes_up = sum(tensor.nbytes for tensor in sent)
     if not is_finite(update.losses):
-        return Excluded("loss not finite", bytes_up)
+        return Excluded("loss not finite", size_of(update.tensors))
     small = largest is not None and surely_below(sent, largest / 2)
     if not small and not all(map(is_finite, sent)):
-        return Excluded("update not finite", bytes_up)
+        return Excluded("update not finite", size_of(update.tensors))
     if not 0 < update.weight < math.inf:
-        return Excluded("weight not finite or not above 0", bytes_up)
+        return Excluded("weight not finite or not above 0", size_of(update.tensors))
     if not all(is_finite(array_of(tensor)) for tensor in state.values()):
         return Excluded("state not finite")  # which the device sees before it sends
     too_large = not small and largest is not None and exceeds(sent, largest)
-    return Excluded("update too large", bytes_up) if too_large else None
+    return Excluded("update too large", size_of(update.tensors)) if too_large else None
 
 
 def listed(excluded: Mapping[int, str]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from odt_sim.model.tensors import array_of, read_only
+from odt_sim.model.tensors import read_only, size_of
 from odt_sim.simulation.job import Job, Message, Task
 from odt_sim.simulation.sums import check_tensors
 from odt_sim.strategies.base import ServerState, Strategy, Tensors
@@ -84,8 +84,3 @@ class Messages:
 def differ(strategy: Strategy) -> bool:
     """Return whether a strategy has messages for single devices."""
     return type(strategy).message is not Strategy.message
-
-
-def size_of(tensors: Tensors) -> int:
-    """Return the bytes of tensors."""
-    return sum(array_of(tensor).nbytes for tensor in tensors.values())

@@ -13,7 +13,7 @@ from odt_sim.device.examples import Examples
 from odt_sim.device.inference import Calls
 from odt_sim.device.runtime_pool import RuntimePool
 from odt_sim.errors import InvocationError
-from odt_sim.model.tensors import array_of
+from odt_sim.model.tensors import array_of, size_of
 from odt_sim.model.weights import Weights
 from odt_sim.persistence.device_states import DeviceStore, RoundStates
 from odt_sim.simulation.clock.oort import statistical_utility
@@ -230,7 +230,7 @@ class Worker:
             stateful={device.id: states.add(device.id, device.state)} if writes else {},
             loss_sum=update.weight * float(losses.sum() / len(losses)) if len(losses) else 0.0,
             loss_weight=update.weight if len(losses) else 0.0,
-            bytes_up=sum(array_of(tensor).nbytes for _, tensor in tensors),
+            bytes_up=size_of(update.tensors),
             train_calls=device.calls.train,
             infer_calls=device.calls.infer,
             each={device.id: update} if strategy.keeps_updates or aggregator.keeps_updates else {},

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from odt_sim.device.device import Device
 from odt_sim.device.examples import Examples
 from odt_sim.device.runtime_pool import RuntimePool
+from odt_sim.model.tensors import size_of
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.model.weights import Weights
 from odt_sim.simulation.job import Job
-from odt_sim.simulation.messages import Messages, size_of
+from odt_sim.simulation.messages import Messages
 from odt_sim.strategies.base import Tensors
 
 Array = NDArray[Any]

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import ray
 
 from odt_sim.device.engines import FLEX_MEMORY, RuntimeChoice, RuntimeName
-from odt_sim.model.tensors import read_only
+from odt_sim.model.tensors import read_only, size_of
 from odt_sim.model.verification import memory_needed
 from odt_sim.simulation.cohort import LARGEST_BLOCK
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job, Task, Trained
-from odt_sim.simulation.messages import Messages, size_of
+from odt_sim.simulation.messages import Messages
 from odt_sim.simulation.ray.actors import Actors
 from odt_sim.simulation.ray.calls import JOINED, Calls, Method
 from odt_sim.simulation.ray.capacity import (
