@@ -221,6 +221,10 @@ CASES = {
         r"run\.storage: \S+notes\.tflite: expected a folder, found a file; choose another place",
     ),
     "resuming with another strategy": (["run.resume=earlier", "strategy=local"], r"\S+: of a run with strategy fedavg, this"),
+    "resuming with a wrong setting": (
+        ["run.resume=earlier", "backend=ray", "backend.actors=0"],
+        r"backend\.actors: expected at least 1 or null, found 0",
+    ),
     "resuming without a run": (["run.resume=nowhere"], r"run\.resume: nowhere is not the folder of a run or a sweep"),
     "resuming a run by -m": (["-m", "run.resume=earlier"], r"run\.resume: earlier is not the folder of a sweep; with -m"),
     "a value of a sweep": (["-m", "strategy=local,no"], r"Could not find 'strategy/no'; choose one of "),

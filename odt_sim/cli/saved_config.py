@@ -126,9 +126,14 @@ def named_start(folder: Path | None) -> Iterator[None]:
         raise
 
 
-def _imports(error: BaseException | None) -> bool:
-    """Whether an error comes from a failed import."""
-    return error is not None and (isinstance(error, ImportError) or _imports(error.__cause__))
+def _imports(error: BaseException) -> bool:
+    """Whether an error comes from a failed import; an error of Hydra's and its cause may each be the other's cause."""
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__
+    return any(isinstance(each, ImportError) for each in causes)
 
 
 def _working_folder(folder: Path) -> Path | None:
