@@ -130,9 +130,10 @@ class _Files:
         small = {name: column for name, column in targets.items() if self._is_scalar(column)}
         for name, column in small.items():
             writer.add(name, as_numbers(self.where, f"column {column!r}", labels_of(self._values(column))))
-        for name, other in (("users", users), ("times", times)):
-            if other is not None:
-                writer.add(name, self._values(other))
+        if users is not None:
+            writer.add("users", self._values(users))
+        if times is not None:
+            writer.add("times", self._times(times))
         streamed = {name: column for name, column in {**_arrays("x", x), **targets}.items() if name not in small}
         for where, batch in self._batches(columns_of(streamed)):
             for name, column in streamed.items():
@@ -146,6 +147,15 @@ class _Files:
         with _readable(self.where):
             table = self.dataset.to_table(columns=[column], use_threads=False)
         return values_of_column(table.column(column), f"{self.where}: column {column!r}")
+
+    def _times(self, column: str) -> Array:
+        times = self._values(column)
+        if times.dtype.kind == "U":
+            raise DataError(
+                f"{self.where}: column {column!r} holds texts such as {times[0]}, expected numbers or dates; write dates as "
+                "timestamps, by pandas.to_datetime"
+            )
+        return times
 
     def _batches(self, columns: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield pieces of the files' columns, each with its name for errors."""
