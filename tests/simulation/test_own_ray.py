@@ -1,4 +1,4 @@
-"""A Ray that odt_sim starts is small, reachable only from this machine, and lives as long as its process."""
+"""A Ray that odt_sim starts is small and reachable from this machine only; one that the caller started stays usable."""
 
 import json
 import subprocess
@@ -33,6 +33,29 @@ def test_local_ray_listens_on_loopback_and_outlives_the_starting_thread():
     assert {"gcs_server", "raylet"} <= {name for name, _ in sockets}
     assert [(name, str(address)) for name, address in sockets if not _is_loopback(address)] == []
     assert [command for command in commands if "monitor.py" in command] == []  # 150 MB of services that no run uses
+
+
+CALLERS_RAY = """
+from odt_sim.simulation.ray import RayBackend  # before ray, which reads its settings when it is imported
+import sys, ray
+from odt_sim import Simulation, TrainableModel
+from odt_sim.data import digits, federate, iid
+from odt_sim.strategies import FedAvg
+
+ray.init(address="local", num_cpus=1, include_dashboard=False)
+data = federate(digits(), iid, devices=2, seed=0)
+for folder in ("first", "second"):
+    Simulation(TrainableModel.load(sys.argv[1]), data, FedAvg(), rounds=1, directory=folder, backend=RayBackend("auto")).run()
+    print(ray.get(ray.remote(lambda: "free").remote(), timeout=60))
+"""
+
+
+@pytest.mark.slow
+def test_run_gives_the_cpus_of_the_callers_ray_back(softmax, tmp_path):
+    (tmp_path / "softmax.tflite").write_bytes(softmax.content)
+    command = [sys.executable, "-c", CALLERS_RAY, "softmax.tflite"]
+    child = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=300)
+    assert child.stdout.split() == ["free", "free"]
 
 
 def _is_loopback(address):

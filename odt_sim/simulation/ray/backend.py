@@ -3,7 +3,7 @@
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ from odt_sim.simulation.ray.capacity import (
     places,
     wait_for_room,
 )
-from odt_sim.simulation.ray.cluster import join_cluster, session
+from odt_sim.simulation.ray.cluster import is_callers, join_cluster, session
 from odt_sim.simulation.ray.node_check import Expected, check_node, credentials, expect, withdraw
 from odt_sim.simulation.ray.schedule import AHEAD, OwnActors, Schedule
 from odt_sim.simulation.ray.settings import check_settings
@@ -68,6 +68,12 @@ class _Host:
 
 _idle: dict[str, tuple[Resources, list[Any]]] = {}
 """Actors without a job, which later jobs of this process use: by Ray session what each reserves, and the actors."""
+
+
+def _end(actors: Iterable[Any]) -> None:
+    """End actors, which gives back what they reserve."""
+    for actor in actors:
+        ray.kill(actor)
 
 
 class RayBackend:
@@ -161,9 +167,16 @@ class RayBackend:
         return self._run("evaluate", tasks, messages)
 
     def close(self) -> None:
-        """Leave the actors to later jobs of this process; they and a local Ray end with it."""
+        """Leave the actors to later jobs of this process; they and a local Ray end with it.
+
+        In a Ray that the caller started, other work waits for their CPUs, so they end at once.
+        """
         if ray.is_initialized():
-            _idle[session()] = self._needs, self._actors.close()
+            idle = self._actors.close()
+            if is_callers():
+                _end(idle)
+            else:
+                _idle[session()] = self._needs, idle
         self._actors, self._job, self._sent = Actors(self._actor, ()), None, None
         if self._expected:
             withdraw(self._expected)
@@ -190,8 +203,7 @@ class RayBackend:
         """Return up to `most` idle actors with this job's reservation; end the others."""
         reserved, actors = _idle.pop(session(), (self._needs, []))
         kept = actors[:most] if reserved == self._needs else []
-        for actor in actors[len(kept) :]:
-            ray.kill(actor)
+        _end(actors[len(kept) :])
         return kept
 
     def _reservation(self, job: Job, cpus: int, nodes: list[Resources]) -> tuple[Resources, int]:

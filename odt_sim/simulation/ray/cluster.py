@@ -104,6 +104,11 @@ def session() -> str:
     return f"{context.get_node_id()} {context.get_job_id()}"
 
 
+def is_callers() -> bool:
+    """Return whether the Ray in use was started or joined by the caller's own code."""
+    return session() not in _joined
+
+
 def _init(address: str, runtime_env: Mapping[str, Any], **options: Any) -> None:
     """Call `ray.init` in a thread that lives as long as this process.
 
