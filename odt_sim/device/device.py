@@ -98,13 +98,19 @@ class Device:
             metrics: Metrics of the user, which `evaluate` adds to those of the task.
 
         Raises:
-            ConfigurationError: The model is no `TrainableModel`, or the seed, the id or the round is below 0.
+            ConfigurationError: The model is no `TrainableModel`, the plan no `TrainingPlan`, or the seed, the id or the
+                round is below 0.
             DataError: The examples do not fit the model.
             ModelError: LiteRT cannot load the model.
         """
         if not isinstance(model, TrainableModel):
             raise ConfigurationError(
                 f"device {id}: expected a TrainableModel, found {type(model).__name__}; load it by TrainableModel.load(path)"
+            )
+        if plan is not None and not isinstance(plan, TrainingPlan):
+            raise ConfigurationError(
+                f"device {id}: plan: expected a TrainingPlan, found {type(plan).__name__}; pass an instance, such as "
+                "TrainingPlan(epochs=2)"
             )
         if min(seed, id, round) < 0:
             raise ConfigurationError(

@@ -41,7 +41,7 @@ class Observer:
     Example:
         class StopOnDivergence(Observer):
             def on_round(self, record):
-                if record.train_loss > 10:
+                if record.train_loss is not None and record.train_loss > 10:
                     self.reason = f"train loss above 10 in round {record.round}"
                     return True
 

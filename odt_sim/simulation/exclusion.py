@@ -17,6 +17,8 @@ AWAY = "phone is away"
 
 ADVICE = {
     "failed in LiteRT": "look at the data of these devices",
+    "weight not finite": "give a finite weight above 0 to the strategy's Update; if it follows from losses, a smaller "
+    "train.learning_rate may help",
     "not finite": "a smaller train.learning_rate may help",
     "update too large": "a smaller train.learning_rate or a larger fleet.largest_update may help",
     AWAY: "keep its page open and its screen on",

@@ -55,7 +55,7 @@ class Updates:
 
     Attributes:
         mean: Weighted mean of the updates' tensors by name, or the aggregator's result in its place; empty if no device
-            contributed.
+            contributed. All updates count: a tensor is 0 where a device sent none of its name.
         weight: Sum of the weights.
         count: Number of updates.
         participants: Number of devices that cohorts are drawn from.

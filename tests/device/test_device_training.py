@@ -309,6 +309,8 @@ def test_arguments_of_another_type_are_refused(softmax: TrainableModel, rows: Dr
         ConfigurationError, match=r"^device 0: expected a TrainableModel, found str; load it by Tr.*\.load"
     ):
         Device("model.tflite", (x, y))  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"^device 0: plan: expected a TrainingPlan, found dict; pass an inst"):
+        Device(softmax, (x, y), plan={"epochs": 2})  # type: ignore[arg-type]
     for examples, found in ((x, "ndarray"), ((x, y, y), "tuple of 3"), (Dataset("made", x, y), "Dataset")):
         with pytest.raises(
             DataError, match=rf"^device 3, train: expected the pair \(x, y\), found {found}; give inputs"

@@ -1,5 +1,10 @@
 """Errors of Ray as lines with advice."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from odt_sim.simulation.ray.cluster import _explained
@@ -24,3 +29,18 @@ from odt_sim.simulation.ray.cluster import _explained
 )
 def test_refused_connection_is_explained(output, expected):
     assert _explained(output).startswith(expected)
+
+
+def test_home_that_takes_no_token_is_explained(tmp_path: Path):
+    (tmp_path / ".ray").touch()  # where Ray would make a folder
+    start = "from odt_sim.simulation.ray import RayBackend; RayBackend().start()"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    child = subprocess.run(
+        [sys.executable, "-c", start],
+        env={**environment, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert f"{tmp_path}/.ray" in child.stderr.splitlines()[-1]
+    assert "set HOME, for Ray's token, or RAY_TMPDIR to a writable folder" in child.stderr.splitlines()[-1]

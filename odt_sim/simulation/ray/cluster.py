@@ -38,6 +38,8 @@ UNUSED_SERVICES = ("start_monitor", "start_log_monitor")
 DASHBOARD = "start_api_server"
 """The method that starts the dashboard's server; where `ray[default]` is installed, Ray's agents poll that server."""
 
+UNWRITABLE = "make it writable, or set HOME, for Ray's token, or RAY_TMPDIR to a writable folder"
+
 TRIAL_SECONDS = 25
 
 TRIAL = """
@@ -136,8 +138,9 @@ def _init(address: str, runtime_env: Mapping[str, Any], **options: Any) -> None:
     try:
         done.result()
     except Exception as error:  # Ray raises errors of many types
+        advice = UNWRITABLE if getattr(error, "filename", None) else "see Ray's logs in /tmp/ray"
         raise SimulationError(
-            f"backend.address={address}: cannot start or join Ray ({one_line(error)}); see Ray's logs in /tmp/ray"
+            f"backend.address={address}: cannot start or join Ray ({one_line(error)}); {advice}"
         ) from error
     _restore_sigterm()
 
