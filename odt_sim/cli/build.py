@@ -158,8 +158,16 @@ def _listed(config: DictConfig, key: str) -> Any:
 
 
 def _metrics(config: DictConfig) -> list[Callable[..., float | None]]:
-    """Return the functions that `metrics` names."""
-    return [imported(str(path), "metrics") for path in _listed(config, "metrics") or ()]
+    """Return the functions that `metrics` names.
+
+    Raises:
+        ConfigurationError: An entry is no name, or names nothing that can be imported.
+    """
+    paths = _listed(config, "metrics") or ()
+    for path in paths:
+        if not isinstance(path, str):
+            raise ConfigurationError(f"metrics: expected names of functions, such as mine.f1, found {path}")
+    return [imported(path, "metrics") for path in paths]
 
 
 def compares_upwards(config: DictConfig) -> bool:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +21,13 @@ class OwnMetric(NamedTuple):
     """A metric of the user.
 
     Attributes:
-        name: Its name in records and reports: that of the function.
+        name: Its name in records and reports: that of the function; of a `functools.partial` without a `__name__`, that of
+            the function within.
         function: Takes the outputs of `infer`, `[examples, ...]`, and the targets, and returns a number; None or NaN where
             the examples leave it undefined. With several outputs it takes two mappings by the outputs' names. Of an output
             with a mask or an ignored class it receives the positions that count, `[positions, ...]`.
-        higher_is_better: The function's attribute of that name; True without one.
+        higher_is_better: The function's attribute of that name, or that of the function within a `functools.partial`; True
+            without one.
     """
 
     name: str
@@ -43,16 +46,23 @@ def own_metrics(functions: Sequence[Callable[..., float | None]]) -> tuple[OwnMe
         raise ConfigurationError(f"metrics: expected a list of functions, found {name}; write [{name}]")
     found: dict[str, OwnMetric] = {}
     for function in functions:
-        name = getattr(function, "__name__", type(function).__name__)
+        name = _attribute(function, "__name__", type(function).__name__)
         if isinstance(function, type):
             raise ConfigurationError(f"metrics: expected functions, found the class {name}; name a function")
         if not callable(function) or not name.isidentifier():
             raise ConfigurationError(f"metrics: expected functions with a name, found {name}; define them by def")
         if name in found or (is_metric(name) and not is_own(name)):
             raise ConfigurationError(f"metrics: {name} is the name of another metric; rename the function")
-        found[name] = OwnMetric(name, function, bool(getattr(function, "higher_is_better", True)))
+        found[name] = OwnMetric(name, function, bool(_attribute(function, "higher_is_better", True)))
     know({metric.name: metric.higher_is_better for metric in found.values()})
     return tuple(found.values())
+
+
+def _attribute(function: Any, name: str, default: Any) -> Any:
+    """Return an attribute of a function, or of the one within a `partial`, which passes none on."""
+    while isinstance(function, partial) and not hasattr(function, name):
+        function = function.func
+    return getattr(function, name, default)
 
 
 def own_figures(

@@ -32,7 +32,7 @@ from odt_sim.simulation.evaluation import Row, not_evaluated
 from odt_sim.simulation.exclusion import advice, failures_after, listed, quarantined
 from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.messages import Messages, differ
-from odt_sim.simulation.sums import check_finite, check_tensors, mean
+from odt_sim.simulation.sums import check_combined, check_tensors, mean
 from odt_sim.strategies.base import ServerState, Strategy, Tensors, Updates
 
 
@@ -304,8 +304,9 @@ class Rounds:
         except ConfigurationError as error:
             raise SimulationError(f"round {round}: {error}; {flight.missing(trained)}") from error
         with job.aggregator_errors(f"in round {round}"):
-            updates = job.effective_aggregator.combine(mean(trained, job.participants), job.cohort, flight.random)
-            check_finite(updates.mean, "the combined update's")
+            given = mean(trained, job.participants)
+            updates = job.effective_aggregator.combine(given, job.cohort, flight.random)
+            check_combined(updates, given)
         return replace(updates, each={}) if updates.each and not job.strategy.keeps_updates else updates
 
 

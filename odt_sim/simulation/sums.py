@@ -112,6 +112,25 @@ def check_finite(tensors: Tensors, what: str) -> None:
             raise ValueError(f"{what} {name!r} holds NaN or infinity, expected finite numbers")
 
 
+def check_combined(combined: Any, given: Updates) -> None:
+    """Check what an aggregator made of finite updates.
+
+    Raises:
+        TypeError: It is no `Updates`, an entry is neither `Weights` nor an array, or an array where devices sent `Weights`.
+        ValueError: A value is NaN or infinite.
+    """
+    if not isinstance(combined, Updates):
+        raise TypeError(f"combine returned {type(combined).__name__}, expected Updates")
+    check_finite(combined.mean, "the combined update's")
+    single = next(iter(given.each.values())).tensors if given.each else {}
+    for name, tensor in combined.mean.items():
+        if isinstance(given.mean.get(name, single.get(name)), Weights) and not isinstance(tensor, Weights):
+            raise TypeError(
+                f"the combined update's {name!r} is an array, the devices sent Weights; "
+                "make it by with_numbers of odt_sim.aggregators.base"
+            )
+
+
 def _add_tensors(total: Trained, name: str, parts: Sequence[Trained]) -> None:
     """Add one tensor of the parts, in float64 and piece by piece."""
     if name not in total.sums:

@@ -212,6 +212,13 @@ def test_partition_that_fails_is_refused_in_one_line(overrides, message, tmp_pat
     assert "\n" not in str(caught.value)
 
 
+def test_metric_with_settings_is_refused():
+    with pytest.raises(
+        ConfigurationError, match=r"^metrics: expected names of functions, such as mine\.f1, found {'_tar"
+    ):
+        config.compares_upwards(composed(["metrics=[{_target_: mine.f1, _partial_: true}]"]))
+
+
 # --- models ------------------------------------------------------------------------------------------------------------
 
 

@@ -125,6 +125,11 @@ def test_partial_has_the_name_that_it_is_given():
     assert own_metrics([named])[0].name == "share"
 
 
+def test_partial_has_the_name_and_the_direction_of_its_function():
+    [metric] = own_metrics([functools.partial(functools.partial(largest_miss))])
+    assert (metric.name, metric.higher_is_better) == ("largest_miss", False)
+
+
 def test_target_of_a_metric_of_the_user_may_be_negative():
     def minus_cost(outputs, targets):
         return -1.0

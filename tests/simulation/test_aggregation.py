@@ -15,6 +15,7 @@ from odt_sim.aggregators import Aggregator, DifferentialPrivacy, Krum, Mean, Med
 from odt_sim.data import Dataset, federate, iid
 from odt_sim.device.runtime import Runtime
 from odt_sim.errors import CheckpointError, ConfigurationError, SimulationError, StrategyError
+from odt_sim.model.tensors import array_of
 from odt_sim.simulation.ray import RayBackend
 from odt_sim.strategies import FedAvg, FedProx, Local, Scaffold
 from odt_sim.strategies.base import Update, weights_of
@@ -225,6 +226,11 @@ class Explodes(Halves):
         return replace(updates, mean=LimitsToNothing().limit(updates.mean))
 
 
+class Flattens(Halves):
+    def combine(self, updates, cohort, random):
+        return replace(updates, mean={name: array_of(tensor) for name, tensor in updates.mean.items()})
+
+
 def test_aggregator_of_a_user_runs(moved):
     assert moved([2.0] * 7, Halves()) == pytest.approx(1, rel=1e-5)
 
@@ -236,7 +242,15 @@ def test_aggregator_of_a_user_runs(moved):
             Breaks,
             r"aggregator Breaks: failed on device 0 in round 1 with KeyError: 'weight' \(.*test_aggregation\.py:\d+\)",
         ),
-        (Forgets, r"aggregator Forgets: failed in round 1 with AttributeError: .*NoneType.*; correct it"),
+        (
+            Forgets,
+            r"aggregator Forgets: failed in round 1 with TypeError: combine returned NoneType, expected Updates; c",
+        ),
+        (
+            Flattens,
+            r"aggregator Flattens: failed in round 1 with TypeError: the combined update's 'weights' is an array, the "
+            r"devices sent Weights; make it by with_numbers",
+        ),
         (
             LimitsToNothing,
             r"aggregator LimitsToNothing: failed on device 0 in round 1 with ValueError: the limited update's 'weights' "
