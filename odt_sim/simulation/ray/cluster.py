@@ -1,5 +1,6 @@
 """Start a Ray for this process, or join a cluster."""
 
+import errno
 import logging
 import os
 import re
@@ -37,6 +38,9 @@ UNUSED_SERVICES = ("start_monitor", "start_log_monitor")
 
 DASHBOARD = "start_api_server"
 """The method that starts the dashboard's server; where `ray[default]` is installed, Ray's agents poll that server."""
+
+REFUSALS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
+"""The numbers of errors of the system with which a folder of Ray's cannot be made or written."""
 
 UNWRITABLE = "make it writable, or set HOME, for Ray's token, or RAY_TMPDIR to a writable folder"
 
@@ -138,7 +142,7 @@ def _init(address: str, runtime_env: Mapping[str, Any], **options: Any) -> None:
     try:
         done.result()
     except Exception as error:  # Ray raises errors of many types
-        advice = UNWRITABLE if getattr(error, "filename", None) else "see Ray's logs in /tmp/ray"
+        advice = UNWRITABLE if getattr(error, "errno", None) in REFUSALS else "see Ray's logs in /tmp/ray"
         raise SimulationError(
             f"backend.address={address}: cannot start or join Ray ({one_line(error)}); {advice}"
         ) from error
