@@ -68,9 +68,23 @@ _HOMES = {
 }
 """The module of each name; a name is imported at its first use, because subprocesses need few of them."""
 
+_PACKAGES = (
+    "aggregators",
+    "data",
+    "deploy",
+    "errors",
+    "export",
+    "fleet",
+    "observers",
+    "strategies",
+    "testing",
+    "trackers",
+)
+"""The modules with further names for a user's code; they are listed, and imported at their first use, too."""
+
 
 def __getattr__(name: str) -> Any:
-    """Import a name of `__all__`, or a module of the package.
+    """Import a name of `__all__`, or a module of the package; `__version__` is that of the installed package.
 
     Raises:
         AttributeError: There is no such name.
@@ -78,10 +92,12 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         value = globals()[name] = getattr(import_module(_HOMES[name]), name)
         return value
+    if name == "__version__":
+        return import_module("importlib.metadata").version("odt_sim")
     if find_spec(f"{__name__}.{name}"):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; expected one of {', '.join(__all__)}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *_PACKAGES, "__version__", *(name for name in globals() if name.startswith("__"))})

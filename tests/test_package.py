@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -48,6 +49,14 @@ def test_names_of_the_package_are_light() -> None:
     loaded = set(json.loads(child.stdout))
     assert "ai_edge_litert" in loaded
     assert not loaded & HEAVY
+
+
+def test_package_lists_what_a_user_needs() -> None:
+    names = {name for name in dir(odt_sim) if not name.startswith("_")}
+    assert {*odt_sim.__all__, "data", "strategies"} <= names
+    assert not [name for name in names if not hasattr(odt_sim, name)]
+    assert not {"find_spec", "import_module"} & names
+    assert odt_sim.__version__ == version("odt_sim")
 
 
 def test_unknown_name_of_the_package_is_an_attribute_error() -> None:
