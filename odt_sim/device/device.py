@@ -94,7 +94,7 @@ class Device:
             id: The device's number.
             round: The current round.
             plan: The default plan; one epoch by default.
-            pool: The interpreters to share; a new pool by default.
+            pool: The interpreters to share with other devices of the model, `RuntimePool(model)`; a new pool by default.
             metrics: Metrics of the user, which `evaluate` adds to those of the task.
 
         Raises:
