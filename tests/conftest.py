@@ -1,5 +1,6 @@
 """Session fixtures: models that tests share, exported once in another process so that TensorFlow stays out of this one."""
 
+import gc
 import hashlib
 import os
 import sys
@@ -50,6 +51,15 @@ TRANSFER = {
 LINEAR = {"_target_": "odt_sim.export.zoo.softmax_regression", "input_shape": [6], "classes": 2}
 CLOUDS = {**LINEAR, "classes": 3}
 SMALL = {"loss": "sparse_categorical_crossentropy", "batch_size": 4, "seed": 0}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Leave all that collecting makes out of garbage collections, which take long in a process full of objects."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
