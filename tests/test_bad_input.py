@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from odt_sim.cli.main import main
+from odt_sim.cli.run import launch
 
 COMMAND = [sys.executable, "-c", "import sys; from odt_sim.cli.main import main; sys.exit(main())"]
 BASE = ["model=softmax", "backend=serial", "run.rounds=2", "fleet.devices=4", "fleet.unseen=1"]
@@ -71,7 +72,7 @@ def folder(tmp_path_factory, softmax, foreign):
         np.savez(folder / f"{name}.npz", **content)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert main(["run", *BASE, "hydra.run.dir=earlier"]) == 0
+        assert launch([*BASE, "hydra.run.dir=earlier"]).failed == 0
     return folder
 
 
@@ -247,11 +248,11 @@ def test_worker_that_dies_while_starting_is_reported(refused):
 
 
 def test_damaged_checkpoint_falls_back_or_is_refused(refused, folder, capfd):
-    assert main(["run", *BASE, "hydra.run.dir=damaged"]) == 0
+    assert launch([*BASE, "hydra.run.dir=damaged"]).failed == 0
     before, last = (folder / "damaged" / "checkpoint" / f"server.{round}.safetensors" for round in (1, 2))
     last.write_bytes(last.read_bytes()[:-7])
     capfd.readouterr()
-    assert main(["run", "run.resume=damaged"]) == 0
+    assert launch(["run.resume=damaged"]).failed == 0
     warning = rf"^warning {last}: damaged.*; restore it from a backup: the run resumes after round 1$"
     assert re.search(warning, capfd.readouterr().err, re.M)
     for path in (before, last):
@@ -309,7 +310,7 @@ def test_run_resumes_after_a_failed_write(folder, softmax, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     committed = len((folder / "full" / "rounds.jsonl").read_text().splitlines())
     assert 2 < committed < 500
-    assert main(["run", "run.resume=full", f"run.rounds={committed + 2}"]) == 0
+    assert launch(["run.resume=full", f"run.rounds={committed + 2}"]).failed == 0
     assert len((folder / "full" / "rounds.jsonl").read_text().splitlines()) == committed + 2
 
 

@@ -78,14 +78,14 @@ def test_command_line_with_an_added_key_resumes_its_run(run, folder):
     assert rounds(folder / "out") == [1, 2]
 
 
-def test_interrupted_run_prints_how_to_resume_from_the_first_folder(odt_sim, folder, monkeypatch):
+def test_interrupted_run_prints_how_to_resume_from_the_first_folder(odt_sim, run, folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     given = ["strategy._target_=mine.Interrupted", *FEW, "run.storage=kept", "hydra.run.dir=out"]
     code, _, error = odt_sim("run", *given, "hydra.job.chdir=true")
     assert code == 130, error
     assert error.splitlines()[-1] == "interrupted; resume with: odt-sim run run.resume=out"
     assert {path.parent for path in folder.rglob("server.1.safetensors")} == {folder / "kept"}
-    assert odt_sim("run", "run.resume=out")[0] == 0
+    assert run("run.resume=out")[0] == 0
     assert rounds(folder / "out") == [1, 2]
 
 

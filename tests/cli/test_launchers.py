@@ -23,7 +23,7 @@ def odt_sim():
 
 
 @pytest.mark.slow
-def test_submitit_runs_resumes_and_compares_a_sweep(odt_sim, folder):
+def test_submitit_runs_resumes_and_compares_a_sweep(odt_sim, run, folder):
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     given = ["-m", "strategy._target_=mine.Halfway,mine.FailsOnce", *FEW, "run.rounds=3"]
     code, out, error = odt_sim("run", *given, *SUBMITIT, "hydra.sweep.dir=sweep")
@@ -36,7 +36,7 @@ def test_submitit_runs_resumes_and_compares_a_sweep(odt_sim, folder):
     assert code == 0, error
     logs = "".join(path.read_text() for path in sorted((folder / "sweep" / ".submitit").rglob("*_log.err")))
     assert logs.count("done already: sweep/0") == 1
-    assert odt_sim("run", *given, "hydra.sweep.dir=whole")[0] == 0
+    assert run(*given, "hydra.sweep.dir=whole")[0] == 0
     for job in "01":
         ends = [(folder / name / job / "rounds.jsonl").read_text().count('"round"') for name in ("sweep", "whole")]
         assert ends == [3, 3]

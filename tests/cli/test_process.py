@@ -14,7 +14,7 @@ import pytest
 from command_process import COMMAND
 from commands import FEW, lines, runs
 
-from odt_sim.cli.main import main
+from odt_sim.cli.run import launch
 
 
 @pytest.mark.slow
@@ -100,8 +100,8 @@ def test_interrupted_run_ends_soon_and_can_be_resumed(folder, backend, number, c
     assert err.splitlines()[-1] == hint
     assert "Traceback" not in err
     committed = len(lines(run / "rounds.jsonl"))
-    arguments = [*shlex.split(hint.partition("odt-sim ")[2]), "backend=serial", f"run.rounds={committed + 1}"]
-    assert main(arguments) == 0
+    arguments = [*shlex.split(hint.partition("odt-sim run ")[2]), "backend=serial", f"run.rounds={committed + 1}"]
+    assert launch(arguments).failed == 0
     assert [row["round"] for row in lines(run / "rounds.jsonl")] == list(range(1, committed + 2))
 
 

@@ -97,12 +97,12 @@ def test_more_rounds_continue_every_job(run, sweep):
 
 
 @pytest.mark.slow
-def test_interrupted_sweep_says_how_to_resume(odt_sim, folder):
+def test_interrupted_sweep_says_how_to_resume(odt_sim, run, folder):
     interrupted = ["strategy._target_=mine.Interrupted,mine.Halfway", *FEW, "hydra.sweep.dir=sweep"]
     code, _, error = odt_sim("run", "-m", *interrupted)
     assert code == 130
     assert error.splitlines()[-1] == "interrupted; resume with: odt-sim run run.resume=sweep"
-    code, _, error = odt_sim("run", RESUME)
+    code, error = run(RESUME)
     assert code == 0, error
     assert [len(lines(path / "rounds.jsonl")) for path in runs(folder)] == [2, 2]
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from odt_sim import TrainableModel
-from odt_sim.cli.main import main
+from odt_sim.cli.run import launch
 from tests.cluster.conftest import SECONDS as START
 from tests.cluster.conftest import Head
 from tests.torture.disturbed import COMMAND, outcome
@@ -36,20 +37,21 @@ def test_submitted_run_equals_the_serial_one(
     sent.mkdir()
     (sent / "theirs.py").write_text(THEIRS)
     monkeypatch.syspath_prepend(sent)
-    assert main(["run", *GIVEN, "backend=serial", f"hydra.run.dir={tmp_path}/serial"]) == 0
+    assert launch([*GIVEN, "backend=serial", f"hydra.run.dir={tmp_path}/serial"]).failed == 0
     ray, odt_sim = (Path(sys.executable).with_name(name) for name in ("ray", "odt-sim"))
-    command = [ray, "job", "submit", f"--address={head.dashboard}", f"--working-dir={sent}", "--", odt_sim, "run"]
+    command = [ray, "job", "submit", f"--address={head.dashboard}", f"--working-dir={sent}", "--", "sh", "-c"]
     there = ["backend.address=auto", f"hydra.run.dir={tmp_path}/submitted"]
-    done = submitted([*command, *GIVEN, *there], {**os.environ, **head.environment})
+    lost = ["--multirun", *GIVEN, "run.rounds=1", "seed=0", "backend.address=auto", f"hydra.run.dir={tmp_path}/ignored"]
+    both = " && ".join(shlex.join([str(odt_sim), "run", *given]) for given in ([*GIVEN, *there], lost))
+    done = submitted([*command, both], {**os.environ, **head.environment})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "succeeded" in done.stdout
     assert outcome(tmp_path / "submitted") == outcome(tmp_path / "serial")
-    assert "temporary copy" not in done.stdout
-    lost = ["--multirun", *GIVEN, "run.rounds=1", "seed=0", "backend.address=auto", f"hydra.run.dir={tmp_path}/ignored"]
-    done = submitted([*command, *lost], {**os.environ, **head.environment})
-    assert "warning hydra.run.dir is ignored with -m; name the sweep's folder by hydra.sweep.dir" in done.stdout
-    assert "warning results go to Ray's temporary copy of your folder; name a folder that lasts" in done.stdout
-    assert re.search(r"^report: /\S+/working_dir_files/\S+/report\.html$", done.stdout, re.MULTILINE)
+    ignored = "warning hydra.run.dir is ignored with -m; name the sweep's folder by hydra.sweep.dir"
+    of_run, of_sweep = done.stdout.split(ignored)
+    assert "temporary copy" not in of_run
+    assert "warning results go to Ray's temporary copy of your folder; name a folder that lasts" in of_sweep
+    assert re.search(r"^report: /\S+/working_dir_files/\S+/report\.html$", of_sweep, re.MULTILINE)
 
 
 def submitted(command: list[Any], environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
@@ -96,7 +98,7 @@ def test_node_that_joins_is_used_and_changes_no_bit(head: Head, softmax: Trainab
     theirs.mkdir()
     (theirs / "growing.py").write_text(SEEN_ON)
     monkeypatch.syspath_prepend(theirs)
-    assert main(["run", *JOINING, "backend=serial", f"hydra.run.dir={tmp_path}/serial"]) == 0
+    assert launch([*JOINING, "backend=serial", f"hydra.run.dir={tmp_path}/serial"]).failed == 0
     there = [f"backend.address={head.address}", f"hydra.run.dir={tmp_path}/grown"]
     environment = {**os.environ, **head.environment, "PYTHONPATH": str(theirs)}
     seen.mkdir()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from odt_sim import TrainableModel
-from odt_sim.cli.main import main
+from odt_sim.cli.run import launch
 from tests.cluster.conftest import S3
 from tests.torture.disturbed import Disturbed, Moment, outcome
 
@@ -12,7 +12,7 @@ GIVEN = ["model=softmax", "strategy=ditto", "fleet.devices=6", "fleet.unseen=2",
 
 def test_killed_run_resumes_from_s3_to_the_same_bits(s3: S3, softmax: TrainableModel, tmp_path: Path) -> None:
     """Two actors keep their devices' states in the bucket; SIGKILL ends the coordinator after round 3 or later."""
-    assert main(["run", *GIVEN, "backend=serial", f"hydra.run.dir={tmp_path}/serial"]) == 0
+    assert launch([*GIVEN, "backend=serial", f"hydra.run.dir={tmp_path}/serial"]).failed == 0
     there = ["backend.actors=2", "run.storage=s3://bucket/killed"]
     run = Disturbed(tmp_path / "killed", [*GIVEN, *there], seed=0, **s3.environment)
     try:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from odt_sim.cli import build as config
-from odt_sim.cli.main import main
 from odt_sim.cli.overrides import composed
+from odt_sim.cli.run import launch
 from odt_sim.device.plan import own_learning_rate
 from odt_sim.errors import ConfigurationError
 from odt_sim.persistence.run import RunFolder
@@ -63,7 +63,7 @@ def test_two_different_default_rates_are_refused():
 def test_adam_learns_at_its_own_learning_rate(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     overrides = ["model=digits_mlp", "model.optimizer.name=Adam", "backend=serial", "run.rounds=20", "train.epochs=5"]
-    assert main(["run", *overrides, "hydra.run.dir=run"]) == 0
+    assert launch([*overrides, "hydra.run.dir=run"]).failed == 0
     summary = RunFolder(tmp_path / "run").summary()
     assert summary.settings["train.learning_rate"] == "0.001"
     assert summary.metrics["accuracy"]["weighted_mean"] > 0.8
@@ -73,7 +73,8 @@ def test_run_follows_a_schedule(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     schedule = "{name: CosineDecay, initial_learning_rate: 0.1, decay_steps: 30}"
     overrides = [f"model.optimizer={{name: SGD, learning_rate: {schedule}}}", "strategy=scaffold", "fleet.devices=5"]
-    assert main(["run", "model=softmax", *overrides, "backend=serial", "run.rounds=3", "hydra.run.dir=run"]) == 0
+    given = ["model=softmax", *overrides, "backend=serial", "run.rounds=3", "hydra.run.dir=run"]
+    assert launch(given).failed == 0
     folder = RunFolder(tmp_path / "run")
     assert folder.summary().settings["train.learning_rate"] == "schedule"
     assert folder.summary().metrics["accuracy"]["weighted_mean"] > 0.6

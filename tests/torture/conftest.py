@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from disturbed import outcome
 
-from odt_sim.cli.main import main
+from odt_sim.cli.run import launch
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,7 +27,7 @@ def undisturbed(tmp_path: Path, digits_mlp: Any) -> Callable[..., dict[str, Any]
     """Return a function that runs in one process, undisturbed."""
 
     def run(*overrides: str) -> dict[str, Any]:
-        assert main(["run", *overrides, "backend=serial", f"hydra.run.dir={tmp_path}/undisturbed"]) == 0
+        assert launch([*overrides, "backend=serial", f"hydra.run.dir={tmp_path}/undisturbed"]).failed == 0
         return outcome(tmp_path / "undisturbed")
 
     return run
