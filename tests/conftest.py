@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -54,12 +54,14 @@ SMALL = {"loss": "sparse_categorical_crossentropy", "batch_size": 4, "seed": 0}
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection() -> Generator[None, object, object]:
     """Leave all that collecting makes out of garbage collections, which take long in a process full of objects."""
     gc.disable()
-    yield
-    gc.freeze()
-    gc.enable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
