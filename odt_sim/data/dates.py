@@ -24,20 +24,22 @@ def nanoseconds(column: Any, where: str, pandas: Any) -> Array:
         pandas: The module.
 
     Raises:
-        ValueError: A value is no date, or of another form than the first.
+        ValueError: A value is no date, of another form than the first, or not in the years 1678 to 2261.
         TypeError: A value is no date.
     """
     dates = pandas.to_datetime(column, dayfirst=_day_first(column, where))
-    return np.asarray(dates.to_numpy("datetime64[ns]").astype(np.int64))
+    if (missing := dates.isna()).any():  # such as NaT as text
+        raise ValueError(f"{column[missing].iloc[0]!r} is no date")
+    return np.asarray(pandas.DatetimeIndex(dates).as_unit("ns").asi8)
 
 
 def _day_first(column: Any, where: str) -> bool:
     """Return whether dates that begin with day and month have the day first."""
     if column.dtype.kind == "M":  # they are dates already
         return False
-    found = [_TWO_NUMBERS.match(value) if isinstance(value, str) else None for value in column]
-    pairs = {(int(match[1]), int(match[2])) for match in found if match}
-    if not all(found) or any(second > MONTHS for _, second in pairs):
+    found = {_two_numbers(value) for value in column.tolist()}
+    pairs = {pair for pair in found if pair}
+    if None in found or any(second > MONTHS for _, second in pairs):
         return False
     if any(first > MONTHS for first, _ in pairs):
         return True
@@ -48,3 +50,8 @@ def _day_first(column: Any, where: str) -> bool:
             stacklevel=2,
         )
     return False
+
+
+def _two_numbers(value: Any) -> tuple[int, int] | None:
+    found = _TWO_NUMBERS.match(value) if isinstance(value, str) else None
+    return (int(found[1]), int(found[2])) if found else None

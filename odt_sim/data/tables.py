@@ -224,8 +224,9 @@ def _times(name: str, frame: Any, times: str | None) -> Array | None:
     try:
         return nanoseconds(column, f"data {name}: column {times!r}", _pandas())
     except (ValueError, TypeError) as error:
+        reason = str(error).partition(". You might want to try:")[0]  # pandas adds advice on its own options
         raise DataError(
-            f"data {name}: column {times!r} holds neither numbers nor dates ({error}); choose another"
+            f"data {name}: column {times!r} holds neither numbers nor dates ({reason}); choose another"
         ) from error
 
 

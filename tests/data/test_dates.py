@@ -34,3 +34,14 @@ def test_dates_of_one_meaning_need_no_warning():
 def test_days_and_months_in_both_orders_are_refused():
     with pytest.raises(ValueError, match="13/04/2025"):
         days("04/13/2025", "13/04/2025")
+
+
+@pytest.mark.parametrize("text", ["NaT", ""])
+def test_text_that_is_no_date_is_refused(text):
+    with pytest.raises(ValueError, match=f"^'{text}' is no date$"):
+        days("2025-03-04", text)
+
+
+def test_years_beyond_nanoseconds_are_refused():
+    with pytest.raises(ValueError, match="9999-12-31"):
+        days("2025-03-04", "9999-12-31")
