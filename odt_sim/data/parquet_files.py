@@ -22,6 +22,7 @@ from odt_sim.errors import DataError
 from odt_sim.model.names import full
 
 LARGEST_PIECE = 1 << 16  # rows
+_INTEGER = re.compile(r"0|-?[1-9]\d*")  # as Python writes it
 
 
 def parquet(
@@ -173,13 +174,15 @@ class _Files:
 def _dataset(folder: Path, paths: Sequence[Path], users: str | None) -> tuple[Any, bool]:
     """Return the files of a folder as a `pyarrow.dataset.Dataset`, and whether the users of its folders are read as text.
 
-    Arrow takes `user=007` for 7, which may be another user.
+    Arrow takes `user=007` and `user=0x7` for 7, which may be another user.
     """
     partitioning, base = arrow("pyarrow.dataset").partitioning, str(folder)
     dataset = _opened_all(paths, partitioning=partitioning(flavor="hive"), partition_base_dir=base)
     types = dataset.partitioning.schema
-    padded = re.compile(rf"{re.escape(users or '')}=-?0\d+")
-    if users not in types.names or not any(padded.fullmatch(part) for path in paths for part in path.parts):
+    if users not in types.names or not arrow().types.is_integer(types.field(users).type):
+        return dataset, False
+    parts = {part for path in paths for part in path.relative_to(folder).parts if part.startswith(f"{users}=")}
+    if all(_INTEGER.fullmatch(part.removeprefix(f"{users}=")) for part in parts):
         return dataset, False
     types = types.set(types.get_field_index(users), arrow().field(users, arrow().string()))
     hive = partitioning(types, flavor="hive")

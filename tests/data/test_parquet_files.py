@@ -89,12 +89,16 @@ def test_folders_of_a_partition_give_a_column(tmp_path, stores):
     assert (found.x.ravel().tolist(), found.users.tolist()) == ([5, 1, 2], [3, 7, 7])
 
 
-def test_numbers_of_folders_stay_as_written(tmp_path, stores):
-    for user in ("007", "7"):
-        (tmp_path / "data" / "day=3" / f"user={user}").mkdir(parents=True)
-        pq.write_table(pa.table({"age": [1], "y": [0]}), tmp_path / "data" / "day=3" / f"user={user}" / "a.parquet")
-    found = parquet(tmp_path / "data", "y", "user", store=stores)
-    assert (found.x.tolist(), found.users.tolist()) == ([[1, 3], [1, 3]], ["007", "7"])
+@pytest.mark.parametrize(
+    ("written", "users"), [(("007", "7"), ["007", "7"]), (("0x10", "16"), ["0x10", "16"]), (("-7", "0"), [-7, 0])]
+)
+def test_users_of_folders_stay_as_written(tmp_path, stores, written, users):
+    folder = tmp_path / "user=01"  # around the data, and so no user of it
+    for user in written:
+        (folder / "day=3" / f"user={user}").mkdir(parents=True)
+        pq.write_table(pa.table({"age": [1], "y": [0]}), folder / "day=3" / f"user={user}" / "a.parquet")
+    found = parquet(folder, "y", "user", store=stores)
+    assert (found.x.tolist(), found.users.tolist()) == ([[1, 3], [1, 3]], users)
 
 
 def test_dates_are_times(tmp_path, stores):
