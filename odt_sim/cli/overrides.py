@@ -328,11 +328,11 @@ def key_and_value(argument: str) -> tuple[str, Any]:
     """Return the key that an override sets, and the value.
 
     Raises:
-        ConfigurationError: It is no override.
+        ConfigurationError: It is no override, deletes a key, or gives it several values.
     """
     override = _parsed(argument)
-    if override is None:
-        raise ConfigurationError(f"{argument}: expected KEY=VALUE")
+    if override is None or override.is_delete() or override.is_sweep_override():
+        raise ConfigurationError(f"{argument}: expected KEY=VALUE, with one value")
     return override.key_or_group, override.value()
 
 

@@ -74,6 +74,9 @@ def test_data_that_has_moved_is_found_and_other_data_is_refused(odt_sim, run, fo
         1,
         "error: strategy=local: expected a setting of the run's data, such as data.path=...\n",
     )
+    for override in ("data.path=few.npz,moved/few.npz", "~data.path"):
+        code, _, errors = odt_sim("deploy", "mine", override, "--device", "0")
+        assert (code, errors) == (1, f"error: {override}: expected KEY=VALUE, with one value\n")
 
 
 def test_several_runs_are_named(odt_sim, run, folder):
