@@ -119,7 +119,8 @@ def named_start(folder: Path | None) -> Iterator[None]:
             else None
         )
         if started and started != Path.cwd():
-            moved = ", or say where the data is: data.path=..." if not _imports(error) else ""
+            data = isinstance(error, DataError) and not _imports(error)
+            moved = ", or say where the data is: data.path=..." if data else ""
             error.args = (
                 f"{error}; the run was started in {started}, to which its paths are relative: run the command there{moved}",
             )

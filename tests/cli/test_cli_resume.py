@@ -9,6 +9,8 @@ import pytest
 from commands import FEW, lines, runs
 from safetensors.numpy import load_file
 
+from odt_sim.cli.saved_config import named_start
+from odt_sim.errors import ExportError
 from odt_sim.persistence.lock import locked
 
 FAILS = ["strategy._target_=mine.FailsOnce", *FEW, "run.rounds=3"]
@@ -60,6 +62,9 @@ def test_data_that_is_not_found_from_another_folder_names_where_the_run_was_star
         f"; the run was started in {folder}, to which its paths are relative: run the command there, or say "
         "where the data is: data.path=...\n"
     )
+    expected = r"no such file; the run was started in .*: run the command there$"
+    with pytest.raises(ExportError, match=expected), named_start(folder / "out"):
+        raise ExportError("net.keras: no such file")
 
 
 def test_changed_settings_of_a_resumed_run_are_saved(run, folder):
