@@ -65,7 +65,7 @@ def wait(condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
 
 
 def simulation(
-    model: TrainableModel, strategy: Strategy, directory: Path, backend: Backend | None, rounds: int = 3, **fleet: Any
+    model: TrainableModel, strategy: Strategy, directory: Path, backend: Backend | None, rounds: int = 5, **fleet: Any
 ) -> Simulation:
     data = federate(digits(), iid, PHONES, 0)
     plan = TrainingPlan(steps=3)
@@ -92,7 +92,7 @@ def backend(assets: Path) -> PhonesBackend:
     return PhonesBackend(phones=PHONES, host="127.0.0.1", port=0, assets=str(assets))
 
 
-def tensors(directory: Path, round: int) -> dict[str, Any]:
+def tensors(directory: Path, round: int = 5) -> dict[str, Any]:
     """The server's state after a round, and the states that devices kept in it."""
     checkpoint = directory / "checkpoint"
     states = sorted(checkpoint.glob(f"devices/*/*.{round}.safetensors"))
@@ -117,7 +117,7 @@ def test_three_browsers_give_the_weights_of_the_simulation(
     address = running.address()
     with joined(browser, address), joined(browser, address), joined(browser, address):
         running.finish()
-    assert_same_results(real, simulated, 3)
+    assert_same_results(real, simulated, 5)
 
 
 def assert_same_results(real: Path, simulated: Path, round: int) -> None:

@@ -12,7 +12,7 @@ CLASSES = 5
 
 @dataclass(frozen=True)
 class Case:
-    """A model that Keras and LiteRT train side by side for some steps.
+    """A model that Keras and LiteRT train side by side for five steps.
 
     Attributes:
         name: The test's id.
