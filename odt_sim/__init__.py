@@ -1,8 +1,14 @@
 """Simulates on-device training over a fleet, with the very `.tflite` file that ships to phones."""
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+if sys.platform == "win32":
+    raise ImportError(
+        "odt_sim: expected Linux or macOS, found Windows; use its Linux: https://learn.microsoft.com/windows/wsl"
+    )
 
 if TYPE_CHECKING:
     from odt_sim import plot

@@ -77,6 +77,15 @@ def sync_names(folder: Path) -> None:
             raise unwritable(folder, error) from error
 
 
+def sync_content(descriptor: int) -> None:
+    """Make the content of an open file durable.
+
+    Raises:
+        OSError: The disk reports an error.
+    """
+    getattr(os, "fdatasync", os.fsync)(descriptor)  # macOS has no fdatasync
+
+
 def sync_file_system(folder: Path) -> None:
     """Make everything durable that was written to a folder's file system.
 
@@ -86,7 +95,9 @@ def sync_file_system(folder: Path) -> None:
     try:
         descriptor = os.open(folder, os.O_RDONLY)
         try:
-            if _libc.syncfs(descriptor):
+            if not hasattr(_libc, "syncfs"):  # on macOS
+                os.sync()
+            elif _libc.syncfs(descriptor):
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         finally:
             os.close(descriptor)

@@ -19,12 +19,13 @@ def environment(more: Mapping[str, str]) -> dict[str, str]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Have this process get SIGTERM as soon as its parent ends, even if that is killed.
+    """Have this process get SIGTERM as soon as its parent ends, even if that is killed; macOS cannot.
 
     Args:
         parent: The parent's process id; if it has ended already, this process exits.
     """
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         sys.exit(128 + signal.SIGTERM)
 

@@ -62,6 +62,8 @@ def _zeros(tensor: TensorInfo, rows: int) -> Array:
 def limit_resources(seconds: float) -> int:
     """Limit this process to `seconds` of CPU time and three quarters of the memory, without writing files.
 
+    macOS limits no memory.
+
     Returns:
         The memory limit in bytes.
     """
@@ -72,6 +74,8 @@ def limit_resources(seconds: float) -> int:
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
+        if kind == resource.RLIMIT_AS and sys.platform != "linux":
+            continue
         _, hard = resource.getrlimit(kind)
         resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
     return memory

@@ -6,7 +6,6 @@ All are strict JSON: a number that is not finite becomes null. A killed run may 
 
 import json
 import math
-import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from odt_sim.errors import CheckpointError
-from odt_sim.files import sync_names, unwritable, write_file
+from odt_sim.files import sync_content, sync_names, unwritable, write_file
 from odt_sim.persistence.records import DeviceRecord, RoundRecord
 from odt_sim.persistence.summary import Summary
 from odt_sim.persistence.timeline import TimelineRecord
@@ -67,7 +66,7 @@ class RunFolder:
                 try:
                     if file.write(lines) != len(lines):
                         raise OSError(None, "only a part of a line was written")
-                    os.fdatasync(file.fileno())
+                    sync_content(file.fileno())
                     if not size:
                         sync_names(self.path)
                 except OSError:

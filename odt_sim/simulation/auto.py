@@ -12,6 +12,7 @@ from odt_sim.simulation.job import Job, Task, Trained
 from odt_sim.simulation.messages import Messages
 from odt_sim.simulation.pace import Paces, Place
 from odt_sim.simulation.processes import ProcessesBackend
+from odt_sim.simulation.processes.backend import CAN_FORK
 
 LONG = 0.02  # seconds of a round in which messages between processes, about 1 ms, do not matter
 SURELY = 0.95  # forks are kept only if rounds take less than this part of what they take without
@@ -104,7 +105,8 @@ class AutoBackend:
             return
         self._processes.alone.open(job)
         if self._processes.processes == 1:
-            self._settle("this process", self._processes.alone, "this process: one core")
+            reason = "one core" if CAN_FORK else "backend=ray takes all cores"
+            self._settle("this process", self._processes.alone, f"this process: {reason}")
         else:
             self.choice = "processes"
             self._try_processes()

@@ -1,5 +1,6 @@
 """The backend that runs blocks in this process and in forks of it, one for each further core."""
 
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -21,6 +22,9 @@ AHEAD = 8
 
 TOGETHER = 4
 """Results that are added at once."""
+
+CAN_FORK = sys.platform == "linux"
+"""Whether forks of this process can run devices: macOS' libraries may crash in a fork that starts no other program."""
 
 
 class ProcessesBackend:
@@ -49,7 +53,7 @@ class ProcessesBackend:
         if processes is not None and (isinstance(processes, bool) or not isinstance(processes, int) or processes < 1):
             raise ConfigurationError(f"backend.processes: expected null or a number of at least 1, found {processes!r}")
         self.runtime = RuntimeChoice(runtime, runtime_python)
-        self.processes = processes or cores()
+        self.processes = processes or (cores() if CAN_FORK else 1)
         self.alone = SerialBackend(runtime, runtime_python)
         self._opened: tuple[Job, Crew] | None = None
 
@@ -61,9 +65,13 @@ class ProcessesBackend:
 
         Raises:
             FileError: The run's storage cannot be written.
-            ConfigurationError: Devices have a time limit.
+            ConfigurationError: Devices have a time limit, or this system is not Linux.
             SimulationError: See `start_helpers`.
         """
+        if not CAN_FORK:
+            raise ConfigurationError(
+                "backend: processes runs on Linux alone; use backend=ray, which takes all cores, or serial"
+            )
         if job.fleet.timeout is not None:
             raise ConfigurationError(
                 f"fleet.timeout: expected null with backend=processes, found {job.fleet.timeout:g}; only Ray replaces "
