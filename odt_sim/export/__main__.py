@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from odt_sim.device.verification_process import call_signatures
-from odt_sim.errors import ConfigurationError, ExportError, ExportWarning, OdtSimError
+from odt_sim.errors import ExportError, ExportWarning, OdtSimError
 from odt_sim.export.cache import ADDED, ERROR_MARK, OPTIONS, WARNING_MARK
 from odt_sim.model.verification import remember
 from odt_sim.user_code import imported
@@ -92,7 +92,7 @@ def _build(spec: Mapping[str, Any]) -> Any:
         raise ExportError(
             f"model.build: {target} called sys.exit({error.code!r}); return a Keras model, or raise an exception"
         ) from error
-    except ConfigurationError as error:
+    except OdtSimError as error:
         raise ExportError(str(error)) from error
     except Exception as error:  # user code may raise anything
         raise ExportError(f"model.build: {target} failed: {_one_line(error)}") from error

@@ -12,6 +12,7 @@ from odt_sim.export.lowering import Trace
 from odt_sim.export.parameters import leaf_layers
 from odt_sim.export.precision import MIXED, warn_of_mixed
 from odt_sim.export.quantization import quantized
+from odt_sim.export.sources import FROM_KERAS_2
 from odt_sim.model.manifest import GROUPS
 
 FLAVOURS = ("builtin", "flex")
@@ -21,6 +22,8 @@ def check_model(model: Any, batch_size: int | None) -> None:
     """Check a model, its layers and the batch size."""
     if keras.backend.backend() != "tensorflow":
         raise ExportError(OTHER_BACKEND.format(found=keras.backend.backend()))
+    if any(base.__module__.startswith("tf_keras.") for base in type(model).__mro__):
+        raise ExportError(f"model: expected a model of Keras 3, found one of tf_keras, Keras 2; {FROM_KERAS_2}")
     if not isinstance(model, keras.Model):
         raise ExportError(
             f"model: expected a built Keras model, or the path of one, found {type(model).__name__}; see docs/export.md"

@@ -1,10 +1,12 @@
 """Load the model of an export: a Keras model, a file that Keras wrote, or a SavedModel."""
 
+import json
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import keras
 import tensorflow as tf
@@ -16,6 +18,7 @@ from odt_sim.export.tracing import Function
 
 SUFFIXES = (".keras", ".h5", ".hdf5")
 PYTORCH = (".pt", ".pth", ".pt2")
+FROM_KERAS_2 = "save it there by model.save('model.h5'), and export that file"
 
 
 def model_of(source: Any, example: Any = None, batch_size: int | None = None, *, compiled: bool = False) -> Any:
@@ -55,11 +58,22 @@ def _loaded(path: Path, *, compiled: bool) -> keras.Model:
     try:
         return keras.saving.load_model(path, compile=compiled)
     except Exception as error:  # Keras and its readers raise many types
+        if (version := _version(path)).startswith("2."):
+            raise ExportError(
+                f"{path}: expected a file of Keras 3, found one of Keras {version}; {FROM_KERAS_2}"
+            ) from error
         line = " ".join(str(error).split())[:200]
         raise ExportError(
             f"{path}: Keras cannot load a whole model from it ({line}); save it by model.save, and pass a model with custom "
             "classes as an object"
         ) from error
+
+
+def _version(path: Path) -> str:
+    """Return the version of Keras that wrote a `.keras` file; an empty text for other files."""
+    with suppress(BadZipFile, KeyError, ValueError, OSError), ZipFile(path) as file:
+        return str(json.loads(file.read("metadata.json"))["keras_version"])
+    return ""
 
 
 ENDPOINTS = ("serving_default", "serve")  # the names of TensorFlow and of Keras 3

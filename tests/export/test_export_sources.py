@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import h5py
 import keras
@@ -14,6 +15,7 @@ from keras.src.legacy.saving import legacy_h5_format
 
 from odt_sim.errors import ExportError, FileError
 from odt_sim.export import export_model, zoo
+from odt_sim.export.model_checks import check_model
 from odt_sim.model.trainable import TrainableModel
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # Keras, where it saves, of numpy 2
@@ -161,9 +163,25 @@ def saved(signatures: tuple[str, ...], path: Path) -> Path:
     return path
 
 
+def of_keras_2(path: Path) -> Path:
+    with ZipFile(path, "w") as file:
+        file.writestr("metadata.json", '{"keras_version": "2.15.0"}')
+    return path
+
+
+def test_model_of_keras_2_is_refused() -> None:
+    legacy = type("Sequential", (), {"__module__": "tf_keras.src.engine.sequential"})
+    with pytest.raises(ExportError, match=r"expected a model of Keras 3, found one of tf_keras, Keras 2; .*\.h5"):
+        check_model(legacy(), None)
+
+
 REFUSED = [
     (lambda folder: folder / "gone.keras", r"gone\.keras: no such file; give a Keras model, a \.keras"),
     (lambda folder: write(folder / "m.txt"), r"m\.txt: expected a file that ends in \.keras, \.h5"),
+    (
+        lambda folder: of_keras_2(folder / "m.keras"),
+        r"m\.keras: expected a file of Keras 3, found one of Keras 2\.15\.0; .*\.h5",
+    ),
     (lambda folder: write(folder / "m.keras"), r"m\.keras: Keras cannot load a whole model from it .*model\.save"),
     (lambda folder: folder, r"no SavedModel that can be read .*give the directory of one"),
     (lambda folder: saved(("train",), folder / "s"), r"'train' of its own; use odt_sim\.export\.convert_saved_model"),
