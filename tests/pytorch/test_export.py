@@ -1,6 +1,9 @@
 """PyTorch modules compute and train as in PyTorch."""
 
 import copy
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -291,3 +294,17 @@ def test_parts_of_pytorch_that_keras_replaces_are_refused(
     given = {"example": torch.zeros(2, 3), "loss": "sparse_categorical_crossentropy", "optimizer": "SGD", **settings}
     with pytest.raises(ExportError, match=message):
         export_model(torch.nn.Linear(3, 2), tmp_path / "m.tflite", **given)
+
+
+TRACED = """
+import torch
+from odt_sim.export.pytorch.module import keras_model
+keras_model(torch.nn.Linear(2, 1), torch.zeros(1, 2), 1)
+"""
+
+
+def test_triton_is_not_loaded_beside_tensorflow(tmp_path: Path) -> None:
+    (tmp_path / "triton.py").write_text("import os; os.abort()")  # as its LLVM does beside TensorFlow's
+    variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    child = subprocess.run([sys.executable, "-c", TRACED], env=variables, capture_output=True, check=False)
+    assert child.returncode == 0, child.stderr

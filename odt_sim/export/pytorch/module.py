@@ -3,6 +3,7 @@
 import inspect
 import io
 import logging
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
@@ -137,7 +138,13 @@ def _exported(module: Any, given: Sequence[Any], *, training: bool) -> Any:
     try:
         if training != module.training:  # else parts that are in the other mode are there on purpose
             module.train(training)
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), _masks_given():
+        with (
+            warnings.catch_warnings(),
+            redirect_stdout(io.StringIO()),
+            redirect_stderr(io.StringIO()),
+            _without_triton(),
+            _masks_given(),
+        ):
             warnings.simplefilter("ignore")
             return decomposed(torch.export.export(module, tuple(given), strict=False))
     except Exception as error:  # PyTorch raises many types
@@ -147,6 +154,19 @@ def _exported(module: Any, given: Sequence[Any], *, training: bool) -> Any:
         logging.disable(logging.NOTSET)
         for part, mode in before:
             part.training = mode
+
+
+@contextmanager
+def _without_triton() -> Iterator[None]:
+    """Have PyTorch do without Triton, a compiler for GPUs, whose LLVM aborts the process once TensorFlow's is loaded."""
+    if "triton" in sys.modules:
+        yield
+        return
+    sys.modules["triton"] = None  # type: ignore[assignment]  # an import of it raises ImportError
+    try:
+        yield
+    finally:
+        del sys.modules["triton"]
 
 
 @contextmanager
