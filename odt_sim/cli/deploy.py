@@ -1,6 +1,7 @@
 """The command `odt-sim deploy`: write the models of a run for phones."""
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,10 @@ def deploy(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR", help="the folder to write to; by default RUN/deploy"
     )
-    options = parser.parse_intermixed_args(arguments)
+    # Behind --format, argparse would take such an override for a format.
+    data = [each for each in arguments if re.match(r"data\.[\w.]+=", each)]
+    options = parser.parse_intermixed_args([each for each in arguments if each not in data])
+    options.overrides += data
     _deploy(options.run, options)
     return 0
 

@@ -65,6 +65,9 @@ def test_data_that_has_moved_is_found_and_other_data_is_refused(odt_sim, run, fo
     assert (code, errors) == (1, "error: data few.npz: no such file; give the path of an .npz file\n")
     code, _, errors = odt_sim("deploy", "mine", "data.path=moved/few.npz", "--device", "0", "--format")
     assert (code, errors) == (0, "")
+    (folder / "moved" / "few.npz").rename("moved/renamed.npz")
+    code, _, errors = odt_sim("deploy", "mine", "--device", "0", "--format", "data.path=moved/renamed.npz")
+    assert (code, errors) == (0, "")
     np.savez("few.npz", x=np.zeros((60, 8, 8, 1), np.float32), y=y)
     code, _, errors = odt_sim("deploy", "mine", "--device", "0", "--format")
     assert code == 1
@@ -74,7 +77,7 @@ def test_data_that_has_moved_is_found_and_other_data_is_refused(odt_sim, run, fo
         1,
         "error: strategy=local: expected a setting of the run's data, such as data.path=...\n",
     )
-    for override in ("data.path=few.npz,moved/few.npz", "~data.path"):
+    for override in ("data.path=few.npz,moved/renamed.npz", "~data.path"):
         code, _, errors = odt_sim("deploy", "mine", override, "--device", "0")
         assert (code, errors) == (1, f"error: {override}: expected KEY=VALUE, with one value\n")
 
