@@ -126,6 +126,10 @@ def _policy(html: str, from_cdn: bool) -> str:
 
 def _modules(assets: Path) -> Path:
     found = assets / "node_modules"
+    if assets.exists() and not assets.is_dir():
+        raise ConfigurationError(
+            f"assets {assets}: expected a folder, found a file; give the one that holds node_modules"
+        )
     if not (found / "@litertjs" / "core").is_dir():
-        raise ConfigurationError(f"--assets {assets}: holds no LiteRT.js; run there: npm install @litertjs/core@2.5.3")
+        raise ConfigurationError(f"assets {assets}: holds no LiteRT.js; run there: npm install @litertjs/core@2.5.3")
     return found

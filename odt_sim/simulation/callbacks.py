@@ -1,6 +1,7 @@
 """Callbacks of the user: functions of a round's record, as observers that may stop the run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -60,15 +61,25 @@ def as_observers(callbacks: Sequence[Function | Observer]) -> list[Observer]:
         ConfigurationError: They are no list, or one is neither a function nor an observer.
     """
     if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
-        raise ConfigurationError(f"callbacks: expected a list, found {callbacks!r}; put it into one: callbacks=[...]")
+        raise ConfigurationError(
+            f"callbacks: expected a list, found {_shown(callbacks)}; put it into one: callbacks=[...]"
+        )
     for each in callbacks:
         if isinstance(each, type) or not (isinstance(each, Observer) or callable(each)):
-            found = f"the class {each.__name__}" if isinstance(each, type) else repr(each)
             raise ConfigurationError(
-                f"callbacks: expected functions of a round's record, or observers, found {found}; give a function, or an "
-                "object that can be called"
+                f"callbacks: expected functions of a round's record, or observers, found {_shown(each)}; give a function, or "
+                "an object that can be called"
             )
     return [each if isinstance(each, Observer) else Callback(each) for each in callbacks]
+
+
+def _shown(value: Any) -> str:
+    """Return what an error shows: a value as it is written, all else by its name or its class."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, bool | int | float | str | Sequence | Mapping | None):
+        return repr(value)
+    return described(value) if callable(value) else f"an object of {type(value).__name__}"
 
 
 def text_of_callbacks(callbacks: Sequence[Function | Observer]) -> str:

@@ -119,7 +119,11 @@ def test_run_is_served_with_its_data(tmp_path: Path, softmax: TrainableModel, ca
         ),
         (
             ["softmax.tflite", "--assets", "folder", "--port", "0"],
-            "--assets folder: holds no LiteRT.js; run there: npm",
+            "assets folder: holds no LiteRT.js; run there: npm",
+        ),
+        (
+            ["softmax.tflite", "--assets", "softmax.tflite", "--port", "0"],
+            "assets softmax.tflite: expected a folder, found a file; give the one that holds node_modules",
         ),
         (["softmax.tflite", "--port", "70000"], "--host 0.0.0.0 --port 70000: cannot listen there"),
     ],

@@ -123,15 +123,20 @@ def test_observer_that_is_not_required_is_dropped(simulation, tmp_path):
 
 
 def test_function_in_place_of_a_list_is_refused(simulation, tmp_path):
-    with pytest.raises(
-        ConfigurationError, match=r"^callbacks: expected a list, found <built-in function len>; put it "
-    ):
+    with pytest.raises(ConfigurationError, match=r"^callbacks: expected a list, found len; put it "):
         simulation(FedPer(), tmp_path, callbacks=len)
 
 
-@pytest.mark.parametrize("found", ["class", "number"])
+@pytest.mark.parametrize("found", ["class", "number", "object"])
 def test_what_is_neither_function_nor_observer_is_refused(found, own, simulation, tmp_path):
-    given, shown = {"class": (own.StopWhenFlat, "the class StopWhenFlat"), "number": (3, "3")}[found]
+    class Thing:
+        pass
+
+    given, shown = {
+        "class": (own.StopWhenFlat, "the class StopWhenFlat"),
+        "number": (3, "3"),
+        "object": (Thing(), "an object of Thing"),
+    }[found]
     with pytest.raises(
         ConfigurationError, match=rf"^callbacks: expected functions of a round's record, .* found {shown};"
     ):
