@@ -9,8 +9,12 @@ import numpy as np
 from odt_sim.data.columns import Array
 
 MONTHS = 12
-_TWO_NUMBERS = re.compile(r"\s*(\d{1,2})[/.-](\d{1,2})[/.-]\d{2,4}(?!\d)")
-"""Dates that begin with day and month, in either order."""
+_TWO_NUMBERS = re.compile(
+    r"""\s*(?:[^\W\d]+[.,]*\s+)?  # a weekday
+    (\d{1,2})(?:\s*[/.-]\s*|\s+)(\d{1,2})(?:\s*[/.-]\s*|\s+)\d{2,4}(?!\d)""",
+    re.VERBOSE,
+)
+"""Dates that begin with day and month, in either order, or with a weekday and these."""
 
 
 def nanoseconds(column: Any, where: str, pandas: Any) -> Array:

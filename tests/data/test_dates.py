@@ -14,6 +14,10 @@ def test_number_above_12_says_which_is_the_day():
     assert days("03/04/2025", "13/04/2025") == ["2025-04-03", "2025-04-13"]
     assert days("13.04.2025 10:00", "03.04.2025 11:00") == ["2025-04-13", "2025-04-03"]
     assert days("03/04/2025", "03/13/2025") == ["2025-03-04", "2025-03-13"]
+    assert days("03 04 2025", "13 04 2025") == ["2025-04-03", "2025-04-13"]
+    assert days("03. 04. 2025", "13. 04. 2025") == ["2025-04-03", "2025-04-13"]
+    assert days("Thu, 03.04.2025", "Sun, 13.04.2025") == ["2025-04-03", "2025-04-13"]
+    assert days("Thu 03/04/2025 10:00", "Sun 13/04/2025 11:00") == ["2025-04-03", "2025-04-13"]
 
 
 def test_dates_without_such_a_number_are_read_with_the_month_first_and_a_warning():
@@ -22,6 +26,8 @@ def test_dates_without_such_a_number_are_read_with_the_month_first_and_a_warning
     )
     with pytest.warns(UserWarning, match=expected):
         assert days("03/04/2025", "05/05/2025") == ["2025-03-04", "2025-05-05"]
+    with pytest.warns(UserWarning, match=r"dates such as Tue 03 04 2025 are read with the month first"):
+        assert days("Tue 03 04 2025", "Mon 05 05 2025") == ["2025-03-04", "2025-05-05"]
 
 
 def test_dates_of_one_meaning_need_no_warning():
