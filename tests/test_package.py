@@ -11,6 +11,7 @@ from zipfile import ZipFile
 import pytest
 
 import odt_sim
+from odt_sim.model.trainable import TrainableModel
 
 ROOT = Path(__file__).parent.parent
 
@@ -90,3 +91,14 @@ def test_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
     }
     assert "odt_sim/conf/config.yaml" in files
     assert files <= set(ZipFile(wheel).namelist())
+
+
+def test_inspect_is_light(softmax: TrainableModel) -> None:
+    """It prints the strategies that a file allows, and imports neither Hydra nor the simulation for that."""
+    script = (
+        "import sys; from pathlib import Path; from odt_sim.cli.inspect import print_model; print_model(Path(sys.argv[1]));"
+        "print(sorted({'hydra', 'omegaconf', 'odt_sim.simulation.coordinator'} & {*sys.modules}))"
+    )
+    child = subprocess.run([sys.executable, "-c", script, softmax.where], capture_output=True, text=True, check=True)
+    assert "strategies: afl, " in child.stdout
+    assert child.stdout.splitlines()[-1] == "[]"

@@ -4,11 +4,11 @@ from collections import defaultdict
 from importlib.resources import files
 from typing import cast
 
-from omegaconf import DictConfig, OmegaConf
+import yaml  # type: ignore[import-untyped]
 
-from odt_sim.cli.build import build
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.strategies.base import Strategy
+from odt_sim.user_code import imported
 
 
 def allowed_strategies(model: TrainableModel) -> list[str]:
@@ -26,7 +26,10 @@ def _shipped() -> dict[str, Strategy]:
     """Return the strategies of `conf/strategy` by name."""
     folder = files("odt_sim.conf").joinpath("strategy")
     options = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
-    return {
-        file.name.removesuffix(".yaml"): build(cast(DictConfig, OmegaConf.create(file.read_text())), "strategy")
-        for file in options
-    }
+    return {file.name.removesuffix(".yaml"): _made(file.read_text()) for file in options}
+
+
+def _made(option: str) -> Strategy:
+    """Return the strategy of an option of odt_sim, without Hydra, which takes as long to import as all else."""
+    settings = yaml.safe_load(option)
+    return cast(Strategy, imported(settings.pop("_target_"), "strategy")(**settings))

@@ -69,7 +69,7 @@ def _print_file(console: Console, path: Path, content: bytes, verdict: str) -> N
 
 
 def _print_trainable(path: Path, content: bytes, model: TrainableModel, adaptation: Adaptation) -> None:
-    from odt_sim.cli.allowed import allowed_strategies  # takes as long to import as a run
+    from odt_sim.cli.allowed import allowed_strategies  # which imports all strategies
 
     console = Console()
     verdict = "[green]trains here[/green]"

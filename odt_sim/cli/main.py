@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import version
 from types import FrameType
 
+import odt_sim
 from odt_sim.errors import OdtSimError
 
 COMMANDS = (
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _dispatch(arguments: Sequence[str]) -> int:
     name = arguments[0] if arguments else ""
     if name == "--version":
-        print(version("odt_sim"))
+        print(odt_sim.__version__)
         return 0
     if name in COMMANDS:
         return int(getattr(import_module(f"odt_sim.cli.{name}"), name)(arguments[1:]))
