@@ -14,7 +14,7 @@ PORT = 8766
 def watch(arguments: Sequence[str]) -> int:
     """Serve the page until Ctrl-C and return the exit code."""
     parser = argparse.ArgumentParser(
-        "odt-sim watch", description="Serve a live page of the runs in a folder, which may start later or go on."
+        "odt-sim watch", description="Serve a live page of the runs in a folder, also of those that start later."
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="a run's folder, or one that holds runs")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on; 0.0.0.0 for the whole network")
