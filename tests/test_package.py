@@ -102,3 +102,14 @@ def test_inspect_is_light(softmax: TrainableModel) -> None:
     child = subprocess.run([sys.executable, "-c", script, softmax.where], capture_output=True, text=True, check=True)
     assert "strategies: afl, " in child.stdout
     assert child.stdout.splitlines()[-1] == "[]"
+
+
+def test_completion_script_is_light() -> None:
+    """Each new shell prints it."""
+    script = (
+        "import sys; from odt_sim.cli.completion import completion;"
+        "completion(['bash']); completion(['--query', 'odt-sim in']);"
+        "print(sorted({'hydra', 'numpy', 'omegaconf'} & {*sys.modules}))"
+    )
+    child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert child.stdout.splitlines()[-2:] == ["inspect", "[]"]

@@ -1,0 +1,92 @@
+"""The overrides that a word of the command line may become."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from odt_sim.cli.settings import COMPONENTS, DECLARED, component
+from odt_sim.declarations import Settings, choices, flatten
+from odt_sim.settings import ExportedModel
+
+
+def of_command(command: str, before: Sequence[str], word: str) -> list[str]:
+    """Return what a word may become.
+
+    Args:
+        command: A command that takes overrides.
+        before: The words between the command and this one.
+        word: The word so far.
+    """
+    return _of_searches(command, before, word) if command in ("tune", "benchmark") else _overrides(before, word)
+
+
+def _of_searches(command: str, before: Sequence[str], word: str) -> list[str]:
+    """Return the own arguments of `tune` or `benchmark`, and the overrides that it passes on to runs."""
+    from odt_sim.cli.benchmark import OWN as OF_BENCHMARK
+    from odt_sim.cli.benchmark import TASKS, options
+    from odt_sim.cli.tune import OWN as OF_TUNE
+
+    own = OF_TUNE if command == "tune" else OF_BENCHMARK
+    tasks = options(TASKS, None) if command == "benchmark" else []
+    shared = [each for each in before if each.partition("=")[0] not in {*own} - {"strategy"}]
+    key, equals, _ = word.partition("=")
+    task, dot, inner = word.partition(".")
+    if equals and key == "task":
+        return _values(word, tasks)
+    if equals and own.get(key):
+        return [f"{key}={own[key]}"]
+    if dot and task in tasks:
+        return [f"{task}.{each}" for each in _overrides([f"+{TASKS}={task}", *shared], inner)]
+    found = _overrides(shared, word)
+    return found if equals else [*found, *(f"{name}=" for name in own), *(f"{name}." for name in tasks)]
+
+
+def _overrides(before: Sequence[str], word: str) -> list[str]:
+    """Return the groups and keys, or the options or the value of the one in the word."""
+    with hydra.initialize_config_module("odt_sim.conf", version_base="1.3"):
+        config = _composed([override for override in before if "=" in override and "," not in override])
+        settings = flatten(cast(Mapping[str, Any], OmegaConf.to_container(config)))
+        key, equals, _ = word.partition("=")
+        if not equals:
+            added = [group for group in _options("") if group not in config]
+            return [*(f"{name}=" for name in (*map(str, config), *settings)), *(f"+{group}=" for group in added)]
+        values: list[Any] = _options(key.lstrip("+")) or choices(_hint(key, settings)) or [settings.get(key)]
+        return _values(word, [value for value in values if value is not None])
+
+
+def _values(word: str, values: Sequence[Any]) -> list[str]:
+    """Return the word with each value behind its `=`, or behind the last comma of a list."""
+    start = word[: 1 + max(word.rfind("="), word.rfind(","))]
+    return [f"{start}{value}" for value in values]
+
+
+def _hint(key: str, settings: Mapping[str, Any]) -> Any:
+    """Return the type of a setting; Any if it is unknown."""
+    group, _, name = key.partition(".")
+    kinds: tuple[type[Settings], ...] = (*DECLARED, ExportedModel)
+    declared = {key: hint for kind in kinds for key, hint in kind.hints().items()}
+    found = component(group, str(settings.get(f"{group}._target_"))) if group in COMPONENTS else None
+    return found.hints.get(name, Any) if found else declared.get(key, Any)
+
+
+def _composed(overrides: Sequence[str]) -> DictConfig:
+    try:
+        return hydra.compose("config", overrides=list(overrides))
+    except HydraException:
+        return hydra.compose("config")
+
+
+def _options(group: str) -> list[str]:
+    """Return the options of a group, those of groups in it included, or the groups themselves for an empty name."""
+    loader = GlobalHydra.instance().config_loader()
+    inner = [name for name in loader.list_groups(group) if name != "hydra"]
+    if not group:
+        return inner
+    return [
+        *loader.get_group_options(group),
+        *(f"{name}/{option}" for name in inner for option in _options(f"{group}/{name}")),
+    ]
