@@ -32,7 +32,9 @@ def test_local_ray_listens_on_loopback_and_outlives_the_starting_thread():
     sockets = [(name, ip_address(address)) for name, address in listening]
     assert {"gcs_server", "raylet"} <= {name for name, _ in sockets}
     assert [(name, str(address)) for name, address in sockets if not _is_loopback(address)] == []
-    assert [command for command in commands if "monitor.py" in command] == []  # 150 MB of services that no run uses
+    unused = ("monitor.py", "dashboard.py")  # services that no run uses
+    assert [command for command in commands if any(name in command for name in unused)] == []
+    assert any("--minimal" in command for command in commands)  # the agent that the raylet starts
 
 
 CALLERS_RAY = """

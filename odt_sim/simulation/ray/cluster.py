@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import ray
+from ray._private import utils
 from ray._private.node import Node
-from ray._private.utils import get_dashboard_dependency_error, read_ray_address
 
 from odt_sim.device.native_output import quiet
 from odt_sim.errors import SimulationError
@@ -33,11 +33,11 @@ SYSTEM = {
 
 LOOPBACK = "127.0.0.1"
 
-UNUSED_SERVICES = ("start_monitor", "start_log_monitor")
-"""Methods of Ray's `Node` that start the autoscaler and the log monitor."""
+UNUSED_SERVICES = ("start_monitor", "start_log_monitor", "start_api_server")
+"""Methods of Ray's `Node` that start the autoscaler, the log monitor and the dashboard's server."""
 
-DASHBOARD = "start_api_server"
-"""The method that starts the dashboard's server; where `ray[default]` is installed, Ray's agents poll that server."""
+DASHBOARD = "get_dashboard_dependency_error"
+"""The function by which Ray decides, at each node, whether to start the dashboard's agent, which polls that server."""
 
 REFUSALS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 """The numbers of errors of the system with which a folder of Ray's cannot be made or written."""
@@ -89,19 +89,28 @@ def join_cluster(address: str, runtime_env: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _used_services_only() -> Iterator[None]:
-    """Start Ray without services that a Ray of one process does not use, which saves 150 MB.
+    """Start Ray without services that a Ray of one process does not use, as if `ray[default]` were not installed.
 
-    `ray.init` has no option for it. A release of Ray that renames the methods starts all services.
+    `ray.init` has no option for it. A release of Ray that renames the functions starts all services.
     """
-    names = (*UNUSED_SERVICES, DASHBOARD) if get_dashboard_dependency_error() else UNUSED_SERVICES
-    methods = {name: getattr(Node, name) for name in names if hasattr(Node, name)}
-    for name in methods:
-        setattr(Node, name, lambda self, **_: None)
+    places = [(Node, name) for name in UNUSED_SERVICES] + [(utils, DASHBOARD)]
+    functions = [(place, name, getattr(place, name)) for place, name in places if hasattr(place, name)]
+    for place, name, _ in functions:
+        setattr(place, name, _absent if name == DASHBOARD else _nothing)
     try:
         yield
     finally:
-        for name, method in methods.items():
-            setattr(Node, name, method)
+        for place, name, function in functions:
+            setattr(place, name, function)
+
+
+def _absent() -> ImportError:
+    """Replace the function named by `DASHBOARD`."""
+    return ImportError("not used")
+
+
+def _nothing(node: Node, **_: Any) -> None:
+    """Replace a method named by `UNUSED_SERVICES`."""
 
 
 def session() -> str:
@@ -173,7 +182,7 @@ def _check_joined(address: str, runtime_env: Mapping[str, Any]) -> None:
 
 def running_address() -> str | None:
     """Return the address of the cluster that `auto` joins: `RAY_ADDRESS`, or that of `ray start` here; None without one."""
-    return os.environ.get("RAY_ADDRESS") or read_ray_address()
+    return os.environ.get("RAY_ADDRESS") or utils.read_ray_address()
 
 
 def check_answers(address: str) -> None:
