@@ -17,6 +17,11 @@ OPTIONS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # Lists of suggestions under the address bar, which each window loads, cost more than the page. Chromium takes the last
+    # list of features, so Playwright's that concern pages are in it again.
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,PaintHolding,HttpsUpgrades,HttpsFirstBalancedModeAutoEnable,"
+    "AvoidUnnecessaryBeforeUnloadCheckSync,DestroyProfileOnBrowserClose,ThirdPartyStoragePartitioning,MediaRouter,"
+    "OptimizationHints,NetworkTimeServiceQuerying,LensOverlay,PreconnectToSearch",
 )
 MINUTES = 120_000  # milliseconds; the machine may be busy
 
