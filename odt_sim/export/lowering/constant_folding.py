@@ -12,6 +12,11 @@ from odt_sim.export.lowering.registry import Refusal, Value
 
 FOLDED = (tf.int32, tf.int64, tf.bool)  # types of shapes; a random generator's key is uint64
 
+REMEMBERED = 256
+"""Bytes of the largest inputs whose outputs are remembered: those of shapes."""
+
+_results: dict[tuple[Any, ...], list[NDArray[Any]]] = {}
+
 
 def known(tensor: tf.Tensor) -> NDArray[Any]:
     """Return the value of a constant."""
@@ -95,7 +100,17 @@ def _evaluated(tensor: tf.Tensor, known_outputs: dict[str, list[NDArray[Any]]]) 
 
 
 def computed(op: tf.Operation, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Run one op in TensorFlow and return its outputs."""
+    """Run one op in TensorFlow and return its outputs; equal ops on equal shapes run once in a process."""
+    if op.op_def.is_stateful or sum(value.nbytes for value in inputs) > REMEMBERED:
+        return _computed(op, inputs)
+    attributes = sorted((name, value.SerializeToString()) for name, value in op.node_def.attr.items() if name[0] != "_")
+    key = (op.type, *attributes, *((str(value.dtype), value.shape, value.tobytes()) for value in inputs))
+    if key not in _results:
+        _results[key] = _computed(op, inputs)
+    return [value.copy() for value in _results[key]]
+
+
+def _computed(op: tf.Operation, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
     with tf.Graph().as_default() as graph:
         outputs = copied(op, [tf.constant(value, t.dtype) for value, t in zip(inputs, op.inputs, strict=True)])
         with tf.compat.v1.Session(graph=graph) as session:

@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import tensorflow as tf
 
-from odt_sim.export.lowering.constant_folding import copied
+from odt_sim.export.lowering.constant_folding import computed, copied
 from odt_sim.export.lowering.constants import integers
 
 
@@ -56,3 +56,22 @@ def test_equal_traced_constants_are_copied_once() -> None:
             found = session.run(tensor)
             assert (found.shape, found.dtype) == (np.shape(value), tensor.dtype.as_numpy_dtype)
             np.testing.assert_array_equal(found, value)
+
+
+def test_remembered_results_are_those_of_equal_ops_and_values_only() -> None:
+    with tf.Graph().as_default():
+        pair = [tf.constant([2, 3]), tf.constant([4, 5])]
+        ops = [tf.stack(pair, axis=axis).op for axis in (0, 0, 1)]
+    values = [np.array([2, 3], np.int32), np.array([4, 5], np.int32)]
+    computed(ops[0], values)[0][:] = 0  # a caller's own copy
+    assert computed(ops[1], values)[0].tolist() == [[2, 3], [4, 5]]
+    assert computed(ops[2], values)[0].tolist() == [[2, 4], [3, 5]]
+    assert computed(ops[1], values[::-1])[0].tolist() == [[4, 5], [2, 3]]
+
+
+def test_equal_random_ops_are_not_remembered() -> None:
+    shape = np.array([64], np.int32)
+    with tf.Graph().as_default() as graph:
+        tf.random.uniform(tf.constant(shape))
+    [op] = (op for op in graph.get_operations() if op.type == "RandomUniform")
+    assert computed(op, [shape])[0].tolist() != computed(op, [shape])[0].tolist()
