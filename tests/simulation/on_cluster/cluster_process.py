@@ -14,7 +14,11 @@ import time
 
 os.environ.pop("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", None)  # odt_sim sets it for a Ray of its own process
 
+from ray._private import utils
 from ray.cluster_utils import Cluster
+
+# The nodes of this process start as if `ray[default]` were not installed: without the dashboard's agents.
+utils.get_dashboard_dependency_error = lambda: ImportError("not used")
 
 SECONDS = 120  # until an added or removed node is known
 SIZE = {"num_cpus": 1, "object_store_memory": 80 << 20}
