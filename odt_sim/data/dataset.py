@@ -32,7 +32,8 @@ class Dataset:
         users: `[examples]` the user id of each example, integers or strings; None if there are no natural users.
         classes: The number of classes, of several targets by name; None for regression.
         sequences: `[examples]` integers, the recording or text of each example. The examples of a sequence are in the
-            order of time, and a split by block cuts each sequence. None if a device's examples are one sequence.
+            order of time, which is that of `times` if given, and a split by block cuts each sequence. None if a device's
+            examples are one sequence.
         parts: `[examples]` the part that each example belongs to, 0 for training, 1 for validation, 2 for test, for
             `split.method=given`; None if the data has none.
         standardize: Whether each device standardizes its inputs by its own training examples, after the split.

@@ -155,7 +155,7 @@ def federate(
         validation: The fraction of a device's examples for model selection.
         test: The fraction for reported results.
         method: `stratified` (each part has about the same mix of labels, or of values to regress), `random`, `block` (the
-            beginning, middle and end of each sequence), or `given` (`dataset.parts`).
+            beginning, middle and end of each sequence, by `dataset.times` if it has them), or `given` (`dataset.parts`).
         gap: The examples that `block` leaves out between two parts.
 
     Raises:
@@ -183,7 +183,7 @@ def federate(
         _check_sizes(lists.sizes, users)
     by_label = DeferredSplit(_strata(dataset) if method == "stratified" else None, seed, validation, test)
     if method == "block":
-        by_block = functools.partial(split_by_block, validation=validation, test=test, gap=gap)
+        by_block = functools.partial(split_by_block, validation=validation, test=test, gap=gap, times=dataset.times)
         parts = [
             by_block(indices, dataset.sequences, device_name(device, users)) for device, indices in enumerate(lists)
         ]

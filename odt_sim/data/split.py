@@ -57,6 +57,7 @@ def split_by_block(
     validation: float = 0.2,
     test: float = 0.2,
     gap: int = 1,
+    times: Array | None = None,
 ) -> Parts:
     """Split each sequence of a device's examples into three blocks: train, validation, test.
 
@@ -65,12 +66,12 @@ def split_by_block(
 
     Args:
         indices: The device's examples, ascending.
-        sequences: `[examples of the data set]` the sequence of each example, in the order of time; None if a device's
-            examples are one sequence.
+        sequences: `[examples of the data set]` the sequence of each example; None if a device's examples are one sequence.
         device: The device's number or name, for errors.
         validation: The fraction of a sequence for model selection; 0 for none.
         test: The fraction for reported results, above 0; the sum of both is below 1.
         gap: The examples left out at each border, at least 0: 1 if neighbours overlap by up to a half.
+        times: `[examples of the data set]` when each example arises, which orders a sequence; None if `indices` do.
 
     Returns:
         The indices of the train, validation and test examples, each ascending.
@@ -79,6 +80,8 @@ def split_by_block(
         DataError: The device has no sequence that is long enough.
     """
     check_enough(len(indices), device)
+    if times is not None:
+        indices = indices[np.argsort(times[indices], kind="stable")]
     labels = np.zeros(len(indices), np.int64) if sequences is None else sequences[indices]
     blocks = [_blocks(indices[labels == label], validation, test, gap) for label in np.unique(labels)]
     train, for_validation, for_test = (np.sort(np.concatenate(part)) for part in zip(*blocks, strict=True))

@@ -56,7 +56,7 @@ def test_repr_is_one_line():
 
 
 def test_split_methods():
-    """Labels alternate: a stratified test part has equal counts, a part by block is the end of each sequence."""
+    """Labels alternate: a stratified test part has equal counts, a part by block is the end of each sequence in time."""
     dataset = replace(make(), sequences=np.arange(60) // 30)
     stratified, at_random, by_block = (
         federate(dataset, iid, 1, 0, method=method) for method in ("stratified", "random", "block")
@@ -67,6 +67,8 @@ def test_split_methods():
     found = (by_block.train(0), by_block.validation(0), by_block.test(0))
     assert [part.tolist() for part in found] == [part.tolist() for part in expected]
     assert by_block.test(0).tolist() == [*range(24, 30), *range(54, 60)]
+    backwards = federate(replace(dataset, times=-np.arange(60)), iid, 1, 0, method="block")
+    assert backwards.test(0).tolist() == [*range(6), *range(30, 36)]
     assert [data.spread for data in (stratified, at_random, by_block)] == [
         "iid validation=0.2 test=0.2",
         "iid validation=0.2 test=0.2 split=random",

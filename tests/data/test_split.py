@@ -92,6 +92,14 @@ def test_sequences_are_split_alone_and_short_ones_train():
     assert [part.tolist() for part in parts] == [[0, 5, 6, 7, 8, 9], [2, 11], [4, 13]]
 
 
+def test_times_order_the_examples_of_a_sequence():
+    """Rows of a table that is not sorted by time: what is tested comes last, in each sequence."""
+    sequences = np.array([0, 1, 0, 1, 0, 1])
+    times = np.array([9.0, 1, 1, 2, 5, 3])
+    parts = split_by_block(np.arange(6), sequences, 0, gap=0, times=times)
+    assert [part.tolist() for part in parts] == [[1, 2], [3, 4], [0, 5]]
+
+
 @given(st.lists(st.integers(3, 40), min_size=1, max_size=5), st.integers(0, 3))
 def test_blocks_are_disjoint_and_apart(lengths, gap):
     sequences = np.repeat(np.arange(len(lengths)), lengths)
