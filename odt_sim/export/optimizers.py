@@ -84,13 +84,25 @@ def from_settings(given: Mapping[str, Any]) -> keras.optimizers.Optimizer:
     """
     settings = dict(given)
     name, excluded = settings.pop("name"), settings.pop(EXCLUDED, None)
-    if "." in name:
-        new = class_at(name, keras.optimizers.Optimizer)(**settings)
-    else:
-        new = keras.optimizers.get({"class_name": name, "config": settings})
+    new = _made(name, settings)
     if excluded:
         new.exclude_from_weight_decay(var_names=list(excluded))
     return new
+
+
+def _made(name: str, settings: dict[str, Any]) -> Any:
+    """Return an optimizer; Keras 3 only warns of `decay`, in a process with output that is not shown, and ignores it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "Argument `decay`")
+        try:
+            if "." in name:
+                return class_at(name, keras.optimizers.Optimizer)(**settings)
+            return keras.optimizers.get({"class_name": name, "config": settings})
+        except UserWarning as error:
+            raise ExportError(
+                f"optimizer {name}: decay has no effect in Keras 3; give learning_rate a schedule, such as "
+                "{name: InverseTimeDecay}, or set weight_decay"
+            ) from error
 
 
 def schedule_of(given: Any) -> Schedule | None:

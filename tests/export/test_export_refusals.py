@@ -188,6 +188,10 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"optimizer": "sdg"}, r"optimizer 'sdg': not a Keras optimizer"),
     ({"optimizer": {"name": "SGD", "momentun": 0.9}}, r"optimizer \{.*momentun"),
+    (
+        {"optimizer": {"name": "SGD", "decay": 0.01}},
+        r"optimizer SGD: decay has no effect in Keras 3; give learning_rate a",
+    ),
     ({"batch_size": 0}, r"batch_size: expected a whole number from 1 to .*, or null for any, found 0"),
     ({"batch_size": 2.5}, r"batch_size: expected a whole number from 1 to .*, or null for any, found 2\.5"),
     ({"head": "lost"}, r"head: no layer 'lost' with weights; expected one of last"),
