@@ -80,13 +80,18 @@ class Objective:
     def on_host(self) -> bool:
         """Whether evaluation has a formula of this loss; a file with another one gets the signature `loss`."""
         last_axis = _settings(self.function).get("axis", -1) == -1
-        return self.name in LOSSES and not self.masked and last_axis and self.ignore_class is None
+        return self.name in LOSSES and last_axis and not self.leaves_out
 
     @property
     def ignore_class(self) -> int | None:
         """The label that the loss leaves out; None for none."""
         given = _settings(self.function).get("ignore_class")
         return None if given is None else int(given)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether positions are left out, by a mask or by their label."""
+        return self.masked or self.ignore_class is not None
 
     def task(self, output: tf.TensorShape) -> str:
         """Return what the manifest calls the task of an output `[batch, ...]`."""
@@ -105,7 +110,7 @@ class Objective:
         """
         if self.rank == 0 and self.name in OVERLAPS:
             y, output = (tf.cast(t, tf.float32) * _per_row(real, len(t.shape)) for t in (y, output))
-        if self.masked or self.ignore_class is not None:
+        if self.leaves_out:
             values = self.function.call(tf.cast(y, tf.float32), output)
             mask = self._mask(values, getattr(output, "_keras_mask", None))
             return _reduced(values, mask, weight, real, self.function.reduction)

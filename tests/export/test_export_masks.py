@@ -1,5 +1,6 @@
 """Outputs with a Keras mask: training, inference and the signature `loss` count the positions that Keras counts."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from ai_edge_litert.interpreter import Interpreter
 from keras import layers
 from numpy.typing import NDArray
 
-from odt_sim.errors import ExportError
+from odt_sim.errors import ExportError, ExportWarning
 from odt_sim.export import export_model
 from odt_sim.model.trainable import TrainableModel
 
@@ -99,3 +100,17 @@ def test_loss_without_a_value_per_position_is_refused(tmp_path: Path) -> None:
     model = keras.Model(x, layers.Dense(3)(layers.Embedding(9, 5, mask_zero=True)(x)))
     with pytest.raises(ExportError, match="has values of 1 axes, the mask of the output 2; choose a loss with a value"):
         export_model(model, tmp_path / "m", loss="dice", optimizer="sgd")
+
+
+def test_mask_that_gets_lost_is_warned_of(tmp_path: Path) -> None:
+    """An addition by + loses the mask, as in Keras; a layer keeps it, and a label to ignore makes up for it."""
+    x = layers.Input((LENGTH,), dtype="int32")
+    h = layers.Embedding(9, 5, mask_zero=True, name="words")(x)
+    lost, kept = (keras.Model(x, layers.Dense(3)(both)) for both in (h + layers.Dense(5)(h), layers.Add()([h, h])))
+    loss = "sparse_categorical_crossentropy"
+    with pytest.warns(ExportWarning, match=r"the mask of layer 'words' does not reach the output, so padding counts"):
+        export_model(lost, tmp_path / "m", loss=loss, optimizer="sgd")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ExportWarning)
+        export_model(kept, tmp_path / "m", loss=loss, optimizer="sgd")
+        export_model(lost, tmp_path / "m", loss={"name": loss, "ignore_class": 0}, optimizer="sgd")

@@ -1,0 +1,36 @@
+"""Warn of a mask that does not reach an output with a loss for each position: padding counts there, as in Keras."""
+
+import warnings
+from collections.abc import Sequence
+
+import keras
+
+from odt_sim.errors import ExportWarning
+from odt_sim.export.interface import Interface
+from odt_sim.export.losses import Objective
+from odt_sim.export.parameters import all_layers
+
+
+def warn_of_lost_masks(model: keras.Model, objectives: Sequence[Objective], interface: Interface) -> None:
+    """Warn of the first output with as many positions as an input has, whose mask got lost."""
+    masking = next((layer for layer in all_layers(model) if _masks(layer)), None)
+    lengths = {tensor.shape[1] for tensor in interface.flat_inputs if len(tensor.shape) > 1}
+    for objective, output, name in zip(objectives, interface.flat_outputs, interface.output_names, strict=True):
+        if masking and _counts_all(objective) and output.shape[1] in lengths:
+            warnings.warn(
+                f"model {model.name!r}: the mask of layer {masking.name!r} does not reach the output{name and f' {name!r}'}, "
+                "so padding counts in loss and metrics, as in Keras; join layers by Add() in place of +, set "
+                "supports_masking in layers of your own, or give the loss an ignore_class",
+                ExportWarning,
+                stacklevel=4,
+            )
+            return
+
+
+def _counts_all(objective: Objective) -> bool:
+    """Return whether a loss of Keras has a value for each position and leaves none out; one's own may do so inside."""
+    return objective.name is not None and objective.rank > 1 and not objective.leaves_out
+
+
+def _masks(layer: keras.layers.Layer) -> bool:
+    return isinstance(layer, keras.layers.Masking) or bool(getattr(layer, "mask_zero", False))
