@@ -15,6 +15,7 @@ from odt_sim.model.flatbuffer import TensorInfo
 
 _INT32 = np.iinfo(np.int32)
 OTHER_TYPE = "choose a model for this data or convert it"
+OWN_LOSS = "; for a loss of your own, export with an example of a batch, (x, y): see docs/export.md, Losses"
 OTHER_CLASSES = "choose a model with an output for each class"
 
 VOID = (-1, -100, 255)
@@ -358,12 +359,14 @@ def _check_target(name: str, key: str, y: Array, tensor: TensorInfo, classes: in
 def _check_fit(
     name: str, key: str, array: Array, shape: Sequence[int], dtype: DTypeLike, advice: str = OTHER_TYPE
 ) -> None:
+    hint = OWN_LOSS if key == "y" and array.dtype.kind == "f" else ""
     if array.shape[1:] != tuple(shape):
         raise DataError(
             f"data {name}: {key} has shape {list(array.shape[1:])} per example, the model's train signature takes "
-            f"{list(shape)}; choose a model for this data or reshape it"
+            f"{list(shape)}; choose a model for this data or reshape it{hint}"
         )
     if array.dtype != np.dtype(dtype):
         raise DataError(
-            f"data {name}: {key} has dtype {array.dtype}, the model's train signature takes {np.dtype(dtype)}; {advice}"
+            f"data {name}: {key} has dtype {array.dtype}, the model's train signature takes {np.dtype(dtype)}; "
+            f"{advice}{hint}"
         )

@@ -164,6 +164,17 @@ def test_data_for_another_model_is_refused_in_one_line(signature, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "signature", [((2,), np.float32, (), np.int32, None), ((2,), np.float32, (3,), np.float32, None)]
+)
+def test_values_of_another_kind_point_to_the_example_of_an_own_loss(signature):
+    """A loss of one's own, such as of quantiles, takes targets that its export can only guess."""
+    with pytest.raises(
+        DataError, match=r"for a loss of your own, export with an example of a batch, \(x, y\): see docs"
+    ):
+        check_against(check(Dataset("d", X, np.float32([0, 1, 2]))), *signature)
+
+
 def test_one_value_gets_the_axis_of_the_model():
     y = np.float32([0.5, 1, 2])
     assert as_targets(y, (1,), "float32").tolist() == [[0.5], [1], [2]]
