@@ -412,11 +412,12 @@ class Device:
         """Return the step size of the next step: the given one, else the plan's, else the model's own.
 
         The model's own may be a schedule. Its steps are counted over the rounds of a simulation as if the device had trained
-        in each of them, so that the rate follows the run and not how often a device was drawn.
+        in each of them, so that the rate follows the run and not how often a device was drawn. The plan's
+        `learning_rate_decay` multiplies what is not given, once for each earlier round.
         """
         step = self._first_step + self._steps_done
         what = f"device {self.id}"
-        return learning_rate_of(self.model, self.plan, given, what, lambda: self._pool.scheduled_rate(step))
+        return learning_rate_of(self.model, self.plan, given, what, lambda: self._pool.scheduled_rate(step), self.round)
 
     def sum_of_rates(self, steps: int) -> float:
         """Return the sum of the default step sizes of the last `steps` steps."""

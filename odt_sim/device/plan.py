@@ -21,6 +21,9 @@ class TrainingPlan(Settings, group="train"):
     steps: int | None = setting(
         None, "steps in a round instead of epochs, the same for every device; null for epochs", least=0
     )
+    learning_rate_decay: float = setting(
+        1.0, "factor of the learning rate from one round to the next; 1 keeps it", above=0, most=1
+    )
 
     @property
     def amount(self) -> int:
@@ -56,9 +59,14 @@ class TrainingPlan(Settings, group="train"):
 
 
 def learning_rate_of(
-    model: TrainableModel, plan: TrainingPlan, given: float | None, what: str, scheduled: Callable[[], float]
+    model: TrainableModel,
+    plan: TrainingPlan,
+    given: float | None,
+    what: str,
+    scheduled: Callable[[], float],
+    round: int = 0,
 ) -> float:
-    """Return the step size: the given one, else the plan's, else the model's own.
+    """Return the step size: the given one, else the plan's, else the model's own; what is not given decays by the round.
 
     Args:
         model: The model to train.
@@ -66,6 +74,7 @@ def learning_rate_of(
         given: The step size of a call; None for none.
         what: The name for errors, such as `device 3`.
         scheduled: Returns the step size of the model's schedule; called only if it has one.
+        round: The round, from 1 on.
 
     Raises:
         ConfigurationError: The given step size is not finite.
@@ -73,6 +82,7 @@ def learning_rate_of(
     """
     if given is not None and not (isinstance(given, int | float | np.number) and math.isfinite(given)):
         raise ConfigurationError(f"{what}: expected a finite learning rate, found {given!r}")
+    decay = 1.0 if given is not None else plan.learning_rate_decay ** max(round - 1, 0)
     if given is None:
         given = plan.learning_rate
     if given is not None and "learning_rate" not in model.capabilities:
@@ -81,7 +91,7 @@ def learning_rate_of(
         given = scheduled() if model.scheduled else own_learning_rate(model)
     if given is None and "learning_rate" in model.capabilities:
         raise ModelError(f"{model.where}: has no learning rate of its own; give one")
-    return 0.0 if given is None else float(given)
+    return 0.0 if given is None else float(given) * decay
 
 
 def own_learning_rate(model: TrainableModel) -> float | None:

@@ -161,6 +161,7 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
         raise ConfigurationError(
             f"train.learning_rate: expected null, the step size of {model.where} is fixed, found {plan.learning_rate}"
         )
+    _check_decay(model, plan)
     own = model.scheduled or own_learning_rate(model)
     if "learning_rate" in model.capabilities and not (plan.learning_rate or own):
         raise ConfigurationError(
@@ -175,6 +176,17 @@ def check_fit(model: TrainableModel, data: FederatedData, plan: TrainingPlan) ->
             raise DataError(
                 f"data {data.name}: device {empty[0]} has no {split} example; use fewer devices or another partition"
             )
+
+
+def _check_decay(model: TrainableModel, plan: TrainingPlan) -> None:
+    """Check that a learning rate that decays by the round is neither fixed in the file nor a schedule by step."""
+    if plan.learning_rate_decay == 1 or (plan.learning_rate is not None and "learning_rate" in model.capabilities):
+        return
+    if model.scheduled or "learning_rate" not in model.capabilities:
+        why = "follows a schedule; set train.learning_rate, too" if model.scheduled else "is fixed"
+        raise ConfigurationError(
+            f"train.learning_rate_decay: expected 1, found {plan.learning_rate_decay}: the step size of {model.where} {why}"
+        )
 
 
 def check_metrics(job: Job) -> None:

@@ -43,6 +43,8 @@ def settings(job: Job, conditions: Conditions | None = None) -> dict[str, str]:
         or ("schedule" if job.model.scheduled else own_learning_rate(job.model)),
         "train.steps": plan.steps,
     }
+    if plan.learning_rate_decay != 1:
+        values["train.learning_rate_decay"] = plan.learning_rate_decay
     if job.own_metrics:
         values["metrics"] = ", ".join(own.name for own in job.own_metrics)
     if job.metric is not None:

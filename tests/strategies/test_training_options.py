@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim import Device, Simulation, Strategy, TrainableModel, TrainingPlan
+from odt_sim import Device, Simulation, Strategy, TrainableModel, TrainingPlan, Update, receive
 from odt_sim.data.federated import FederatedData
 from odt_sim.errors import ConfigurationError, StrategyError
 from odt_sim.export.cache import exported
+from odt_sim.strategies.base import Tensors
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedper import FedPer
 from odt_sim.strategies.local import Local
@@ -103,6 +104,33 @@ def test_rounds_too_short_to_accumulate_are_refused(
     )
     with pytest.raises(ConfigurationError, match=message):
         run(tmp_path, FedAvg(), averaged, small_data, rounds=1, steps=1)
+
+
+class ByHand(FedAvg):
+    """FedAvg at a rate of 0.4 that halves from round to round."""
+
+    def local(self, device: Device, broadcast: Tensors) -> Update:
+        received = receive(device, broadcast)
+        losses = device.train(learning_rate=0.4 * 0.5 ** (device.round - 1))
+        return Update({"weights": device.weights - received}, len(device.train_examples), losses)
+
+
+def test_learning_rate_decays_by_the_round(
+    small_mlp: TrainableModel, small_data: FederatedData, tmp_path: Path
+) -> None:
+    """All devices train at the same rate, however many steps each of them takes."""
+    decaying = run(
+        tmp_path / "a", FedAvg(), small_mlp, small_data, rounds=3, learning_rate=0.4, learning_rate_decay=0.5
+    )
+    by_hand = run(tmp_path / "b", ByHand(), small_mlp, small_data, rounds=3)
+    assert [row["train_loss"] for row in decaying] == [row["train_loss"] for row in by_hand]
+    assert (tmp_path / "a" / "model.tflite").read_bytes() == (tmp_path / "b" / "model.tflite").read_bytes()
+
+
+def test_decay_of_a_schedule_is_refused(averaged: TrainableModel, small_data: FederatedData, tmp_path: Path) -> None:
+    message = r"train\.learning_rate_decay: expected 1, found 0\.5: the step size of .* follows a schedule; set train"
+    with pytest.raises(ConfigurationError, match=message):
+        run(tmp_path, FedAvg(), averaged, small_data, rounds=1, learning_rate_decay=0.5)
 
 
 def repeating() -> FederatedData:
