@@ -40,6 +40,7 @@ SLOW = (
     "docs/how-to/callbacks",
     "docs/how-to/sweeps",
     "docs/how-to/deploy",
+    "docs/how-to/moving",
     "docs/how-to/trackers",
 )
 

@@ -218,7 +218,8 @@ class Strategy:
         missing = sorted(self.needed(model) - model.capabilities)
         if missing:
             has = ", ".join(sorted(model.capabilities))
+            plain = " (plain_sgd: SGD without momentum, clipping and weight decay)" if "plain_sgd" in missing else ""
             raise StrategyError(
                 f"strategy {self.name}: needs {', '.join(missing)}, which the model {model.name} lacks (it has {has}); "
-                "export the model with it or choose another strategy"
+                f"export the model with it{plain} or choose another strategy"
             )
