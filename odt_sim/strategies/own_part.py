@@ -12,6 +12,7 @@ from typing import Unpack
 from odt_sim.device.batches import Batch
 from odt_sim.device.device import Device
 from odt_sim.device.plan import TrainingPlan
+from odt_sim.errors import StrategyError
 from odt_sim.hyperparameters import checked_count
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.trainable import TrainableModel
@@ -43,6 +44,20 @@ class OwnPart(Strategy):
         """
         super().__init__(**averaging)
         self.unseen_epochs = checked_count("unseen_epochs", unseen_epochs)
+
+    def check(self, model: TrainableModel) -> None:
+        """Check that the model has what the strategy needs, and that training changes the part that stays on the device.
+
+        Raises:
+            StrategyError: It lacks something, or the part is frozen, so that the strategy would be FedAvg.
+        """
+        super().check(model)
+        if not any(parameter.moves and parameter.group in self.own for parameter in model.parameters):
+            own = " and ".join(sorted(self.own))
+            raise StrategyError(
+                f"strategy {self.name}: keeps the {own} of the model {model.name} on the devices, which is frozen, so it "
+                "would be FedAvg; let it train, choose another layer by model.head, or use strategy=fedavg"
+            )
 
     def shared(self, parameter: Parameter) -> bool:
         """Return whether the parameter is outside the own groups."""

@@ -10,9 +10,11 @@ import pytest
 from odt_sim import Device, Strategy, TrainableModel, Weights
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.runtime import Runtime
+from odt_sim.errors import StrategyError
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.fedper import FedPer
+from odt_sim.strategies.lg_fedavg import LGFedAvg
 from odt_sim.strategies.local import Local
 from odt_sim.strategies.state import keep
 
@@ -39,6 +41,15 @@ def test_frozen_parameters_are_neither_sent_nor_kept(
         differ = {p.group for p in frozen.parameters if not np.array_equal(deployed[p.name], initial[p.name])}
         assert differ == {"head"}
         assert (own.vector.nbytes if own else 0) == HEAD - size
+
+
+def test_part_of_the_devices_that_is_frozen_is_refused(frozen: TrainableModel) -> None:
+    """LG-FedAvg on a frozen body would be FedAvg under another name."""
+    message = (
+        "lg_fedavg: keeps the body and norm of the model .* on the devices, which is frozen, so it would be FedAvg; let"
+    )
+    with pytest.raises(StrategyError, match=message):
+        LGFedAvg().check(frozen)
 
 
 def test_global_model_is_evaluated(simulate: Simulate, frozen: TrainableModel, small_data: FederatedData) -> None:
