@@ -21,6 +21,7 @@ from odt_sim.report.style import (
     Array,
     axis_unit,
     figure_of,
+    make_logarithmic,
     percent_factor,
     scale_axis,
     strokes,
@@ -137,9 +138,10 @@ def _scale(axes: Axes, drawn: Sequence[Point], metric: str) -> None:
     positive = [point.cost.mean for point in drawn if point.cost.mean > 0]
     if positive and max(positive) > WIDE * min(positive):
         if len(positive) == len(drawn):
-            axes.set_xscale("log")
+            make_logarithmic(axes, "x")
         else:
             axes.set_xscale("symlog", linthresh=min(positive), linscale=0.5)
+            axes.xaxis.set_major_formatter("{x:,g}")
     else:
         axes.xaxis.set_major_formatter("{x:,g}")
     if not scale_axis(axes, "y", metric, np.array([point.score.mean for point in drawn])) and is_percent(metric):

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 from numpy.typing import NDArray
 
 from odt_sim.metrics.names import is_percent, kind_of
@@ -144,5 +145,13 @@ def scale_axis(axes: Axes, direction: Literal["x", "y"], metric: str, values: Ar
     """Make the axis of a widely spread error logarithmic, and return whether it is."""
     wide = not kind_of(metric).bounded and values.size > 0 and values.min() > 0 and values.max() > WIDE * values.min()
     if wide:
-        (axes.set_xscale if direction == "x" else axes.set_yscale)("log")
+        make_logarithmic(axes, direction)
     return bool(wide)
+
+
+def make_logarithmic(axes: Axes, direction: Literal["x", "y"]) -> None:
+    """Make an axis logarithmic, with plain numbers: matplotlib's own labels are mathematics, which `Theme` does not parse."""
+    (axes.set_xscale if direction == "x" else axes.set_yscale)("log")
+    axis = axes.xaxis if direction == "x" else axes.yaxis
+    axis.set_major_formatter("{x:,g}")
+    axis.set_minor_formatter(LogFormatter())

@@ -138,12 +138,20 @@ def test_without_local_devices_are_compared_with_the_global_model(tmp_path):
     assert gain_reference(compare([write_run(tmp_path / "1", "fedper", references=False)])) is None
 
 
+def tick_labels(axes):
+    """Return the labels of the horizontal axis, as the theme of the pictures writes them."""
+    with matplotlib.rc_context(LIGHT.settings()):
+        axes.figure.draw_without_rendering()
+    return [tick.label1.get_text() for tick in [*axes.xaxis.get_major_ticks(), *axes.xaxis.get_minor_ticks()]]
+
+
 def test_widely_spread_errors_have_a_logarithmic_axis(tmp_path):
     path = write_run(tmp_path / "0", task="regression")
     devices = RunFolder(path).devices()
     RunFolder(path).write_devices([DeviceRecord.of({**row, "mse": 10.0 ** (row.device - 10)}) for row in devices])
     figure, _ = draw(draw_distribution, path)
     assert figure.axes[0].get_xscale() == "log"
+    assert {"0.001", "1"} <= set(tick_labels(figure.axes[0]))
     accuracy, _ = draw(draw_distribution, write_run(tmp_path / "1"))
     assert accuracy.axes[0].get_xscale() == "linear"
 
