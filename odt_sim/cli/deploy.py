@@ -4,7 +4,7 @@ import argparse
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import track
@@ -14,6 +14,9 @@ from odt_sim.deploy.formats import FORMATS
 from odt_sim.errors import ConfigurationError
 from odt_sim.metrics.names import first_metric
 from odt_sim.persistence.run import find_runs, one_run
+
+if TYPE_CHECKING:
+    from odt_sim.simulation.coordinator import Simulation
 
 
 def deploy(arguments: Sequence[str]) -> int:
@@ -27,11 +30,11 @@ def deploy(arguments: Sequence[str]) -> int:
     chosen.add_argument("--device", type=int, metavar="ID", help="the model of this device's user")
     chosen.add_argument("--all", action="store_true", help="the model of every device")
     chosen.add_argument("--global", action="store_true", dest="shared", help="the server's model")
+    chosen.add_argument("--new", action="store_true", help="the model that a new user's phone trains first")
     parser.add_argument(
         "--format",
         nargs="*",
         choices=FORMATS,
-        default=FORMATS,
         help=f"the files for inference alone, beside the trainable one; by default {' '.join(FORMATS)}",
     )
     parser.add_argument(
@@ -47,23 +50,33 @@ def deploy(arguments: Sequence[str]) -> int:
 
 def _deploy(run: Path, options: argparse.Namespace) -> None:
     from odt_sim.cli.build import saved_simulation
-    from odt_sim.deploy.write import TABLE, deploy
+    from odt_sim.deploy.write import TABLE, deploy_new
 
     folder = one_run(find_runs([run]), run)
     output = options.output or folder / "deploy"
     _check_examples(folder)
+    if options.new and options.format is not None:
+        raise ConfigurationError("--format: a new user's model is for training on the phone; leave it out with --new")
     simulation = saved_simulation(folder, options.overrides)
-    devices = None if options.shared else range(simulation.data.devices) if options.all else [options.device]
-    models = deploy(simulation, output, devices, tuple(dict.fromkeys(options.format)))
-    total = len(devices) if devices else 1
-    progress = Console(stderr=True)
-    hidden = not progress.is_terminal
-    rows = [
-        row for rows in track(models, "deploy", total, console=progress, transient=True, disable=hidden) for row in rows
-    ]
+    rows = deploy_new(simulation, output) if options.new else _rows(simulation, output, options)
     console = Console()
     console.print(_table(rows))
     console.print(f"\nfiles and table: {output}, {output / TABLE}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _rows(simulation: "Simulation", output: Path, options: argparse.Namespace) -> list[Mapping[str, Any]]:
+    """Write the models of devices, or the server's, and return the rows of the table."""
+    from odt_sim.deploy.write import deploy
+
+    formats = FORMATS if options.format is None else tuple(dict.fromkeys(options.format))
+    devices = None if options.shared else range(simulation.data.devices) if options.all else [options.device]
+    models = deploy(simulation, output, devices, formats)
+    total = len(devices) if devices else 1
+    progress = Console(stderr=True)
+    hidden = not progress.is_terminal
+    return [
+        row for rows in track(models, "deploy", total, console=progress, transient=True, disable=hidden) for row in rows
+    ]
 
 
 def _check_examples(folder: Path) -> None:

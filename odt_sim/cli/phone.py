@@ -128,8 +128,8 @@ def _of_run(folder: Path) -> Subject:
     file = folder / TRAINED_MODEL
     if not file.is_file():
         remedy = (
-            f"its strategy has no global model; write a device's, and give that file: odt-sim deploy {folder} --device ID, "
-            "or odt_sim.deploy.write.deploy for a run from Python"
+            f"its strategy has no global model; write a device's, and give that file: odt-sim deploy {folder} --device ID "
+            "(--new for new users), or odt_sim.deploy.write.deploy for a run from Python"
             if (folder / SUMMARY).is_file()
             else "give the folder of a complete run, or a .tflite file"
         )

@@ -65,9 +65,22 @@ def global_file(folder: Path) -> Path:
     if not path.is_file():
         raise StrategyError(
             f"{folder}: has no global model, since strategy {summary.strategy} leaves weights on the devices; "
-            f"deploy a device: odt-sim deploy {folder} --device ID, or simulation.deployed([ID]) for a run from Python"
+            f"deploy a device: odt-sim deploy {folder} --device ID (--new for new users), or simulation.deployed([ID]) for a "
+            "run from Python"
         )
     return path
+
+
+def new_model(simulation: Simulation) -> TrainableModel:
+    """Return the trainable model that a user who joins after a run gets, to train on the phone first.
+
+    Raises:
+        CheckpointError: The run is not complete, or its checkpoint is missing or damaged.
+        StrategyError: The strategy sends no weights of the model.
+        ModelError: The file does not initialize its variables.
+    """
+    model, weights = simulation.model, simulation.for_new_devices()
+    return with_content(model, with_initial_weights(model.content, weights, model.where), "new")
 
 
 def with_content(model: TrainableModel, content: bytes, where: str) -> TrainableModel:

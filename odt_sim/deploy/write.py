@@ -11,7 +11,7 @@ import numpy as np
 from odt_sim.deploy.formats import FORMATS, inference_files
 from odt_sim.deploy.int8 import check_installed
 from odt_sim.deploy.measure import measured
-from odt_sim.deploy.models import global_file, personal_model, with_content
+from odt_sim.deploy.models import global_file, new_model, personal_model, with_content
 from odt_sim.device.examples import Examples
 from odt_sim.errors import CheckpointError, ModelError
 from odt_sim.files import write_file
@@ -55,6 +55,22 @@ def deploy(
     for device in simulation.deployed(devices):
         model = personal_model(device)
         yield _write(f"device_{device.id}", model, device.train_examples, device.test_examples, output, formats)
+
+
+def deploy_new(simulation: Simulation, output: Path) -> list[Row]:
+    """Write `new.tflite`, which a user who joins after a complete run gets, and return its row of the table.
+
+    It is measured on the test examples of all seen devices before it trains on one.
+
+    Args:
+        simulation: The run.
+        output: The folder to write to.
+
+    Raises:
+        OdtSimError: There is no such model, or it cannot be made or written.
+    """
+    _check_ops(simulation.model)
+    return _write("new", new_model(simulation), _pooled(simulation, "train"), _pooled(simulation, "test"), output, ())
 
 
 def _check_ops(model: TrainableModel) -> None:

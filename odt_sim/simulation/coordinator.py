@@ -16,19 +16,20 @@ from odt_sim.data.federated import FederatedData
 from odt_sim.device.device import Device
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.errors import CheckpointError, ConfigurationError
+from odt_sim.errors import CheckpointError, ConfigurationError, StrategyError
 from odt_sim.fleet.conditions import conditions
 from odt_sim.memory import hand_back
 from odt_sim.metrics.own import own_metrics
 from odt_sim.metrics.rounds import check_target, reported_round
 from odt_sim.model.tensors import read_only
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Weights
 from odt_sim.observers.base import Observer, Observers, RunInfo
 from odt_sim.persistence.checkpoint import Checkpoint
 from odt_sim.persistence.commit import Commit
 from odt_sim.persistence.lock import locked
 from odt_sim.persistence.records import RoundRecord
-from odt_sim.persistence.run_folder import RunFolder, checksum
+from odt_sim.persistence.run_folder import INITIAL_MODEL, RunFolder, checksum
 from odt_sim.persistence.storage import storage_at
 from odt_sim.persistence.summary import Summary
 from odt_sim.persistence.timeline import TimelineRecord
@@ -238,6 +239,23 @@ class Simulation:
                 own = {device: versions[device]} if device in versions else {}
                 task = messages.addressed(Task("final", commit.round, (device,), own))
                 yield from worker.deployed(task, read_only(messages.broadcast))
+
+    def for_new_devices(self) -> Weights:
+        """Return the weights with which a device that joins after the complete run begins, before it trains.
+
+        They are the server's, and those of the model's file for what does not travel, such as the head under FedPer.
+
+        Raises:
+            CheckpointError: The run is not complete, or its checkpoint is missing, damaged or of another run.
+            StrategyError: The strategy sends no weights of the model.
+        """
+        shared = self._reported().state.broadcast.get("weights")
+        if not isinstance(shared, Weights):
+            raise StrategyError(
+                f"strategy {self._job.strategy.name}: sends no weights that a new device begins with; it may begin with "
+                f"{self.directory / INITIAL_MODEL}"
+            )
+        return initial_weights(self._job.model, self._job.runtime).replace(shared)
 
     def _reported(self) -> Commit:
         summary = self._folder.summary()

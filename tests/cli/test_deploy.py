@@ -50,6 +50,13 @@ def test_device_and_global_models_are_written(odt_sim, run, folder):
     code, *_ = odt_sim("deploy", "mine", "--global", "--format")
     assert code == 0
     assert (folder / "mine" / "deploy" / "global.tflite").read_bytes() == Results.load("mine").model().content
+    assert odt_sim("deploy", "mine", "--new")[0] == 0
+    assert (folder / "mine" / "deploy" / "new.tflite").read_bytes() == Results.load("mine").model().content
+    code, _, errors = odt_sim("deploy", "mine", "--new", "--format", "int8")
+    assert (code, errors) == (
+        1,
+        "error: --format: a new user's model is for training on the phone; leave it out with --new\n",
+    )
     code, _, errors = odt_sim("deploy", "mine", "--device", "4")
     assert (code, errors) == (1, "error: device 4: expected an id from 0 to 3\n")
 

@@ -108,7 +108,7 @@ def test_run_is_served_with_its_data(tmp_path: Path, softmax: TrainableModel, ca
         (
             ["personal"],
             "personal: holds no model.tflite; its strategy has no global model; write a device's, and give that file: "
-            "odt-sim deploy personal --device ID, or odt_sim.deploy.write.deploy for a run from Python",
+            "odt-sim deploy personal --device ID (--new for new users), or odt_sim.deploy.write.deploy for a run from Python",
         ),
         (["folder", "data=digits"], "data=digits: a run has its own data;"),
         (["softmax.tflite", "data=nothing"], "Could not find 'data/nothing'"),

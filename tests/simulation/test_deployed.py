@@ -11,7 +11,7 @@ import pytest
 from odt_sim import Device, Results, Strategy, TrainableModel
 from odt_sim.cli.deploy import deploy as deploy_command
 from odt_sim.deploy.models import device_model
-from odt_sim.deploy.write import deploy
+from odt_sim.deploy.write import deploy, deploy_new
 from odt_sim.device.engines.compiled import CompiledEngine
 from odt_sim.device.engines.interpreter import InterpreterEngine
 from odt_sim.errors import CheckpointError, ConfigurationError, StrategyError
@@ -52,6 +52,30 @@ def test_trainable_file_trains_as_the_device_would(simulation: Any, fleet_data: 
     assert one.weights.vector.tobytes() == weights.vector.tobytes()
     assert one.train(2).tobytes() == other.train(2).tobytes()
     assert one.weights.vector.tobytes() == other.weights.vector.tobytes()
+
+
+def test_new_user_begins_with_the_servers_body_and_the_files_head(simulation: Any, tmp_path: Path) -> None:
+    simulation(FedPer(), tmp_path).run()
+    run = simulation(FedPer(), tmp_path)
+    [row] = deploy_new(run, tmp_path / "deploy")
+    assert (row["file"], row["format"]) == ("new.tflite", "trainable")
+    examples = np.zeros((1, 6), np.float32), [0]
+    device = Device(TrainableModel.load(tmp_path / "deploy" / "new.tflite"), examples)
+    initial = Device(run.model, examples).weights
+    [personal] = [each.parameters() for each in run.deployed([0])]
+    for parameter in run.model.layout.parameters:
+        source = initial if parameter.group == "head" else personal
+        np.testing.assert_array_equal(device.weights[parameter.name], source[parameter.name])
+    assert not np.array_equal(device.weights.vector, initial.vector)
+
+
+def test_new_user_of_local_training_begins_with_the_initial_model(simulation: Any, tmp_path: Path) -> None:
+    simulation(Local(), tmp_path).run()
+    message = (
+        rf"strategy local: sends no weights that a new device begins with; it may begin with {tmp_path}/initial.tflite"
+    )
+    with pytest.raises(StrategyError, match=message):
+        deploy_new(simulation(Local(), tmp_path), tmp_path / "deploy")
 
 
 def test_global_file_scores_the_mean_of_the_seen_devices(simulation: Any, tmp_path: Path) -> None:
