@@ -54,6 +54,7 @@ def check(dataset: Dataset) -> Dataset:
     users = None if dataset.users is None else np.asarray(dataset.users)
     sequences = None if dataset.sequences is None else np.asarray(dataset.sequences)
     parts = None if dataset.parts is None else np.asarray(dataset.parts)
+    times = None if dataset.times is None else np.asarray(dataset.times)
     arrays = {**_by_key("x", x), **_by_key("y", y), "users": users, "sequences": sequences, "parts": parts}
     _check_lengths(where, {key: array for key, array in arrays.items() if array is not None})
     if users is not None and (users.ndim != 1 or users.dtype.kind not in "iuSU"):
@@ -64,13 +65,13 @@ def check(dataset: Dataset) -> Dataset:
         raise DataError(
             f"{where}: sequences is {sequences.dtype} {list(sequences.shape)}, expected one integer for each example"
         )
-    if dataset.times is not None:
-        _check_times(where, np.asarray(dataset.times), len(y))
+    if times is not None:
+        _check_times(where, times, len(y))
     if parts is not None and (parts.ndim != 1 or not np.isin(parts, (0, 1, 2)).all()):
         raise DataError(f"{where}: parts is {parts.dtype} {list(parts.shape)}, expected 0, 1 or 2 for each example")
     x = _mapped(x, lambda name, array: as_inputs(where, _key("x", name), array))
     y, classes = _all_targets(where, y, dataset.classes)
-    return replace(dataset, x=x, y=y, users=users, classes=classes, sequences=sequences, parts=parts)
+    return replace(dataset, x=x, y=y, users=users, classes=classes, sequences=sequences, parts=parts, times=times)
 
 
 def _as_rows(rows: Rows) -> Rows:

@@ -41,6 +41,10 @@ def test_booleans_are_labels_of_two_classes(shape):
     assert (several.y.dtype, several.classes) == (np.float32, None)
 
 
+def test_times_may_be_a_list():
+    assert check(Dataset("d", X, Y, times=[3, 1, 2])).times.tolist() == [3, 1, 2]
+
+
 def test_integer_labels_become_int32_and_give_the_classes():
     dataset = check(Dataset("d", X, np.array([[4], [0], [2]], np.uint8)))
     assert dataset.y.dtype == np.int32
