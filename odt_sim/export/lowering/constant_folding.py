@@ -101,7 +101,8 @@ def _evaluated(tensor: tf.Tensor, known_outputs: dict[str, list[NDArray[Any]]]) 
 
 def computed(op: tf.Operation, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
     """Run one op in TensorFlow and return its outputs; equal ops on equal shapes run once in a process."""
-    if op.op_def.is_stateful or sum(value.nbytes for value in inputs) > REMEMBERED:
+    texts = any(value.dtype.hasobject for value in inputs)  # their bytes are addresses, which later texts may have
+    if op.op_def.is_stateful or texts or sum(value.nbytes for value in inputs) > REMEMBERED:
         return _computed(op, inputs)
     attributes = sorted((name, value.SerializeToString()) for name, value in op.node_def.attr.items() if name[0] != "_")
     key = (op.type, *attributes, *((str(value.dtype), value.shape, value.tobytes()) for value in inputs))

@@ -69,6 +69,14 @@ def test_remembered_results_are_those_of_equal_ops_and_values_only() -> None:
     assert computed(ops[1], values[::-1])[0].tolist() == [[4, 5], [2, 3]]
 
 
+def test_lengths_of_texts_are_not_those_of_earlier_texts() -> None:
+    """A text that is gone leaves its address to the next one."""
+    with tf.Graph().as_default():
+        op = tf.strings.length(tf.constant([b"text"])).op
+    lengths = [computed(op, [np.array([b"x" * i], object)])[0].item() for i in range(50)]
+    assert lengths == [*range(50)]
+
+
 def test_equal_random_ops_are_not_remembered() -> None:
     shape = np.array([64], np.int32)
     with tf.Graph().as_default() as graph:
