@@ -10,7 +10,7 @@ from odt_sim.data.columns import Array
 
 MONTHS = 12
 _TWO_NUMBERS = re.compile(
-    r"""\s*(?:[^\W\d]+[.,]*\s+)?  # a weekday
+    r"""\s*(?:[^\W\d]+[.,]*\s*)?  # a weekday
     (\d{1,2})(?:\s*[/.-]\s*|\s+)(\d{1,2})(?:\s*[/.-]\s*|\s+)\d{2,4}(?!\d)""",
     re.VERBOSE,
 )
