@@ -20,7 +20,7 @@ def warn_of_lost_masks(model: keras.Model, objectives: Sequence[Objective], inte
             warnings.warn(
                 f"model {model.name!r}: the mask of layer {masking.name!r} does not reach the output{name and f' {name!r}'}, "
                 "so padding counts in loss and metrics, as in Keras; join layers by Add() in place of +, set "
-                "supports_masking in layers of your own, or give the loss an ignore_class",
+                "supports_masking in layers of your own, or give the loss an ignore_class: see docs/how-to/tasks.md",
                 ExportWarning,
                 stacklevel=4,
             )
