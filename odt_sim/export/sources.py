@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
+import h5py
 import keras
 import tensorflow as tf
 
@@ -19,6 +20,7 @@ from odt_sim.export.tracing import Function
 SUFFIXES = (".keras", ".h5", ".hdf5")
 PYTORCH = (".pt", ".pth", ".pt2")
 FROM_KERAS_2 = "save it there by model.save('model.h5'), and export that file"
+OF_OLD_LAYERS = "build the model with Keras 3, load this file by model.load_weights, and pass the model as an object"
 
 
 def model_of(source: Any, example: Any = None, batch_size: int | None = None, *, compiled: bool = False) -> Any:
@@ -59,9 +61,8 @@ def _loaded(path: Path, *, compiled: bool) -> keras.Model:
         return keras.saving.load_model(path, compile=compiled)
     except Exception as error:  # Keras and its readers raise many types
         if (version := _version(path)).startswith("2."):
-            raise ExportError(
-                f"{path}: expected a file of Keras 3, found one of Keras {version}; {FROM_KERAS_2}"
-            ) from error
+            advice = FROM_KERAS_2 if path.suffix == ".keras" else OF_OLD_LAYERS
+            raise ExportError(f"{path}: expected a file of Keras 3, found one of Keras {version}; {advice}") from error
         line = " ".join(str(error).split())[:200]
         raise ExportError(
             f"{path}: Keras cannot load a whole model from it ({line}); save it by model.save, and pass a model with custom "
@@ -70,9 +71,12 @@ def _loaded(path: Path, *, compiled: bool) -> keras.Model:
 
 
 def _version(path: Path) -> str:
-    """Return the version of Keras that wrote a `.keras` file; an empty text for other files."""
+    """Return the version of Keras that wrote a file; an empty text if it does not name one."""
     with suppress(BadZipFile, KeyError, ValueError, OSError), ZipFile(path) as file:
         return str(json.loads(file.read("metadata.json"))["keras_version"])
+    with suppress(KeyError, OSError), h5py.File(path) as file:
+        version = file.attrs["keras_version"]
+        return version.decode() if isinstance(version, bytes) else str(version)
     return ""
 
 

@@ -164,6 +164,10 @@ def saved(signatures: tuple[str, ...], path: Path) -> Path:
 
 
 def of_keras_2(path: Path) -> Path:
+    if path.suffix == ".h5":
+        with h5py.File(path, "w") as file:
+            file.attrs["keras_version"] = np.bytes_("2.2.4")
+        return path
     with ZipFile(path, "w") as file:
         file.writestr("metadata.json", '{"keras_version": "2.15.0"}')
     return path
@@ -181,6 +185,10 @@ REFUSED = [
     (
         lambda folder: of_keras_2(folder / "m.keras"),
         r"m\.keras: expected a file of Keras 3, found one of Keras 2\.15\.0; .*\.h5",
+    ),
+    (
+        lambda folder: of_keras_2(folder / "m.h5"),
+        r"m\.h5: expected a file of Keras 3, found one of Keras 2\.2\.4; build .* model\.load_weights",
     ),
     (lambda folder: write(folder / "m.keras"), r"m\.keras: Keras cannot load a whole model from it .*model\.save"),
     (lambda folder: folder, r"no SavedModel that can be read .*give the directory of one"),
