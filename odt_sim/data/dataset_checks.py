@@ -16,6 +16,7 @@ from odt_sim.model.flatbuffer import TensorInfo
 _INT32 = np.iinfo(np.int32)
 OTHER_TYPE = "choose a model for this data or convert it"
 OWN_LOSS = "; for a loss of your own, export with an example of a batch, (x, y): see docs/export.md, Losses"
+OTHER_SHAPE = "choose a model for this data or reshape it"
 OTHER_CLASSES = "choose a model with an output for each class"
 
 VOID = (-1, -100, 255)
@@ -158,7 +159,10 @@ def as_numbers(where: str, key: str, array: Array) -> Array:
     if is_mapped(array):
         return array
     if array.dtype.kind not in "fbiu":
-        raise DataError(f"{where}: {key} has dtype {array.dtype}, expected numbers; convert it to float32 or int32")
+        advice = "convert it to float32 or int32"
+        if key.startswith("y") and isinstance(array.flat[0] if array.size else None, str):
+            advice = "number the labels from 0: classes, y = np.unique(y, return_inverse=True)"
+        raise DataError(f"{where}: {key} has dtype {array.dtype}, expected numbers; {advice}")
     if array.dtype.kind in "iu":
         if array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
             raise DataError(f"{where}: {key} reaches {array.min()}..{array.max()}, expected integers that fit int32")
@@ -352,19 +356,30 @@ def _check_target(name: str, key: str, y: Array, tensor: TensorInfo, classes: in
         advice = (
             "integers are labels: choose a classifier, or give floats to regress (of a table: data.target=[column])"
         )
-    _check_fit(name, key, converted, shape, tensor.dtype, advice)
+    one_hot = classes is not None and converted.shape[1:] == (*shape, classes)
+    reshaping = f"if its rows are one-hot, give labels: y.argmax(axis=-1), or {OTHER_SHAPE}" if one_hot else OTHER_SHAPE
+    _check_fit(name, key, converted, shape, tensor.dtype, advice, reshaping)
     if labels:
-        check_labels(where, y, classes or 0, OTHER_CLASSES, () if ignored is None else (ignored,), tensor.dtype)
+        advice = OTHER_CLASSES
+        if y.min() == 1 and y.max() == classes:
+            advice = f"the labels begin at 1: subtract 1, or {OTHER_CLASSES}"
+        check_labels(where, y, classes or 0, advice, () if ignored is None else (ignored,), tensor.dtype)
 
 
 def _check_fit(
-    name: str, key: str, array: Array, shape: Sequence[int], dtype: DTypeLike, advice: str = OTHER_TYPE
+    name: str,
+    key: str,
+    array: Array,
+    shape: Sequence[int],
+    dtype: DTypeLike,
+    advice: str = OTHER_TYPE,
+    reshaping: str = OTHER_SHAPE,
 ) -> None:
     hint = OWN_LOSS if key == "y" and array.dtype.kind == "f" else ""
     if array.shape[1:] != tuple(shape):
         raise DataError(
             f"data {name}: {key} has shape {list(array.shape[1:])} per example, the model's train signature takes "
-            f"{list(shape)}; choose a model for this data or reshape it{hint}"
+            f"{list(shape)}; {reshaping}{hint}"
         )
     if array.dtype != np.dtype(dtype):
         raise DataError(

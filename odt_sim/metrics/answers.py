@@ -78,7 +78,7 @@ class Classes:
             self.labels: Array = y.reshape(outputs.shape) > 0.5
             self.predicted = outputs > (0.0 if from_logits else 0.5)
         else:
-            hot = y.ndim == outputs.ndim and y.dtype.kind == "f" and y.shape == outputs.shape
+            hot = y.shape == outputs.shape and (y.dtype.kind == "f" or y.shape[-1] > 1)
             self.labels = y.argmax(axis=-1) if hot else labels_of(outputs, y)
             self.predicted = outputs.argmax(axis=-1)
         self.right: NDArray[np.bool_] = (self.predicted == self.labels) & self._known

@@ -91,6 +91,31 @@ def test_sequence_labels_are_not_example_labels():
         dataset.labels()
 
 
+@pytest.mark.parametrize(
+    ("y", "advice"),
+    [
+        (np.float64(Y), r"if they are labels, make them integers: y\.astype\(int\); else"),
+        (np.eye(3, dtype=int)[Y], r"if its rows are one-hot, give labels: y\.argmax\(axis=1\), or .* classes=3; else"),
+    ],
+)
+def test_targets_that_look_like_labels_get_advice(y, advice):
+    with pytest.raises(DataError, match=advice):
+        check(Dataset("d", X, y)).labels()
+
+
+@pytest.mark.parametrize("kind", [str, object])
+def test_labels_of_text_get_advice(kind):
+    with pytest.raises(DataError, match=r"number the labels from 0: .*np\.unique\(y, return_inverse=True\)$"):
+        check(Dataset("d", X, np.array(["a", "b", "a"], kind)))
+
+
+def test_labels_from_one_and_one_hot_rows_get_advice_for_a_classifier():
+    with pytest.raises(DataError, match=r"expected 0\.\.2 for 3 classes; the labels begin at 1: subtract 1, or choose"):
+        check_against(check(Dataset("d", X, Y + 1)), (2,), np.float32, (), np.int32, 3)
+    with pytest.raises(DataError, match=r"takes \[\]; if its rows are one-hot, give labels: y\.argmax\(axis=-1\), or"):
+        check_against(check(Dataset("d", X, np.eye(3)[Y], classes=3)), (2,), np.float32, (), np.int32, 3)
+
+
 def test_converted_arrays_are_not_copied():
     y = Y.astype(np.int32)
     dataset = check(Dataset("d", X, y))

@@ -28,6 +28,7 @@ KNOWN = [-log(1 / 2), -log(1 / 10)]
         (LABELS, SPARSE),
         (LABELS[:, np.newaxis], SPARSE),
         (np.eye(3, dtype=np.float32)[LABELS], ONE_HOT),
+        (np.eye(3, dtype=np.int32)[LABELS], ONE_HOT),
         (LABELS, ONE_HOT),
     ],
 )
