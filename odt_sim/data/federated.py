@@ -14,8 +14,9 @@ from odt_sim.data.dataset_checks import check
 from odt_sim.data.index_lists import IndexLists
 from odt_sim.data.periods import Arrival
 from odt_sim.data.split import MIN_EXAMPLES, Parts, check_enough, part_sizes, split, split_as_given, split_by_block
+from odt_sim.declarations import fits, mismatch
 from odt_sim.errors import ConfigurationError, DataError
-from odt_sim.settings import Split
+from odt_sim.settings import General, Split
 from odt_sim.user_code import user_code_errors
 
 SPLIT_AT_ONCE = 10_000
@@ -165,6 +166,9 @@ def federate(
             fails.
     """
     Split(method, validation, test, gap)
+    General(seed)
+    if not fits(devices, int | None):
+        raise ConfigurationError(mismatch("fleet.devices", int | None, devices))
     if not isinstance(dataset, Dataset):
         raise ConfigurationError(
             f"federate: dataset: expected a Dataset, found a {type(dataset).__name__}; make one: Dataset(name, x, y)"

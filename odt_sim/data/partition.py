@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from odt_sim.data.dataset import Dataset, Indices
 from odt_sim.data.index_lists import IndexLists
+from odt_sim.declarations import Range, fits, mismatch
 from odt_sim.errors import ConfigurationError, DataError
 
 _STREAM = 1  # separates these random numbers from those of the splits
@@ -148,8 +149,10 @@ def _generator(seed: int) -> np.random.Generator:
 def _dirichlet(
     name: str, labels: NDArray[np.int32], devices: int, seed: int, alpha: float, min_examples: int
 ) -> IndexLists:
-    if not 0 < alpha < np.inf:
-        raise ConfigurationError(f"partition.alpha: expected a number above 0, found {alpha}")
+    if not fits(alpha, float, Range(above=0)):
+        raise ConfigurationError(f"partition.alpha: expected a number above 0, found {alpha!r}")
+    if not fits(min_examples, int):
+        raise ConfigurationError(mismatch("partition.min_examples", int, min_examples))
     generator = _generator(seed)
     classes, label, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     counts = _draw_counts(name, sizes, devices, alpha, min_examples, generator)
@@ -192,12 +195,12 @@ def _draw_log_gamma(generator: np.random.Generator, alpha: float, shape: tuple[i
 
 def _shard_counts(name: str, sizes: Indices, devices: int, per_device: int) -> list[int]:
     """Return the number of each class's shards, proportional to its size by D'Hondt's method."""
-    total = devices * per_device
     limits = np.minimum(sizes, devices)  # a shard has at least one example, a device at most one shard of a class
-    if not 1 <= per_device <= len(sizes):
+    if not fits(per_device, int, Range(least=1, most=len(sizes))):
         raise DataError(
-            f"partition.classes_per_device: expected 1..{len(sizes)} for data {name}, found {per_device}; correct it"
+            f"partition.classes_per_device: expected 1..{len(sizes)} for data {name}, found {per_device!r}; correct it"
         )
+    total = devices * per_device
     if total < len(sizes):
         raise DataError(
             f"data {name}: {devices} devices of {per_device} classes cannot hold all {len(sizes)} classes; "

@@ -16,7 +16,7 @@ from odt_sim.data.federated import FederatedData
 from odt_sim.device.device import Device
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.plan import TrainingPlan
-from odt_sim.errors import CheckpointError, ConfigurationError, StrategyError
+from odt_sim.errors import CheckpointError, ConfigurationError, OdtSimError, StrategyError
 from odt_sim.fleet.conditions import conditions
 from odt_sim.memory import hand_back
 from odt_sim.metrics.own import own_metrics
@@ -120,6 +120,10 @@ class Simulation:
             StrategyError: The model lacks what the strategy needs, or strategy and aggregator do not go together.
             SimulationError: The aggregator's own `check` or `privacy` failed.
         """
+        if not isinstance(directory, str | os.PathLike):
+            raise ConfigurationError(
+                f"Simulation: directory: expected the path of a folder, found {directory!r}; give such as 'runs/fedavg'"
+            )
         self.directory = Path(directory)
         place = storage_at(storage or self.directory / "checkpoint")
         self._own_storage = storage is not None
@@ -209,6 +213,12 @@ class Simulation:
             try:
                 stopped = group.on_begin(self._info()) and commit.round > 0
                 summary = self._run(commit, group, stopped)
+            except OdtSimError as error:
+                if (
+                    error.in_user_code
+                ):  # a notebook shows this traceback below that of the cause, which ends in their code
+                    raise error.with_traceback(None) from error.__cause__
+                raise
             finally:
                 group.on_end(summary)
             return summary

@@ -119,6 +119,31 @@ def test_unknown_split_method_is_refused():
         federate(make(), iid, 2, 0, method="time")
 
 
+@pytest.mark.parametrize(
+    ("partition", "devices", "seed", "message"),
+    [
+        (iid, 2.0, 0, r"fleet\.devices: expected a whole number or null, found 2\.0"),
+        (iid, 2, None, r"seed: expected a whole number of at least 0, found None"),
+        (partial(dirichlet, alpha="1"), 2, 0, r"partition\.alpha: expected a number above 0, found '1'"),
+        (
+            partial(dirichlet, alpha=1, min_examples="1"),
+            2,
+            0,
+            r"partition\.min_examples: expected a whole number, found '1'",
+        ),
+        (
+            partial(pathological, classes_per_device=1.5),
+            2,
+            0,
+            r"partition\.classes_per_device: .*, found 1\.5; correct it",
+        ),
+    ],
+)
+def test_numbers_of_another_type_are_refused(partition, devices, seed, message):
+    with pytest.raises((ConfigurationError, DataError), match=f"^{message}"):
+        federate(make(), partition, devices, seed)
+
+
 def test_arrays_are_shared():
     dataset = make()
     data = federate(dataset, partial(dirichlet, alpha=1.0), 3, 0)

@@ -1,5 +1,6 @@
 import json
 import math
+import traceback
 from dataclasses import replace
 from functools import partial
 
@@ -15,6 +16,7 @@ from odt_sim.errors import ConfigurationError, DataError, SimulationError, Strat
 from odt_sim.model.weights import Weights
 from odt_sim.simulation.cohort import blocks, choose_cohort, choose_unseen
 from odt_sim.simulation.processes import ProcessesBackend
+from odt_sim.simulation.serial import SerialBackend
 from odt_sim.strategies.fedavg import FedAvg
 from odt_sim.strategies.fedavg_finetune import FedAvgFineTune
 from odt_sim.strategies.fedper import FedPer
@@ -385,6 +387,22 @@ def test_error_of_a_strategy_on_the_coordinator_is_one_line(simulation, user, tm
     with pytest.raises(SimulationError, match=f"^strategy {name}: failed {message}") as caught:
         simulation(getattr(user, name)(), tmp_path).run()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", [SerialBackend, ProcessesBackend])
+def test_traceback_of_an_error_in_user_code_is_short(user, simulation, tmp_path, backend):
+    """A notebook prints both tracebacks: a few frames, of which the cause's end in the user's code."""
+    with pytest.raises(SimulationError) as caught:
+        simulation(user.Raises(), tmp_path, backend=backend()).run()
+    own, cause = (traceback.extract_tb(error.__traceback__) for error in (caught.value, caught.value.__cause__))
+    assert [frame.name for frame in own[1:]] == ["run"]
+    assert [frame.name for frame in cause] == ["_local", "local", "look_up"]
+
+
+@pytest.mark.parametrize("directory", [None, 3])
+def test_directory_that_is_no_path_is_refused(simulation, directory):
+    with pytest.raises(ConfigurationError, match=rf"directory: expected the path of a folder, found {directory}; give"):
+        simulation(FedAvg(), directory)
 
 
 @pytest.mark.slow
