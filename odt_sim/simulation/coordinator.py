@@ -216,7 +216,7 @@ class Simulation:
             except OdtSimError as error:
                 if (
                     error.in_user_code
-                ):  # a notebook shows this traceback below that of the cause, which ends in their code
+                ):  # notebooks show this traceback below that of the cause, which ends in their code
                     raise error.with_traceback(None) from error.__cause__
                 raise
             finally:
