@@ -1,6 +1,7 @@
 """The losses of all outputs of a training step, as the caller gives them."""
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,14 +11,17 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from odt_sim.errors import ExportError, ModelError
+from odt_sim.errors import ExportError, ExportWarning, ModelError
 from odt_sim.export.compiled import Compiled, metric_names
 from odt_sim.export.interface import Interface, identifier, per_output
-from odt_sim.export.losses import CLASSIFIERS, Objective, objective_of, unknown_objective
+from odt_sim.export.losses import CLASSIFIERS, PROBABILITIES, Objective, objective_of, unknown_objective
 from odt_sim.export.lowering import Trace
 from odt_sim.metrics.tasks import is_computed, output_metrics, task_of_output
 from odt_sim.model.manifest import TASKS, Output
 from odt_sim.model.names import full
+
+READS = {"ReadVariableOp", "Placeholder"}
+"""Ops of an ending that read weights."""
 
 
 def objectives_of(
@@ -54,8 +58,23 @@ def objectives_of(
             objective = unknown_objective(examples[i], shapes[i], full("y", name))
         else:
             objective = objective_of(losses[i], ends[i], shapes[i], name=full("y", name), example=examples[i])
+        _warn_of_logits(objective, endings[i])
         objectives.append(replace(objective, weight=_weight(weights[i]), metrics=metrics[i]))
     return tuple(objectives)
+
+
+def _warn_of_logits(objective: Objective, ending: Sequence[str]) -> None:
+    """Warn of a loss of probabilities whose model ends in a layer with a bias and no softmax or sigmoid behind it."""
+    if objective.name not in PROBABILITIES or objective.from_logits:
+        return
+    if {"BiasAdd"} <= set(ending) - READS <= {"BiasAdd", "Relu"}:
+        warnings.warn(
+            f"loss {objective.name}: takes probabilities, since from_logits is False, but the model ends without "
+            f"{PROBABILITIES[objective.name].lower()} and hardly trains; give the loss from_logits=True, or its name to "
+            "export_model in place of compile, which then follows the model",
+            ExportWarning,
+            stacklevel=5,
+        )
 
 
 def _losses(given: Any, names: Sequence[str], *, own: bool) -> list[Any]:

@@ -187,6 +187,20 @@ def test_optimizers_are_refused(optimizer: Any, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(("activation", "warned"), [(None, 1), ("softmax", 0)])
+def test_probabilities_expected_of_logits_are_warned_of(activation: str | None, warned: int, tmp_path: Path) -> None:
+    model = keras.Sequential([layers.Input((6,)), layers.Dense(3, activation)])
+    model.compile("sgd", "sparse_categorical_crossentropy")  # by Keras' default from_logits=False
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ExportWarning)
+        export_model(model, tmp_path / "model.tflite")
+    found = [str(each.message) for each in caught if each.category is ExportWarning]
+    assert [each.partition(";")[0] for each in found] == warned * [
+        "loss sparse_categorical_crossentropy: takes probabilities, since from_logits is False, but the model ends without "
+        "softmax and hardly trains"
+    ]
+
+
 def mixed(policy: str) -> Any:
     with_norm = [layers.Dense(8, activation="relu"), layers.BatchNormalization(), layers.Dropout(0.0)]
     for layer in (body := [layers.Rescaling(0.5), *with_norm, layers.Dense(8)]):
