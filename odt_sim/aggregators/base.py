@@ -10,6 +10,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.misspelt import warn_of_misspelt
 from odt_sim.model.weights import Weights
 from odt_sim.strategies.base import Tensors, Updates
 
@@ -25,6 +26,11 @@ class Aggregator:
 
     keeps_updates: bool = False
     unweighted: bool = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Check that no member is misspelt."""
+        super().__init_subclass__(**options)
+        warn_of_misspelt(cls, Aggregator)
 
     @property
     def name(self) -> str:

@@ -305,8 +305,9 @@ class Rounds:
             raise SimulationError(f"round {round}: {error}; {flight.missing(trained)}") from error
         with job.aggregator_errors(f"in round {round}"):
             given = mean(trained, job.participants)
-            updates = job.effective_aggregator.combine(given, job.cohort, flight.random)
-            check_combined(updates, given)
+            aggregator = job.effective_aggregator
+            updates = aggregator.combine(given, job.cohort, flight.random)
+            check_combined(updates, given, keeps_updates=aggregator.keeps_updates)
         return replace(updates, each={}) if updates.each and not job.strategy.keeps_updates else updates
 
 

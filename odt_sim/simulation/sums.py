@@ -112,17 +112,26 @@ def check_finite(tensors: Tensors, what: str) -> None:
             raise ValueError(f"{what} {name!r} holds NaN or infinity, expected finite numbers")
 
 
-def check_combined(combined: Any, given: Updates) -> None:
+def check_combined(combined: Any, given: Updates, *, keeps_updates: bool) -> None:
     """Check what an aggregator made of finite updates.
 
+    Args:
+        combined: What it returned.
+        given: What it was given.
+        keeps_updates: Whether it was given the single updates, without their mean.
+
     Raises:
-        TypeError: It is no `Updates`, an entry is neither `Weights` nor an array, or an array where devices sent `Weights`.
+        TypeError: It is no `Updates`, leaves a tensor out, or an entry is neither `Weights` nor an array, or an array where
+            devices sent `Weights`.
         ValueError: A value is NaN or infinite.
     """
     if not isinstance(combined, Updates):
         raise TypeError(f"combine returned {type(combined).__name__}, expected Updates")
     check_finite(combined.mean, "the combined update's")
     single = next(iter(given.each.values())).tensors if given.each else {}
+    left_out = [name for name in (single if keeps_updates else given.mean) if name not in combined.mean]
+    if left_out:
+        raise TypeError(f"combine left {left_out[0]!r} out of the mean; return each tensor that devices sent")
     for name, tensor in combined.mean.items():
         if isinstance(given.mean.get(name, single.get(name)), Weights) and not isinstance(tensor, Weights):
             raise TypeError(

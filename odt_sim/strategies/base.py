@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from odt_sim.device.device import Device
 from odt_sim.errors import StrategyError
+from odt_sim.misspelt import warn_of_misspelt
 from odt_sim.model.manifest import Parameter
 from odt_sim.model.tensors import ServerState as ServerState
 from odt_sim.model.tensors import Tensors as Tensors
@@ -103,8 +104,9 @@ class Strategy:
     weighting: Weighting = "by_examples"
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Check that names are given as sets; text would be a set of letters."""
+        """Check that names are given as sets, since text would be a set of letters, and that no member is misspelt."""
         super().__init_subclass__(**options)
+        warn_of_misspelt(cls, Strategy)
         for attribute in ("needs", "unweighted", "not_averaged"):
             names = vars(cls).get(attribute)
             if isinstance(names, str | list | tuple):

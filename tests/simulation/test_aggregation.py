@@ -226,6 +226,13 @@ class Explodes(Halves):
         return replace(updates, mean=LimitsToNothing().limit(updates.mean))
 
 
+class ForgetsTheMean(Halves):
+    keeps_updates = True
+
+    def combine(self, updates, cohort, random):
+        return updates
+
+
 class Flattens(Halves):
     def combine(self, updates, cohort, random):
         return replace(updates, mean={name: array_of(tensor) for name, tensor in updates.mean.items()})
@@ -245,6 +252,10 @@ def test_aggregator_of_a_user_runs(moved):
         (
             Forgets,
             r"aggregator Forgets: failed in round 1 with TypeError: combine returned NoneType, expected Updates; c",
+        ),
+        (
+            ForgetsTheMean,
+            r"aggregator ForgetsTheMean: failed in round 1 with TypeError: combine left 'weights' out of the mean; return",
         ),
         (
             Flattens,

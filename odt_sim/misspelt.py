@@ -1,0 +1,25 @@
+"""Warnings of members of a user's class that nothing calls, since their names are misspelt."""
+
+import warnings
+from difflib import get_close_matches
+
+ALIKE = 0.85  # of `difflib`: a letter more or less, or two swapped, in a name of five letters
+
+
+def warn_of_misspelt(kind: type, base: type) -> None:
+    """Warn of public members of a class that its base class lacks under nearly the same name.
+
+    Args:
+        kind: A subclass.
+        base: The class that names what may be overridden.
+    """
+    known = [name for name in dir(base) if not name.startswith("_")]
+    for name in vars(kind):
+        if name.startswith("_") or any(name in vars(other) for other in kind.__mro__[1:]):
+            continue
+        meant = [match for match in get_close_matches(name, known, 1, ALIKE) if match not in vars(kind)]
+        if meant:
+            warnings.warn(
+                f"{kind.__name__}.{name}: {base.__name__} has no {name}; rename it if {meant[0]} is meant",
+                stacklevel=3,
+            )
