@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Run:
         config: The run's configuration; empty for a run started from Python.
         choices: The chosen option of each Hydra group; empty for a run started from Python.
         config_folder: The folder given by `--config-dir`, or None.
+        code: The digest of the code of the user's `strategy` and `aggregator`, and the version of `python`; empty without.
     """
 
     path: Path
@@ -43,6 +44,7 @@ class Run:
     config: Mapping[str, Any]
     choices: Mapping[str, Any]
     config_folder: str | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def complete(self) -> Summary:
@@ -103,6 +105,7 @@ def load_run(path: Path) -> Run:
         config=config,
         choices=runtime.get("choices", {}),
         config_folder=sources.get("command-line"),
+        code=folder.code(),
     )
 
 

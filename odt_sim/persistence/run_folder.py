@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 INITIAL_MODEL, TRAINED_MODEL = "initial.tflite", "model.tflite"
 TIMELINE = "timeline.jsonl"
+CODE = "code.json"  # digests of code outside of odt_sim; absent without such code
 SWEEP, BEST = "multirun.yaml", "best.json"  # in the folder of a sweep: its settings, and the best trial of a search
 RECORDS = ROUNDS, DEVICES, SUMMARY, FAILURE = "rounds.jsonl", "devices.jsonl", "summary.json", "failure.json"
 
@@ -136,6 +137,13 @@ class RunFolder:
             CheckpointError: The file is damaged.
         """
         return _read_document(self.path / SUMMARY, Summary.of)
+
+    def code(self) -> dict[str, str]:
+        """Return the digest of the code of the user's strategy and aggregator, and the version of Python; empty without."""
+        try:
+            return dict(json.loads((self.path / CODE).read_text()))
+        except (OSError, ValueError, TypeError):
+            return {}  # none, or damaged: only a comparison of codes is lost
 
     def reopen(self) -> None:
         """Remove the summary, the devices' records and the trained model of a run that resumes with more rounds.

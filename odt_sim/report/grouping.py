@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from odt_sim.persistence.run import Run
+from odt_sim.report.code_settings import code_settings
 from odt_sim.report.data_settings import data_settings, seeded_data_settings, text_settings
 from odt_sim.report.overrides import common_overrides, differing_overrides, short_paths, shown_overrides
 
@@ -12,14 +13,20 @@ from odt_sim.report.overrides import common_overrides, differing_overrides, shor
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Return for each label the runs of one configuration, one per seed.
 
-    A label is the strategy, the differing overrides, and the differing settings that no override explains. Runs with equal
-    seeds and labels become groups of their own, named by the folders of their sweeps, or by their own.
+    A label is the strategy, the differing overrides, and what differs without an override that explains it: settings, and the
+    digests of a user's class whose code changed. Runs with equal seeds and labels become groups of their own, named by the
+    folders of their sweeps, or by their own.
 
     Args:
         runs: Complete runs.
     """
-    groups = [part for group in _grouped(runs, _identity) for part in _split(group)]
-    labels = _labels(groups, differing_overrides(runs))
+    code = code_settings(runs)
+
+    def identity(run: Run) -> dict[str, str]:
+        return _identity(run) | code(run)
+
+    groups = [part for group in _grouped(runs, identity) for part in _split(group)]
+    labels = _labels(groups, differing_overrides(runs), identity)
     labelled: dict[str, list[Run]] = {}
     for label in dict.fromkeys(labels):
         of_label = [group for group, other in zip(groups, labels, strict=True) if other == label]
@@ -91,10 +98,12 @@ def _seeds_differ(runs: Sequence[Run]) -> bool:
     return len({run.complete.seed for run in runs}) == len(runs)
 
 
-def _labels(groups: Sequence[Sequence[Run]], keys: Sequence[str]) -> list[str]:
+def _labels(
+    groups: Sequence[Sequence[Run]], keys: Sequence[str], identity: Callable[[Run], Mapping[str, str]]
+) -> list[str]:
     """Return a label per group; settings are added if groups with the same overrides differ in them."""
     overridden = [common_overrides(group, keys) for group in groups]
-    identities = [_identity(group[0]) for group in groups]
+    identities = [identity(group[0]) for group in groups]
     labels = []
     for group, own, shown in zip(groups, identities, overridden, strict=True):
         rivals = [(g[0].name, i) for g, i, other in zip(groups, identities, overridden, strict=True) if other == shown]

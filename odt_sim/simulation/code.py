@@ -11,12 +11,10 @@ from typing import Any
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.files import write_file
+from odt_sim.persistence.run_folder import CODE, RunFolder
 from odt_sim.simulation.job import Job
 from odt_sim.simulation.run_settings import text_of
 from odt_sim.strategies.base import Strategy
-
-FILE = "code.json"
-"""A file in the run's folder with digests of code outside of odt_sim; absent without such code."""
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -37,15 +35,14 @@ def record_code(job: Job, directory: Path, committed: int, warn: Callable[[str],
     digests = {key: digest for key, owner in owners.items() if (digest := code_digest(owner))}
     if not digests:
         return
-    path = directory / FILE
-    before = _read(path) if committed else {}
+    before = RunFolder(directory).code() if committed else {}
     for key, digest in digests.items():
         if before.get("python") == PYTHON and before.get(key, digest) != digest:
             warn(
                 f"{key} {owners[key].name}: its code has changed since round {committed}; "
                 "for results of one code, start a new run in another folder"
             )
-    write_file(path, json.dumps({"python": PYTHON, **digests}).encode())
+    write_file(directory / CODE, json.dumps({"python": PYTHON, **digests}).encode())
 
 
 def code_digest(owner: Any) -> str | None:
@@ -74,10 +71,3 @@ def _text(constant: Any) -> str:
         constants = ", ".join(map(_text, constant.co_consts))
         return f"{constant.co_code.hex()} {constant.co_names} [{constants}]"
     return str(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
-
-
-def _read(path: Path) -> dict[str, str]:
-    try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
-        return {}  # none yet, or damaged: only the warning is lost

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from written_runs import complete_run
 
@@ -44,6 +46,17 @@ def seeds(runs):
 def test_runs_from_python_are_separated_by_settings():
     runs = [python(seed=seed, run__rounds=rounds) for rounds in ("2", "5") for seed in (0, 1)]
     assert seeds(runs) == {"fedavg run.rounds=2": [0, 1], "fedavg run.rounds=5": [0, 1]}
+
+
+def test_runs_of_changed_code_are_separated():
+    def mine(seed, strategy="Mine", code="a1", version="3.11"):
+        return replace(python(strategy, seed), code={"python": version, "strategy": code})
+
+    assert seeds([mine(0), mine(1), python()]) == {"Mine": [0, 1], "fedavg": [0]}
+    rows = {"Mine strategy.code=a1": [0], "Mine strategy.code=b2": [1], "Yours": [0], "fedavg": [0]}
+    assert seeds([mine(0), mine(1, code="b2"), mine(0, "Yours"), python()]) == rows
+    elsewhere = mine(1, code="c3", version="3.12")  # the same code has another digest there
+    assert seeds([mine(0), elsewhere]) == {"Mine": [0, 1]}
 
 
 def test_differing_settings_make_rows():
