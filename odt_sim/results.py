@@ -40,8 +40,14 @@ class Results:
         """Read all runs at or below some folders: a run's folder, a sweep's, or several of them.
 
         Raises:
+            ConfigurationError: An argument is no path.
             CheckpointError: A folder is missing or holds no run, or a run's records are damaged.
         """
+        if wrong := [folder for folder in folders if not isinstance(folder, str | os.PathLike)]:
+            raise ConfigurationError(
+                f"Results.load: expected the paths of folders, found a {type(wrong[0]).__name__}; give each path as an "
+                "argument of its own: Results.load(*folders)"
+            )
         return cls(load_run(path) for path in find_runs([Path(folder) for folder in folders]))
 
     @cached_property

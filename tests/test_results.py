@@ -52,6 +52,11 @@ def test_summaries_have_nested_figures_by_dotted_name(results, sweep):
     assert results.summaries.rounds.tolist() == [3, 3, 3]
 
 
+def test_a_list_of_folders_is_refused(sweep):
+    with pytest.raises(ConfigurationError, match=r"^Results\.load: .* found a list; .* Results\.load\(\*folders\)$"):
+        odt_sim.Results.load([sweep])
+
+
 def test_a_run_folder_and_several_folders_are_read(sweep):
     assert odt_sim.Results.load(str(sweep / "1")).runs == (sweep / "1",)
     assert odt_sim.Results.load(sweep / "2", sweep / "0").runs == (sweep / "2", sweep / "0")

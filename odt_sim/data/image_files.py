@@ -88,6 +88,8 @@ def images(
         ConfigurationError: The size or the channels are invalid.
         DataError: There are no images, one cannot be read, or they differ in shape.
     """
+    if isinstance(size, int):
+        raise ConfigurationError(f"data.size: expected [height,width], found {size}; write [{size},{size}]")
     format = ImageFormat(None if size is None else list(size), channels)
     return decoded_files(path, "images", ENDINGS, users, format, store)
 

@@ -23,7 +23,7 @@ from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.records import DeviceRecord, RoundRecord, columns_of
 from odt_sim.persistence.run_folder import document
 from odt_sim.persistence.storage import Storage
-from odt_sim.settings import Fleet, General
+from odt_sim.settings import Budget, Fleet, General
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.cohort import straggler_count
 from odt_sim.simulation.evaluation import PREFIXES
@@ -45,6 +45,7 @@ ARGUMENTS: Mapping[str, tuple[type, str]] = {
     "fleet": (Fleet, "pass an instance, such as Fleet(cohort=10)"),
     "plan": (TrainingPlan, "pass an instance, such as TrainingPlan(epochs=2)"),
     "aggregator": (Aggregator, "pass an instance, such as Mean()"),
+    "budget": (Budget, "pass an instance, such as Budget(steps=1000)"),
     "backend": (Backend, "pass an instance, such as ProcessesBackend() of odt_sim.simulation.processes"),
 }
 """The expected type of each argument of a simulation, and what to do about another."""

@@ -130,7 +130,7 @@ class Simulation:
         self._callbacks = as_observers(callbacks)
         self._callback_settings = {"callbacks": text_of_callbacks(callbacks)} if callbacks else {}
         self._backend = SerialBackend() if backend is None else backend
-        check_types(backend=self._backend)
+        check_types(backend=self._backend, budget=Budget() if budget is None else budget)
         runtime: RuntimeChoice = getattr(self._backend, "runtime", LITERT)
         job = checked_job(
             model,

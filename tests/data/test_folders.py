@@ -107,6 +107,8 @@ def test_unusable_images_are_refused(pictures, stores, tmp_path):
         images(pictures, store=stores)
     with pytest.raises(ConfigurationError, match=r"data\.size: expected \[height,width\], found \[3\]"):
         images(pictures, size=[3], store=stores)
+    with pytest.raises(ConfigurationError, match=r"data\.size: expected \[height,width\], found 3; write \[3,3\]"):
+        images(pictures, size=3, store=stores)
     with pytest.raises(ConfigurationError, match=r"data\.channels: expected 1, 3 or null, found 4"):
         images(pictures, channels=4, store=stores)
 

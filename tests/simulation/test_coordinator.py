@@ -430,6 +430,10 @@ def test_states_of_more_than_1000_devices_have_several_folders(simulation, cloud
             {"strategy": "fedavg"},
             "strategy: expected an instance of Strategy, found 'fedavg'; pass an instance, such as",
         ),
+        (
+            {"budget": 100},
+            "budget: expected an instance of Budget, found int; pass an instance, such as Budget(steps=1000)",
+        ),
         ({"fleet": 5}, "fleet: expected an instance of Fleet, found int; pass an instance, such as Fleet(cohort=10)"),
         ({"plan": TrainingPlan}, "plan: expected an instance of TrainingPlan, found the class TrainingPlan; pass"),
         (
