@@ -218,7 +218,11 @@ def _converted(array: Array, wanted: np.dtype[Any]) -> Array:
     if array.dtype.kind == "b" and wanted.kind in "iu":  # boolean inputs of a model are integers in its file
         return array.astype(wanted)
     if array.dtype.kind not in "iu" or wanted.kind not in "iu":
-        raise ValueError(f"expected {wanted}, found {array.dtype}; convert it")
+        pixels = array.dtype == np.uint8 and wanted.kind == "f"
+        advice = (
+            "if these are pixels, scale them as a Dataset does: x.astype('float32') / 255" if pixels else "convert it"
+        )
+        raise ValueError(f"expected {wanted}, found {array.dtype}; {advice}")
     limits = np.iinfo(wanted)
     if array.size and (array.min() < limits.min or array.max() > limits.max):
         raise ValueError(f"expected {wanted}, found the integers {array.min()}..{array.max()}; renumber them")

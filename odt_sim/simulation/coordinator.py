@@ -214,9 +214,8 @@ class Simulation:
                 stopped = group.on_begin(self._info()) and commit.round > 0
                 summary = self._run(commit, group, stopped)
             except OdtSimError as error:
-                if (
-                    error.in_user_code
-                ):  # notebooks show this traceback below that of the cause, which ends in their code
+                # Notebooks show this traceback below that of the cause, which ends in the user's code.
+                if error.in_user_code:
                     raise error.with_traceback(None) from error.__cause__
                 raise
             finally:

@@ -58,6 +58,7 @@ def test_fitting_rows_are_not_copied() -> None:
     ("values", "tensor", "message"),
     [
         ([[1, 2]], FLOATS, "what: expected float32, found int64; convert it"),
+        (np.ones((1, 2), np.uint8), FLOATS, r"found uint8; if these are pixels, scale .*'float32'\) / 255$"),
         ([[True, False]], FLOATS, "what: expected float32, found bool"),
         ([0.0, 1.0], LABELS, "what: expected int32, found float64"),
         (["a", "b"], LABELS, "what: expected int32, found <U1"),
