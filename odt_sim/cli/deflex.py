@@ -8,7 +8,7 @@ from pathlib import Path
 
 from odt_sim.doctor.lost_activations import lost_activations
 from odt_sim.errors import ExportError
-from odt_sim.export.cache import in_process
+from odt_sim.export.cache import in_process, warn
 from odt_sim.files import write_file
 from odt_sim.model.graph import Graph, operator_counts
 from odt_sim.model.graph_reader import read_graph
@@ -54,7 +54,9 @@ def rewrite(source: Path, output: Path, batch_size: int | None) -> tuple[Graph, 
     if output.exists():
         raise ExportError(f"{output}: exists already; give another name, or remove it first")
     spec = {"name": source.stem, "deflex": str(source), "batch_size": batch_size}
-    write_file(output, in_process(spec, f"TensorFlow cannot convert {source}"))
+    rewritten, messages = in_process(spec, f"TensorFlow cannot convert {source}")
+    warn(messages)
+    write_file(output, rewritten)
     return graph, len(content)
 
 

@@ -52,7 +52,8 @@ def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
     """Return the `.tflite` file of a configured model; export it if it is not cached.
 
     The cache key covers the specification, the sources of the exporter and the build function, the files that the model is
-    built from, and the versions of TensorFlow and LiteRT. Concurrent processes share one export.
+    built from, and the versions of TensorFlow and LiteRT. Concurrent processes share one export. Its warnings are given each
+    time.
 
     Args:
         spec: A node of `conf/model` as plain values: `name`, `build` (`_target_` and arguments of a function that returns a
@@ -78,7 +79,18 @@ def exported(spec: Mapping[str, Any], directory: Path | None = None) -> Path:
     except OSError as error:
         advice = "set ODT_SIM_CACHE to a writable directory"
         raise ExportError(f"{path.parent}: cannot write the cache ({error.strerror}); {advice}") from error
+    warn(_warnings_file(path).read_text().splitlines())
     return path
+
+
+def warn(messages: Sequence[str]) -> None:
+    """Give the warnings of an export."""
+    for message in messages:
+        warnings.warn(message, ExportWarning, stacklevel=3)
+
+
+def _warnings_file(path: Path) -> Path:
+    return path.with_suffix(".warnings")
 
 
 def _digest_file(path: Path) -> Path:
@@ -92,7 +104,8 @@ def _digest(path: Path) -> bytes:
 def _intact(path: Path) -> bool:
     """Return whether a file is cached and matches its digest."""
     digest = _digest_file(path)
-    return path.exists() and digest.exists() and digest.read_bytes() == _digest(path)
+    complete = all(file.exists() for file in (path, digest, _warnings_file(path)))
+    return complete and digest.read_bytes() == _digest(path)
 
 
 @contextmanager
@@ -188,11 +201,13 @@ def _hooked(name: str) -> ModuleSpec | None:
 
 
 def _export(spec: Mapping[str, Any], path: Path) -> None:
-    write_file(path, in_process(spec, "call model.build by itself to find the cause"))
+    content, messages = in_process(spec, "call model.build by itself to find the cause")
+    write_file(_warnings_file(path), "\n".join(messages).encode())
+    write_file(path, content)
 
 
-def in_process(spec: Mapping[str, Any], advice: str) -> bytes:
-    """Return the file that `python -m odt_sim.export` makes of a specification, in a subprocess.
+def in_process(spec: Mapping[str, Any], advice: str) -> tuple[bytes, list[str]]:
+    """Return the file that `python -m odt_sim.export` makes of a specification, in a subprocess, and its warnings.
 
     The temporary folder removes leftovers even if the process is killed.
 
@@ -208,10 +223,8 @@ def in_process(spec: Mapping[str, Any], advice: str) -> bytes:
         child = run(spec, file)
         if child.returncode != 0:
             raise ExportError(_failure(spec["name"], child.returncode, child.stderr, advice))
-        for line in child.stderr.splitlines():
-            if line.startswith(WARNING_MARK):
-                warnings.warn(line.removeprefix(WARNING_MARK), ExportWarning, stacklevel=2)
-        return file.read_bytes()
+        lines = child.stderr.splitlines()
+        return file.read_bytes(), [line.removeprefix(WARNING_MARK) for line in lines if line.startswith(WARNING_MARK)]
 
 
 def run(spec: Mapping[str, Any], path: Path) -> "subprocess.CompletedProcess[str]":

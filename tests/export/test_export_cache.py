@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
-from odt_sim.errors import ConfigurationError, ExportError
+from odt_sim.errors import ConfigurationError, ExportError, ExportWarning
 from odt_sim.export import cache
 from odt_sim.export.__main__ import UNUSED, _build
 from odt_sim.export.cache import exported, run
@@ -190,6 +190,16 @@ def test_damaged_cached_export_is_exported_again(damage: bytes | None, tmp_path:
     path.write_bytes(whole[:1000] if damage is None else damage)
     assert exported(SHIPPED, tmp_path) == path
     assert path.read_bytes() == whole
+
+
+def test_warnings_of_an_export_are_given_each_time(spec: dict[str, Any], tmp_path: Path) -> None:
+    source = (tmp_path / "tiny_models.py").read_text()
+    warning = "import warnings; from odt_sim.errors import ExportWarning; warnings.warn('mine', ExportWarning)"
+    (tmp_path / "tiny_models.py").write_text(source.replace("    return", f"    {warning}\n    return"))
+    for _ in range(2):
+        with pytest.warns(ExportWarning, match="^mine$"):
+            exported(spec, tmp_path / "cache")
+    assert (tmp_path / "builds").read_text() == "one more "
 
 
 def test_batch_larger_than_the_memory_is_refused(tmp_path: Path) -> None:
