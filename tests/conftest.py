@@ -8,7 +8,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from copy import copy, deepcopy
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -20,8 +19,6 @@ import pytest
 from exporter import EXPORTER
 from filelock import FileLock
 from fork_server import ForkServer
-from hydra._internal.config_repository import ConfigRepository
-from hydra.core.object_type import ObjectType
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
@@ -88,27 +85,6 @@ def forked_verifications() -> Iterator[None]:
     """Verify each file in a fork of one process, which imports LiteRT once."""
     with pytest.MonkeyPatch.context() as patch, closing(ForkServer()) as server:
         patch.setattr(verification, "run", server.run)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def parsed_once() -> Iterator[None]:
-    """Parse each configuration file of the packages `odt_sim` and `hydra` once for all tests, which compose hundreds."""
-    load, known = ConfigRepository.load_config, dict[tuple[str, str, str], Any]()
-
-    def load_config(repository: ConfigRepository, config_path: str) -> Any:
-        source = repository._find_object_source(config_path, ObjectType.CONFIG)
-        if source is None or source.scheme() != "pkg":
-            return load(repository, config_path)
-        key = source.provider, source.path, config_path
-        if key not in known:
-            known[key] = load(repository, config_path)
-        result = copy(known[key])  # a composition replaces its configuration, and changes its list of defaults
-        result.defaults_list = deepcopy(result.defaults_list)
-        return result
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ConfigRepository, "load_config", load_config)
         yield
 
 
