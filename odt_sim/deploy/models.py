@@ -6,6 +6,7 @@ from odt_sim.device.device import Device
 from odt_sim.errors import CheckpointError, ModelError, StrategyError
 from odt_sim.model.initial_weights import with_initial_weights
 from odt_sim.model.trainable import TrainableModel
+from odt_sim.model.weights import Weights
 from odt_sim.persistence.run_folder import TRAINED_MODEL, RunFolder
 from odt_sim.simulation.coordinator import Simulation
 
@@ -46,9 +47,7 @@ def personal_model(device: Device) -> TrainableModel:
         )
     if not device.weights.isfinite():
         raise ModelError(f"{where}: its weights are not finite; lower the learning rate, or deploy another device")
-    return with_content(
-        device.model, with_initial_weights(device.model.content, device.weights, device.model.where), where
-    )
+    return _starting_with(device.model, device.weights, where)
 
 
 def global_file(folder: Path) -> Path:
@@ -79,8 +78,11 @@ def new_model(simulation: Simulation) -> TrainableModel:
         StrategyError: The strategy sends no weights of the model.
         ModelError: The file does not initialize its variables.
     """
-    model, weights = simulation.model, simulation.for_new_devices()
-    return with_content(model, with_initial_weights(model.content, weights, model.where), "new")
+    return _starting_with(simulation.model, simulation.for_new_devices(), "new")
+
+
+def _starting_with(model: TrainableModel, weights: Weights, where: str) -> TrainableModel:
+    return with_content(model, with_initial_weights(model.content, weights, model.where), where)
 
 
 def with_content(model: TrainableModel, content: bytes, where: str) -> TrainableModel:

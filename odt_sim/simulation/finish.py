@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 
 from odt_sim.data.dataset import digest_of
-from odt_sim.device.native_output import quiet
-from odt_sim.device.runtime import Runtime
 from odt_sim.errors import ModelError
 from odt_sim.files import write_file
 from odt_sim.fleet.conditions import Conditions
@@ -24,6 +22,7 @@ from odt_sim.simulation.clock.totals import available_share, fleet_totals
 from odt_sim.simulation.cohort import choose_unseen
 from odt_sim.simulation.evaluation import Row
 from odt_sim.simulation.job import Job
+from odt_sim.simulation.start import initial_weights
 
 
 def undefined_metrics(job: Job, rows: Sequence[Row], rounds: Sequence[RoundRecord]) -> str | None:
@@ -112,8 +111,7 @@ def _fleet_totals(job: Job, conditions: Conditions | None, costs: Ledger | None)
 
 
 def _model_digest(job: Job) -> str:
-    with quiet():
-        return model_digest(job.model, Runtime(job.model, job.runtime).initial)
+    return model_digest(job.model, initial_weights(job.model, job.runtime))
 
 
 def _user(job: Job, device: int) -> Row:
@@ -126,8 +124,7 @@ def write_model(job: Job, folder: RunFolder, reported: Commit, warn: Callable[[s
     shared = reported.state.broadcast.get("weights")
     if not isinstance(shared, Weights) or shared.layout != job.model.moving:
         return
-    with quiet():
-        weights = Runtime(job.model, job.runtime).initial.replace(shared)  # frozen parameters do not travel
+    weights = initial_weights(job.model, job.runtime).replace(shared)  # frozen parameters do not travel
     try:
         content = with_initial_weights(job.model.content, weights, job.model.where)
     except ModelError as error:
