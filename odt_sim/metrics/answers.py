@@ -95,7 +95,7 @@ class Classes:
     def auc(self) -> float | None:
         """Return the area under the ROC curve, each class against the rest."""
         # Logits of different examples have no common scale.
-        scores = log_softmax(self.outputs) if self._from_logits and not self._binary else self.outputs
+        scores = self._logarithms if self._from_logits and not self._binary else self.outputs
         columns = self.outputs.shape[-1]
         return auc(scores.reshape(-1, columns), self._positive.reshape(-1, columns))
 
@@ -106,12 +106,16 @@ class Classes:
             return np.asarray(self.labels, np.bool_)
         return np.asarray(self.labels[..., np.newaxis] == np.arange(self.classes))
 
+    @cached_property
+    def _logarithms(self) -> Array:
+        """`[..., classes]`: those of the probabilities of several classes."""
+        return log_softmax(self.outputs) if self._from_logits else log_probabilities(self.outputs)
+
     def perplexity(self) -> float | None:
         """Return exp of the mean negative logarithm of the label's probability."""
         if self._binary:
             return None
-        logarithms = log_softmax(self.outputs) if self._from_logits else log_probabilities(self.outputs)
-        own = np.take_along_axis(logarithms, self.labels[..., np.newaxis], axis=-1)
+        own = np.take_along_axis(self._logarithms, self.labels[..., np.newaxis], axis=-1)
         return float(np.exp(-own.mean(dtype=np.float64)))
 
     def iou(self) -> float | None:
@@ -134,7 +138,7 @@ class Classes:
     def _confident(self) -> Decisions:
         if self._binary:
             return self._decisions
-        chances = np.exp(log_softmax(self.outputs)) if self._from_logits else self.outputs
+        chances = np.exp(self._logarithms) if self._from_logits else self.outputs
         return Decisions((chances > 0.5).reshape(-1, self.classes), self._positive.reshape(-1, self.classes))
 
     def micro_f1(self) -> float:

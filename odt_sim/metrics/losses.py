@@ -16,13 +16,14 @@ _EPSILON = 1e-7  # as in Keras: a probability of zero has a finite loss
 def log_softmax(logits: Array) -> Array:
     """Return the logarithm of the softmax over the last axis, in float64."""
     shifted, normalizers = _shifted(logits)
-    return np.asarray(shifted - normalizers)
+    shifted -= normalizers
+    return shifted
 
 
 def _shifted(logits: Array) -> tuple[Array, Array]:
     """Return logits less the largest of the last axis, and the logarithms of the sums of their exponentials."""
     with np.errstate(invalid="ignore"):  # infinite logits of a diverged model give NaN
-        shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+        shifted = logits - logits.max(axis=-1, keepdims=True).astype(np.float64)
         return shifted, np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 

@@ -43,25 +43,14 @@ def auc(scores: Array, positive: NDArray[np.bool_]) -> float | None:
     both = (counts > 0) & (counts < len(positive))
     if not both.any():
         return None
-    positives, order = counts[both], np.argsort(scores[:, both], axis=0)
-    below_or_equal = _below_and_not_above(np.take_along_axis(scores[:, both], order, axis=0))
-    over_all = (below_or_equal * np.take_along_axis(positive[:, both], order, axis=0)).sum(axis=0)
-    over_negatives = over_all - positives**2  # pairs of two positives do not count
+    positives, columns = counts[both], scores.T[both]
+    of_positives = np.split(columns[positive.T[both]], np.cumsum(positives)[:-1])
+    columns.sort(axis=1)
+    # For each positive, the number of scores below it plus the number not above it, both among all.
+    pairs = zip(columns, of_positives, strict=True)
+    over_all = [(scores.searchsorted(own) + scores.searchsorted(own, "right")).sum() for scores, own in pairs]
+    over_negatives = np.array(over_all) - positives**2  # pairs of two positives do not count
     return float((over_negatives / (2 * positives * (len(positive) - positives))).mean())
-
-
-def _below_and_not_above(ordered: Array) -> NDArray[np.int64]:
-    """Return for each score the number of scores below it plus the number not above it, within its column.
-
-    Args:
-        ordered: `[examples, classes]`, ascending in each column.
-    """
-    places = np.arange(len(ordered))[:, np.newaxis]
-    differs = ordered[1:] != ordered[:-1]
-    edge = np.ones((1, ordered.shape[1]), np.bool_)
-    first = np.maximum.accumulate(np.where(np.concatenate([edge, differs]), places, 0), axis=0)
-    last = np.where(np.concatenate([differs, edge]), places, len(ordered))[::-1]
-    return np.asarray(first + np.minimum.accumulate(last, axis=0)[::-1] + 1)
 
 
 def r2(outputs: Array, y: Array) -> float | None:
