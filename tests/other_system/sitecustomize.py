@@ -4,7 +4,6 @@ import ctypes
 import io
 import multiprocessing
 import os
-import pathlib
 import resource
 import ssl
 import subprocess
@@ -41,6 +40,6 @@ def limits(kind: int, values: tuple[int, int]) -> None:
 for call in CALLS:
     delattr(os, call)
 ctypes.CDLL.__getattr__ = finds  # type: ignore[method-assign]
-io.open = pathlib.io.open = reads  # type: ignore[attr-defined]
+io.open = reads
 resource.setrlimit = limits
 sys.platform = os.environ["OTHER_SYSTEM"]
