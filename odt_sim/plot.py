@@ -14,8 +14,9 @@ import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
 
+from odt_sim.arguments import shown
 from odt_sim.errors import ConfigurationError
 from odt_sim.results import Results
 
@@ -41,7 +42,7 @@ def rounds(runs: Runs, ax: "Axes | None" = None) -> "Axes":
         The axes, with a line per configuration in the order of the comparison.
 
     Raises:
-        ConfigurationError: No run was evaluated after a round.
+        ConfigurationError: No run was evaluated after a round, or an argument is of another type.
     """
     from odt_sim.report.rounds_plot import draw_rounds, rounds_on
 
@@ -90,7 +91,7 @@ def gains(runs: Runs, ax: "Axes | Iterable[Axes] | None" = None) -> "list[Axes]"
         raise ConfigurationError("odt_sim.plot.gains: no gain is known; add a run of strategy=local with the same seed")
     if ax is None:
         return _new(draw_gains, comparison)
-    given = [*ax] if isinstance(ax, Iterable) else [ax]
+    given = [_checked_axes(each) for each in (ax if isinstance(ax, Iterable) else [ax])]
     if len(given) != len(known):
         raise ConfigurationError(
             f"odt_sim.plot.gains: ax: expected {len(known)} axes, for {', '.join(known)}; found {len(given)}"
@@ -117,7 +118,7 @@ def pareto(runs: Runs, cost: str = "megabytes", ax: "Axes | None" = None) -> "Ax
     from odt_sim.report.pareto_plot import draw_pareto, pareto_on, points
 
     known = {each.key: each for each in COSTS}
-    if cost not in known:
+    if cost not in [*known]:
         raise ConfigurationError(f"odt_sim.plot.pareto: cost: expected one of {', '.join(known)}; found {cost!r}")
     comparison = _comparison(runs)
     if not points(comparison, known[cost]):
@@ -138,11 +139,36 @@ def _comparison(runs: Runs) -> "Comparison":
     elif isinstance(runs, Results):
         comparison = compare_runs(runs._runs)  # read already
     else:
-        folders = [runs] if isinstance(runs, str | os.PathLike) else runs
-        comparison = compare([Path(folder) for folder in folders])
+        comparison = compare(_folders(runs))
     if not comparison.rows:
         raise ConfigurationError("odt_sim.plot: no run is complete; resume them first")
     return comparison
+
+
+def _folders(runs: Any) -> list[Path]:
+    """Return the paths of runs.
+
+    Raises:
+        ConfigurationError: They are no paths.
+    """
+    folders = [runs] if isinstance(runs, str | os.PathLike) or not isinstance(runs, Iterable) else [*runs]
+    for folder in folders:
+        if not isinstance(folder, str | os.PathLike):
+            raise ConfigurationError(
+                f"odt_sim.plot: expected the Results of runs, or the paths of folders, found {shown(folder)}; pass such as "
+                "Results.load('outputs')"
+            )
+    return [Path(folder) for folder in folders]
+
+
+def _checked_axes(ax: Any) -> "Axes":
+    from matplotlib.axes import Axes
+
+    if not isinstance(ax, Axes):
+        raise ConfigurationError(
+            f"odt_sim.plot: ax: expected matplotlib's axes, found {shown(ax)}; make some by matplotlib.pyplot.subplots"
+        )
+    return ax
 
 
 def _single(
@@ -153,7 +179,7 @@ def _single(
 ) -> "Axes":
     if ax is None:
         return _new(draw, comparison)[0]
-    draw_on(ax, comparison)
+    draw_on(_checked_axes(ax), comparison)
     return ax
 
 

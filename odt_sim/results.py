@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from odt_sim.arguments import names_arguments
 from odt_sim.declarations import flatten
 from odt_sim.errors import ConfigurationError
 from odt_sim.model.trainable import TrainableModel
@@ -31,8 +32,14 @@ class Results:
     """
 
     def __init__(self, runs: Iterable[Run]) -> None:
-        """Take runs that were read from disk."""
-        self._runs = tuple(runs)
+        """Take runs that were read from disk.
+
+        Raises:
+            ConfigurationError: They are folders, or anything else; `load` reads folders.
+        """
+        self._runs = tuple(runs) if isinstance(runs, Iterable) else (runs,)
+        if not all(isinstance(run, Run) for run in self._runs):
+            raise ConfigurationError("Results: expected runs that were read; read folders by Results.load(folder)")
         self.runs = tuple(run.path for run in self._runs)
 
     @classmethod
@@ -77,6 +84,7 @@ class Results:
         """
         return self._frame(lambda run: [flatten(run.summary)] if run.summary else [])
 
+    @names_arguments
     def comparison(self, *, best: bool = False, against: str | None = None, target: float | None = None) -> "DataFrame":
         """Return the comparison of the complete runs: a row per configuration, its seeds merged.
 

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.columns import only
 from odt_sim.data.dataset import Array, Dataset, Indices
 from odt_sim.data.dataset_checks import check
@@ -21,6 +22,7 @@ SIGNALS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_ac
 ACTIVITIES = ("walking", "walking upstairs", "walking downstairs", "sitting", "standing", "laying")
 
 
+@names_arguments
 def uci_har(path: str | os.PathLike[str]) -> Dataset:
     """Read the raw signals of the published training and test people; each person is a user.
 

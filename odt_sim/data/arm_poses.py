@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.drawn import drawn
@@ -9,6 +10,7 @@ from odt_sim.data.drawn import drawn
 _STREAM = 13
 
 
+@names_arguments
 def arm(users: int = 20, examples: int = 40, seed: int = 0) -> Dataset:
     """Draw poses of an arm with the place of its hand; users differ in the lengths of their arms and in their movements.
 

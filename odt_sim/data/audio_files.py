@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.dataset import Array, Dataset
 from odt_sim.data.image_files import decoded_files
 from odt_sim.data.spectra import log_mel, mfcc
@@ -91,6 +92,7 @@ class AudioFormat:
         return (bands if self.transform == "log_mel" else mfcc(bands, self.coefficients))[..., np.newaxis]
 
 
+@names_arguments
 def audio(
     path: str | os.PathLike[str],
     users: str | None = None,

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.column_names import check_known
 from odt_sim.data.columns import Columns, Rows, only, rows_of
 from odt_sim.data.dataset import Dataset
@@ -14,6 +15,7 @@ from odt_sim.errors import DataError
 _INFINITE = -1  # tf.data.INFINITE_CARDINALITY
 
 
+@names_arguments
 def hugging_face(dataset: Any, x: str, y: str, users: str | None = None, classes: int | None = None) -> Dataset:
     """Convert columns of a `datasets.Dataset`, such as one split of the result of `datasets.load_dataset`.
 
@@ -44,6 +46,7 @@ def hugging_face(dataset: Any, x: str, y: str, users: str | None = None, classes
     return check(Dataset(name, arrays[x], arrays[y], owners, classes))
 
 
+@names_arguments
 def tf_data(dataset: Any, x: str = "x", y: str = "y", users: str | None = None, classes: int | None = None) -> Dataset:
     """Convert a finite `tf.data.Dataset` of single examples: `(x, y)`, `(x, y, user)` or mappings.
 

@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike
 from odt_sim.data.columns import Array, Columns, Rows, arrays_of
 from odt_sim.data.dataset import Classes, Dataset
 from odt_sim.data.mapped import Mapped, is_mapped
+from odt_sim.declarations import Range, fits
 from odt_sim.errors import DataError
 from odt_sim.model.flatbuffer import TensorInfo
 
@@ -186,8 +187,10 @@ def _check_finite(where: str, key: str, floats: Array) -> None:
 
 
 def _targets(where: str, key: str, y: Array, classes: int | None) -> tuple[Array, int | None]:
-    if classes is not None and classes < 1:
-        raise DataError(f"{where}: classes is {classes}, expected at least 1, or null for regression")
+    if not fits(classes, int | None, Range(least=1)):
+        raise DataError(
+            f"{where}: classes is {classes!r}, expected a whole number of at least 1, or null for regression"
+        )
     if y.dtype == np.bool_ and y.shape[1:] in ((), (1,)):
         y, classes = y.astype(np.int32), classes or 2
     y = as_numbers(where, key, y)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.columns import only
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import check
@@ -20,6 +21,7 @@ PROPERTIES = {
 """The digits that have each property, in the order of the labels."""
 
 
+@names_arguments
 def digit_properties(users: int = 20, seed: int = 0) -> Dataset:
     """Return scikit-learn's 1,797 handwritten digits with four labels each: even, prime, above four, with a closed loop.
 

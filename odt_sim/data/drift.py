@@ -9,11 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.columns import only
 from odt_sim.data.dataset import Array, Indices
 from odt_sim.data.federated import FederatedData
 from odt_sim.data.mapped import is_mapped
 from odt_sim.errors import ConfigurationError, DataError
+from odt_sim.settings import General
 
 _STREAM = 4  # keeps these random numbers apart from those of partitions, splits and sources
 
@@ -26,6 +28,7 @@ def none(data: FederatedData, seed: int) -> FederatedData:
     return data
 
 
+@names_arguments
 def rotation(data: FederatedData, seed: int, *, degrees: Sequence[float] = (0, 90, 180, 270)) -> FederatedData:
     """Rotate each group's images counterclockwise by the group's angle.
 
@@ -48,6 +51,7 @@ def rotation(data: FederatedData, seed: int, *, degrees: Sequence[float] = (0, 9
     return replace(data, x=x, spread=f"{data.spread} rotation={_listed(degrees)}")
 
 
+@names_arguments
 def colour(
     data: FederatedData, seed: int, *, colours: Sequence[Sequence[float]] = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
 ) -> FederatedData:
@@ -73,6 +77,7 @@ def colour(
     return replace(data, x=x, spread=f"{data.spread} colour={_listed(colours)}")
 
 
+@names_arguments
 def label_permutation(data: FederatedData, seed: int, *, groups: int = 4) -> FederatedData:
     """Permute the classes of each group's labels; the first group keeps its labels.
 
@@ -89,6 +94,7 @@ def label_permutation(data: FederatedData, seed: int, *, groups: int = 4) -> Fed
     one_hot = targets.dtype == np.float32
     if data.classes is None or isinstance(data.classes, Mapping) or targets.ndim != 1 + one_hot:
         raise DataError(f"data {data.name}: expected one class label for each example; choose another drift")
+    General(seed)
     generator = np.random.default_rng([seed, _STREAM, 1])
     y = targets.copy()
     for group, rows in enumerate(_rows_of_groups(data, groups, seed)):
@@ -101,6 +107,7 @@ def _rows_of_groups(data: FederatedData, groups: int, seed: int) -> list[Indices
     """Return the examples of each group's devices."""
     if groups < 1:
         raise ConfigurationError("drift: expected at least one group, found none; name one")
+    General(seed)
     order = np.random.default_rng([seed, _STREAM]).permutation(data.devices)
     members = [np.sort(order[group::groups]) for group in range(groups)]
     empty = np.zeros(0, np.int64)

@@ -15,6 +15,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.errors import ConfigurationError
@@ -23,6 +24,7 @@ FEATURES, CLASSES = 60, 10
 _STREAM = 3  # keeps these random numbers apart from those of partitions and splits
 
 
+@names_arguments
 def synthetic(alpha: float = 1.0, beta: float = 1.0, *, iid: bool = False, users: int = 30, seed: int = 0) -> Dataset:
     """Draw FedProx' Synthetic(alpha, beta), reproducibly by the seed.
 
@@ -45,6 +47,7 @@ def synthetic(alpha: float = 1.0, beta: float = 1.0, *, iid: bool = False, users
     return draw(f"{name} seed={seed}", sizes, alpha, beta, generator, iid=iid)
 
 
+@names_arguments
 def pfedme_synthetic(alpha: float = 0.5, beta: float = 0.5, *, users: int = 100, seed: int = 0) -> Dataset:
     """Draw pFedMe's Synthetic(alpha, beta): the same recipe with five times as many examples per user.
 

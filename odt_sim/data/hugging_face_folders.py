@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.arrow_columns import arrow, labels_of, padded_lists, rows_of_column, values_of_column
 from odt_sim.data.audio_files import AudioFormat, Transform
 from odt_sim.data.column_names import check_known
@@ -21,6 +22,7 @@ from odt_sim.model.names import full
 ROWS = 256  # read at once
 
 
+@names_arguments
 def saved_hugging_face(
     path: str | os.PathLike[str],
     x: str | Mapping[str, str],

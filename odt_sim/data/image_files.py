@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.columns import Array, only
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import as_inputs, check
@@ -66,6 +67,7 @@ class ImageFormat:
         return np.asarray(image).reshape(image.height, image.width, channels)
 
 
+@names_arguments
 def images(
     path: str | os.PathLike[str],
     users: str | None = None,

@@ -8,6 +8,7 @@ with sampled items, too.
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.columns import Columns
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import check
@@ -19,6 +20,7 @@ _TASTES, _SHARPNESS, _POPULARITY = 6, 2.0, 2.0
 TRAIN = 0  # 1 is validation, 2 test
 
 
+@names_arguments
 def recommendations(
     users: int = 30, items: int = 300, interactions: int = 20, negatives: int = 4, candidates: int = 99, seed: int = 0
 ) -> Dataset:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.dataset import Array, Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.errors import DataError
@@ -34,6 +35,7 @@ class _Examples(NamedTuple):
     users: list[str]
 
 
+@names_arguments
 def femnist(path: str | os.PathLike[str]) -> Dataset:
     """Read handwritten digits and letters; a user is a writer.
 
@@ -49,6 +51,7 @@ def femnist(path: str | os.PathLike[str]) -> Dataset:
     return _dataset("femnist", path, _pictures, _whole_numbers, 62)
 
 
+@names_arguments
 def shakespeare(path: str | os.PathLike[str]) -> Dataset:
     """Read the lines of Shakespeare's roles; a user is a role. Examples overlap: use `split.method=block`.
 
@@ -64,6 +67,7 @@ def shakespeare(path: str | os.PathLike[str]) -> Dataset:
     return _dataset("shakespeare", path, _characters, lambda y: _characters(y)[:, 0], len(CHARACTERS))
 
 
+@names_arguments
 def sent140(path: str | os.PathLike[str], words: int = 1000, length: int = 32) -> Dataset:
     """Read tweets with their sentiment; a user is an account.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.columns import Columns, arrays_of
 from odt_sim.data.dataset import Array, Indices
 from odt_sim.data.federated import FederatedData
@@ -63,6 +64,7 @@ class Leakage:
         )
 
 
+@names_arguments
 def check_leakage(data: FederatedData) -> Leakage:
     """Find leakage as `find_leakage`, and issue a `LeakageWarning` if there is any."""
     leakage = find_leakage(data)
@@ -71,6 +73,7 @@ def check_leakage(data: FederatedData) -> Leakage:
     return leakage
 
 
+@names_arguments
 def find_leakage(data: FederatedData) -> Leakage:
     """Count the examples that occur or overlap in several parts of a device.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.arrow_columns import arrow, labels_of, rows_of_column, values_of_column
 from odt_sim.data.column_names import Named, check_apart, check_known, check_not_empty, columns_of
 from odt_sim.data.columns import Array
@@ -25,6 +26,7 @@ LARGEST_PIECE = 1 << 16  # rows
 _INTEGER = re.compile(r"0|-?[1-9]\d*")  # as Python writes it
 
 
+@names_arguments
 def parquet(
     path: str | os.PathLike[str],
     target: str | list[str] | Mapping[str, str | list[str]],

@@ -9,6 +9,7 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.dataset import Dataset, Indices
 from odt_sim.data.index_lists import IndexLists
 from odt_sim.declarations import Range, fits, mismatch
@@ -18,6 +19,7 @@ _STREAM = 1  # separates these random numbers from those of the splits
 _MAX_REDRAWS = 300
 
 
+@names_arguments
 def iid(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
     """Distribute the examples evenly and at random.
 
@@ -105,6 +107,7 @@ def pathological(dataset: Dataset, devices: int | None, seed: int, *, classes_pe
     return IndexLists.grouped(owner, devices)
 
 
+@names_arguments
 def by_user(dataset: Dataset, devices: int | None, seed: int) -> IndexLists:
     """Make each user of the data a device, in the order of their ids; ids that are text sort as text, "10" before "2".
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.sources import read_npz
@@ -17,6 +18,7 @@ from odt_sim.errors import DataError
 LOWEST_SCORE, HIGHEST_SCORE = 1, 70
 
 
+@names_arguments
 def school(path: str | os.PathLike[str]) -> Dataset:
     """Read the School data; each school is a user.
 

@@ -8,6 +8,7 @@ are of different lengths, with padding 0 behind.
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.drawn import drawn
@@ -19,6 +20,7 @@ WORDS = 1 + TAGS * (OWN + SHARED)
 """The size of the vocabulary, padding included."""
 
 
+@names_arguments
 def tagged_sentences(users: int = 20, examples: int = 40, length: int = 10, seed: int = 0) -> Dataset:
     """Draw sentences with the class of each word, for a tagger.
 
@@ -38,6 +40,7 @@ def tagged_sentences(users: int = 20, examples: int = 40, length: int = 10, seed
     return check(Dataset(f"tagged_sentences seed={seed}", words, np.where(words > 0, tags, 0), owners, TAGS))
 
 
+@names_arguments
 def next_words(users: int = 20, examples: int = 40, length: int = 10, seed: int = 0) -> Dataset:
     """Draw sentences with the next word at each position, for a language model.
 

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.drawn import drawn
@@ -11,6 +12,7 @@ _STREAM = 11
 BACKGROUND, DISK, SQUARE = 0, 1, 2
 
 
+@names_arguments
 def shapes(users: int = 20, examples: int = 30, size: int = 16, seed: int = 0) -> Dataset:
     """Draw images of one disk and one square in noise; users differ in brightness, contrast and the sizes of their shapes.
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim.arguments import names_arguments
 from odt_sim.data.columns import rows_of
 from odt_sim.data.converters import tf_data
 from odt_sim.data.dataset import Array, Classes, Dataset
@@ -38,6 +39,7 @@ def digits() -> Dataset:
     return check(Dataset("digits", images, rows[:, -1].astype(np.int64), classes=10))
 
 
+@names_arguments
 def npz(
     path: str | os.PathLike[str],
     x: str = "x",
@@ -123,6 +125,7 @@ def _read_array(path: Path, file: Any, key: str) -> Array:
     return array
 
 
+@names_arguments
 def keras_dataset(name: str) -> Dataset:
     """Return a data set of `keras.datasets`, with its train and test parts joined.
 
@@ -139,6 +142,7 @@ def keras_dataset(name: str) -> Dataset:
     return check(Dataset(name, arrays["x"], arrays["y"]))
 
 
+@names_arguments
 def function(target: str, **arguments: Any) -> Dataset:
     """Call a Python function that returns a `Dataset`, `(x, y)`, `(x, y, users)`, a mapping with these keys or a `tf.data`.
 

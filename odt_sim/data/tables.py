@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from odt_sim.arguments import names_arguments, shown
 from odt_sim.data.column_names import Named, check_apart, check_known, check_not_empty, columns_of
 from odt_sim.data.columns import Rows, only, rows_of
 from odt_sim.data.dataset import Array, Classes, Dataset
@@ -20,6 +21,7 @@ from odt_sim.data.dates import nanoseconds
 from odt_sim.errors import ConfigurationError, DataError
 
 
+@names_arguments
 def table(
     path: str | os.PathLike[str],
     target: str | list[str] | Mapping[str, str | list[str]],
@@ -55,6 +57,7 @@ def table(
     return replace(data_frame(_read(path, users), target, users, features, classes, times, str(path)), name=path.stem)
 
 
+@names_arguments
 def data_frame(
     frame: Any,
     target: str | list[str] | Mapping[str, str | list[str]],
@@ -82,8 +85,8 @@ def data_frame(
         ConfigurationError: The features are not a list, are none, or contain the target.
         DataError: It is no `DataFrame`, lacks a column or a value, or a feature is not numeric.
     """
-    if not (hasattr(frame, "columns") and hasattr(frame, "isna")):
-        raise DataError(f"data {name}: expected a pandas DataFrame, found a {type(frame).__name__}; convert it")
+    if isinstance(frame, type) or not (hasattr(frame, "columns") and hasattr(frame, "isna")):
+        raise DataError(f"data {name}: expected a pandas DataFrame, found {shown(frame)}; convert it")
     if isinstance(features, str):
         raise ConfigurationError(
             f"data.features: expected a list of columns, found {features!r}; write it as [{features}]"

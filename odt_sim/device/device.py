@@ -4,12 +4,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.arguments import names_arguments, shown
 from odt_sim.data.columns import Rows, arrays_of, only, rows_of
 from odt_sim.device.batches import Batch, batches, prepared
 from odt_sim.device.checkpoint import checkpoint_of, read_saved, weights_alone, write_checkpoint
@@ -69,6 +71,7 @@ class Device:
         predictor: What answers in place of the model, as deployed; None for the model with the device's weights.
     """
 
+    @names_arguments
     def __init__(
         self,
         model: TrainableModel,
@@ -107,14 +110,11 @@ class Device:
             raise ConfigurationError(
                 f"device {id}: expected a TrainableModel, found {type(model).__name__}; load it by TrainableModel.load(path)"
             )
-        if plan is not None and not isinstance(plan, TrainingPlan):
+        if plan is not None:
+            _check_plan(plan, id)
+        if not all(isinstance(number, Integral) and number >= 0 for number in (seed, id, round)):
             raise ConfigurationError(
-                f"device {id}: plan: expected a TrainingPlan, found {type(plan).__name__}; pass an instance, such as "
-                "TrainingPlan(epochs=2)"
-            )
-        if min(seed, id, round) < 0:
-            raise ConfigurationError(
-                f"device {id}: expected seed, id and round of at least 0, found {seed}, {id}, {round}"
+                f"device {id}: expected whole numbers of at least 0 as seed, id and round, found {seed!r}, {id!r}, {round!r}"
             )
         self.model, self.id, self.seed, self.round = model, id, seed, round
         self.plan = plan or TrainingPlan()
@@ -127,7 +127,7 @@ class Device:
         self.records: dict[str, float] = {}
         self.calls = Calls()
         self.correction: Callable[[Array, Array], Array] | None = None
-        self._own_metrics = metrics
+        self._own_metrics = _checked_metrics(metrics, id)
         self.predictor: Predictor | None = None
         self._pool = pool or RuntimePool(model)
         self._model_state = ModelState(self._pool, self.initial, self._initial_slots())
@@ -156,7 +156,7 @@ class Device:
     def _examples(self, given: Pair | Examples | None, split: str) -> Examples:
         if isinstance(given, Examples):
             return given
-        if given is None:
+        if given is None and split != "train":
             return Examples(self.train_examples.x[:0], self.train_examples.y[:0])
         if not isinstance(given, Sequence) or len(given) != 2:
             count = f" of {len(given)}" if isinstance(given, Sequence) else ""
@@ -174,10 +174,12 @@ class Device:
             slots[i] = np.array([seed, 0], slots[i].dtype)
         return slots
 
+    @names_arguments
     def random(self, *purpose: str | int) -> np.random.Generator:
         """Return a random generator that depends on the seed, the id, the round and the purpose only."""
         return generator_for(self.seed, self.id, self.round, *purpose)
 
+    @names_arguments
     def train(
         self,
         epochs: int | None = None,
@@ -222,9 +224,14 @@ class Device:
             self._inference.body_changed()
 
     def _further(self, inputs: Mapping[str, Any] | None) -> FurtherInputs:
-        return (
-            FurtherInputs.checked(self.model, inputs, len(self.train_examples), f"device {self.id}") if inputs else NONE
-        )
+        if not inputs:
+            return NONE
+        if not isinstance(inputs, Mapping):
+            raise ConfigurationError(
+                f"device {self.id}: inputs: expected a mapping of names and values, found {shown(inputs)}; pass such as "
+                "{'sample_weight': weights}"
+            )
+        return FurtherInputs.checked(self.model, inputs, len(self.train_examples), f"device {self.id}")
 
     def _train(self, step: Step, plan: TrainingPlan, further: FurtherInputs, given: float | None) -> list[float]:
         """Run the steps of a plan and return their losses; small steps run several in a call."""
@@ -262,6 +269,7 @@ class Device:
     def _rows_of(self, step: Step) -> Examples:
         return self.embedded("train") if step.on_embeddings else self.train_examples
 
+    @names_arguments
     def batches(
         self,
         plan: TrainingPlan | None = None,
@@ -278,8 +286,10 @@ class Device:
         Raises:
             DataError, ModelError: An input does not fit, see `train`.
         """
+        plan = self.plan if plan is None else plan
+        _check_plan(plan, self.id)
         rows, further = self.train_examples, self._further(inputs)
-        for epoch, examples in enumerate((plan or self.plan).passes(len(rows), self.model.batch_size)):
+        for epoch, examples in enumerate(plan.passes(len(rows), self.model.batch_size)):
             yield from self._shuffled(rows, purpose, epoch, examples, further)
 
     def _shuffled(
@@ -314,6 +324,7 @@ class Device:
             order = self._order(*FIRST, examples)
             self._first = _FirstPass(self.train_examples, order, *self.train_examples.take(order))
 
+    @names_arguments
     def train_step(self, batch: Batch, learning_rate: float | None = None, group: str | None = None) -> float:
         """Run one step on a batch of `batches` and return its loss.
 
@@ -326,6 +337,7 @@ class Device:
         [loss] = self._steps(step, [batch], learning_rate)
         return loss
 
+    @names_arguments
     def infer_batch(self, batch: Batch) -> Rows:
         """Return the model's outputs of a batch of `batches`, `[batch, ...]` float32, those of its padding included."""
         return self._inference.outputs("infer", batch.x)
@@ -369,6 +381,7 @@ class Device:
             self._steps_done += 1
         return rates
 
+    @names_arguments
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run any signature of the file with the device's weights and slots, which it may change; return its outputs.
 
@@ -393,6 +406,7 @@ class Device:
         self._epochs, self._steps_done, self._offset = 0, 0, None
         self._replace(self.weights, self._initial_slots(), same_body=True)
 
+    @names_arguments
     def set_gradient_offset(self, offset: Weights | None, mu: float = 0.0) -> None:
         """Make later steps use `g + mu w + offset` in place of the gradient `g`, until another call replaces it.
 
@@ -419,6 +433,7 @@ class Device:
         what = f"device {self.id}"
         return learning_rate_of(self.model, self.plan, given, what, lambda: self._pool.scheduled_rate(step), self.round)
 
+    @names_arguments
     def sum_of_rates(self, steps: int) -> float:
         """Return the sum of the default step sizes of the last `steps` steps."""
         if not self.model.scheduled or self.plan.learning_rate is not None:
@@ -538,6 +553,7 @@ class Device:
         """The current weights, read-only; `parameters` returns a copy."""
         return self._model_state.weights
 
+    @names_arguments
     def parameters(self, layout: Layout | None = None) -> Weights:
         """Return a copy of all weights, or the values of a layout's parameters, which may be read-only.
 
@@ -581,6 +597,7 @@ class Device:
         else:
             self._replace(self.weights.replace(weights), self._model_state.slots)
 
+    @names_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write weights, optimizer slots and the counts of epochs and steps to a checkpoint.
 
@@ -596,6 +613,7 @@ class Device:
         """Return a copy of the optimizer's slots `s0..sM`; empty if it has none."""
         return [slot.copy() for slot in self._model_state.slots]
 
+    @names_arguments
     def restore_optimizer_state(self, slots: Sequence[Array]) -> None:
         """Set the optimizer's slots.
 
@@ -617,3 +635,23 @@ class Device:
     def release(self) -> None:
         """Return the interpreter to the pool; training since the last read of the weights is lost."""
         self._model_state.release()
+
+
+def _check_plan(plan: TrainingPlan, id: int) -> None:
+    if not isinstance(plan, TrainingPlan):
+        raise ConfigurationError(
+            f"device {id}: plan: expected a TrainingPlan, found {type(plan).__name__}; pass an instance, such as "
+            "TrainingPlan(epochs=2)"
+        )
+
+
+def _checked_metrics(metrics: Sequence[OwnMetric], id: int) -> Sequence[OwnMetric]:
+    wrong = (
+        [each for each in metrics if not isinstance(each, OwnMetric)] if isinstance(metrics, Sequence) else [metrics]
+    )
+    if wrong:
+        raise ConfigurationError(
+            f"device {id}: metrics: expected a list of OwnMetric, found {shown(wrong[0])}; make it by "
+            "odt_sim.metrics.own.own_metrics([function])"
+        )
+    return metrics

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from odt_sim.arguments import shown
 from odt_sim.device.batches import Batch
 from odt_sim.device.runtime import Runtime
 from odt_sim.device.stacked_batches import StackedBatches
@@ -93,7 +94,7 @@ class GradientOffset:
             ModelError: The model's steps take no offset, or `b` does not hold the trainable parameters.
         """
         if not (isinstance(mu, int | float | np.number) and math.isfinite(mu)):
-            raise ConfigurationError(f"gradient offset: expected a finite mu, found {mu!r}")
+            raise ConfigurationError(f"gradient offset: expected a finite mu, found {shown(mu)}")
         if b is None and mu == 0:
             return None
         if "gradient_offset" not in model.capabilities:

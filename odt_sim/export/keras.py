@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from odt_sim.arguments import names_arguments
 from odt_sim.errors import ExportError
 from odt_sim.export.compiled import settings_of_model
 from odt_sim.export.convert import convert
@@ -52,6 +53,7 @@ from odt_sim.model.trainable import DEFAULT_BATCH_SIZE
 
 
 @lean_tracing()
+@names_arguments
 def export_model(
     source: keras.Model | str | os.PathLike[str],
     path: str | os.PathLike[str],

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from odt_sim.declarations import Range
 from odt_sim.errors import ExportError, ExportWarning
 
 Schedule = Any
@@ -16,6 +17,13 @@ Schedule = Any
 
 EXCLUSIONS = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")  # no part of an optimizer's config
 EXCLUDED = "exclude_from_weight_decay"
+
+RANGES = {
+    **dict.fromkeys(("clipnorm", "clipvalue", "global_clipnorm", "weight_decay"), Range(least=0)),
+    **dict.fromkeys(("learning_rate", "momentum", "epsilon"), Range(least=0)),
+    **dict.fromkeys(("beta_1", "beta_2", "rho"), Range(least=0, below=1)),
+}
+"""The ranges of settings that Keras does not check, by name."""
 
 
 def optimizer_of(given: Any, *, scales_loss: bool = False) -> keras.optimizers.Optimizer:
@@ -40,7 +48,24 @@ def optimizer_of(given: Any, *, scales_loss: bool = False) -> keras.optimizers.O
         raise ExportError(f"optimizer {given!r}: not a Keras optimizer with these settings ({line})") from error
     if isinstance(new, keras.optimizers.MultiOptimizer):
         raise ExportError(f"optimizer {new.name}: has no single learning rate; give one optimizer for all weights")
+    _check_ranges(new)
     return new
+
+
+def _check_ranges(optimizer: keras.optimizers.Optimizer) -> None:
+    """Check settings that Keras takes without a check: it ignores clipping below 0, and steps become NaN with others.
+
+    Raises:
+        ExportError: A setting is out of its range.
+    """
+    for name, bounds in RANGES.items():
+        value = getattr(optimizer, name, None)
+        value = float(np.asarray(value)) if isinstance(value, keras.Variable) else value
+        if isinstance(value, int | float) and not bounds.holds(value):
+            raise ExportError(
+                f"optimizer {type(optimizer).__name__}: {name}: expected a number {bounds}, found {value}; correct it, or "
+                "leave it out"
+            )
 
 
 def is_linear(optimizer: keras.optimizers.Optimizer) -> bool:

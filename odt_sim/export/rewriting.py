@@ -11,6 +11,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from odt_sim.arguments import names_arguments
 from odt_sim.errors import ExportError, ModelError
 from odt_sim.export.convert import convert
 from odt_sim.export.importing import Program
@@ -32,6 +33,7 @@ from odt_sim.model.manifest import DEFAULT_BATCH_SIZE, METADATA_NAME, Manifest, 
 from odt_sim.model.metadata import with_metadata
 
 
+@names_arguments
 def deflex(source: str | os.PathLike[str], path: str | os.PathLike[str], *, batch_size: int | None = None) -> Path:
     """Rewrite a `.tflite` file with Flex ops so that it trains on any LiteRT interpreter, with the same results.
 

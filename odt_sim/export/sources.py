@@ -72,7 +72,7 @@ def _loaded(path: Path, *, compiled: bool) -> keras.Model:
 
 def _version(path: Path) -> str:
     """Return the version of Keras that wrote a file; an empty text if it does not name one."""
-    with suppress(BadZipFile, KeyError, ValueError, OSError), ZipFile(path) as file:
+    with suppress(BadZipFile, KeyError, TypeError, ValueError, OSError), ZipFile(path) as file:
         return str(json.loads(file.read("metadata.json"))["keras_version"])
     with suppress(KeyError, OSError), h5py.File(path) as file:
         version = file.attrs["keras_version"]

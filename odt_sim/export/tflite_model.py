@@ -23,6 +23,7 @@ from typing import Any, ClassVar, TypeVar
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from odt_sim.arguments import names_arguments
 from odt_sim.export.keras2_names import add_keras2_names
 from odt_sim.export.saved_model import converted, write_saved_model
 from odt_sim.export.user_functions import as_function, trace_functions
@@ -111,6 +112,7 @@ def save_model(model: tf.Module, saved_model_dir: str | os.PathLike[str]) -> lis
     return [values[name].numpy() for name in names]
 
 
+@names_arguments
 def convert_saved_model(
     saved_model_dir: str | os.PathLike[str],
     *,
@@ -138,6 +140,7 @@ def convert_saved_model(
     return converted(Path(saved_model_dir), signature_keys, batch_size)
 
 
+@names_arguments
 def save_tflite_model(tflite_model: bytes, tflite_file: str | os.PathLike[str]) -> None:
     """Write the content of a `.tflite` file.
 

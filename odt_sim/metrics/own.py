@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from odt_sim.arguments import names_arguments
 from odt_sim.errors import ConfigurationError, SimulationError
 from odt_sim.metrics.names import is_metric, is_own, know
 from odt_sim.user_code import user_code_errors
@@ -35,6 +36,7 @@ class OwnMetric(NamedTuple):
     higher_is_better: bool
 
 
+@names_arguments
 def own_metrics(functions: Sequence[Callable[..., float | None]]) -> tuple[OwnMetric, ...]:
     """Return the metrics of some functions, whose names reports then know in this process.
 

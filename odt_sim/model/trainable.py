@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Self
 
-from odt_sim.errors import ModelError
+from odt_sim.arguments import names_arguments
+from odt_sim.errors import ConfigurationError, ModelError
 from odt_sim.model import flatbuffer
 from odt_sim.model.adapters import LORA_RANK, ranks_of
 from odt_sim.model.contract import (
@@ -61,7 +63,20 @@ class TrainableModel:
     from_logits: bool
     fingerprint: str
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Refuse a path, or anything else alone.
+
+        Raises:
+            ConfigurationError: There is one argument.
+        """
+        if len(args) + len(kwargs) == 1:
+            raise ConfigurationError(
+                "TrainableModel: expected a file's parts; load a file by TrainableModel.load(path)"
+            )
+        return super().__new__(cls)
+
     @classmethod
+    @names_arguments
     def load(
         cls,
         path: str | os.PathLike[str],
@@ -98,6 +113,7 @@ class TrainableModel:
         return cls.from_content(content, where=str(path), loss=loss, from_logits=from_logits, flex=flex)
 
     @classmethod
+    @names_arguments
     def from_content(
         cls,
         content: bytes,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from odt_sim.arguments import shown
 from odt_sim.errors import ConfigurationError, OdtSimError
 from odt_sim.persistence.records import RoundRecord
 from odt_sim.persistence.summary import Summary
@@ -95,7 +96,7 @@ class Observers(Observer):
             name: The title in `RunInfo`; None for the run's.
             settings: The settings in `RunInfo`; None for the run's.
         """
-        self._members = _default() if observers is None else list(observers)
+        self._members = _default() if observers is None else _checked(observers)
         self._begun: list[Observer] = []
         self._changes: dict[str, Any] = {
             key: value for key, value in (("name", name), ("settings", settings)) if value is not None
@@ -175,6 +176,18 @@ def in_notebook() -> bool:
     """Return whether this process is the kernel of a notebook."""
     ipython = sys.modules.get("IPython")
     return getattr(ipython.get_ipython() if ipython else None, "kernel", None) is not None
+
+
+def _checked(observers: Sequence[Observer]) -> list[Observer]:
+    for each in observers if isinstance(observers, Sequence) and not isinstance(observers, str) else [observers]:
+        if not isinstance(each, Observer):
+            raise ConfigurationError(
+                f"observers: expected a list of observers, found {shown(each)}; pass instances of subclasses of "
+                "odt_sim.observers.base.Observer, and functions as callbacks=[function] of Simulation"
+            )
+    if isinstance(observers, Observer):
+        raise ConfigurationError("observers: expected a list, found one observer; put it into one: observers=[...]")
+    return list(observers)
 
 
 def _default() -> list[Observer]:

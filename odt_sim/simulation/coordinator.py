@@ -12,7 +12,9 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from odt_sim.aggregators.base import Aggregator
+from odt_sim.arguments import names_arguments, shown
 from odt_sim.data.federated import FederatedData
+from odt_sim.declarations import Range, fits
 from odt_sim.device.device import Device
 from odt_sim.device.engines import LITERT, RuntimeChoice
 from odt_sim.device.plan import TrainingPlan
@@ -69,6 +71,7 @@ class Simulation:
         directory: The run's folder: records, models, and a checkpoint from which the run can be resumed.
     """
 
+    @names_arguments
     def __init__(
         self,
         model: TrainableModel,
@@ -236,9 +239,13 @@ class Simulation:
             CheckpointError: The run is not complete, or its checkpoint is missing, damaged or of another run.
             SimulationError: The strategy failed on a device.
         """
-        chosen = list(devices)
+        if not isinstance(devices, Iterable) or isinstance(devices, str):
+            raise ConfigurationError(
+                f"Simulation.deployed: expected a list of devices, found {shown(devices)}; put the id into one: deployed([0])"
+            )
+        chosen, ids = list(devices), Range(least=0, below=self.data.devices)
         for device in chosen:
-            if not 0 <= device < self.data.devices:
+            if not fits(device, int, ids):
                 raise ConfigurationError(f"device {device}: expected an id from 0 to {self.data.devices - 1}")
         commit = self._reported()
         initial_weights(self._job.model, self._job.runtime)  # without the line that LiteRT's first interpreter prints

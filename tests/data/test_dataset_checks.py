@@ -150,7 +150,7 @@ def test_converted_arrays_are_not_copied():
             r"the first is -1 in example 1; expected 0\.\.1 for 2 classes; count classes from 0, or store y as float32",
         ),
         (Dataset("d", X, np.float32(Y), classes=3), r"data d: y is float32 \[3\], but classes is 3"),
-        (Dataset("d", X, Y, classes=0), "data d: classes is 0, expected at least 1"),
+        (Dataset("d", X, Y, classes=0), "data d: classes is 0, expected a whole number of at least 1"),
         (Dataset("d", X, Y, users=np.float32(Y)), r"data d: users is float32 \[3\], expected one integer or string"),
     ],
 )

@@ -278,7 +278,9 @@ def test_settings_out_of_range(softmax: TrainableModel, rows: Draw) -> None:
     for rate in (np.nan, np.inf):
         with pytest.raises(ConfigurationError, match="device 0: expected a finite learning rate, found"):
             device.train(learning_rate=rate)
-    with pytest.raises(ConfigurationError, match="expected seed, id and round of at least 0, found -1, 0, 0"):
+    with pytest.raises(
+        ConfigurationError, match="expected whole numbers of at least 0 as seed, id and round, found -1, 0, 0"
+    ):
         Device(softmax, rows(softmax, 2), seed=-1)
 
 

@@ -179,6 +179,15 @@ def test_optimizers_from_settings() -> None:
             optimizers.MultiOptimizer(optimizers.OptimizerMap(optimizers.SGD())),
             r"has no single learning rate; give one optimizer",
         ),
+        (
+            optimizers.SGD(clipnorm=-1.0),
+            r"optimizer SGD: clipnorm: expected a number of at least 0, found -1\.0; correct it",
+        ),
+        ({"name": "SGD", "global_clipnorm": -1}, r"global_clipnorm: expected .* found -1;"),
+        ({"name": "Adam", "clipvalue": -1, "beta_1": 0.5}, r"clipvalue: expected .* found -1;"),
+        ({"name": "AdamW", "weight_decay": -0.1}, r"weight_decay: expected .* found -0\.1;"),
+        ({"name": "Adam", "beta_2": 1.0}, r"beta_2: expected a number of at least 0 and below 1, found 1\.0;"),
+        ({"name": "SGD", "learning_rate": float("nan")}, r"learning_rate: expected .* found nan;"),
     ],
 )
 def test_optimizers_are_refused(optimizer: Any, message: str) -> None:

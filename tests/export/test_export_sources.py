@@ -163,13 +163,13 @@ def saved(signatures: tuple[str, ...], path: Path) -> Path:
     return path
 
 
-def of_keras_2(path: Path) -> Path:
+def of_keras_2(path: Path, metadata: str = '{"keras_version": "2.15.0"}') -> Path:
     if path.suffix == ".h5":
         with h5py.File(path, "w") as file:
             file.attrs["keras_version"] = np.bytes_("2.2.4")
         return path
     with ZipFile(path, "w") as file:
-        file.writestr("metadata.json", '{"keras_version": "2.15.0"}')
+        file.writestr("metadata.json", metadata)
     return path
 
 
@@ -189,6 +189,10 @@ REFUSED = [
     (
         lambda folder: of_keras_2(folder / "m.h5"),
         r"m\.h5: expected a file of Keras 3, found one of Keras 2\.2\.4; build .* model\.load_weights",
+    ),
+    (
+        lambda folder: of_keras_2(folder / "m.keras", "[3]"),
+        r"m\.keras: Keras cannot load a whole model from it .*model\.save",
     ),
     (lambda folder: write(folder / "m.keras"), r"m\.keras: Keras cannot load a whole model from it .*model\.save"),
     (lambda folder: folder, r"no SavedModel that can be read .*give the directory of one"),

@@ -49,6 +49,21 @@ def test_all_observers_follow_a_run() -> None:
     assert one.run == RUN
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (print, r"expected a list of observers, found a builtin_function_or_method; .* functions as callbacks="),
+        ([print], r"expected a list of observers, found a builtin"),
+        ([Recorder], r"expected a list of observers, found the class Recorder; pass instances"),
+        ("text", r"expected a list of observers, found 'text'"),
+        (Recorder(), r"expected a list, found one observer; put it into one"),
+    ],
+)
+def test_what_is_no_list_of_observers_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^observers: {message}"):
+        Observers(given)
+
+
 def test_observer_that_fails_in_a_round_is_reported_once_and_dropped() -> None:
     bad, good = Recorder(fails_in="round 1"), Recorder()
     observers = Observers([bad, good])
