@@ -50,7 +50,7 @@ def deploy(arguments: Sequence[str]) -> int:
 
 def _deploy(run: Path, options: argparse.Namespace) -> None:
     from odt_sim.cli.build import saved_simulation
-    from odt_sim.deploy.write import TABLE, deploy_new
+    from odt_sim.deploy.write import INPUTS, TABLE, deploy_new
 
     folder = one_run(find_runs([run]), run)
     output = options.output or folder / "deploy"
@@ -61,7 +61,13 @@ def _deploy(run: Path, options: argparse.Namespace) -> None:
     rows = deploy_new(simulation, output) if options.new else _rows(simulation, output, options)
     console = Console()
     console.print(_table(rows))
-    console.print(f"\nfiles and table: {output}, {output / TABLE}", soft_wrap=True, highlight=False, markup=False)
+    lines = [f"files and table: {output}, {output / TABLE}"]
+    if simulation.data.scales:
+        of_device = (
+            "over the phone's own training examples" if options.new or options.shared else f"by {output / INPUTS}"
+        )
+        lines.append(f"inputs: (x - mean) / deviation, {of_device.format('ID')}")
+    console.print("\n" + "\n".join(lines), soft_wrap=True, highlight=False, markup=False)
 
 
 def _rows(simulation: "Simulation", output: Path, options: argparse.Namespace) -> list[Mapping[str, Any]]:

@@ -2,18 +2,19 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from odt_sim.data.columns import Columns, Rows, arrays_of
+from odt_sim.data.columns import Rows, arrays_of
 from odt_sim.data.dataset import Array, Classes, Dataset, Indices, digest_of, read_only, summarized
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.index_lists import IndexLists
 from odt_sim.data.periods import Arrival
 from odt_sim.data.split import MIN_EXAMPLES, Parts, check_enough, part_sizes, split, split_as_given, split_by_block
+from odt_sim.data.standardization import Scale, scales, standardized
 from odt_sim.declarations import fits, mismatch
 from odt_sim.errors import ConfigurationError, DataError
 from odt_sim.settings import General, Split
@@ -67,6 +68,8 @@ class FederatedData:
         users: `[devices]` the user id of each device; None unless all examples of a device are of one user.
         times: `[examples]` numbers, when each example arises; None if unknown.
         arrival: The periods in which examples arrive; None if all are there from the first round on.
+        scales: What each device has standardized its inputs by, by the name that the data set gave the input, empty for a
+            single one.
     """
 
     name: str
@@ -81,6 +84,7 @@ class FederatedData:
     users: Array | None = None
     times: Array | None = None
     arrival: Arrival | None = None
+    scales: Mapping[str, Scale] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Make the arrays read-only."""
@@ -219,9 +223,21 @@ def federate(
         )
     indices = np.concatenate([part for of_device in parts for part in of_device])
     offsets = _offsets(np.array([[len(part) for part in of_device] for of_device in parts], np.int64))
-    x = standardized(dataset.x, indices, offsets) if dataset.standardize else dataset.x
+    by = scales(dataset.x, indices, offsets) if dataset.standardize else {}
+    x = standardized(dataset.x, by, indices, offsets) if by else dataset.x
     return FederatedData(
-        dataset.name, x, dataset.y, dataset.classes, indices, offsets, spread, None, digest, users, dataset.times
+        dataset.name,
+        x,
+        dataset.y,
+        dataset.classes,
+        indices,
+        offsets,
+        spread,
+        None,
+        digest,
+        users,
+        dataset.times,
+        scales=by,
     )
 
 
@@ -234,34 +250,6 @@ def _check_sizes(sizes: Indices, users: Array | None) -> None:
 def device_name(device: int, users: Array | None) -> str:
     """Return a device's number for errors, with its user where the data has names."""
     return str(device) if users is None else f"{device} (user {users[device]})"
-
-
-def standardized(x: Rows, indices: Indices, offsets: Indices) -> Rows:
-    """Return a copy of `x` in which each feature has mean 0 and deviation 1 over each device's training examples.
-
-    The device's other examples are scaled alike. A feature that is constant in training is only centered. Of several
-    inputs, those of integers stay as they are.
-
-    Args:
-        x: `[examples, ...]` float32 inputs.
-        indices: `[used examples]`, see `FederatedData`.
-        offsets: `[devices, 4]`, see `FederatedData`.
-    """
-    if not isinstance(x, Columns):
-        return _standardized(x, indices, offsets)
-    arrays = (_standardized(array, indices, offsets) if array.dtype.kind == "f" else array for array in x.arrays)
-    return Columns(x.names, tuple(arrays))
-
-
-def _standardized(x: Array, indices: Indices, offsets: Indices) -> Array:
-    scaled = x.copy()
-    for start, validation, _, end in offsets:
-        train, own = x[indices[start:validation]], indices[start:end]
-        varies = np.ptp(train, axis=0) > 0
-        center = np.where(varies, train.mean(axis=0, dtype=np.float64), train[0])
-        deviation = np.where(varies, train.std(axis=0, dtype=np.float64), 1.0)
-        scaled[own] = (x[own] - center) / deviation
-    return scaled
 
 
 def described(function: Any) -> str:

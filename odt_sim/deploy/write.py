@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ from odt_sim.deploy.models import global_file, new_model, personal_model, with_c
 from odt_sim.device.examples import Examples
 from odt_sim.errors import CheckpointError, ModelError
 from odt_sim.files import write_file
+from odt_sim.model.names import full
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.run_folder import RunFolder
 from odt_sim.simulation.coordinator import Simulation
 
 TABLE = "files.csv"
+INPUTS = "device_{}_inputs.json"
+"""What a device has standardized its inputs by; there is none where the data is not standardized by device."""
 
 Row = dict[str, Any]
 
@@ -33,7 +37,9 @@ def deploy(
     """Write the models of a complete run, measure them, and yield their rows of the table, model by model.
 
     Each model gives `<name>.tflite`, trainable, and `<name>_infer_<format>.tflite` for each format; `<name>` is
-    `device_<id>` or `global`. They are written once all of them are made and measured.
+    `device_<id>` or `global`. They are written once all of them are made and measured. Where each device standardizes its
+    inputs, `device_<id>_inputs.json` has its mean and deviation of each input, with which an app computes
+    `(input - mean) / deviation`.
 
     Args:
         simulation: The run.
@@ -54,7 +60,10 @@ def deploy(
         return
     for device in simulation.deployed(devices):
         model = personal_model(device)
-        yield _write(f"device_{device.id}", model, device.train_examples, device.test_examples, output, formats)
+        rows = _write(f"device_{device.id}", model, device.train_examples, device.test_examples, output, formats)
+        if simulation.data.scales:
+            write_file(output / INPUTS.format(device.id), _scales(simulation, device.id))
+        yield rows
 
 
 def deploy_new(simulation: Simulation, output: Path) -> list[Row]:
@@ -97,6 +106,19 @@ def _write(
         write_file(output / file, content)
     write_file(output / TABLE, table)
     return rows
+
+
+def _scales(simulation: Simulation, device: int) -> bytes:
+    """Return a device's mean and deviation of each input by its name in the file's signatures, as JSON."""
+    names = tuple(simulation.model.inputs)
+    inputs = {}
+    for key, scale in simulation.data.scales.items():
+        name = (
+            names[int(key or "0")] if key.isdigit() or not key else key
+        )  # arrays without names are in the model's order
+        mean, deviation = scale.of(device)
+        inputs[full("x", name)] = {"mean": mean.tolist(), "deviation": deviation.tolist()}
+    return json.dumps(inputs).encode()
 
 
 def _row(content: bytes, model: TrainableModel, test: Examples, where: str) -> Row:

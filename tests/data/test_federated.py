@@ -7,9 +7,10 @@ import pytest
 
 from odt_sim.data.dataset import Dataset
 from odt_sim.data.drift import label_permutation
-from odt_sim.data.federated import SPLIT_AT_ONCE, federate, standardized
+from odt_sim.data.federated import SPLIT_AT_ONCE, federate
 from odt_sim.data.partition import by_user, dirichlet, iid, pathological
 from odt_sim.data.split import split, split_by_block
+from odt_sim.data.standardization import scales, standardized
 from odt_sim.errors import ConfigurationError, DataError
 
 MANY = SPLIT_AT_ONCE + 1
@@ -92,7 +93,7 @@ def test_standardization_uses_own_training_examples():
     """Two devices; constant features are centered, and an example without device stays unchanged."""
     x = np.array([[0, 7], [4, 7], [6, 9], [10, 5], [1, 1], [3, 1], [2, 1], [8, 8]], np.float32)
     offsets = np.array([[0, 2, 3, 4], [4, 6, 6, 7]])
-    after = standardized(x, np.arange(7), offsets)
+    after = standardized(x, scales(x, np.arange(7), offsets), np.arange(7), offsets)
     expected = [[-1, 0], [1, 0], [2, 2], [4, -2], [-1, 0], [1, 0], [0, 0], [8, 8]]
     assert after.tolist() == expected
     assert after.dtype == np.float32
@@ -100,7 +101,8 @@ def test_standardization_uses_own_training_examples():
 
 
 def test_standardization_by_one_example_centers():
-    after = standardized(np.array([[3.0], [5.0], [4.0]], np.float32), np.arange(3), np.array([[0, 1, 2, 3]]))
+    x, offsets = np.array([[3.0], [5.0], [4.0]], np.float32), np.array([[0, 1, 2, 3]])
+    after = standardized(x, scales(x, np.arange(3), offsets), np.arange(3), offsets)
     assert after.tolist() == [[0], [2], [1]]
 
 

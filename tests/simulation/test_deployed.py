@@ -1,6 +1,7 @@
 """The models of a complete run, and their files."""
 
 import csv
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from odt_sim import Device, Results, Strategy, TrainableModel
+from odt_sim import Device, Fleet, Results, Strategy, TrainableModel
 from odt_sim.cli.deploy import deploy as deploy_command
+from odt_sim.data import Dataset, federate, iid
 from odt_sim.deploy.models import device_model
 from odt_sim.deploy.write import deploy, deploy_new
 from odt_sim.device.engines.compiled import CompiledEngine
@@ -67,6 +69,25 @@ def test_new_user_begins_with_the_servers_body_and_the_files_head(simulation: An
         source = initial if parameter.group == "head" else personal
         np.testing.assert_array_equal(device.weights[parameter.name], source[parameter.name])
     assert not np.array_equal(device.weights.vector, initial.vector)
+
+
+@pytest.mark.parametrize("devices", [3, None, "3", ["3"], [1.5], [99], np.int64(3)])
+def test_what_is_no_list_of_ids_is_refused(devices: Any, simulation: Any, tmp_path: Path) -> None:
+    message = r"^(Simulation\.deployed: expected a list of devices, found .*|device \S+: expected an id from 0 to 6)"
+    with pytest.raises(ConfigurationError, match=message):
+        next(simulation(FedPer(), tmp_path).deployed(devices))
+
+
+def test_file_beside_a_device_has_what_its_inputs_are_standardized_by(simulation: Any, tmp_path: Path) -> None:
+    x, y = np.arange(240, dtype=np.float32).reshape(40, 6) ** 2, np.arange(40) % 2
+    raw, data = (federate(Dataset("d", x, y, standardize=by), iid, 4, 0) for by in (False, True))
+    made = simulation(FedAvg(), tmp_path, rounds=1, data=data, fleet=Fleet())
+    made.run()
+    list(deploy(made, tmp_path / "deploy", [2], []))
+    found = json.loads((tmp_path / "deploy" / "device_2_inputs.json").read_text())["x"]
+    rows = raw.test(2)
+    expected = (raw.x[rows] - np.array(found["mean"])) / np.array(found["deviation"])
+    np.testing.assert_array_equal(data.x[rows], expected.astype(np.float32))
 
 
 def test_new_user_of_local_training_begins_with_the_initial_model(simulation: Any, tmp_path: Path) -> None:
