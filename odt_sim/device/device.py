@@ -429,7 +429,9 @@ class Device:
         in each of them, so that the rate follows the run and not how often a device was drawn. The plan's
         `learning_rate_decay` multiplies what is not given, once for each earlier round.
         """
-        step = self._first_step + self._steps_done
+        return self._rate(self._first_step + self._steps_done, given)
+
+    def _rate(self, step: int, given: float | None = None) -> float:
         what = f"device {self.id}"
         return learning_rate_of(self.model, self.plan, given, what, lambda: self._pool.scheduled_rate(step), self.round)
 
@@ -439,7 +441,7 @@ class Device:
         if not self.model.scheduled or self.plan.learning_rate is not None:
             return steps * self.learning_rate()
         last = self._first_step + self._steps_done
-        return sum(self._pool.scheduled_rate(step) for step in range(last - steps, last))
+        return sum(map(self._rate, range(last - steps, last)))
 
     def infer(self, x: Any) -> Rows:
         """Return the model's outputs, `[rows, ...]` float32, for any number of rows `[rows, ...]`.

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
@@ -12,11 +13,11 @@ from odt_sim.export.parameters import all_layers
 
 
 def warn_of_lost_masks(model: keras.Model, objectives: Sequence[Objective], interface: Interface) -> None:
-    """Warn of the first output with as many positions as an input has, whose mask got lost."""
+    """Warn of the first output whose positions are those of a masked input, but not its mask."""
     masking = next((layer for layer in all_layers(model) if _masks(layer)), None)
     lengths = {tensor.shape[1] for tensor in interface.flat_inputs if len(tensor.shape) > 1}
     for objective, output, name in zip(objectives, interface.flat_outputs, interface.output_names, strict=True):
-        if masking and _counts_all(objective) and output.shape[1] in lengths:
+        if masking and _counts_all(objective) and output.shape[1] in lengths and _keeps_positions(output):
             warnings.warn(
                 f"model {model.name!r}: the mask of layer {masking.name!r} does not reach the output{name and f' {name!r}'}, "
                 "so padding counts in loss and metrics, as in Keras; join layers by Add() in place of +, set "
@@ -25,6 +26,26 @@ def warn_of_lost_masks(model: keras.Model, objectives: Sequence[Objective], inte
                 stacklevel=4,
             )
             return
+
+
+def _keeps_positions(output: Any) -> bool:
+    """Return whether a layer that masks leads to an output through tensors of the output's length alone.
+
+    A length may also be that of another input, or come back after pooling. A model that is no graph of layers may keep them.
+    """
+    if not hasattr(output, "_keras_history"):
+        return True
+    pending, seen = [output], set[int]()
+    while pending:
+        tensor = pending.pop()
+        if id(tensor) in seen or len(tensor.shape) < 2 or tensor.shape[1] != output.shape[1]:
+            continue
+        seen.add(id(tensor))
+        made, node, _ = tensor._keras_history
+        if isinstance(made, keras.layers.Layer) and any(map(_masks, all_layers(made))):
+            return True
+        pending += made._inbound_nodes[node].input_tensors
+    return False
 
 
 def _counts_all(objective: Objective) -> bool:

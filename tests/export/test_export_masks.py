@@ -105,17 +105,19 @@ def test_loss_without_a_value_per_position_is_refused(tmp_path: Path) -> None:
 def test_mask_that_gets_lost_is_warned_of(tmp_path: Path) -> None:
     """An addition by + loses the mask, as in Keras; a layer keeps it, and a label to ignore makes up for it.
 
-    Attention takes the mask off what it is given, here a normalized copy.
+    Attention takes the mask off what it is given, here a normalized copy. After pooling, positions have no padding.
     """
     x = layers.Input((LENGTH,), dtype="int32")
     h = layers.Embedding(9, 5, mask_zero=True, name="words")(x)
     y = layers.LayerNormalization()(h)
     joined = h + layers.Dense(5)(h), layers.Add()([h, layers.MultiHeadAttention(1, 2)(y, y)])
     lost, kept = (keras.Model(x, layers.Dense(3)(both)) for both in joined)
+    pooled = keras.Model(x, layers.RepeatVector(LENGTH)(layers.Dense(3)(layers.GlobalAveragePooling1D()(h))))
     loss = "sparse_categorical_crossentropy"
     with pytest.warns(ExportWarning, match=r"the mask of layer 'words' does not reach the output, so padding counts"):
         export_model(lost, tmp_path / "m", loss=loss, optimizer="sgd")
     with warnings.catch_warnings():
         warnings.simplefilter("error", ExportWarning)
         export_model(kept, tmp_path / "m", loss=loss, optimizer="sgd")
+        export_model(pooled, tmp_path / "m", loss=loss, optimizer="sgd")
         export_model(lost, tmp_path / "m", loss={"name": loss, "ignore_class": 0}, optimizer="sgd")

@@ -116,6 +116,10 @@ def test_sum_of_rates(averaged: TrainableModel) -> None:
     device.train()
     assert device.sum_of_rates(3) == pytest.approx(0.02 + 0.04 + 0.06)
     assert device_of(averaged, plan=TrainingPlan(learning_rate=0.5)).sum_of_rates(3) == 1.5
+    decayed = device_of(averaged, round=2, plan=TrainingPlan(learning_rate_decay=0.5))
+    rates = [decayed.learning_rate()]
+    decayed.train_step(next(decayed.batches()))
+    assert decayed.sum_of_rates(1) == rates[0] == pytest.approx(0.04)
 
 
 def test_manifest_describes_the_options(averaged: TrainableModel) -> None:
