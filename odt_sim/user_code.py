@@ -2,14 +2,23 @@
 
 import functools
 import inspect
+import os
 import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from importlib import import_module
+from pathlib import Path
+from sysconfig import get_paths
 from types import TracebackType
 from typing import Any
 
 from odt_sim.errors import ConfigurationError, OdtSimError
+
+INSTALLED = (
+    str(Path(__file__).parent) + os.sep,
+    *(path + os.sep for name, path in get_paths().items() if name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
+"""The folders of code that is not the user's."""
 
 
 def imported(target: str, key: str) -> Any:
@@ -90,6 +99,23 @@ def _place(owner: Any, error: BaseException) -> str:
         if lines:
             return lines[-1]
     return ""
+
+
+def user_frames(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of odt_sim, of Python's library and of installed packages; None for none."""
+    found, kept = trace, list[TracebackType]()
+    while found:
+        kept += [found] if _is_users(found.tb_frame.f_code.co_filename) else []
+        found = found.tb_next
+    users: TracebackType | None = None
+    for each in reversed(kept):
+        users = TracebackType(users, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return users
+
+
+def _is_users(file: str) -> bool:
+    """Return whether code of a file is the user's; code that is made at runtime or compiled has no path."""
+    return file.startswith(("<ipython-input", "<stdin>")) or (os.path.isabs(file) and not file.startswith(INSTALLED))
 
 
 def _files(owner: Any) -> Iterator[set[str]]:

@@ -62,6 +62,7 @@ from odt_sim.simulation.start import check_unused, initial_weights, start, store
 from odt_sim.simulation.sums import join
 from odt_sim.simulation.worker import Worker
 from odt_sim.strategies.base import ServerState, Strategy
+from odt_sim.user_code import user_frames
 
 
 class Simulation:
@@ -216,11 +217,9 @@ class Simulation:
             try:
                 stopped = group.on_begin(self._info()) and commit.round > 0
                 summary = self._run(commit, group, stopped)
-            except OdtSimError as error:
-                # Notebooks show this traceback below that of the cause, which ends in the user's code.
-                if error.in_user_code:
-                    raise error.with_traceback(None) from error.__cause__
-                raise
+            except (OdtSimError, KeyboardInterrupt) as error:
+                # A notebook would show a hundred lines of odt_sim's own; that of a cause ends in the user's code.
+                raise error.with_traceback(user_frames(error.__traceback__)) from error.__cause__
             finally:
                 group.on_end(summary)
             return summary

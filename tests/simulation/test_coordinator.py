@@ -399,6 +399,21 @@ def test_traceback_of_an_error_in_user_code_is_short(user, simulation, tmp_path,
     assert [frame.name for frame in cause] == ["_local", "local", "look_up"]
 
 
+class Interrupted(FedAvg):
+    def local(self, device, broadcast):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kind", "names"), [(Interrupted, KeyboardInterrupt, ["local"]), (FedAvg, SimulationError, [])]
+)
+def test_traceback_of_a_stop_has_the_frames_of_user_code_alone(simulation, tmp_path, strategy, kind, names):
+    with pytest.raises(kind) as caught:
+        simulation(strategy(), tmp_path, plan=TrainingPlan(learning_rate=1e30)).run()
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert [frame.name for frame in frames[1:]] == ["run", *names]
+
+
 @pytest.mark.parametrize("directory", [None, 3])
 def test_directory_that_is_no_path_is_refused(simulation, directory):
     with pytest.raises(ConfigurationError, match=rf"directory: expected the path of a folder, found {directory}; give"):
