@@ -22,6 +22,9 @@ Classes = int | Mapping[str, int | None] | None
 class Dataset:
     """All examples of a data set, as read-only arrays. Sources return it checked by `odt_sim.data.dataset_checks.check`.
 
+    Arrays are viewed, not copied where their dtype fits: do not change yours in place afterwards. Runs would train on the
+    changed values and record the digest of the earlier ones.
+
     Attributes:
         name: The name in messages and reports.
         x: `[examples, ...]` float32 or int32 inputs; images have a channel axis. Several inputs are `Columns`, or a mapping
