@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,11 +18,11 @@ from odt_sim.data.columns import Array
 from odt_sim.data.dataset import Classes, Dataset
 from odt_sim.data.dataset_checks import as_inputs, as_numbers, check
 from odt_sim.data.store import PIECE, Writer, files_of, rows_in, stored
+from odt_sim.data.user_ids import written_as_integers
 from odt_sim.errors import DataError
 from odt_sim.model.names import full
 
 LARGEST_PIECE = 1 << 16  # rows
-_INTEGER = re.compile(r"0|-?[1-9]\d*")  # as Python writes it
 
 
 @names_arguments
@@ -184,7 +183,7 @@ def _dataset(folder: Path, paths: Sequence[Path], users: str | None) -> tuple[An
     if users not in types.names or not arrow().types.is_integer(types.field(users).type):
         return dataset, False
     parts = {part for path in paths for part in path.relative_to(folder).parts if part.startswith(f"{users}=")}
-    if all(_INTEGER.fullmatch(part.removeprefix(f"{users}=")) for part in parts):
+    if written_as_integers(part.removeprefix(f"{users}=") for part in parts):
         return dataset, False
     types = types.set(types.get_field_index(users), arrow().field(users, arrow().string()))
     hive = partitioning(types, flavor="hive")

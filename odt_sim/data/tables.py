@@ -18,6 +18,7 @@ from odt_sim.data.columns import Rows, only, rows_of
 from odt_sim.data.dataset import Array, Classes, Dataset
 from odt_sim.data.dataset_checks import check
 from odt_sim.data.dates import nanoseconds
+from odt_sim.data.user_ids import written_as_integers
 from odt_sim.errors import ConfigurationError, DataError
 
 
@@ -200,8 +201,7 @@ def _read(path: Path, users: str | None) -> Any:
 def _ids(texts: Any) -> Any:
     """Return ids as integers, which sort by value, if all are written as integers are; else as texts."""
     numbers = _pandas().to_numeric(texts, errors="coerce")
-    as_written = numbers.dtype.kind in "iu" and (numbers.astype(str) == texts.str.strip()).all()
-    return numbers if as_written else texts
+    return numbers if numbers.dtype.kind in "iu" and written_as_integers(texts.str.strip().unique()) else texts
 
 
 def _pandas() -> ModuleType:
