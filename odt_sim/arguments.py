@@ -34,7 +34,8 @@ _WORDS: Mapping[Any, str] = {
 def names_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Let a public function name an argument of another type, where its call ends with a `TypeError` or an `AttributeError`.
 
-    A call that works is not checked: an argument of another type that does as well is taken.
+    A call that works is not checked: an argument of another type that does as well is taken. Functions that a round calls
+    for each device go without, as a call in between costs each of them time.
 
     Raises:
         ConfigurationError: The call failed, and an argument has another type than its annotation.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pytest
 
-from odt_sim import Device, Results, TrainableModel, Weights, keep, receive, weights_of
+from odt_sim import Device, Results, TrainableModel, Weights
 from odt_sim.arguments import names_arguments
 from odt_sim.data import Dataset, FederatedData, arm, check_leakage, federate, iid, images, keras_dataset, npz, rotation
 from odt_sim.device.plan import TrainingPlan
@@ -90,14 +90,6 @@ MISTAKES = {
         lambda m: Weights(m.layout, [1.0]),
         r"weights: expected a layout.*, found a Layout and a list; make",
     ),
-    "zeros": (lambda m: Weights.zeros(m), r"zeros: layout: expected a Layout, found a TrainableModel"),
-    "replace": (
-        lambda m: Weights.zeros(m.layout).replace([X]),
-        r"replace: other: expected Weights, found a list",
-    ),
-    "weights_of": (lambda m: weights_of(3), r"weights_of: tensors: expected a mapping, found 3"),
-    "receive": (lambda m: receive(m, {}), r"device: expected a Device, found a TrainableModel"),
-    "keep": (lambda m: keep(None, X, m.layout), r"keep: device: expected a Device, found None"),
     "own_metrics": (lambda m: own_metrics(3), r"own_metrics: functions: expected a list, found 3"),
     "npz": (lambda m: npz(3), r"npz: path: expected a path, found 3"),
     "images": (lambda m: images([]), r"images: path: expected a path, found a list"),
@@ -115,7 +107,6 @@ MISTAKES = {
         r"expected whole numbers .* as seed, .* found 1\.5, 0, 0",
     ),
     "train": (lambda m: Device(m, None), r"train: expected the pair \(x, y\), found NoneType"),
-    "pool": (lambda m: Device(m, (X, Y), pool=3), r"Device: pool: expected a RuntimePool or None, found 3"),
     "metrics": (
         lambda m: Device(m, (X, Y), metrics=[len]),
         r"metrics: expected a list of OwnMetric, found a",
@@ -129,13 +120,7 @@ MISTAKES = {
         lambda m: Device(m, (X, Y)).train(inputs=[1]),
         r"inputs: expected a mapping of names",
     ),
-    "train_step": (lambda m: Device(m, (X, Y)).train_step((X, Y)), r"batch: expected a Batch, found a tuple"),
-    "group": (lambda m: Device(m, (X, Y)).train(group=["head"]), r"group: expected text or None, found a list"),
     "save": (lambda m: Device(m, (X, Y)).save(None), r"Device\.save: path: expected a path, found None"),
-    "offset": (
-        lambda m: Device(m, (X, Y)).set_gradient_offset(X),
-        r"expected Weights or None, found a ndarray",
-    ),
 }
 
 

@@ -71,7 +71,6 @@ class Device:
         predictor: What answers in place of the model, as deployed; None for the model with the device's weights.
     """
 
-    @names_arguments
     def __init__(
         self,
         model: TrainableModel,
@@ -174,12 +173,10 @@ class Device:
             slots[i] = np.array([seed, 0], slots[i].dtype)
         return slots
 
-    @names_arguments
     def random(self, *purpose: str | int) -> np.random.Generator:
         """Return a random generator that depends on the seed, the id, the round and the purpose only."""
         return generator_for(self.seed, self.id, self.round, *purpose)
 
-    @names_arguments
     def train(
         self,
         epochs: int | None = None,
@@ -269,7 +266,6 @@ class Device:
     def _rows_of(self, step: Step) -> Examples:
         return self.embedded("train") if step.on_embeddings else self.train_examples
 
-    @names_arguments
     def batches(
         self,
         plan: TrainingPlan | None = None,
@@ -324,7 +320,6 @@ class Device:
             order = self._order(*FIRST, examples)
             self._first = _FirstPass(self.train_examples, order, *self.train_examples.take(order))
 
-    @names_arguments
     def train_step(self, batch: Batch, learning_rate: float | None = None, group: str | None = None) -> float:
         """Run one step on a batch of `batches` and return its loss.
 
@@ -337,7 +332,6 @@ class Device:
         [loss] = self._steps(step, [batch], learning_rate)
         return loss
 
-    @names_arguments
     def infer_batch(self, batch: Batch) -> Rows:
         """Return the model's outputs of a batch of `batches`, `[batch, ...]` float32, those of its padding included."""
         return self._inference.outputs("infer", batch.x)
@@ -381,7 +375,6 @@ class Device:
             self._steps_done += 1
         return rates
 
-    @names_arguments
     def call(self, signature: str, **inputs: Any) -> dict[str, Array]:
         """Run any signature of the file with the device's weights and slots, which it may change; return its outputs.
 
@@ -406,7 +399,6 @@ class Device:
         self._epochs, self._steps_done, self._offset = 0, 0, None
         self._replace(self.weights, self._initial_slots(), same_body=True)
 
-    @names_arguments
     def set_gradient_offset(self, offset: Weights | None, mu: float = 0.0) -> None:
         """Make later steps use `g + mu w + offset` in place of the gradient `g`, until another call replaces it.
 
@@ -435,7 +427,6 @@ class Device:
         what = f"device {self.id}"
         return learning_rate_of(self.model, self.plan, given, what, lambda: self._pool.scheduled_rate(step), self.round)
 
-    @names_arguments
     def sum_of_rates(self, steps: int) -> float:
         """Return the sum of the default step sizes of the last `steps` steps."""
         if not self.model.scheduled or self.plan.learning_rate is not None:
@@ -555,7 +546,6 @@ class Device:
         """The current weights, read-only; `parameters` returns a copy."""
         return self._model_state.weights
 
-    @names_arguments
     def parameters(self, layout: Layout | None = None) -> Weights:
         """Return a copy of all weights, or the values of a layout's parameters, which may be read-only.
 
@@ -615,7 +605,6 @@ class Device:
         """Return a copy of the optimizer's slots `s0..sM`; empty if it has none."""
         return [slot.copy() for slot in self._model_state.slots]
 
-    @names_arguments
     def restore_optimizer_state(self, slots: Sequence[Array]) -> None:
         """Set the optimizer's slots.
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from odt_sim.arguments import names_arguments
 from odt_sim.errors import StrategyError
 from odt_sim.model.weights import Weights
 
@@ -31,7 +30,6 @@ class ServerState:
         return weights_of(self.broadcast)
 
 
-@names_arguments
 def weights_of(tensors: Tensors, name: str = "weights") -> Weights:
     """Return a named entry as `Weights`.
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from odt_sim.arguments import names_arguments, shown
+from odt_sim.arguments import shown
 from odt_sim.errors import ModelError
 from odt_sim.model.manifest import Parameter
 
@@ -99,13 +99,11 @@ class Weights:
         return f"Weights({self.layout.size:,} floats of {len(self.layout.parameters)} parameters)"
 
     @classmethod
-    @names_arguments
     def zeros(cls, layout: Layout) -> "Weights":
         """Return weights that are all zero."""
         return cls(layout, np.zeros(layout.size, np.float32))
 
     @classmethod
-    @names_arguments
     def from_tensors(cls, layout: Layout, tensors: Sequence[Any]) -> "Weights":
         """Return weights with a copy of one tensor for each parameter of `layout`, in order.
 
@@ -135,7 +133,6 @@ class Weights:
             raise ModelError(f"weights: no parameter {name!r}; there are {', '.join(self.layout.names)}")
         return self.vector[place].reshape(self.layout.shapes[name])
 
-    @names_arguments
     def select(self, layout: Layout) -> "Weights":
         """Return a copy of the parameters of `layout`; read-only weights themselves if these are all.
 
@@ -146,7 +143,6 @@ class Weights:
             return self._unshared()
         return Weights(layout, _gather(self.vector, self._places(layout)))
 
-    @names_arguments
     def replace(self, other: "Weights") -> "Weights":
         """Return a copy with the values of `other` for its parameters; read-only `other` itself if these are all.
 

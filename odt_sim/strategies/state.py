@@ -1,6 +1,5 @@
 """What a device receives, and what it keeps between rounds: helpers of strategies."""
 
-from odt_sim.arguments import names_arguments
 from odt_sim.device.device import Device
 from odt_sim.model.tensors import Tensors, array_of, weights_of
 from odt_sim.model.weights import Layout, Weights
@@ -14,7 +13,6 @@ def trained_by_gradients(layout: Layout) -> Layout:
     return layout.select(lambda p: p.role == "trainable")
 
 
-@names_arguments
 def receive(device: Device, broadcast: Tensors) -> Weights:
     """Restore the broadcast weights and the device's own parameters; return all weights of the device."""
     recall(device)
@@ -22,7 +20,6 @@ def receive(device: Device, broadcast: Tensors) -> Weights:
     return device.weights
 
 
-@names_arguments
 def keep(device: Device, trained: Weights, shared: Layout) -> None:
     """Keep the parameters that do not travel on the device; frozen ones are already in its file."""
     own = device.model.moving
@@ -34,7 +31,6 @@ def keep(device: Device, trained: Weights, shared: Layout) -> None:
         device.state["own"] = trained.select(own)
 
 
-@names_arguments
 def recall(device: Device) -> None:
     """Restore the parameters stored by `keep`, if any."""
     own = device.state.get("own")
@@ -42,14 +38,12 @@ def recall(device: Device) -> None:
         device.restore(own)
 
 
-@names_arguments
 def keep_optimizer(device: Device) -> None:
     """Keep the optimizer's slots on the device."""
     for i, slot in enumerate(device.optimizer_state()):
         device.state[f"optimizer.{i}"] = slot
 
 
-@names_arguments
 def recall_optimizer(device: Device) -> None:
     """Restore the slots stored by `keep_optimizer`, if any, except the random states of layers such as Dropout."""
     slots = device.optimizer_state()
