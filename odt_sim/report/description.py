@@ -95,6 +95,19 @@ def not_evaluated(comparison: Comparison) -> str | None:
     return f"Not evaluated, and in no mean of their row: {listed}." if listed else None
 
 
+def undefined(comparison: Comparison) -> str | None:
+    """Return on how many seen devices the metric is undefined, so that they are in no mean of it; None if on none."""
+    listed = ", ".join(
+        f"{row.label} {count}" for row in comparison.rows if (count := _undefined(row, comparison.metric))
+    )
+    if not listed:
+        return None
+    return (
+        f"Seen devices on whose test examples the {metric_name(comparison.metric)} is undefined, and which are in no mean of "
+        f"it: {listed}."
+    )
+
+
 def never_trained(comparison: Comparison) -> str | None:
     """Return how many seen devices had not trained by the reported round, and so trained at deployment, or None."""
     counts = {row.label: _untrained(row) for row in comparison.rows}
@@ -279,6 +292,13 @@ def _not_evaluated(row: Configuration) -> str | None:
     devices = by_reason((record.device, record.not_evaluated) for record in records if record.not_evaluated)
     listed = "; ".join(f"{reason}: {named}" for reason, named in devices.items())
     return f"{row.label} ({listed})" if listed else None
+
+
+def _undefined(row: Configuration, metric: str) -> str | None:
+    runs = [run for run in row.runs if metric in run.metrics]
+    seen = [record for run in runs for record in run.devices if record.seen and not record.not_evaluated]
+    count = sum(bool(record.examples) and record.get(metric) is None for record in seen)
+    return f"{count} of {len(seen)}" if count else None
 
 
 def _untrained(row: Configuration) -> str | None:

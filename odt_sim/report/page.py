@@ -104,6 +104,7 @@ def sections(comparison: Comparison) -> list[Section]:
         description.pruned,
         description.excluded,
         description.not_evaluated,
+        description.undefined,
         description.privacy,
     )
     notes = [note for describe in described if (note := describe(comparison))]

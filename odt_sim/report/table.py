@@ -20,6 +20,7 @@ from odt_sim.report.description import (
     pairs_unit,
     privacy,
     tested_over,
+    undefined,
 )
 from odt_sim.report.formatting import after, cell, metric_name, probability, score, signed, signed_range
 from odt_sim.report.pairing import Paired
@@ -229,7 +230,7 @@ def _caption(comparison: Comparison, shown: Sequence[Column]) -> Text:
     if comparison.target is not None and any(column.key == "rounds_to_target" for column in shown):
         target = score(comparison.target, comparison.metric)
         lines.append(f"rounds to a mean of {target}; – if a seed does not reach it")
-    described = (not_evaluated, never_trained, hurt_by_one, optimism, privacy)
+    described = (not_evaluated, undefined, never_trained, hurt_by_one, optimism, privacy)
     lines += [line for describe in described if (line := describe(comparison))]
     lines.append("the page has more columns")
     return Text("\n").join([Text("\n".join(lines), style="dim"), *_failures(comparison)])
