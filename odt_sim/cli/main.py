@@ -10,6 +10,7 @@ from importlib import import_module
 from types import FrameType
 
 import odt_sim
+from odt_sim.cli.narrow_encodings import never_fail
 from odt_sim.errors import OdtSimError
 
 COMMANDS = (
@@ -82,6 +83,7 @@ def command() -> int:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, terminate)
+    never_fail()
     warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
     try:
         code = main()

@@ -37,6 +37,7 @@ MODEL_FILES = {".keras": "model=keras_file", ".h5": "model=keras_file", ".tflite
 NO_PATH = (
     "model.path: the chosen model has none; add model=tflite for a .tflite file, model=keras_file for one of Keras"
 )
+STRUCTURE = re.compile(r"""['"\\\[\](){}]""")  # in a value that is more than text
 NOISE = ("full_key:", "object_type=", "reference_type=")  # beginnings of useless lines in Hydra's errors
 
 
@@ -50,6 +51,7 @@ def composed(overrides: Sequence[str], folder: str | None = None) -> DictConfig:
     Raises:
         ConfigurationError: An override does not fit.
     """
+    overrides = [quoted(each) for each in overrides]
     _check_options([_parsed(each) for each in overrides])
     path = [f"hydra.searchpath=[file://{Path(folder).absolute()}]"] if folder else []
     overrides = _with_plus(overrides)
@@ -92,6 +94,9 @@ def explained(error: Exception) -> str:
         found, model = error.override, MODEL_FILES.get(Path(error.override).suffix)
         use = f"use {model} model.path={found}" if model else "odt-sim run --help lists all keys"
         return f"expected KEY=VALUE, found {found}; {use}"
+    if isinstance(error, OverrideParseException) and "Lexer" in lines[0]:
+        key, _, value = error.override.partition("=")
+        return f"{key}: cannot read {value}; put text with such characters in quotes of its own, as in '{key}=\"TEXT\"'"
     if isinstance(error, OverrideParseException) and repr(error.override) not in lines[0]:
         lines[0] = f"override {error.override!r}: {lines[0]}"
     kept = [line.rstrip(".") for line in lines if not line.startswith(NOISE)]
@@ -247,6 +252,15 @@ def _similarity(key: str, known: str) -> float:
     return 0.9 if initials else SequenceMatcher(None, name, other).ratio() + 0.01 * same_group
 
 
+def quoted(argument: str) -> str:
+    """Return an override with quotes round text that Hydra reads in quotes only, such as `data.path=/data/Köln/x.csv`."""
+    key, equals, value = argument.partition("=")
+    if not equals or STRUCTURE.search(value) or _parsed(f"{key}=x") is None or _parsed(argument) is not None:
+        return argument
+    pieces = [each if _parsed(f"{key}={each}") else f"'{each}'" for each in value.split(",")]
+    return f"{key}={','.join(pieces)}"
+
+
 def sweepable(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of `odt-sim run` in a form that Hydra accepts.
 
@@ -330,7 +344,7 @@ def key_and_value(argument: str) -> tuple[str, Any]:
     Raises:
         ConfigurationError: It is no override, deletes a key, or gives it several values.
     """
-    override = _parsed(argument)
+    override = _parsed(quoted(argument))
     if override is None or override.is_delete() or override.is_sweep_override():
         raise ConfigurationError(f"{argument}: expected KEY=VALUE, with one value")
     return override.key_or_group, override.value()

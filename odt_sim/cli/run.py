@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from odt_sim.cli.build import add_working_folder
 from odt_sim.cli.job import Outcome, exits_are_errors, resume_hint, run_job
 from odt_sim.cli.launched import LaunchedSweep
-from odt_sim.cli.overrides import CONFIG, check_overrides, explained, sweepable
+from odt_sim.cli.overrides import CONFIG, check_overrides, explained, quoted, sweepable
 from odt_sim.cli.report import print_comparison
 from odt_sim.cli.resume import MULTIRUN, named_folder, resumed
 from odt_sim.cli.saved_config import named_start
@@ -56,7 +56,8 @@ def launch(arguments: Sequence[str]) -> Outcome:
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises errors instead of printing them
     register_sweepers()
-    before, given, LaunchedSweep.folder = sys.argv, list(arguments), None
+    given = arguments = [quoted(argument) for argument in arguments]
+    before, LaunchedSweep.folder = sys.argv, None
     try:
         given = sweepable(resumed(arguments))
         add_working_folder()

@@ -68,6 +68,14 @@ def test_command_is_installed():
     assert subprocess.run([found, "--version"], capture_output=True, check=True, timeout=60).stdout
 
 
+@pytest.mark.parametrize("command", ["run", "export"])
+def test_text_with_umlauts_needs_no_quotes_of_its_own(odt_sim, folder, command):
+    code, _, error = odt_sim(command, "model=keras_file", "model.path=Köln.keras")
+    assert code == 1
+    assert "Köln.keras" in error
+    assert "cannot read" not in error
+
+
 # --- other commands ---------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odt_sim.cli.overrides import check_overrides, composed, sweepable
+from odt_sim.cli.overrides import check_overrides, composed, key_and_value, quoted, sweepable
 from odt_sim.errors import ConfigurationError
 from odt_sim.strategies.base import Strategy
 
@@ -28,6 +28,7 @@ from odt_sim.strategies.base import Strategy
          "strategy.shar: unknown setting; did you mean strategy.share?"),
         (["strategy=fedprix"], "Could not find 'strategy/fedprix'; choose one of afl, apfl, "),
         (["run.rounds=[1"], "override 'run.rounds=[1': "),
+        (["run.resume=Läufe[1]"], "run.resume: cannot read Läufe[1]; put text with such characters in quotes of its own"),
         (["rounds"], "expected KEY=VALUE, found rounds; odt-sim run --help lists all keys"),
         (["/my.keras"], "expected KEY=VALUE, found /my.keras; use model=keras_file model.path=/my.keras"),
         (["my.tflite"], "expected KEY=VALUE, found my.tflite; use model=tflite model.path=my.tflite"),
@@ -151,3 +152,14 @@ def test_settings_of_a_users_class_need_no_plus() -> None:
 def test_arguments_without_a_swept_group_are_unchanged() -> None:
     for arguments in (["strategy=a,b", "strategy.mu=1"], ["-m", "strategy=a", "seed=0,1", "strategy.mu=1"]):
         assert sweepable(arguments) == arguments
+
+
+@pytest.mark.parametrize("folder", ["/data/Köln", "/data/R&D; 2", "Übung", "/data/plain"])
+def test_text_that_hydra_reads_in_quotes_only_needs_none(folder):
+    assert composed([f"run.resume={folder}"]).run.resume == folder
+    assert key_and_value(f"run.resume={folder}") == ("run.resume", folder)
+
+
+def test_each_value_of_a_sweep_is_quoted_by_itself():
+    assert quoted("data.path=Köln.csv,Rom.csv") == "data.path='Köln.csv',Rom.csv"
+    assert quoted("seed=0,1") == "seed=0,1"

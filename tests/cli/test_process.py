@@ -13,7 +13,9 @@ import psutil
 import pytest
 from command_process import COMMAND
 from commands import FEW, lines, runs
+from written_runs import write_run
 
+from odt_sim.cli.narrow_encodings import LOOKALIKES
 from odt_sim.cli.run import launch
 
 
@@ -112,3 +114,16 @@ def test_closed_pipe_ends_the_command_quietly(folder, softmax):
     child = subprocess.run([*COMMAND, "inspect", "model.tflite"], stdout=writing, stderr=subprocess.PIPE, timeout=60)
     os.close(writing)
     assert (child.returncode, child.stderr) == (1, b"")
+
+
+def test_report_is_printed_where_the_encoding_lacks_characters(tmp_path):
+    write_run(tmp_path / "sweep" / "0", "local")
+    write_run(tmp_path / "sweep" / "1", "fedavg")
+    command = [*COMMAND, "report", "sweep", "-o", "report.html"]
+    environments = [{**os.environ, "PYTHONIOENCODING": encoding} for encoding in ("ascii", "utf-8")]
+    plain, whole = (
+        subprocess.run(command, cwd=tmp_path, env=each, capture_output=True, check=True, timeout=120)
+        for each in environments
+    )
+    assert plain.stdout.decode("ascii") == whole.stdout.decode().translate(str.maketrans(LOOKALIKES))
+    assert "−".encode() in whole.stdout
