@@ -210,7 +210,9 @@ class Fleet(Settings, group="fleet"):
     """Devices that take part in training and evaluation."""
 
     cohort: int | None = setting(None, "devices in a round; null for all seen devices", least=1)
-    unseen: int = setting(0, "devices kept out of training", least=0)
+    unseen: int | Sequence[int] = setting(
+        0, "number of devices kept out of training, drawn by the seed, or a list of their ids, such as [3]", least=0
+    )
     min_devices: int = setting(1, "fewest contributing devices; a round with fewer ends the run", least=0)
     stragglers: float = setting(
         0.0, "fraction of a round's devices that are slow; fedprox uses their partial work, others drop it",
@@ -241,27 +243,41 @@ class Fleet(Settings, group="fleet"):
         given = ((each, getattr(self, each.name)) for each in fields(self))
         return f"Fleet({', '.join(f'{each.name}={value!r}' for each, value in given if value != each.default)})"
 
+    @property
+    def unseen_count(self) -> int:
+        """The number of devices kept out of training."""
+        return len(self.unseen) if isinstance(self.unseen, Sequence) else self.unseen
+
     def check_size(self, devices: int) -> None:
         """Check the settings that depend on the number of devices.
 
         Raises:
             ConfigurationError: A number is out of its range.
         """
-        seen = devices - self.unseen
+        if isinstance(self.unseen, Sequence):
+            _check_ids(self.unseen, devices)
+        seen = devices - self.unseen_count
         cohort = seen if self.cohort is None else self.cohort
         evaluated = devices if self.evaluated is None else self.evaluated
         ranges = {
-            "unseen": (self.unseen, 0, devices - 1),
+            "unseen": (self.unseen_count, 0, devices - 1),
             "cohort": (cohort, 1, seen),
             "min_devices": (self.min_devices, 0, cohort),
-            "evaluated": (evaluated, 1 + bool(self.unseen), devices),
+            "evaluated": (evaluated, 1 + bool(self.unseen_count), devices),
         }
         for name, (value, least, most) in ranges.items():
             if not least <= value <= most:
-                unseen = f", {self.unseen} of them unseen (fleet.unseen)" if name != "unseen" else ""
+                unseen = f", {self.unseen_count} of them unseen (fleet.unseen)" if name != "unseen" else ""
                 raise ConfigurationError(
                     f"fleet.{name}: expected {least} to {most}, found {value}; there are {devices} devices{unseen}"
                 )
+
+
+def _check_ids(unseen: Sequence[int], devices: int) -> None:
+    if not all(fits(device, int, Range(least=0, below=devices)) for device in unseen) or len(set(unseen)) < len(unseen):
+        raise ConfigurationError(
+            f"fleet.unseen: expected a list of different ids from 0 to {devices - 1}, found {list(unseen)}"
+        )
 
 
 @dataclass(frozen=True)

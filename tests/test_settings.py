@@ -28,7 +28,7 @@ def test_fleet_shows_what_is_not_the_default():
         (Run, {"until": "dawn"}, "run.until: expected target, plateau or null, found 'dawn'"),
         (Run, {"until": "target"}, "run.until: target needs run.target, found null; set it: run.target=0.9"),
         (Fleet, {"cohort": [1, 2]}, "fleet.cohort: expected a whole number of at least 1 or null, found [1, 2]"),
-        (Fleet, {"unseen": -1}, "fleet.unseen: expected a whole number of at least 0, found -1"),
+        (Fleet, {"unseen": -1}, "fleet.unseen: expected a whole number of at least 0 or a list, found -1"),
         (Fleet, {"stragglers": 1}, "fleet.stragglers: expected a number of at least 0 and below 1, found 1"),
         (Fleet, {"timeout": 1e10}, "fleet.timeout: expected a number above 0 and at most 1e+07 or null, found 1e10"),
         (Fleet, {"largest_update": math.inf}, "fleet.largest_update: expected a number above 0 or null, found inf"),
@@ -130,3 +130,12 @@ def test_declared_settings_have_one_line_of_documentation():
 
 def test_options_of_an_export_are_settings_of_the_model():
     assert set(OPTIONS) <= {field.name for field in fields(ExportedModel)}
+
+
+@pytest.mark.parametrize("unseen", [[0, 0], [5], [-1], ["0"], [True]])
+def test_ids_of_unseen_devices_are_different_ones_of_the_fleet(unseen):
+    with pytest.raises(
+        ConfigurationError, match=r"^fleet\.unseen: expected a list of different ids from 0 to 4, found "
+    ):
+        Fleet(unseen=unseen).check_size(5)
+    Fleet(unseen=[4, 0]).check_size(5)

@@ -13,16 +13,24 @@ LARGEST_BLOCK = 32
 FEWEST_BLOCKS = 16  # keeps many cores busy with a small cohort
 
 
-def choose_unseen(devices: int, count: int, seed: int) -> NDArray[np.int64]:
-    """Return `[count]` ids, ascending, of the devices kept out of training.
+def choose_unseen(devices: int, unseen: int | Sequence[int], seed: int) -> NDArray[np.int64]:
+    """Return the ids, ascending, of the devices kept out of training.
+
+    Args:
+        devices: The number of all devices.
+        unseen: How many to draw, or their ids.
+        seed: Decides which are drawn.
 
     Raises:
         ConfigurationError: No device would be left to train.
     """
+    count = len(unseen) if isinstance(unseen, Sequence) else unseen
     if not 0 <= count < devices:
         raise ConfigurationError(
             f"fleet.unseen: expected 0 to {devices - 1} of the {devices} devices, found {count}; leave some to train"
         )
+    if isinstance(unseen, Sequence):
+        return np.array(sorted(unseen), np.int64)
     generator = np.random.default_rng([seed, *b"unseen"])
     return np.sort(generator.choice(devices, count, replace=False)).astype(np.int64)
 

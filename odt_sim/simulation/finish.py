@@ -69,7 +69,7 @@ def write_results(
         seed=job.seed,
         task=job.task,
         metrics=metrics,
-        fleet=(job.data.devices, job.fleet.unseen),
+        fleet=(job.data.devices, job.fleet.unseen_count),
         cohort=job.fleet.cohort,
         reported_round=reported_round,
         target=target,

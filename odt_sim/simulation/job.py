@@ -53,7 +53,7 @@ class Job:
     @property
     def participants(self) -> int:
         """The number of devices that cohorts are drawn from."""
-        return self.data.devices - (0 if self.strategy.alone else self.fleet.unseen)
+        return self.data.devices - (0 if self.strategy.alone else self.fleet.unseen_count)
 
     @property
     def cohort(self) -> int:

@@ -105,6 +105,14 @@ def test_rounds_have_a_line_each(four):
     assert rounds[-1]["loss"] < rounds[1]["loss"]
 
 
+def test_named_devices_take_no_part_in_training(simulation, tmp_path):
+    named = Fleet(unseen=[5, 2])
+    summary = simulation(FedAvg(), fleet=named, directory=tmp_path / "run", rounds=1).run()
+    assert [row["device"] for row in lines(tmp_path / "run" / "devices.jsonl") if not row["seen"]] == [2, 5]
+    assert (summary.unseen, summary.settings["fleet.unseen"]) == (2, "[2, 5]")
+    assert lines(tmp_path / "run" / "rounds.jsonl")[0]["devices"] == 5
+
+
 def test_bytes_are_the_size_of_the_weights(four, momentum):
     for row in lines(four / "rounds.jsonl"):
         assert row["bytes_down"] == row["bytes_up"] == 5 * 4 * momentum.layout.size
