@@ -184,6 +184,7 @@ def federate(
     dataset = check(dataset)
     lists = _partitioned(dataset, partition, devices, seed)
     spread = f"{described(partition)} {_described_split(method, validation, test, gap)}"
+    spread += " standardized" if dataset.standardize else ""
     given = dataset.parts if method == "given" else None
     digest = digest_of(dataset.x, dataset.y, dataset.users, dataset.sequences, dataset.times, given)
     users = _users(dataset, lists)

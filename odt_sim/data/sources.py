@@ -47,6 +47,7 @@ def npz(
     users: str | None = None,
     classes: Classes = None,
     sequences: str | None = None,
+    standardize: bool = False,
 ) -> Dataset:
     """Read a data set from an `.npz` file, without unpickling, and convert it by `odt_sim.data.dataset_checks.check`.
 
@@ -58,6 +59,7 @@ def npz(
         classes: The number of classes, of several targets by name; by default the largest integer label plus one, and none
             for floats.
         sequences: The name of the array with the recording of each example, in the order of time; None for none.
+        standardize: Whether each device gives its inputs mean 0 and deviation 1, by its own training examples.
 
     Raises:
         DataError: The file is missing, not an `.npz`, damaged, lacks an array, or has unusable values.
@@ -74,6 +76,7 @@ def npz(
             None if users is None else arrays[users],
             classes,
             None if sequences is None else arrays[sequences],
+            standardize=standardize,
         )
     )
 

@@ -21,6 +21,9 @@ from odt_sim.data.dates import nanoseconds
 from odt_sim.data.user_ids import written_as_integers
 from odt_sim.errors import ConfigurationError, DataError
 
+LARGEST_INPUT = 10.0
+"""The root mean square of a feature above which a table warns: a logistic regression is stable in steps of 0.1 below 9."""
+
 
 @names_arguments
 def table(
@@ -30,6 +33,7 @@ def table(
     features: list[str] | Mapping[str, str | list[str]] | None = None,
     classes: Classes = None,
     times: str | None = None,
+    standardize: bool = False,
 ) -> Dataset:
     """Read a `.csv` or `.parquet` file; needs `pip install 'odt_sim[tables]'`.
 
@@ -46,6 +50,7 @@ def table(
         classes: The number of classes, of several targets by name; by default the largest label plus one.
         times: The column that says when each example arises, of numbers or dates; None for none. Of 03/04/2025 the day is the
             number that is above 12 in other rows; without one the month is first, with a warning.
+        standardize: Whether each device gives its inputs mean 0 and deviation 1, by its own training examples.
 
     Returns:
         `x` `[rows, features]` float32; `[rows]` for an input of one column in a mapping.
@@ -55,7 +60,10 @@ def table(
         DataError: pandas is missing, the file cannot be read, lacks a column or a value, or a feature is not numeric.
     """
     path = Path(path).expanduser()
-    return replace(data_frame(_read(path, users), target, users, features, classes, times, str(path)), name=path.stem)
+    dataset = data_frame(_read(path, users), target, users, features, classes, times, str(path))
+    if not standardize and isinstance(dataset.x, np.ndarray):
+        _warn_of_sizes(path, dataset.x)
+    return replace(dataset, name=path.stem, standardize=standardize)
 
 
 @names_arguments
@@ -117,6 +125,16 @@ def data_frame(
     x, y = _rows(frame, features, lambda column: np.asarray(column.to_numpy())), _rows(frame, target, _targets)
     owners = None if users is None else _names(frame[users])
     return check(Dataset(name, x, y, owners, classes, times=_times(name, frame, times)))
+
+
+def _warn_of_sizes(path: Path, x: Array) -> None:
+    size = float(np.sqrt(np.mean(np.square(x, dtype=np.float64), axis=0)).max())
+    if size > LARGEST_INPUT:
+        warnings.warn(
+            f"data {path}: inputs are of sizes up to {size:.3g}, where steps at usual learning rates overshoot; set "
+            "data.standardize=true, unless the model normalizes them",
+            stacklevel=3,
+        )
 
 
 def _check_values(frame: Any, columns: Iterable[str], name: str) -> None:

@@ -87,6 +87,7 @@ def test_each_device_standardizes_by_its_training_examples():
             assert getattr(data, part)(device).tolist() == rows.tolist()
             np.testing.assert_allclose(data.x[rows], (raw.x[rows] - train.mean()) / train.std(), rtol=1e-5)
     assert dataset.x.tolist() == make().x.tolist()
+    assert data.spread == f"{raw.spread} standardized"  # other data, also in comparisons
 
 
 def test_standardization_uses_own_training_examples():
