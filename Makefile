@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Files with long tests come first, see tests/conftest.py: at the end no core waits for another.
 ALL_CORES = --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo docs test test-slow test-both test-main test-flex test-flower test-torch test-oldest-ray test-phone lint-phone test-cluster test-all fuzz torture check benchmarks clean
+.PHONY: help demo docs test test-slow test-both test-main test-flex test-flower test-torch test-oldest-ray test-phone lint-phone test-cluster test-all fuzz torture check benchmarks clean
 
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
@@ -117,3 +117,6 @@ tests/phone/node_modules/.installed: tests/phone/package.json | browser
 
 clean:  ## remove the environments and what tools left
 	rm -rf .venv .venv-flex .venv-flower tests/phone/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1	/p' Makefile | expand -t 16
