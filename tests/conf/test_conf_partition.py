@@ -76,6 +76,7 @@ ARRIVALS: dict[str, dict[str, Any]] = {
     "by_class": {},
     "by_time": {
         **{"data": "table", "data.path": "times.csv", "data.target": "label", "data.times": "at"},
+        "data.standardize": True,
         **{"model.build.input_shape": "[1]", "model.build.classes": 3},
     },
     "by_key": {"arrival.key": "{_target_:hydra.utils.get_method,path:arriving.newest_first}"},

@@ -48,7 +48,7 @@ def test_help_and_reference_list_every_key_and_option():
     for text in (help_text(), markdown()):
         assert [name for name in [*names, *keys] if name not in text] == []
     assert "run.rounds=40" in help_text()
-    assert "| `fleet.unseen` | a whole number of at least 0 | `4` | devices kept out of training |" in markdown()
+    assert "| `fleet.min_devices` | a whole number of at least 0 | `1` | fewest contributing devices; " in markdown()
 
 
 def test_help_of_the_command_is_the_reference(capsys):
