@@ -20,6 +20,7 @@ from odt_sim.export.interface import Interface, data_of, interface_of
 from odt_sim.export.lean_tracing import lean_tracing
 from odt_sim.export.lost_masks import warn_of_lost_masks
 from odt_sim.export.lowering import Trace
+from odt_sim.export.mixing_layers import warn_of_mixing_layers
 from odt_sim.export.model_checks import check_captures, check_flavour, check_groups, check_interface, check_model
 from odt_sim.export.native_inference import native_inference
 from odt_sim.export.objective import class_weight_of, masked, objectives_of, outputs_of
@@ -156,6 +157,7 @@ def export_model(
     objectives = objectives_of(compiled, interface, endings_of(infer), batch_size, targets, own=overrides_loss(model))
     objectives = masked(objectives, interface, infer)
     warn_of_lost_masks(model, objectives, interface)
+    warn_of_mixing_layers(model)
     offsets = {id(v): tf.Variable(tf.zeros(v.shape)) for v in model.weights if v.trainable} if gradient_offset else {}
     flex = flavour == "flex"
     names = dict(zip(map(id, weights_of(model)), parameter_names(model), strict=True)) if flex else {}

@@ -14,6 +14,7 @@ from odt_sim.model.graph import (
     unrestored_variables,
 )
 from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.scaling import scales
 from odt_sim.model.vocabulary import vocabularies
 
 
@@ -48,6 +49,7 @@ class FlatModel:
         signatures: The entry points by name.
         operators: By signature, the number of ops of each kind; custom and Flex ops by their own names.
         vocabularies: The number of ids that an input of `infer` takes, by its name; see `odt_sim.model.vocabulary`.
+        scales: The factor by which `infer` first multiplies an input, by its name; see `odt_sim.model.scaling`.
         uninitialized: The variables that a signature reads and no initializer sets.
         unrestored: The variables that `train` changes and reads, and no signature sets.
         metadata: The metadata entries by name.
@@ -56,6 +58,7 @@ class FlatModel:
     signatures: dict[str, Signature]
     operators: dict[str, dict[str, int]]
     vocabularies: dict[str, int]
+    scales: dict[str, float]
     uninitialized: list[str]
     unrestored: list[str]
     metadata: dict[str, bytes]
@@ -81,6 +84,7 @@ def declarations(graph: Graph) -> FlatModel:
         signatures={name: _signature(graph, entry) for name, entry in declared.items()},
         operators={name: operator_counts(graph, name) for name in declared},
         vocabularies=vocabularies(graph, "infer") if "infer" in declared else {},
+        scales=scales(graph, "infer") if "infer" in declared else {},
         uninitialized=uninitialized_variables(graph),
         unrestored=unrestored_variables(graph, declared),
         metadata=dict(graph.metadata),

@@ -44,6 +44,7 @@ class TrainableModel:
         signatures: The entry points by name.
         operators: By signature, the number of ops of each kind.
         vocabularies: The number of ids that an input takes, counted from 0, by its name; inputs without ids are left out.
+        scales: The factor that an input is first multiplied by, by its name; inputs without one are left out.
         layout: The parameters in the order `a0..aN`.
         manifest: The file's self-description; None for a file of another tool.
         loss: The loss of the first output that `train` minimizes: one of `manifest.LOSSES`, or another name if the file
@@ -57,6 +58,7 @@ class TrainableModel:
     signatures: dict[str, Signature] = field(repr=False)
     operators: dict[str, dict[str, int]] = field(repr=False)
     vocabularies: dict[str, int] = field(repr=False)
+    scales: dict[str, float] = field(repr=False)
     layout: Layout = field(repr=False)
     manifest: Manifest | None = field(repr=False)
     loss: str | None
@@ -147,6 +149,7 @@ class TrainableModel:
             signatures=flat.signatures,
             operators=flat.operators,
             vocabularies=parts(flat.vocabularies, "x"),
+            scales=parts(flat.scales, "x"),
             layout=Layout(parameters),
             manifest=manifest,
             loss=loss,

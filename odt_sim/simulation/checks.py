@@ -9,7 +9,7 @@ import numpy as np
 
 from odt_sim.aggregators.base import Aggregator
 from odt_sim.aggregators.mean import Mean
-from odt_sim.data.columns import Columns, arrays_of
+from odt_sim.data.columns import Columns
 from odt_sim.data.dataset_checks import check_all_against
 from odt_sim.data.federated import FederatedData
 from odt_sim.device.engines import LITERT, RuntimeChoice
@@ -18,7 +18,6 @@ from odt_sim.device.plan import TrainingPlan, own_learning_rate
 from odt_sim.errors import ConfigurationError, DataError, ModelError, StrategyError
 from odt_sim.model.contract import shape_text
 from odt_sim.model.manifest import LOSSES, REGRESSIONS
-from odt_sim.model.names import full
 from odt_sim.model.trainable import TrainableModel
 from odt_sim.persistence.records import DeviceRecord, RoundRecord, columns_of
 from odt_sim.persistence.run_folder import document
@@ -29,12 +28,6 @@ from odt_sim.simulation.cohort import straggler_count
 from odt_sim.simulation.evaluation import PREFIXES
 from odt_sim.simulation.job import Job
 from odt_sim.strategies.base import Strategy
-
-BOUNDED = ("mean_absolute_error", "huber")
-"""Losses with a gradient that does not grow with the error, or no longer above Huber's delta."""
-LARGEST_TARGET = 100.0
-"""The root mean square of targets, in deltas, above which a run is warned: 40 rounds of ten steps of 0.1 come to 40."""
-SAMPLED = 1000  # rows by which targets are judged
 
 CLASSIFICATIONS = set(LOSSES) - {*REGRESSIONS, "binary_crossentropy"}
 
@@ -221,40 +214,13 @@ def check_validates(data: FederatedData, setting: str, *, own_examples: bool = F
             f"{setting}: decides by figures on validation examples, of which runs with arrival have none, since rounds of "
             "different examples do not compare; leave one of the two out"
         )
-    if not (own_examples or _has_validation(data)):
+    if not (own_examples or has_validation(data)):
         raise ConfigurationError(
             f"{setting}: decides by validation examples, and no device has any; set split.validation above 0"
         )
 
 
-def without_validation(job: Job) -> str | None:
-    """Return a warning of a strategy that chooses on validation examples where no device has any; None for all others."""
-    consequence = job.strategy.without_validation
-    if consequence is None or _has_validation(job.data):
-        return None
-    return (
-        f"strategy {job.strategy.name}: chooses on validation examples, and no device has any, so {consequence}; "
-        "set split.validation above 0"
-    )
-
-
-def large_targets(job: Job) -> str | None:
-    """Return a warning of targets that steps of a loss with a bounded gradient do not reach; None for all others."""
-    bounds = {output.name: (output.loss, output.delta) for output in job.model.outputs if output.loss in BOUNDED}
-    targets = arrays_of(job.data.y)
-    for name, (loss, delta) in bounds.items():
-        rows = np.asarray(targets[name][:: max(1, len(targets[name]) // SAMPLED)], np.float64)
-        size = math.sqrt(np.mean(rows**2)) if rows.size else 0.0
-        if size > LARGEST_TARGET * (delta if loss == "huber" else 1.0):
-            return (
-                f"data {job.data.name}: {full('y', name)} is of the size {size:.3g}, where {loss} hardly trains at usual "
-                "learning rates, since its gradient does not grow with the error; divide the targets, or multiply the "
-                "output in the model's last layer"
-            )
-    return None
-
-
-def _has_validation(data: FederatedData) -> bool:
+def has_validation(data: FederatedData) -> bool:
     """Return whether a device has validation examples."""
     return bool(np.any(data.offsets[:, 2] > data.offsets[:, 1]))
 

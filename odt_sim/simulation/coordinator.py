@@ -39,14 +39,7 @@ from odt_sim.settings import Budget, Fleet, Run
 from odt_sim.simulation.backend import Backend
 from odt_sim.simulation.cadence import Cadence
 from odt_sim.simulation.callbacks import Function, as_observers, text_of_callbacks
-from odt_sim.simulation.checks import (
-    check_metrics,
-    check_types,
-    checked_job,
-    large_targets,
-    promised,
-    without_validation,
-)
+from odt_sim.simulation.checks import check_metrics, check_types, checked_job, promised
 from odt_sim.simulation.clock.kinds import check_clock, clock_of
 from odt_sim.simulation.code import record_code
 from odt_sim.simulation.commits import Commits, Write
@@ -56,6 +49,7 @@ from odt_sim.simulation.job import Task, Trained
 from odt_sim.simulation.messages import Messages
 from odt_sim.simulation.round import RoundInFlight, Rounds
 from odt_sim.simulation.run_settings import identity, settings
+from odt_sim.simulation.run_warnings import run_warnings
 from odt_sim.simulation.serial import SerialBackend
 from odt_sim.simulation.spending import Spending
 from odt_sim.simulation.start import check_unused, initial_weights, start, store_calibration
@@ -211,8 +205,7 @@ class Simulation:
             record_code(self._job, self.directory, commit.round, group.on_warning)
             self._spending = Spending(self._spending.budget).after(self._evaluated)
             store_calibration(self._conditions, self.directory)
-            warnings = () if self.own_examples else (without_validation(self._job), large_targets(self._job))
-            for message in filter(None, warnings):
+            for message in run_warnings(self._job, own_examples=self.own_examples):
                 group.on_warning(message)
             try:
                 stopped = group.on_begin(self._info()) and commit.round > 0

@@ -29,7 +29,8 @@ def normalized():
     return keras.Sequential([keras.Input((8, 8, 1)), *layers])
 
 def of_sounds():
-    mels = keras.layers.MelSpectrogram(fft_length=512, sequence_stride=160, num_mel_bins=20, sampling_rate=16000)
+    settings = {"num_mel_bins": 20, "sampling_rate": 16000, "top_db": 200}
+    mels = keras.layers.MelSpectrogram(fft_length=512, sequence_stride=160, **settings)
     return keras.Sequential([keras.Input((2000,)), mels, keras.layers.Flatten(), keras.layers.Dense(3)])
 
 def of_texts():

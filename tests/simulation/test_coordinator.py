@@ -94,6 +94,25 @@ def test_targets_that_are_too_large_for_the_loss_are_warned_of(loss, delta, size
     assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
 
 
+@pytest.mark.parametrize(("largest", "scale", "warned"), [(1, 1 / 255, True), (255, 1 / 255, False), (1, 1.0, False)])
+def test_images_that_are_scaled_twice_are_warned_of(largest, scale, warned, regression, tmp_path):
+    x = np.tile(np.linspace(0, largest, 6, dtype=np.float32), (20, 1))
+    data = federate(Dataset("photos", x, x[:, :2] / 255), iid, 2, 0, method="random")
+    recorder = Recorder()
+    model = replace(regression, scales={"": scale})
+    Simulation(model, data, FedAvg(), rounds=1, directory=tmp_path).run(observers=[recorder])
+    expected = "data photos: x is at most 1, and the model multiplies it by 0.00392 first"
+    assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
+
+
+@pytest.mark.parametrize(("unseen", "warned"), [(3, False), (4, True)])
+def test_more_unseen_devices_than_others_are_warned_of(unseen, warned, simulation, tmp_path):
+    recorder = Recorder()
+    simulation(FedAvg(), tmp_path, rounds=1, fleet=Fleet(unseen=unseen)).run(observers=[recorder])
+    expected = "fleet.unseen: 4 of 7 devices never train, only 3 do; set a smaller fleet.unseen, 0 for all to train"
+    assert recorder.warnings == [expected] * warned
+
+
 def test_rounds_have_a_line_each(four):
     rounds = lines(four / "rounds.jsonl")
     assert [row["round"] for row in rounds] == [1, 2, 3, 4]

@@ -96,7 +96,8 @@ def spectrum(x: Any) -> Any:
 def spectrograms() -> Any:
     """Return a classifier of sounds of 64 numbers by three spectrograms."""
     x = layers.Input((64,))
-    mel = layers.MelSpectrogram(16, sequence_stride=8, num_mel_bins=6, sampling_rate=100, min_freq=1.0, max_freq=50.0)
+    settings = {"sampling_rate": 100, "min_freq": 1.0, "max_freq": 50.0, "top_db": 200.0}
+    mel = layers.MelSpectrogram(16, sequence_stride=8, num_mel_bins=6, **settings)
     stft = layers.STFTSpectrogram(mode="psd", frame_length=16, frame_step=8, fft_length=16)
     own = layers.Lambda(spectrum)
     h = layers.Concatenate()([layers.Flatten()(part) for part in (mel(x), stft(x[..., None]), own(x))])

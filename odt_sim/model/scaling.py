@@ -1,0 +1,52 @@
+"""The factor that a model multiplies an input by before anything else, such as the 1/255 of a layer that scales pixels."""
+
+import numpy as np
+
+from odt_sim.model.graph import Graph, Op, Subgraph
+
+KEEPING = (
+    *("RESHAPE", "TRANSPOSE", "EXPAND_DIMS", "SQUEEZE"),
+    *("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "SLICE", "STRIDED_SLICE", "PAD"),
+)
+"""Ops with values of the same size as those of their first input."""
+
+
+def scales(graph: Graph, signature: str) -> dict[str, float]:
+    """Return the factor of each float input of a signature, by its name; inputs without a factor are left out.
+
+    An input has one if all that is computed from it begins with multiplications by a constant number.
+    """
+    subgraph, found = graph.subgraph(signature), dict[str, float]()
+    for name, tensor in graph.signatures[signature].inputs.items():
+        factor = _factor(subgraph, tensor)
+        if factor != 1:
+            found[name] = factor
+    return found
+
+
+def _factor(subgraph: Subgraph, tensor: int) -> float:
+    """Return the factor that a tensor is multiplied by, 1 if none."""
+    factor = 1.0
+    if subgraph.tensors[tensor].dtype != "float32":
+        return factor
+    while len(users := [op for op in subgraph.ops if tensor in op.inputs]) == 1:
+        [op] = users
+        number = _number(subgraph, op, tensor)
+        if number is None and (op.kind not in KEEPING or op.inputs[0] != tensor):
+            break
+        factor *= 1.0 if number is None else number
+        tensor = op.outputs[0]
+    return factor
+
+
+def _number(subgraph: Subgraph, op: Op, tensor: int) -> float | None:
+    """Return the constant number that an op multiplies a tensor by; None if it does anything else."""
+    if op.kind not in ("MUL", "DIV") or (op.kind == "DIV" and op.inputs[0] != tensor):
+        return None
+    others = [subgraph.tensors[i] for i in op.inputs if i != tensor]
+    if len(others) != 1 or not others[0].constant or others[0].value().size != 1:
+        return None
+    value = abs(float(np.ravel(others[0].value())[0]))
+    if op.kind == "DIV":
+        return 1 / value if value else None
+    return value

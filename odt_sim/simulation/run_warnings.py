@@ -1,0 +1,83 @@
+"""Warnings of a run that is possible, and hardly what was meant: its fleet, data and model."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from odt_sim.data.columns import arrays_of
+from odt_sim.model.names import full
+from odt_sim.simulation.checks import has_validation
+from odt_sim.simulation.job import Job
+
+BOUNDED = ("mean_absolute_error", "huber")
+"""Losses with a gradient that does not grow with the error, or no longer above Huber's delta."""
+LARGEST_TARGET = 100.0
+"""The root mean square of targets, in deltas, above which a run is warned: 40 rounds of ten steps of 0.1 come to 40."""
+SAMPLED = 1000  # rows by which targets are judged
+SMALLEST_INPUT = 0.01
+"""What a model should see of an input at least: pixels of 0..255 are scaled to 1, those of 0..1 once more to 0.004."""
+SAMPLED_INPUTS = 16  # rows by which inputs are judged; images are large
+
+
+def run_warnings(job: Job, *, own_examples: bool) -> Iterator[str]:
+    """Yield the warnings of a run.
+
+    Args:
+        job: The run.
+        own_examples: Whether devices have examples of their own in place of the data's.
+    """
+    of_examples = () if own_examples else (_without_validation, _large_targets, _scaled_twice)
+    yield from filter(None, (check(job) for check in (_few_seen, *of_examples)))
+
+
+def _without_validation(job: Job) -> str | None:
+    """Return a warning of a strategy that chooses on validation examples where no device has any; None for all others."""
+    consequence = job.strategy.without_validation
+    if consequence is None or has_validation(job.data):
+        return None
+    return (
+        f"strategy {job.strategy.name}: chooses on validation examples, and no device has any, so {consequence}; "
+        "set split.validation above 0"
+    )
+
+
+def _large_targets(job: Job) -> str | None:
+    """Return a warning of targets that steps of a loss with a bounded gradient do not reach; None for all others."""
+    bounds = {output.name: (output.loss, output.delta) for output in job.model.outputs if output.loss in BOUNDED}
+    targets = arrays_of(job.data.y)
+    for name, (loss, delta) in bounds.items():
+        rows = np.asarray(targets[name][:: max(1, len(targets[name]) // SAMPLED)], np.float64)
+        size = math.sqrt(np.mean(rows**2)) if rows.size else 0.0
+        if size > LARGEST_TARGET * (delta if loss == "huber" else 1.0):
+            return (
+                f"data {job.data.name}: {full('y', name)} is of the size {size:.3g}, where {loss} hardly trains at usual "
+                "learning rates, since its gradient does not grow with the error; divide the targets, or multiply the "
+                "output in the model's last layer"
+            )
+    return None
+
+
+def _scaled_twice(job: Job) -> str | None:
+    """Return a warning of inputs that the model scales to almost nothing, such as images of 0..1; None for all others."""
+    inputs = arrays_of(job.data.x)
+    for name, scale in job.model.scales.items():
+        rows = np.asarray(inputs[name][:: max(1, len(inputs[name]) // SAMPLED_INPUTS)], np.float64)
+        size = float(np.abs(rows).max(initial=0.0))
+        if 0 < size * scale <= SMALLEST_INPUT:
+            return (
+                f"data {job.data.name}: {full('x', name)} is at most {size:.3g}, and the model multiplies it by {scale:.3g} "
+                "first, as if it were pixels of 0..255; give such, or put keras.layers.Rescaling(255.0) before that layer"
+            )
+    return None
+
+
+def _few_seen(job: Job) -> str | None:
+    """Return a warning of a fleet with more devices that never train than others; None for all others."""
+    seen = job.participants
+    if job.data.devices <= 2 * seen:
+        return None
+    return (
+        f"fleet.unseen: {job.fleet.unseen} of {job.data.devices} devices never train, only {seen} do; set a smaller "
+        "fleet.unseen, 0 for all to train"
+    )
