@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,9 +18,9 @@ _OF_THE_FILE = ("name", "fingerprint", "random_states", "format_version")
 def model_digest(model: TrainableModel, initial: Weights) -> str:
     """Return 16 hexadecimal digits that are equal for all exports of a model with the same initial weights.
 
-    Exports for different strategies differ in their signatures (`train_head`, `set_gradient_offset`, `embed`). The digest
-    covers what they have in common: the manifest, the graph of `infer`, and the weights. It does not cover what only
-    training shows, such as the rate of a Dropout layer.
+    Exports for different strategies differ in their signatures (`train_head`, `set_gradient_offset`, `embed`) and in terms of
+    the loss. The digest covers what they have in common: the manifest, the graph of `infer`, and the weights. It does not
+    cover what only training shows, such as the rate of a Dropout layer or a term.
 
     Args:
         model: The model.
@@ -44,10 +45,10 @@ def _ops(content: bytes, where: str) -> bytes:
 
 
 def _manifest(model: TrainableModel) -> dict[str, Any]:
-    """Return what the manifest says of the model, without names."""
+    """Return what the manifest says of the model, without names and the inputs of terms, which the export added."""
     if model.manifest is None:
         return {"loss": model.loss}
-    fields = json.loads(model.manifest.to_json())
+    fields = json.loads(replace(model.manifest, train_inputs=()).to_json())
     parameters = [{key: value for key, value in each.items() if key != "name"} for each in fields.pop("parameters")]
     return {"parameters": parameters, **{name: value for name, value in fields.items() if name not in _OF_THE_FILE}}
 

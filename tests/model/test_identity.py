@@ -12,6 +12,10 @@ def test_exports_of_a_model_share_a_digest(softmax, softmax_with_offset, softmax
     assert len({digest(model) for model in files}) == 1
 
 
+def test_terms_of_the_loss_are_not_part_of_a_model(small_mlp, termed):
+    assert digest(termed) == digest(small_mlp)
+
+
 def test_other_models_have_other_digests(softmax, digits_mlp, momentum, adam):
     assert len({digest(model) for model in (softmax, digits_mlp, momentum, adam)}) == 4
 
