@@ -64,7 +64,7 @@ class AudioFormat:
             where: The name for errors.
 
         Raises:
-            DataError: It cannot be read, has another rate, or is shorter than a frame.
+            DataError: It cannot be read, is empty, has another rate, or is shorter than a frame.
         """
         soundfile = _soundfile()
         try:
@@ -77,6 +77,8 @@ class AudioFormat:
             raise DataError(
                 f"{where}: has {rate} samples per second, expected {self.rate}; resample it, or set data.rate={rate} for all"
             )
+        if not len(samples):
+            raise DataError(f"{where}: has no samples; replace or remove it")
         waveform = samples.mean(axis=1)
         if self.seconds is not None:
             length = round(self.seconds * rate)

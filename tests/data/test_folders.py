@@ -157,6 +157,9 @@ def test_unusable_sounds_are_refused(tmp_path, stores, monkeypatch):
         audio(folder, store=stores)
     with pytest.raises(DataError, match=r"1\.wav: is shorter than a frame of 0\.04 seconds; set data\.seconds"):
         audio(folder, rate=8000, transform="mfcc", store=stores)
+    save_sound(folder / "bo" / "yes" / "1.wav", [], rate=16_000)
+    with pytest.raises(DataError, match=r"1\.wav: has no samples; replace or remove it"):
+        audio(folder, seconds=1, store=stores)
     (folder / "bo" / "yes" / "1.wav").write_text("text")
     with pytest.raises(DataError, match=r"1\.wav: is no readable sound \(.*\); replace or remove it"):
         audio(folder, store=stores)
