@@ -78,6 +78,6 @@ def _few_seen(job: Job) -> str | None:
     if job.data.devices <= 2 * seen:
         return None
     return (
-        f"fleet.unseen: {job.fleet.unseen} of {job.data.devices} devices never train, only {seen} do; set a smaller "
+        f"fleet.unseen: {job.fleet.unseen_count} of {job.data.devices} devices never train, only {seen} do; set a smaller "
         "fleet.unseen, 0 for all to train"
     )
