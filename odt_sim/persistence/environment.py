@@ -1,5 +1,6 @@
 """The versions and the machine behind a run, which a summary records so that runs from elsewhere can be compared."""
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import machine, python_version, system
@@ -18,6 +19,7 @@ def environment() -> dict[str, str]:
     }
 
 
+@cache
 def processor() -> str:
     """Return the name of this machine's processor, or its architecture where it has no name."""
     try:
@@ -28,6 +30,7 @@ def processor() -> str:
     return names[0] if names else machine()
 
 
+@cache
 def _version(package: str) -> str:
     try:
         return version(package)
