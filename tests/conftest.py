@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -19,16 +20,20 @@ import pytest
 from exporter import EXPORTER
 from filelock import FileLock
 from fork_server import ForkServer
+from hydra._internal.config_repository import ConfigRepository
+from hydra.core.object_type import ObjectType
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
 from odt_sim import Strategy, TrainableModel
 from odt_sim.cli.build import model_file
 from odt_sim.cli.overrides import composed
+from odt_sim.data import store
 from odt_sim.export import cache
 from odt_sim.export.cache import default_directory, exported
 from odt_sim.export.needs import TERM_NAMES, VALVED
 from odt_sim.model import verification
+from odt_sim.persistence import storage
 
 settings.register_profile(
     "odt_sim", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -55,12 +60,13 @@ SMALL = {"loss": "sparse_categorical_crossentropy", "batch_size": 4, "seed": 0}
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Leave all that collecting makes out of garbage collections, which take long in a process full of objects."""
+    """Collect garbage seldom, and without all that collecting tests makes: it takes long in a process full of objects."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(10_000, *gc.get_threshold()[1:])
         gc.enable()
 
 
@@ -85,6 +91,36 @@ def forked_verifications() -> Iterator[None]:
     """Verify each file in a fork of one process, which imports LiteRT once."""
     with pytest.MonkeyPatch.context() as patch, closing(ForkServer()) as server:
         patch.setattr(verification, "run", server.run)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """Let no write of this process wait for the disk, which matters after a power failure only; commands do wait."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("fsync", "fdatasync"):
+            patch.setattr(os, name, lambda descriptor: None, raising=False)
+        for module in (storage, store):
+            patch.setattr(module, "sync_file_system", lambda folder: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def parsed_once() -> Iterator[None]:
+    """Parse each configuration file of installed packages once; each composition gets a copy, which it changes."""
+    load, known = ConfigRepository.load_config, dict[tuple[str, str, str], Any]()
+
+    def load_config(repository: ConfigRepository, config_path: str) -> Any:
+        source = repository._find_object_source(config_path, ObjectType.CONFIG)
+        if source is None or source.scheme() != "pkg":
+            return load(repository, config_path)
+        key = source.provider, source.path, config_path
+        if key not in known:
+            known[key] = load(repository, config_path)
+        return deepcopy(known[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConfigRepository, "load_config", load_config)
         yield
 
 
