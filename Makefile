@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Files with long tests come first, see tests/conftest.py: at the end no core waits for another.
 ALL_CORES = --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo docs test test-slow test-both test-main test-flex test-flower test-torch test-oldest-ray test-phone lint-phone test-cluster test-all fuzz torture check benchmarks clean
+.PHONY: help demo docs test test-slow test-both test-main test-flex test-flower test-torch test-oldest-ray test-newest test-phone lint-phone test-cluster test-all fuzz torture check benchmarks clean
 
 demo: .venv/.demo-installed  ## compare four strategies over 20 devices
 	$(BIN)/python experiments/compare.py
@@ -57,6 +57,9 @@ test-torch: .venv/.all-installed  ## run the tests of PyTorch modules
 
 test-oldest-ray: .venv/.dev-installed  ## run short tests on the oldest Ray that pyproject.toml allows; all others run on the newest
 	.ci/ray_versions
+
+test-newest: .venv/.dev-installed  ## run short tests on the newest releases that pyproject.toml allows, without constraints.txt
+	PYTHON=$(PYTHON) .ci/newest
 
 lint-phone: tests/phone/node_modules/.installed  ## lint the phone's page and check its types
 	tests/phone/node_modules/.bin/eslint --config tests/phone/eslint.config.js --max-warnings 0 odt_sim/phone/page odt_sim/watch/page tests/phone
