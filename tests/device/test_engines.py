@@ -102,6 +102,32 @@ def test_interpreter_needs_only_calls_of_a_runner(any_rows: TrainableModel) -> N
         np.testing.assert_array_equal(plain.run({"x": x})["logits"], expected)
 
 
+def test_interpreter_resizes_only_inputs_of_another_shape(any_rows: TrainableModel) -> None:
+    """On ARM, LiteRT crashes where a number such as the learning rate is resized, even to what it is."""
+    runner = Interpreter(model_content=any_rows.content).get_signature_runner("train")
+    call, native, resized = InterpreterCall(runner), runner._interpreter_wrapper, list[int]()
+
+    class Recorded:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(native, name)
+
+        def ResizeInputTensor(self, tensor: int, *given: Any) -> None:  # noqa: N802
+            resized.append(tensor)
+            native.ResizeInputTensor(tensor, *given)
+
+    call._native = Recorded()
+    for rows in (4, 4, 2):
+        inputs = {name: np.zeros(each["shape"], each["dtype"]) for name, each in runner.get_input_details().items()}
+        of_rows = {
+            name: np.zeros((rows, *array.shape[1:]), array.dtype) for name, array in inputs.items() if array.ndim
+        }
+        call.run(inputs | of_rows)
+    numbers = {runner._inputs[name] for name, array in inputs.items() if not array.ndim}
+    assert numbers
+    assert len(resized) == 2 * len(of_rows)
+    assert not numbers & set(resized)
+
+
 def test_interpreter_gives_a_fresh_one_s_outputs_after_calls_of_any_shape(any_rows: TrainableModel) -> None:
     """Failed calls in between, and the same shape twice."""
     engine, random = LITERT(any_rows.content, "any"), np.random.default_rng(0)

@@ -62,8 +62,8 @@ class InterpreterEngine:
 class InterpreterCall:
     """A signature and the shapes of its last inputs.
 
-    LiteRT's runner resizes its inputs and allocates its tensors in each call, a third of a small call's time, so a call
-    with the shapes of the last one goes past it, by attributes that another release of LiteRT may lack.
+    LiteRT's runner resizes its inputs and allocates its tensors in each call, a third of a small call's time. So calls go
+    past it, by attributes that another release of LiteRT may lack.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -117,9 +117,24 @@ class InterpreterCall:
             return dict(self._runner(**inputs))
         shapes, known = self._placed | {name: array.shape for name, array in inputs.items()}, self._shapes
         self._placed, self._shapes = {}, None  # a call that fails declares nothing for the next one
-        outputs = self._run(inputs, copied) if shapes == known else self._runner(**inputs)
+        if shapes != known:
+            self._allocate({name: array.shape for name, array in inputs.items()})
+        outputs = self._run(inputs, copied)
         self._shapes = shapes
         return outputs
+
+    def _allocate(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Allocate the tensors of a call whose inputs have some shapes.
+
+        LiteRT's runner also resizes what has its shape already, and on ARM resizing a number (a shape without axes) crashes.
+        """
+        declared = self._runner.get_input_details()
+        if shapes.keys() != declared.keys():
+            raise ValueError(f"takes {', '.join(declared) or 'no inputs'}, found {', '.join(shapes) or 'none'}")
+        for name, shape in shapes.items():
+            if tuple(declared[name]["shape"]) != shape:
+                self._native.ResizeInputTensor(self._inputs[name], np.array(shape, np.int32), False, self._subgraph)
+        self._native.AllocateTensors(self._subgraph)
 
     def _run(self, inputs: Mapping[str, Array], copied: bool) -> dict[str, Array]:
         for name, array in inputs.items():
