@@ -21,9 +21,6 @@ from odt_sim.data.dates import nanoseconds
 from odt_sim.data.user_ids import written_as_integers
 from odt_sim.errors import ConfigurationError, DataError
 
-LARGEST_INPUT = 10.0
-"""The root mean square of a feature above which a table warns: a logistic regression is stable in steps of 0.1 below 9."""
-
 
 @names_arguments
 def table(
@@ -61,8 +58,6 @@ def table(
     """
     path = Path(path).expanduser()
     dataset = data_frame(_read(path, users), target, users, features, classes, times, str(path))
-    if not standardize and isinstance(dataset.x, np.ndarray):
-        _warn_of_sizes(path, dataset.x)
     return replace(dataset, name=path.stem, standardize=standardize)
 
 
@@ -125,16 +120,6 @@ def data_frame(
     x, y = _rows(frame, features, lambda column: np.asarray(column.to_numpy())), _rows(frame, target, _targets)
     owners = None if users is None else _names(frame[users])
     return check(Dataset(name, x, y, owners, classes, times=_times(name, frame, times)))
-
-
-def _warn_of_sizes(path: Path, x: Array) -> None:
-    size = float(np.sqrt(np.mean(np.square(x, dtype=np.float64), axis=0)).max())
-    if size > LARGEST_INPUT:
-        warnings.warn(
-            f"data {path}: inputs are of sizes up to {size:.3g}, where steps at usual learning rates overshoot; set "
-            "data.standardize=true, unless the model normalizes them",
-            stacklevel=3,
-        )
 
 
 def _check_values(frame: Any, columns: Iterable[str], name: str) -> None:

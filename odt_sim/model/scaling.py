@@ -1,4 +1,4 @@
-"""The factor that a model multiplies an input by before anything else, such as the 1/255 of a layer that scales pixels."""
+"""What a model does to an input before anything else, such as the 1/255 of a layer that scales pixels."""
 
 import numpy as np
 
@@ -9,6 +9,7 @@ KEEPING = (
     *("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "SLICE", "STRIDED_SLICE", "PAD"),
 )
 """Ops with values of the same size as those of their first input."""
+PRODUCTS = ("BATCH_MATMUL", "FULLY_CONNECTED")
 
 
 def scales(graph: Graph, signature: str) -> dict[str, float]:
@@ -22,6 +23,17 @@ def scales(graph: Graph, signature: str) -> dict[str, float]:
         if factor != 1:
             found[name] = factor
     return found
+
+
+def unscaled(graph: Graph, signature: str) -> list[str]:
+    """Return the inputs of a signature that a product of matrices takes as they are, such as those of a Dense layer."""
+    subgraph, inputs = graph.subgraph(signature), graph.signatures[signature].inputs
+    return [name for name, tensor in inputs.items() if _is_multiplied(subgraph, tensor)]
+
+
+def _is_multiplied(subgraph: Subgraph, tensor: int) -> bool:
+    users = [op for op in subgraph.ops if tensor in op.inputs]
+    return any(op.kind in PRODUCTS or (op.kind in KEEPING and _is_multiplied(subgraph, op.outputs[0])) for op in users)
 
 
 def _factor(subgraph: Subgraph, tensor: int) -> float:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from odt_sim.data.columns import arrays_of
+from odt_sim.model.graph_reader import read_graph
 from odt_sim.model.names import full
+from odt_sim.model.scaling import unscaled
 from odt_sim.simulation.checks import has_validation
 from odt_sim.simulation.job import Job
 
@@ -14,7 +16,9 @@ BOUNDED = ("mean_absolute_error", "huber")
 """Losses with a gradient that does not grow with the error, or no longer above Huber's delta."""
 LARGEST_TARGET = 100.0
 """The root mean square of targets, in deltas, above which a run is warned: 40 rounds of ten steps of 0.1 come to 40."""
-SAMPLED = 1000  # rows by which targets are judged
+LARGEST_FEATURE = 10.0
+"""The root mean square of a feature above which a run is warned: a logistic regression is stable in steps of 0.1 below 9."""
+SAMPLED = 1000  # rows by which features and targets are judged
 SMALLEST_INPUT = 0.01
 """What a model should see of an input at least: pixels of 0..255 are scaled to 1, those of 0..1 once more to 0.004."""
 SAMPLED_INPUTS = 16  # rows by which inputs are judged; images are large
@@ -27,7 +31,7 @@ def run_warnings(job: Job, *, own_examples: bool) -> Iterator[str]:
         job: The run.
         own_examples: Whether devices have examples of their own in place of the data's.
     """
-    of_examples = () if own_examples else (_without_validation, _large_targets, _scaled_twice)
+    of_examples = () if own_examples else (_without_validation, _large_targets, _large_features, _scaled_twice)
     yield from filter(None, (check(job) for check in (_few_seen, *of_examples)))
 
 
@@ -54,6 +58,24 @@ def _large_targets(job: Job) -> str | None:
                 f"data {job.data.name}: {full('y', name)} is of the size {size:.3g}, where {loss} hardly trains at usual "
                 "learning rates, since its gradient does not grow with the error; divide the targets, or multiply the "
                 "output in the model's last layer"
+            )
+    return None
+
+
+def _large_features(job: Job) -> str | None:
+    """Return a warning of features by which steps overshoot, as weights multiply them unscaled; None for all others."""
+    for name, array in arrays_of(job.data.x).items():
+        if array.ndim != 2 or array.dtype != np.float32:
+            continue
+        rows = np.asarray(array[:: max(1, len(array) // SAMPLED)], np.float64)
+        size = math.sqrt(np.mean(rows**2, axis=0).max(initial=0.0))
+        if size > LARGEST_FEATURE and full("x", name) in unscaled(
+            read_graph(job.model.content, job.model.where), "infer"
+        ):
+            return (
+                f"data {job.data.name}: {full('x', name)} has features of sizes up to {size:.3g}, where steps at usual "
+                "learning rates overshoot; set data.standardize=true, in Python Dataset(standardize=True), or let the model "
+                "begin with keras.layers.Normalization"
             )
     return None
 

@@ -142,7 +142,6 @@ def test_mapped_arrays_pickle_as_paths_and_rows_as_values(people, stores):
         pickle.loads(pickle.dumps(again))
 
 
-@pytest.mark.filterwarnings("ignore:data .* inputs are of sizes up to")
 def test_devices_take_rows_of_the_store(tmp_path, stores):
     rows = {"x": np.arange(60.0), "y": np.arange(60) % 2, "user": np.arange(60) % 3}
     pq.write_table(pa.table(rows), tmp_path / "many.parquet")

@@ -11,6 +11,8 @@ from keras import layers
 
 from odt_sim.errors import ExportWarning
 from odt_sim.export import export_model
+from odt_sim.model.graph_reader import read_graph
+from odt_sim.model.scaling import unscaled
 from odt_sim.model.trainable import TrainableModel
 
 SOUNDS = {"fft_length": 32, "sequence_stride": 16, "sequence_length": 32, "num_mel_bins": 4, "sampling_rate": 64}
@@ -27,6 +29,13 @@ def test_factor_of_an_input_is_that_of_its_first_layers(tmp_path: Path) -> None:
     assert model.scales == {"": pytest.approx(1 / 127.5)}
     assert export(tmp_path, (4, 4, 3), layers.Rescaling(255.0), backbone).scales == {"": pytest.approx(2.0)}
     assert export(tmp_path, (4, 4, 3), layers.Conv2D(2, 3), layers.Rescaling(1 / 255)).scales == {}
+
+
+def test_model_that_normalizes_takes_no_features_as_they_are(tmp_path: Path) -> None:
+    first = [[], [layers.Dropout(0.1)], [layers.Normalization(mean=3.0, variance=2.0)], [layers.BatchNormalization()]]
+    models = [export(tmp_path, (6,), *parts, layers.Dense(3)) for parts in first]
+    found = [unscaled(read_graph(model.content, "m.tflite"), "infer") for model in models]
+    assert found == [["x"], ["x"], [], []]
 
 
 def test_layers_that_mix_the_examples_of_a_batch_are_warned_of(tmp_path: Path) -> None:

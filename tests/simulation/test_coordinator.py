@@ -94,7 +94,7 @@ def test_targets_that_are_too_large_for_the_loss_are_warned_of(loss, delta, size
     assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
 
 
-@pytest.mark.parametrize(("largest", "scale", "warned"), [(1, 1 / 255, True), (255, 1 / 255, False), (1, 1.0, False)])
+@pytest.mark.parametrize(("largest", "scale", "warned"), [(1, 1 / 255, True), (5, 1 / 255, False), (1, 1.0, False)])
 def test_images_that_are_scaled_twice_are_warned_of(largest, scale, warned, regression, tmp_path):
     x = np.tile(np.linspace(0, largest, 6, dtype=np.float32), (20, 1))
     data = federate(Dataset("photos", x, x[:, :2] / 255), iid, 2, 0, method="random")
@@ -102,6 +102,17 @@ def test_images_that_are_scaled_twice_are_warned_of(largest, scale, warned, regr
     model = replace(regression, scales={"": scale})
     Simulation(model, data, FedAvg(), rounds=1, directory=tmp_path).run(observers=[recorder])
     expected = "data photos: x is at most 1, and the model multiplies it by 0.00392 first"
+    assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
+
+
+@pytest.mark.parametrize(("size", "standardize", "warned"), [(180, False, True), (180, True, False), (9, False, False)])
+def test_features_that_are_too_large_for_usual_steps_are_warned_of(size, standardize, warned, regression, tmp_path):
+    x = np.linspace(size, size + 1, 120, dtype=np.float32).reshape(20, 6)
+    data = federate(Dataset("clinic", x, x[:, :2] / size, standardize=standardize), iid, 2, 0, method="random")
+    recorder = Recorder()
+    plan = TrainingPlan(learning_rate=1e-6)
+    Simulation(regression, data, FedAvg(), plan=plan, rounds=1, directory=tmp_path).run(observers=[recorder])
+    expected = "data clinic: x has features of sizes up to 18"
     assert [warning[: len(expected)] for warning in recorder.warnings] == [expected] * warned
 
 
